@@ -66,11 +66,22 @@ class PartialEvaluation(Evaluation):
 
 @dataclass
 class _Resolving:
-    """What is known so far: values with their produced layouts, and nodes with their variants."""
+    """What is known so far: values with their produced layouts, nodes with their variants, and the
+    libraries of operators, the first one first.
+    """
 
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: list[OpNode] = field(default_factory=list)
     calls: Calls = field(default_factory=Calls)
+    libraries: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def libraries_of(self, node: Node) -> Mapping[str, int]:
+        """Those that have its operator, each with its priority there."""
+        op = info_of(node.op).name
+        if op not in self.libraries:
+            rows = ready().candidates(op, Context.device)
+            self.libraries[op] = {row.library: priority for priority, row in rows}
+        return self.libraries[op]
 
 
 def resolve(
@@ -228,8 +239,8 @@ def _with_behind(
     Most often that is the library that is asked first, and it takes all of them: it would take the
     node alone, too, so nobody asks.
     """
-    tried = _asked_first(preferences, node)
-    if tried is not None and _taken_freely(preferences, offered, tried):
+    tried = _asked_first(state, preferences, node)
+    if tried is not None and _taken_freely(state, preferences, offered, tried):
         with suppress(NoInvokerError):
             return _fused(state, node, preferences, offered, tried)
     else:
@@ -265,19 +276,18 @@ def _fused(
     return replace(fused, variant=replace(fused.variant, followers=names)), values
 
 
-def _asked_first(preferences: Preferences, node: Node) -> str | None:
+def _asked_first(state: _Resolving, preferences: Preferences, node: Node) -> str | None:
     """The library that is asked first about a node; None where it may not be used."""
-    rows = ready().candidates(info_of(node.op).name, Context.device)
-    first = min(rows, key=lambda row: preferences.rank(row[1].library), default=None)
-    if first is None or not _allows(preferences, node, first[1].library):
-        return None
-    return first[1].library
+    first = min(state.libraries_of(node), key=preferences.rank, default=None)
+    return first if first is not None and _allows(preferences, node, first) else None
 
 
-def _taken_freely(preferences: Preferences, offered: Iterable[Node], library: str) -> bool:
+def _taken_freely(
+    state: _Resolving, preferences: Preferences, offered: Iterable[Node], library: str
+) -> bool:
     """Each of these may run on a library, and none is asked about them before it."""
     return all(
-        _allows(preferences, one, library) and not _before(preferences, one, library)
+        _allows(preferences, one, library) and not _before(state, preferences, one, library)
         for one in offered
     )
 
@@ -325,7 +335,7 @@ def _taken_along(
     Nobody is asked where there is no such library.
     """
     offered = list(takewhile(lambda one: _allows(preferences, one, library), offered))
-    earlier = [_before(preferences, one, library) for one in offered]
+    earlier = [_before(state, preferences, one, library) for one in offered]
     if not any(earlier):
         return offered
     alone = replace(state, values={**state.values, **{value.name: value for value in values}})
@@ -340,11 +350,9 @@ def _taken_along(
     return offered
 
 
-def _before(preferences: Preferences, node: Node, library: str) -> set[str]:
+def _before(state: _Resolving, preferences: Preferences, node: Node, library: str) -> set[str]:
     """The libraries that are asked about a node before this one."""
-    op, found = info_of(node.op).name, ready()
-    known = {row.library: priority for priority, row in found.candidates(op, Context.device)}
-    known.setdefault(library, found.libraries[library].priority)
+    known = {library: ready().libraries[library].priority, **state.libraries_of(node)}
     order = sorted(known, key=lambda one: (preferences.rank(one), -known[one], one))
     return {one for one in order[: order.index(library)] if _allows(preferences, node, one)}
 
