@@ -64,11 +64,11 @@ def chosen_soon(
     """
     quick = [name for name in options.passes if name not in (*ASKING, READING)]
     lowered = optimise(resolved, quick, options.settings)
-    if avoidable(lowered, options) <= ENOUGH:
+    if (spared := avoidable(lowered, options)) <= ENOUGH:
         return lowered
     reading = [name for name in options.passes if name == READING]
     lowered = optimise(lowered, reading, options.settings)
-    if avoidable(lowered, options) <= WORTH:
+    if spared <= WORTH or avoidable(lowered, options) <= WORTH:
         return lowered
     near = nearby(lowered, HOPS)
     near = near if only is None else near & only
