@@ -156,7 +156,7 @@ def _spread(graph: Graph, state: _Resolving, made: OpNode) -> None:
     """Note what a node makes that was decided before."""
     for name, layout in zip(made.outputs, made.variant.layouts[len(made.inputs) :], strict=True):
         value = graph.values[name]
-        state.values[name] = VTensor(value.dtype, value.dims, Option(name=name))
+        state.values[name] = VTensor.as_known(value.dtype, dict(value.dims), Option(name=name))
         state.values[name].produced_layout = layout
 
 
@@ -186,13 +186,13 @@ def _entry(
                 f"input {name!r}: layout {layout} does not hold {value.summary()}; "
                 f"name each of its dims once"
             )
-        fresh = VTensor(value.dtype, value.dims, Option(name=name))
+        fresh = VTensor.as_known(value.dtype, dict(value.dims), Option(name=name))
         fresh.produced_layout = layout.normalized(value.dtype)
         state.values[name] = fresh
     constants = stored(graph, [name for name in graph.constants if name in needed])
     for name, storage in constants.items():
         value = graph.values[name]
-        fresh = VTensor(value.dtype, value.dims, Option(name=name))
+        fresh = VTensor.as_known(value.dtype, dict(value.dims), Option(name=name))
         fresh.storage = storage
         state.values[name] = fresh
 
@@ -203,7 +203,7 @@ def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:
     for name in names:
         value = state.values[name]
         if any(value is operand for operand in operands):
-            twin = VTensor(value.dtype, value.dims, value.option)
+            twin = VTensor.as_known(value.dtype, dict(value.dims), value.option)
             if value.storage is not None:
                 twin.storage = value.storage
             twin.produced_layout = value.produced_layout

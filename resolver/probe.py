@@ -110,7 +110,7 @@ def answered(node: OpNode, inputs: Sequence[VTensor]) -> Variant | None:
 
 def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:
     """A value as an operand of its own, perhaps in another layout."""
-    twin = VTensor(value.dtype, value.dims, value.option)
+    twin = VTensor.as_known(value.dtype, dict(value.dims), value.option)
     if value.storage is not None:
         twin.storage = value.storage
     twin.produced_layout = layout or value.produced_layout
