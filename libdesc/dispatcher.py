@@ -10,7 +10,6 @@ Source: the paper, sections 2.2 and 4.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ from vtensor.errors import (
 from vtensor.language.checks import check_names, check_source, compile_text
 from vtensor.language.failures import place_of, raised
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import CPU, VTensor
 
@@ -113,17 +112,16 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
         "",
         _INVOKE,
         "",
+        "CANDIDATES = [  # by priority",
+        *(f"    {line}" for priority, row in rows for line in _candidate(priority, row)),
+        "]",
+        "",
+        "",
         f"def dispatch_{info.name}(ctx, op, inputs, outputs):",
         f'    """{info.name} on {device}: the first library that takes the call."""',
         f"    check_{info.name}(ctx.node, op, inputs, outputs)",
         "    refused = []",
-        "    candidates = [  # by priority",
-    ]
-    for priority, row in rows:
-        lines += [f"        {line}" for line in _candidate(priority, row)]
-    lines += [
-        "    ]",
-        "    for one in sorted(candidates, key=lambda one: ctx.preferences.rank(one.library)):",
+        "    for one in sorted(CANDIDATES, key=lambda one: ctx.preferences.rank(one.library)):",
         "        if attempt(ctx, op, inputs, outputs, refused, one, invoke):",
         "            return",
         "    raise no_invoker(ctx, op, inputs, outputs, refused)",

@@ -10,7 +10,7 @@ between the two look at the value in its own layout.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
@@ -23,7 +23,7 @@ from ptensor.layout import Layout
 from resolver.lowered import Certificate, LoweredGraph, OpNode, TransformNode
 from resolver.probe import Prober
 from vtensor.language.operators import info_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.traits import VIEWS
 
 

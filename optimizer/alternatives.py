@@ -8,7 +8,6 @@ node that leaves its end of the Transform no other layout.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from optimizer.candidates import Candidates, other_libraries, shared_variants
 from optimizer.ilp import choose
@@ -19,7 +18,7 @@ from optimizer.trim import extra, owes, trimmed
 from ptensor.evaluation import Requirement, Variant
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode, TransformNode
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ them: that others could be fused, it does not see.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from libdesc.transforms import LayoutChange
 from optimizer.candidates import other_libraries
 from optimizer.estimate import Estimate
@@ -17,6 +15,7 @@ from optimizer.joint import MARGIN
 from optimizer.settings import Settings
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode
+from vtensor.language.records import replace
 
 
 def total_ns(graph: LoweredGraph, settings: Settings) -> int:

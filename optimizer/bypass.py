@@ -8,11 +8,10 @@ operator it is, is its own declaration (the trait ``Structural``).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from libdesc.preferences import EVERY, Preferences
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import info_of
+from vtensor.language.records import replace
 
 
 def bypass(graph: Graph, preferences: Preferences = EVERY) -> Graph:

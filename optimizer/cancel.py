@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from libdesc.transforms import LayoutChange, choose_library
 from optimizer.edges import rewired, users
 from optimizer.settings import Settings
@@ -11,6 +9,7 @@ from ptensor.convert import lossless, preserves
 from ptensor.evaluation import installed
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, TransformNode, Value
+from vtensor.language.records import replace
 
 
 def cancel(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001

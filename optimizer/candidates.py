@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 
@@ -19,6 +18,7 @@ from resolver.lowered import LoweredGraph, OpNode, Value
 from resolver.modes import channels_last
 from resolver.probe import Prober
 from vtensor.language.operators import info_of
+from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
 Variants = dict[str, list[Variant]]

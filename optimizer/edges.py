@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from resolver.lowered import LoweredGraph, LoweredNode, TransformNode
+from vtensor.language.records import replace
 
 #: A node that reads a value, or the name under which the value is delivered.
 User = LoweredNode | str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from libdesc.registry import ready
@@ -13,6 +12,7 @@ from optimizer.estimate import Estimate
 from optimizer.problem import Clock
 from ptensor.evaluation import Refusal, Variant
 from resolver.lowered import LoweredGraph, OpNode, pieces
+from vtensor.language.records import replace
 
 #: What a plan could save around a node where every library is to be asked.
 ANY_GAIN = sys.maxsize

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from ptensor.evaluation import Variant
 from resolver.errors import Share
 from resolver.lowered import OpNode
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 
 #: By node and number of a variant: what it adds.
 Shares = dict[str, dict[int, Share]]

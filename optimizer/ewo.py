@@ -6,7 +6,6 @@ Source: the paper, section 5.2, Fig. 9.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from optimizer.candidates import paper_variants, shared_variants
 from optimizer.ilp import Solution, choose
@@ -17,6 +16,7 @@ from optimizer.share import share
 from optimizer.solver import SolverError, solver_name
 from resolver.errors import ErrorProof
 from resolver.lowered import Certificate, LoweredGraph
+from vtensor.language.records import replace
 
 
 def reconcile(graph: LoweredGraph, settings: Settings) -> LoweredGraph:

@@ -13,7 +13,7 @@ Integer-Arithmetic-Only Inference, CVPR 2018, section 3.2.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -26,7 +26,7 @@ from optimizer.readers import Readers
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, info_of, label_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Affine, Linear
 

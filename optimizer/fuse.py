@@ -12,13 +12,13 @@ nodes, which may be leads in turn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 
 from libdesc.preferences import EVERY, Preferences
 from optimizer.readers import Readers
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import info_of
+from vtensor.language.records import replace
 from vtensor.language.traits import Linear, Pointwise
 
 #: How many are offered behind a lead: what a library takes at once is far less.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import compress
 from types import MappingProxyType
 
@@ -24,6 +23,7 @@ from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode, in_variant
 from resolver.probe import Prober
 from vtensor.language.exact import exact
+from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
 #: What another library has to gain by estimate, as a part of what the node takes.

@@ -7,10 +7,12 @@ renames nor counts anew is looked through: dims go by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, fields
+from functools import cache
 from itertools import permutations
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +30,7 @@ NEAR = {"f16": 2e-3, "bf16": 2e-2, **dict.fromkeys(NARROW_FLOATS, 2e-1)}
 ROUNDED = 1e-6
 
 
-@dataclass(frozen=True)
-class Met:
+class Met(NamedTuple):
     """What has been met so far.
 
     Attributes:
@@ -39,9 +40,9 @@ class Met:
         nodes: those that the pattern replaces.
     """
 
-    values: dict[str, str] = field(default_factory=dict)
-    parts: dict[str, str] = field(default_factory=dict)
-    parameters: dict[str, Any] = field(default_factory=dict)
+    values: Mapping[str, str] = MappingProxyType({})
+    parts: Mapping[str, str] = MappingProxyType({})
+    parameters: Mapping[str, Any] = MappingProxyType({})
     nodes: frozenset[str] = frozenset()
 
 
@@ -74,12 +75,12 @@ class Matcher:
                 yield from self._apply(pattern, value, met)
             case Part(name, inner):
                 value, silent = self._seen(value)
-                known = replace(met, nodes=met.nodes | silent)
+                known = met._replace(nodes=met.nodes | silent)
                 if name in met.parts:
                     yield from [known] if met.parts[name] == value else []
                     return
                 for longer in self._meet(inner, value, known):
-                    yield replace(longer, parts={**longer.parts, name: value})
+                    yield longer._replace(parts={**longer.parts, name: value})
 
     def _seen(self, value: str) -> tuple[str, frozenset[str]]:
         """What a value is under the views that are looked through, and those."""
@@ -106,7 +107,7 @@ class Matcher:
             return
         have = met.values.get(hole.name)
         if have is None:
-            yield replace(met, values={**met.values, hole.name: value})
+            yield met._replace(values={**met.values, hole.name: value})
         elif have == value or (constant and self._same(have, value)):
             yield met
 
@@ -128,8 +129,8 @@ class Matcher:
         node = self.readers.maker(value)
         if node is not None and info_of(node.op).name != pattern.op:
             value, silent = self._seen(value)
-            met = Met(met.values, met.parts, met.parameters, met.nodes | silent)
             node = self.readers.maker(value)
+            met = met._replace(nodes=met.nodes | silent)
         if node is None or node.outputs[0] != value or info_of(node.op).name != pattern.op:
             return
         parameters = _parameters(pattern, node.op, met.parameters)
@@ -175,10 +176,10 @@ def _silent(node: Node) -> bool:
     return kind == "identity" or (kind == "rename" and all(old == new for old, new in names))
 
 
-def _parameters(pattern: Apply, op: Any, known: dict[str, Any]) -> dict[str, Any] | None:
+def _parameters(pattern: Apply, op: Any, known: Mapping[str, Any]) -> dict[str, Any] | None:
     """What names of parameters stand for, with those of an operator; None where it has others."""
     known = dict(known)
-    for one in fields(op):
+    for one in _declared(type(op)):  # type: ignore[arg-type]  # any class has a hash
         have, wanted = getattr(op, one.name), pattern.parameters.get(one.name, one.default)
         if not isinstance(wanted, Named):
             if not _alike(have, wanted):
@@ -186,6 +187,12 @@ def _parameters(pattern: Apply, op: Any, known: dict[str, Any]) -> dict[str, Any
         elif wanted.name != "_" and not _alike(have, known.setdefault(wanted.name, have)):
             return None
     return known
+
+
+@cache
+def _declared(kind: Any) -> tuple[Field[Any], ...]:
+    """An operator's parameters."""
+    return fields(kind)
 
 
 def _alike(have: object, wanted: object) -> bool:

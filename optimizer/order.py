@@ -10,13 +10,13 @@ node loses the dims of size 1 that it repeats: they name an order, too.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import field, replace
+from dataclasses import field
 
 from libdesc.preferences import EVERY, Preferences
 from optimizer.computed import Computed
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 
 

@@ -10,7 +10,7 @@ is their own declaration (the traits ``Linear`` and ``Structural``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from itertools import pairwise
 from math import prod
@@ -22,7 +22,7 @@ from optimizer.readers import Readers
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Linear
 

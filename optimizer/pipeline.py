@@ -8,7 +8,6 @@ transformed ahead of time at every level, by the runtime: no pass does that.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from libdesc.preferences import EVERY, Preferences
 from optimizer.settings import Settings
 from ptensor.stopping import go_on
 from vtensor.errors import InputError
+from vtensor.language.records import replace
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
 from vtensor.language.open_arrays import OpenArray
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.rules import Apply, Hole, Match, Named, Number, Pattern, Rule
 from vtensor.language.tensor import CPU, Option, VTensor
 

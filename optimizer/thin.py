@@ -11,7 +11,7 @@ fewer elements; their other operands are computed with larger strides too, or sl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cache, partial
 
 from libdesc.preferences import EVERY, Preferences
@@ -20,7 +20,7 @@ from optimizer.readers import Readers
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Picks, Thins
 

@@ -41,10 +41,26 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _setter() -> Setter | None:
-    """OpenBLAS's own; None where NumPy has another library, or an old one."""
+    """OpenBLAS's own; None where NumPy has another library, or an old one.
+
+    It first makes threads where there are none, and those spin, too: then the number is set itself.
+    """
     core = sys.modules.get("numpy._core._multiarray_umath")
     try:
-        found: Setter = ctypes.CDLL(getattr(core, "__file__", "")).openblas_set_num_threads_local
+        library = ctypes.CDLL(getattr(core, "__file__", ""))
+        found: Setter = library.openblas_set_num_threads_local
     except (OSError, AttributeError):
         return None
-    return found
+    try:
+        there = ctypes.c_int.in_dll(library, "blas_server_avail")
+        number = ctypes.c_int.in_dll(library, "blas_cpu_number")
+    except ValueError:  # it does not show them
+        return found
+
+    def setter(wanted: int) -> int:
+        if there.value:
+            return found(wanted)
+        before, number.value = number.value, wanted
+        return before
+
+    return setter

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field, replace
+from dataclasses import field
 from enum import Enum
 from functools import cache, cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from ptensor.layout import Layout
 from ptensor.stopping import go_on
 from vtensor.errors import ContractError, describe
 from vtensor.language.operators import info_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 
 if TYPE_CHECKING:
     from vtensor.language.operators import Follower

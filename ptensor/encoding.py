@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from operator import index as as_int
@@ -26,7 +25,7 @@ import numpy as np
 from ptensor.floats import FLOATS, ODD
 from vtensor.errors import DimError, DTypeError, LayoutError
 from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 
 #: Bytes on a multiple of which each plane begins, counted from the first: a cache line.
 ALIGNMENT = 64

@@ -385,17 +385,23 @@ class Layout:
     def _sizes(self, extents: Mapping[str, int], what: str = "a size") -> dict[str, int]:
         """The numbers of exactly the dims of this layout, checked, in the order of ``dims``."""
         self._order()
+        sizes, least = {}, 0
         try:
-            sizes = {dim: _integer(extents[dim]) for dim in self._dims}
+            for dim in self._dims:
+                size = extents[dim]
+                if type(size) is not int:
+                    size = _integer(size)
+                if size < 0:
+                    least = -1
+                sizes[dim] = size
         except KeyError:
             self._refuse_dims(extents)
         except TypeError:
             raise DimError(f"{what} of {self} is no integer: {dict(extents)}") from None
         if len(sizes) != len(extents):
             self._refuse_dims(extents)
-        for size in sizes.values():
-            if size < 0:
-                raise DimError(f"{what} of {self} is negative: {dict(extents)}")
+        if least < 0:
+            raise DimError(f"{what} of {self} is negative: {dict(extents)}")
         return sizes
 
     def _refuse_dims(self, extents: Mapping[str, int]) -> NoReturn:

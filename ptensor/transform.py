@@ -8,7 +8,6 @@ source is never read into a result, and in a result they have the value 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise, product
 from math import prod
 from typing import Any
@@ -22,7 +21,7 @@ from ptensor.physical import check_physical, give_zero, physical_planes
 from ptensor.planes import memory_shape, recode
 from vtensor.errors import DimError, DTypeError, LayoutError
 from vtensor.language.dtype import from_numpy, numpy_dtype
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 
 __all__ = [
     "Transform",

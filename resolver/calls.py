@@ -60,7 +60,10 @@ class Calls:
         if (known := self._known.get(key)) is not None:
             ctx.op, ctx.variant = info_of(node.op).name, known.variant
             rows = enumerate(known.outputs)
-            return tuple(VTensor(dtype, dims, ctx.output(index)) for index, (dtype, dims) in rows)
+            return tuple(
+                VTensor.as_known(dtype, dict(dims), ctx.output(index))
+                for index, (dtype, dims) in rows
+            )
         made = run_compute(ctx, node.op, own)
         if ctx.variant is None:
             raise ContractError(f"{node.op_name} {node.name!r}: compute did not call ctx.dispatch")

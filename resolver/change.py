@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Variant
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, in_variant
+from vtensor.language.records import replace
 
 
 def changed(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGraph:

@@ -9,7 +9,6 @@ as a plan is made, so that one more would rename all behind it; here each is nam
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from libdesc.preferences import Preferences
@@ -23,7 +22,7 @@ from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, V
 from resolver.probe import confirmed
 from vtensor.errors import VTensorError, did_you_mean
 from vtensor.language.operators import info_of, label_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph

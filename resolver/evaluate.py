@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, Value, split
 from vtensor.errors import NoInvokerError, ResolutionError
 from vtensor.language.operators import Context, info_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Linear
 
@@ -66,11 +66,22 @@ class PartialEvaluation(Evaluation):
 
 @dataclass
 class _Resolving:
-    """What is known so far: values with their produced layouts, and nodes with their variants."""
+    """What is known so far: values with their produced layouts, nodes with their variants, and the
+    libraries of operators, the first one first.
+    """
 
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: list[OpNode] = field(default_factory=list)
     calls: Calls = field(default_factory=Calls)
+    libraries: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def libraries_of(self, node: Node) -> Mapping[str, int]:
+        """Those that have its operator, each with its priority there."""
+        op = info_of(node.op).name
+        if op not in self.libraries:
+            rows = ready().candidates(op, Context.device)
+            self.libraries[op] = {row.library: priority for priority, row in rows}
+        return self.libraries[op]
 
 
 def resolve(
@@ -119,7 +130,8 @@ def resolve(
                 offered = takewhile(
                     lambda one: one.name not in settled, graph.offers.get(node.name, ())
                 )
-                made = _decided(state, node, preferences, tuple(offered))
+                out = graph.values[node.outputs[0]]
+                made = _decided(state, node, out, preferences, tuple(offered))
             state.nodes.append(made)
             fused |= dict.fromkeys(made.variant.followers, node.name)
     return LoweredGraph(
@@ -144,7 +156,7 @@ def _spread(graph: Graph, state: _Resolving, made: OpNode) -> None:
     """Note what a node makes that was decided before."""
     for name, layout in zip(made.outputs, made.variant.layouts[len(made.inputs) :], strict=True):
         value = graph.values[name]
-        state.values[name] = VTensor(value.dtype, value.dims, Option(name=name))
+        state.values[name] = VTensor.as_known(value.dtype, dict(value.dims), Option(name=name))
         state.values[name].produced_layout = layout
 
 
@@ -174,13 +186,13 @@ def _entry(
                 f"input {name!r}: layout {layout} does not hold {value.summary()}; "
                 f"name each of its dims once"
             )
-        fresh = VTensor(value.dtype, value.dims, Option(name=name))
+        fresh = VTensor.as_known(value.dtype, dict(value.dims), Option(name=name))
         fresh.produced_layout = layout.normalized(value.dtype)
         state.values[name] = fresh
     constants = stored(graph, [name for name in graph.constants if name in needed])
     for name, storage in constants.items():
         value = graph.values[name]
-        fresh = VTensor(value.dtype, value.dims, Option(name=name))
+        fresh = VTensor.as_known(value.dtype, dict(value.dims), Option(name=name))
         fresh.storage = storage
         state.values[name] = fresh
 
@@ -191,7 +203,7 @@ def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:
     for name in names:
         value = state.values[name]
         if any(value is operand for operand in operands):
-            twin = VTensor(value.dtype, value.dims, value.option)
+            twin = VTensor.as_known(value.dtype, dict(value.dims), value.option)
             if value.storage is not None:
                 twin.storage = value.storage
             twin.produced_layout = value.produced_layout
@@ -201,26 +213,83 @@ def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:
 
 
 def _decided(
-    state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
+    state: _Resolving,
+    node: Node,
+    out: VTensor,
+    preferences: Preferences,
+    offered: Sequence[Node],
 ) -> OpNode:
     """A node with as much behind it as its library takes; its values are spread."""
-    made, values = _partially(state, node, preferences)
-    library = made.variant.library
-    if offered and preferences.order is None and _light(state, node, values[0]):
+    if not offered:
+        made, values = _partially(state, node, preferences)
+    elif preferences.order is None and _light(state, node, out):
         longer = _run(state, node, preferences, offered)
-        made, values = longer or (made, values)
-        offered = ()
-    kept = replace(preferences, nodes={**preferences.nodes, node.name: library})
-    offered = _taken_along(state, values, preferences, offered, library)
-    for count in range(len(offered), 0, -1):
-        with suppress(NoInvokerError):  # then it takes fewer
-            fused, values = _partially(state, node, kept, offered[:count])
-            names = tuple(follower.name for follower in fused.followers)
-            variant = replace(fused.variant, refused=made.variant.refused, followers=names)
-            made = replace(fused, variant=variant)
-            break
+        made, values = longer or _partially(state, node, preferences)
+    else:
+        made, values = _with_behind(state, node, preferences, offered)
     state.values.update({value.name: value for value in values})
     return made
+
+
+def _with_behind(
+    state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
+) -> tuple[OpNode, tuple[VTensor, ...]]:
+    """A node with as many behind it as the library takes that takes the node.
+
+    Most often that is the library that is asked first, and it takes all of them: it would take the
+    node alone, too, so nobody asks.
+    """
+    tried = _asked_first(state, preferences, node)
+    if tried is not None and _taken_freely(state, preferences, offered, tried):
+        with suppress(NoInvokerError):
+            return _fused(state, node, preferences, offered, tried)
+    else:
+        tried = None
+    made, values = _partially(state, node, preferences)
+    library = made.variant.library
+    able = _taken_along(state, values, preferences, offered, library)
+    most = len(able) - (tried == library and len(able) == len(offered))  # all were tried
+    for count in range(most, 0, -1):
+        with suppress(NoInvokerError):  # then it takes fewer
+            fused, values = _fused(state, node, preferences, able[:count], library)
+            return replace(
+                fused, variant=replace(fused.variant, refused=made.variant.refused)
+            ), values
+    return made, values
+
+
+def _fused(
+    state: _Resolving,
+    node: Node,
+    preferences: Preferences,
+    behind: Sequence[Node],
+    library: str,
+) -> tuple[OpNode, tuple[VTensor, ...]]:
+    """A node with all of these behind it, on one library.
+
+    Raises:
+        NoInvokerError: it does not take them.
+    """
+    kept = replace(preferences, nodes={**preferences.nodes, node.name: library})
+    fused, values = _partially(state, node, kept, behind)
+    names = tuple(follower.name for follower in fused.followers)
+    return replace(fused, variant=replace(fused.variant, followers=names)), values
+
+
+def _asked_first(state: _Resolving, preferences: Preferences, node: Node) -> str | None:
+    """The library that is asked first about a node; None where it may not be used."""
+    first = min(state.libraries_of(node), key=preferences.rank, default=None)
+    return first if first is not None and _allows(preferences, node, first) else None
+
+
+def _taken_freely(
+    state: _Resolving, preferences: Preferences, offered: Iterable[Node], library: str
+) -> bool:
+    """Each of these may run on a library, and none is asked about them before it."""
+    return all(
+        _allows(preferences, one, library) and not _before(state, preferences, one, library)
+        for one in offered
+    )
 
 
 def _light(state: _Resolving, node: Node, out: VTensor) -> bool:
@@ -266,7 +335,7 @@ def _taken_along(
     Nobody is asked where there is no such library.
     """
     offered = list(takewhile(lambda one: _allows(preferences, one, library), offered))
-    earlier = [_before(preferences, one, library) for one in offered]
+    earlier = [_before(state, preferences, one, library) for one in offered]
     if not any(earlier):
         return offered
     alone = replace(state, values={**state.values, **{value.name: value for value in values}})
@@ -281,11 +350,9 @@ def _taken_along(
     return offered
 
 
-def _before(preferences: Preferences, node: Node, library: str) -> set[str]:
+def _before(state: _Resolving, preferences: Preferences, node: Node, library: str) -> set[str]:
     """The libraries that are asked about a node before this one."""
-    op, found = info_of(node.op).name, ready()
-    known = {row.library: priority for priority, row in found.candidates(op, Context.device)}
-    known.setdefault(library, found.libraries[library].priority)
+    known = {library: ready().libraries[library].priority, **state.libraries_of(node)}
     order = sorted(known, key=lambda one: (preferences.rank(one), -known[one], one))
     return {one for one in order[: order.index(library)] if _allows(preferences, node, one)}
 

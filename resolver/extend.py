@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -17,6 +16,7 @@ from ptensor.layout import Layout
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, Reason, TransformNode, Value
 from vtensor.errors import ResolutionError
+from vtensor.language.records import replace
 
 #: In which layout a value passes from its maker (None: an input, a constant) to a node; None is as
 #: it lies.
@@ -113,6 +113,8 @@ class _Inserter:
         self.counts: Counter[str] = Counter()
         #: Of a value that needs no Transform any more, what is read instead.
         self.instead: dict[str, str] = {}
+        #: Who runs Transforms, by all that libraries are told of one.
+        self.libraries: dict[object, str] = {}
         #: Values in layouts that new Transforms have made.
         self.found: dict[tuple[str, Layout], str] = {}
 
@@ -201,9 +203,14 @@ class _Inserter:
     def _library(self, change: LayoutChange, reason: Reason) -> str:
         """Who runs a Transform: the consumer's library, the producer's, or another that can."""
         maker = self.makers.get(reason.producer)
-        preferred = filter(None, [reason.library, maker.variant.library if maker else ""])
+        preferred = (reason.library, maker.variant.library if maker else "")
         tensor = self.graph.tensors[reason.producer]
-        return choose_library(tensor, change, preferred, self.evaluation, self.graph.preferences)
+        call = (tensor.dtype, tuple(tensor.dims.items()), tensor.device, change, preferred)
+        if (found := self.libraries.get(call)) is None:
+            asked = filter(None, preferred)
+            found = choose_library(tensor, change, asked, self.evaluation, self.graph.preferences)
+            self.libraries[call] = found
+        return found
 
     def _names(self, value: Value) -> tuple[str, str]:
         """Names of a new Transform and its output; a model may use such names itself."""

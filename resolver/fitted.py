@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptensor.layout import Layout
@@ -11,6 +10,7 @@ from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from resolver.proof import Proof
 from resolver.strategy import Strategy, alike, sized
+from vtensor.language.records import replace
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph

@@ -10,7 +10,7 @@ Source: the paper, sections 3 and 5.1, Fig. 5(a).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from ptensor.layout import Layout
 from resolver.errors import ErrorProof
 from resolver.values import Value as Value
 from vtensor.language.operators import Follower, info_of, label_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ or its library's guideline looks at the layouts that come.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from libdesc.dispatcher import DispatchContext
 from libdesc.preferences import Preferences
@@ -19,6 +18,7 @@ from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import VTensorError
 from vtensor.language.exact import exact
 from vtensor.language.operators import run_compute
+from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
 
@@ -110,7 +110,7 @@ def answered(node: OpNode, inputs: Sequence[VTensor]) -> Variant | None:
 
 def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:
     """A value as an operand of its own, perhaps in another layout."""
-    twin = VTensor(value.dtype, value.dims, value.option)
+    twin = VTensor.as_known(value.dtype, dict(value.dims), value.option)
     if value.storage is not None:
         twin.storage = value.storage
     twin.produced_layout = layout or value.produced_layout

@@ -10,7 +10,6 @@ asks for this decides what that may cost.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
@@ -18,6 +17,7 @@ from resolver.extend import extended_again
 from resolver.lowered import LoweredGraph, OpNode
 from resolver.probe import answered
 from resolver.strategy import StrategyRefused
+from vtensor.language.records import replace
 
 
 def refitted(graph: LoweredGraph, names: Collection[str]) -> tuple[LoweredGraph, tuple[str, ...]]:

@@ -14,7 +14,6 @@ as good as a plan of its own, nobody: the certificate was for other sizes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ from resolver.lowered import (
     Value,
 )
 from vtensor.language.operators import label_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph, Node

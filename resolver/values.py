@@ -38,7 +38,7 @@ class Value:
 
     def tensor(self, storage: TensorStorage | None = None) -> VTensor:
         """An operand of this kind, made in this layout."""
-        tensor = VTensor(self.dtype, self.dims, Option(name=self.name))
+        tensor = VTensor.as_known(self.dtype, dict(self.dims), Option(name=self.name))
         if storage is not None:
             tensor.storage = storage
         tensor.produced_layout = self.layout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -69,3 +71,38 @@ def test_constants_are_computed_so(
             assert seen
             assert {*seen} == {1}
     assert threads() == before
+
+
+#: What the process has of OpenBLAS before and after a first name of VTensor, and after a product.
+COUNTED = """
+import ctypes, threading
+from pathlib import Path
+import numpy as np
+import vtensor
+core = ctypes.CDLL(np._core._multiarray_umath.__file__)
+there = lambda: int(ctypes.c_int.in_dll(core, "blas_server_avail").value)
+done = threading.Event()
+if {beside}:
+    threading.Thread(target=done.wait).start()
+before = there()
+vtensor.Session
+told, one = [before, there()], np.ones((600, 600), np.float32)
+from ptensor.blas import one_thread
+with one_thread():
+    told += [int((one @ one)[0, 0]), there()]
+told += [int((one @ one)[0, 0]), there()]
+done.set()
+print(*told)
+"""
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_threads_end_that_would_spin(threads: Callable[[], int], beside: bool) -> None:
+    """Not where another thread might be in the midst of a product; and products begin them anew."""
+    core: Any = np._core._multiarray_umath  # type: ignore[attr-defined]
+    if threads() == 1 or not hasattr(ctypes.CDLL(core.__file__), "blas_server_avail"):
+        pytest.skip("NumPy's products have no threads that could be seen")
+    command = [sys.executable, "-c", COUNTED.format(beside=beside)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    kept = int(beside)
+    assert [*map(int, done.stdout.split())] == [1, kept, 600, kept, 600, 1]

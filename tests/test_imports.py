@@ -297,6 +297,18 @@ def test_onnx_stays_as_it_is_where_it_is_imported_already() -> None:
     assert python(f"{code}print(type(onnx).__name__)").split() == ["module"]
 
 
+def test_what_protocol_buffers_do_not_use_runs_for_who_asks() -> None:
+    """They are in C++ here; a module of those in Python is imported all the same."""
+    code = "from vtensor.frontends.deferred import defer\ndefer()\nfrom onnx import ModelProto\n"
+    code += "import sys\nfrom google.protobuf.internal import python_message as it\n"
+    code += "print(type(it).__name__, 'google.protobuf.text_format' in sys.modules)\n"
+    code += "print(it.GeneratedProtocolMessageType.__name__, type(it).__name__)"
+    assert python(code).split() == [
+        *("Unread", "False"),
+        *("GeneratedProtocolMessageType", "module"),
+    ]
+
+
 @pytest.mark.parametrize("module", ["networkx", "PIL", "vtensor.runtime._replay"])
 def test_the_import_test_can_fail(module: str) -> None:
     assert module in heavy(f"import vtensor, {module}")

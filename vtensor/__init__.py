@@ -16,6 +16,10 @@ _public, __dir__ = names_of(__name__, __file__)
 def __getattr__(name: str) -> Any:
     """A public name. What is imported for it stays, and makes the garbage collector no work."""
     from vtensor.language.collector import later
+    from vtensor.language.idle import rest
 
     with later():
-        return _public(name)
+        rest()
+        found = _public(name)
+        rest()  # NumPy may have come with it
+        return found

@@ -176,6 +176,8 @@ def _tag(pattern: Pattern) -> str | None:
     name = "".join(letters[dim] for dim in outer) + _spelled(inner)
     if (name, len(outer)) in _names() and _pattern_of(name, len(outer)) == pattern:
         return name
+    if inner:  # where its name ends on them
+        return next((tag for tag, one in _tags_with(len(outer), inner) if one == pattern), None)
     return _tags().get(pattern)
 
 
@@ -210,10 +212,16 @@ def _pattern_of(name: str, rank: int) -> Pattern:
 @cache
 def _orders_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[int, ...], ...]:
     """The orders of the tags of this rank that have these blocks."""
+    return tuple(dict.fromkeys(outer for _, (outer, _) in _tags_with(rank, inner)))
+
+
+@cache
+def _tags_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[str, Pattern], ...]:
+    """The tags of this rank that have these blocks, with their patterns."""
     spelled = _spelled(inner)
     named = (name for name, have in dnnl.tags() if have == rank and name[rank:] == spelled)
-    patterns = (_pattern_of(name, rank) for name in named)
-    return tuple(dict.fromkeys(outer for outer, blocks in patterns if blocks == inner))
+    patterns = ((name, _pattern_of(name, rank)) for name in named)
+    return tuple(one for one in patterns if one[1][1] == inner)
 
 
 def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:

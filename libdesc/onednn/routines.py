@@ -58,6 +58,8 @@ class OneDnnRoutine(Routine):
     make: Callable[..., Primitive]
     #: The call was decided before, here or for other sizes: it is no more compared with others.
     decided = False
+    #: The layouts that are asked for are those that oneDNN has chosen for this very call.
+    answered = False
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class OneDnnRoutine(Routine):
         super().__init__([operand.tensor for operand in operands], wants, follow)
         self.operands = tuple(operands)
         self._chosen: tuple[Row, Primitive] | None = None
+        self._answer: Row | None = None
         if any(tensor.num_elements == 0 for tensor in self.tensors):
             raise Decline("an operand has no elements")
 
@@ -101,6 +104,7 @@ class OneDnnRoutine(Routine):
                 break
         if found is None:
             raise Decline("; ".join(dict.fromkeys(reasons)))
+        self._answer = answer
         return {
             call.index(tensor): to_base(layout, tensor)
             for tensor, layout in zip(self.tensors, answer, strict=True)
@@ -110,8 +114,9 @@ class OneDnnRoutine(Routine):
         """None when oneDNN takes these layouts; a reference kernel only if there is no better."""
         try:
             own = [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
+            self.answered = own == self._answer
             kernel = self.chosen(own, call)
-            self._chosen = own, kernel
+            self._chosen, self.answered = (own, kernel), False
         except (LayoutError, Decline) as why:
             return str(why)
         self.reference = is_reference(kernel)

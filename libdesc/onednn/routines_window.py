@@ -71,9 +71,10 @@ class Sliding(FusingRoutine):
     def primitive(self, row: Row) -> Primitive:
         """What slides, with all that is behind it.
 
-        Where that was decided before, oneDNN is asked for this alone, unless it has nothing good.
+        Where that was decided before, or is what oneDNN has just answered, it is asked for this
+        alone, unless it has nothing good.
         """
-        if self.decided and len(row) == len(self.operands):
+        if (self.decided or self.answered) and len(row) == len(self.operands):
             found = self.together(self.own, row, self.make)
             if not is_reference(found):
                 return found

@@ -136,6 +136,7 @@ def tasks():  # one that has ended is listed for a moment more
         found.append(len(os.listdir("/proc/self/task")))
         time.sleep(0.01)
     return min(found)
+vtensor.Graph  # with a first name NumPy's threads end
 before = tasks()
 for libraries in sys.argv[2:]:
     g = vtensor.Graph("one")

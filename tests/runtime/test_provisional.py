@@ -263,7 +263,8 @@ def test_libraries_are_asked_where_other_variants_may_gain(
     enough: float,
 ) -> None:
     looks(1)
-    monkeypatch.setattr(provisional, "ENOUGH", enough)
+    for limit in ("ENOUGH", "WORTH"):
+        monkeypatch.setattr(provisional, limit, enough)
     for _ in range(2):  # the second time from the cache
         with Session(network(), threads=1, cache_dir=tmp_path) as session:
             assert session.plan.provisional
@@ -313,7 +314,8 @@ def test_the_rest_of_a_network_is_not_asked(
         return joint(graph, settings)
 
     monkeypatch.setattr("optimizer.joint.joint", noted)
-    monkeypatch.setattr(provisional, "ENOUGH", -1.0)
+    for limit in ("ENOUGH", "WORTH"):
+        monkeypatch.setattr(provisional, limit, -1.0)
     monkeypatch.setattr(provisional, "nearby", lambda *_: frozenset(["near"]))
     with Session(tail(), threads=1, cache_dir=False) as session:
         assert session.plan.provisional

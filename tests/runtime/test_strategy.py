@@ -235,7 +235,8 @@ def test_beside_a_provisional_plan_what_does_not_fit_is_chosen_as_soon(
     with Session(model(text, k=f32(8, 8)), threads=1) as session:
         session.run(None, {"x": f32(1, 64), "u": f32(4, 8)})
         assert session.plan.provisional
-        monkeypatch.setattr(provisional, "ENOUGH", enough)
+        for limit in ("ENOUGH", "WORTH"):
+            monkeypatch.setattr(provisional, limit, enough)
         x, count = f32(64, 64), resolutions()
         found, _ = session.run(None, {"x": x, "u": f32(4, 8)})
         np.testing.assert_array_equal(found, np.maximum(x, 0).T)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import suppress
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,10 @@ from typing import Any
 from vtensor.language.forks import process_lock
 
 PACKAGE = "onnx"
+
+#: A module of protocol buffers that those in C++ import, with a reader and a writer of text, and
+#: never use.
+_UNUSED = "google.protobuf.internal.python_message"
 
 #: The module with the classes that the package has under the same names.
 _CLASSES = f"{PACKAGE}.onnx_ml_pb2"
@@ -64,9 +69,33 @@ class Deferred(ModuleType):
             package.__class__ = ModuleType
 
 
+class Unread(ModuleType):
+    """A module whose lines run when something of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        with Deferred._lock:
+            if type(self) is Unread:  # no other thread was here meanwhile
+                self.__spec__.loader.exec_module(self)
+                module: Any = self
+                module.__class__ = ModuleType
+        return getattr(self, name)
+
+
 def defer() -> None:
     """Put the package in its place, if it is installed and nobody has imported it."""
     if PACKAGE not in sys.modules and (spec := find_spec(PACKAGE)) is not None:
         package = module_from_spec(spec)
         package.__class__ = Deferred
         sys.modules[PACKAGE] = package
+        _defer_unused()
+
+
+def _defer_unused() -> None:
+    """The same of what nobody uses."""
+    with suppress(ImportError):  # another version of protocol buffers
+        if _UNUSED not in sys.modules and (spec := find_spec(_UNUSED)) is not None:
+            module = module_from_spec(spec)
+            module.__class__ = Unread
+            sys.modules[_UNUSED] = module

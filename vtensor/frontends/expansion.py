@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from onnx import helper
 
@@ -21,6 +20,7 @@ from vtensor.frontends.made import made_types
 from vtensor.frontends.network import Network, NetworkNode, needed
 from vtensor.frontends.tensors import Array
 from vtensor.frontends.values import shape_makers
+from vtensor.language.records import replace
 
 #: Loops may become this many nodes: whether one ends is known a turn at a time.
 TURNS_LIMIT = 1 << 13

@@ -10,6 +10,7 @@ Rename, which moves nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeVar
@@ -180,16 +181,15 @@ def _name_classes(classes: Mapping[Hashable, _Class]) -> None:
         if not entry.name and (stem := entry.fixed or entry.hint):
             around = {classes[root].name for root in entry.neighbours}
             entry.name = _first_free(stem, around.__contains__)
-    taken = {entry.name for entry in classes.values()}
+    taken, numbers = {entry.name for entry in classes.values()}, itertools.count()
     for entry in classes.values():
-        if not entry.name:
-            entry.name = _first_free("D", taken.__contains__, numbered=True)
-            taken.add(entry.name)
+        if not entry.name:  # D0, D1, ...: the first that is not taken
+            entry.name = next(name for name in map("D{}".format, numbers) if name not in taken)
 
 
-def _first_free(stem: str, taken: Callable[[str], bool], numbered: bool = False) -> str:
-    """``C``, ``C1``, ``C2``, ...: the first that is not taken; ``numbered`` begins with ``D0``."""
-    name, count = f"{stem}0" if numbered else stem, 0
+def _first_free(stem: str, taken: Callable[[str], bool]) -> str:
+    """``C``, ``C1``, ``C2``, ...: the first that is not taken."""
+    name, count = stem, 0
     while taken(name):
         count += 1
         name = f"{stem}{count}"

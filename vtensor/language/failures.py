@@ -13,7 +13,7 @@ def place_of(function: Callable[..., Any]) -> str:
 
     ``__place__`` is that of one that is made, not written: where its maker is called.
     """
-    inner = inspect.unwrap(function)
+    inner = inspect.unwrap(function) if hasattr(function, "__wrapped__") else function
     if place := getattr(inner, "__place__", ""):
         return str(place)
     code = getattr(inner, "__code__", None) or getattr(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from vtensor.errors import DimError, GraphError
@@ -19,7 +19,7 @@ from vtensor.language.operators import (
     label_of,
     run_compute,
 )
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.sizes import OpenSize, closed, open_names
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.text import graph_lines, parse_graph

@@ -12,16 +12,31 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError
-from functools import partial
+from functools import cache, cached_property, partial
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from dataclasses import replace as replace
 else:
+
+    def replace(one, /, **changes):
+        """As ``dataclasses.replace``, which looks at all that a class says of each field, each
+        time: a plan is made of thousands.
+        """
+        for name in _given(type(one)):
+            if name not in changes:
+                changes[name] = getattr(one, name)
+        return type(one)(**changes)
+
+    @cache
+    def _given(kind):
+        """The fields that ``__init__`` takes."""
+        return tuple(field.name for field in dataclasses.fields(kind) if field.init)
 
     def dataclass(cls=None, *, frozen=False, eq=True, repr=True, **others):  # noqa: A002
         """As ``dataclasses.dataclass``, which makes what has an order, or derives from another
@@ -123,30 +138,55 @@ class _Init:
 
     def _first(self, one: object, /, *args: Any, **given: Any) -> None:
         """What is compiled does the same; it is asked where arguments are wrong."""
-        fields = dataclasses.fields(self._cls)  # what derives from it may have more
-        own = [field for field in fields if field.init]
-        plain = [field.name for field in own if not field.kw_only]
-        values = dict(zip(plain, args, strict=False))
-        known = values | given
-        needed = {field.name for field in own if not _optional(field)}
-        if (
-            len(args) > len(plain)
-            or len(known) < len(values) + len(given)
-            or not needed <= known.keys() <= {field.name for field in own}
-        ):
-            return self._compiled(one)(*args, **given)
-        for field in fields:
-            if field.init and field.name in known:
-                self._set(one, field.name, known[field.name])
-            elif field.default_factory is not MISSING:
-                self._set(one, field.name, field.default_factory())
-            elif field.init or (field.default is not MISSING and _slotted(self._cls)):
-                self._set(one, field.name, field.default)
+        plain, own, needed, rest = self._fields
+        if args:
+            if len(args) > len(plain) or not given.keys().isdisjoint(plain[: len(args)]):
+                return self._compiled(one)(*args, **given)
+            given |= zip(plain, args, strict=False)
+        if not needed <= given.keys() <= own:
+            return self._compiled(one)(**given)
+        for name, value in given.items():
+            self._set(one, name, value)
+        for name, make in rest:
+            if name not in given:
+                self._set(one, name, make())
         if (after := getattr(one, "__post_init__", None)) is not None:
             after()
         if self.check is not None:
             self.check(one)
         return None
+
+    @cached_property
+    def _fields(self) -> _Fields:
+        fields = dataclasses.fields(self._cls)
+        own = [field for field in fields if field.init]
+        rest = list[tuple[str, Callable[[], Any]]]()
+        for field in fields:
+            if field.default_factory is not MISSING:
+                rest.append((field.name, field.default_factory))
+            elif field.default is not MISSING and (field.init or _slotted(self._cls)):
+                rest.append((field.name, partial(_same, field.default)))
+        return _Fields(
+            tuple(field.name for field in own if not field.kw_only),
+            frozenset(field.name for field in own),
+            frozenset(field.name for field in own if not _optional(field)),
+            rest,
+        )
+
+
+class _Fields(NamedTuple):
+    """A class's fields: those that are given in order; all that are given; those that must be; and
+    what makes those that are not.
+    """
+
+    plain: tuple[str, ...]
+    own: frozenset[str]
+    needed: frozenset[str]
+    rest: list[tuple[str, Callable[[], Any]]]
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _init_of(cls: type, frozen: bool, check: Callable[[Any], None] | None) -> Callable[..., None]:

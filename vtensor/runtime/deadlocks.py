@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from functools import cache
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,15 @@ if TYPE_CHECKING:
 _JOIN = threading.Thread.join.__code__
 
 
-@cache
-def _futures() -> tuple[CodeType, CodeType]:
-    """The code that waits for a future, and the code that works for one."""
-    from concurrent.futures import Future, thread  # with the first thread that has to wait
+def _futures() -> tuple[CodeType | None, CodeType | None]:
+    """The code that waits for a future, and the code that works for one.
 
-    return Future.result.__code__, thread._WorkItem.run.__code__
+    None where nobody has imported that: then no thread does, and no import waits for a thread whose
+    frame is looked at.
+    """
+    future = getattr(sys.modules.get("concurrent.futures._base"), "Future", None)
+    item = getattr(sys.modules.get("concurrent.futures.thread"), "_WorkItem", None)
+    return future and future.result.__code__, item and item.run.__code__
 
 
 class Place:
@@ -39,7 +41,6 @@ class Place:
 
     def waits_for_caller(self) -> bool:
         """The thread waits, without a limit, for the calling one, or for one that waits for it."""
-        _futures()  # no import may wait for a thread whose frame is looked at
         frames, caller, here = sys._current_frames(), threading.get_ident(), self.ident
         seen = {0}
         try:

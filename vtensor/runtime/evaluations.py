@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
@@ -13,7 +13,7 @@ from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.evaluate import PartialEvaluation
 from vtensor.errors import InputError, NativeError, VTensorError
 from vtensor.language.operators import info_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.steps import Failure, RecordedStep
@@ -36,6 +36,35 @@ def run_native(
         Executor.run_step(step, memory)
     except (RuntimeError, ValueError, TypeError) as error:
         raise step_error(error, node, told) from error
+
+
+def side_by_side(work: Callable[[T], object], items: Sequence[T], threads: int) -> None:
+    """Do the work on each of these, this thread beside so many less one.
+
+    A pool of the standard library does the same; importing it takes as long as compiling some.
+
+    Raises:
+        BaseException: what was raised first; then nobody begins with another one.
+    """
+    waiting, failed = iter(items), list[BaseException]()
+
+    def go() -> None:
+        try:
+            for item in waiting:  # of a sequence: each is one thread's
+                work(item)
+                if failed:
+                    return
+        except BaseException as error:  # the caller gets it
+            failed.append(error)
+
+    others = [threading.Thread(target=go) for _ in range(threads - 1)]
+    for one in others:
+        one.start()
+    go()
+    for one in others:
+        one.join()
+    for error in failed:
+        raise error
 
 
 def step_error(error: Exception, node: str, told: Callable[[str], str]) -> VTensorError:
@@ -112,10 +141,7 @@ class RecordEvaluation(Evaluation):
             for step in several:
                 compile_step(step)
         else:
-            from concurrent.futures import ThreadPoolExecutor
-
-            with ThreadPoolExecutor(threads) as pool:
-                [*pool.map(compile_step, several)]
+            side_by_side(compile_step, several, threads)
         done = {step: replace(step, kernel=step.code.kernel) for step in new}
         return [done.get(step, step) for step in self.steps]
 

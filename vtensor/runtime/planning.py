@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from resolver.lowered import LoweredGraph
 from vtensor.errors import BudgetError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
+from vtensor.language.records import replace
 from vtensor.runtime.fewer import fewer
 from vtensor.runtime.measure import fastest
 from vtensor.runtime.options import Options

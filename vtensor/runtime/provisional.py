@@ -10,13 +10,13 @@ its place, for other sizes and later processes, too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 
 from optimizer.pipeline import ASKING, READING, optimise
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.graph import Graph
 from vtensor.language.index import importing
+from vtensor.language.records import replace
 from vtensor.runtime.burden import avoidable, nearby
 from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
@@ -24,10 +24,14 @@ from vtensor.runtime.planning import partly_optimised, recorded, resolved_of
 from vtensor.runtime.workspace import Workspace
 
 #: Where Transforms and reference code take no more than this part of a plan's time by estimate,
-#: libraries are asked for no other variants, nor whether they read what lies otherwise.
+#: libraries are not asked whether they read what lies otherwise.
 ENOUGH = 0.05
 
-#: Then they are asked about nodes that are so many nodes away from a Transform's ends, or from
+#: Nor, up to this part, are they asked for other variants. A first plan runs for as long as it took
+#: to make, and asking is a quarter to a half of that: it has to spare as much of each run.
+WORTH = 0.25
+
+#: Else they are asked about nodes that are so many nodes away from a Transform's ends, or from
 #: reference code, and no farther: most of a network has nothing to gain.
 HOPS = 2
 
@@ -58,12 +62,14 @@ def chosen_soon(
         resolved, options: as for ``optimise``.
         only: nodes that may change; None is all.
     """
-    lowered = resolved
     quick = [name for name in options.passes if name not in (*ASKING, READING)]
-    for names in (quick, [name for name in options.passes if name == READING]):
-        lowered = optimise(lowered, names, options.settings)
-        if avoidable(lowered, options) <= ENOUGH:
-            return lowered
+    lowered = optimise(resolved, quick, options.settings)
+    if (spared := avoidable(lowered, options)) <= ENOUGH:
+        return lowered
+    reading = [name for name in options.passes if name == READING]
+    lowered = optimise(lowered, reading, options.settings)
+    if spared <= WORTH or avoidable(lowered, options) <= WORTH:
+        return lowered
     near = nearby(lowered, HOPS)
     near = near if only is None else near & only
     lowered = partly_optimised(resolved, options, near)

@@ -71,7 +71,8 @@ class Source:
         #: What it is from outside, as far as an earlier process has kept that.
         self.surface = self._surface()
         if self.surface is None:
-            self.inputs, self.outputs = self._ports()
+            with collector.later():  # reading, too, makes many objects that stay
+                self.inputs, self.outputs = self._ports()
         else:
             self.inputs, self.outputs = self.surface.inputs, self.surface.outputs
 
@@ -120,7 +121,7 @@ class Source:
             return found
         with self._loading.here:  # two threads may want it at the same time
             if self._found is None:
-                with collector.later():  # reading, too, makes many objects that stay
+                with collector.later():  # as in the beginning
                     self._found = self._load()
                 self._given = None
             return self._found

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ from vtensor.language.exact import exact
 from vtensor.language.graph import Graph
 from vtensor.language.imported import blake2b, logger
 from vtensor.language.operators import info_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.runtime.burden import burden
 from vtensor.runtime.entries import Entries, code_state
 from vtensor.runtime.keys import PlanKey
