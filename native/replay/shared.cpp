@@ -37,7 +37,7 @@ constexpr int kPart = 8;
 constexpr auto kWorthSeats = std::chrono::milliseconds(1);
 // For how long others are seen until both threads share a processor: some task of the system may
 // take one for 20 ms.
-constexpr auto kCrowdedFor = std::chrono::milliseconds(40);
+constexpr auto kCrowdedFor = std::chrono::milliseconds(200);
 // How often in a row two that share a processor have to wait for others there as well, until they
 // share it no longer.
 constexpr int kHeldUp = 2;
