@@ -37,7 +37,7 @@ constexpr int kPart = 8;
 constexpr auto kWorthSeats = std::chrono::milliseconds(1);
 // For how long others are seen until both threads share a processor: some task of the system may
 // take one for 20 ms.
-constexpr auto kCrowdedFor = std::chrono::milliseconds(200);
+constexpr auto kCrowdedFor = std::chrono::milliseconds(40);
 // How often in a row two that share a processor have to wait for others there as well, until they
 // share it no longer.
 constexpr int kHeldUp = 2;
@@ -247,10 +247,16 @@ Looks &looks() {
 bool Crowding::observe(bool crowded) {
     against_ = crowded == shared_ ? 0 : against_ + 1;
     looks_ = std::min(looks_ + 1, kMostPatient);
-    if (!shared_ && looks_ >= kTry) patience_ = kTry;  // they had gone
+    if (!shared_ && looks_ >= kTry) {  // they had gone
+        patience_ = kTry;
+        begin_ = kBegin;
+    }
     const bool tried = shared_ && looks_ >= patience_;
-    if (tried) patience_ = std::min(2 * patience_, kMostPatient);
-    if (tried || against_ >= (shared_ ? kEnd : kBegin)) {
+    if (tried) {
+        patience_ = std::min(2 * patience_, kMostPatient);
+        begin_ = kAgain;
+    }
+    if (tried || against_ >= (shared_ ? kEnd : begin_)) {
         shared_ = !shared_;
         against_ = looks_ = 0;
     }
@@ -259,6 +265,7 @@ bool Crowding::observe(bool crowded) {
 
 void Crowding::end() {
     shared_ = false;
+    begin_ = kBegin;
     against_ = looks_ = 0;
     patience_ = kTry;
 }

@@ -20,13 +20,16 @@ public:
     void end();
 
 private:
-    // To begin, how many in a row have to say so; and to end, since that costs more if it is wrong.
-    // A quota of processors stops a team once in 100 ms: so many looks fit between.
-    static constexpr int kBegin = 2, kEnd = 4;
+    // To begin, how many in a row have to say so: some task of the system takes a processor for 20 to
+    // 50 ms now and then, and threads that sleep at once would double what runs behind it take. Where
+    // others were there just before, fewer do. And to end, since that costs more if it is wrong. A
+    // quota of processors stops a team once in 100 ms: so many looks fit between.
+    static constexpr int kBegin = 6, kAgain = 2, kEnd = 4;
     // After how many looks it is tried whether they still do; twice as many where they did.
     static constexpr int kTry = 64, kMostPatient = 4096;
 
     bool shared_ = false;
+    int begin_ = kBegin;
     int against_ = 0;
     int looks_ = 0;  // since it began, or ended
     int patience_ = kTry;

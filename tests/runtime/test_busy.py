@@ -57,13 +57,24 @@ def test_a_single_look_changes_nothing() -> None:
     assert not any(crowding.observe(crowded) for crowded in [True, False] * 20)
 
 
+def test_what_the_system_does_now_and_then_changes_nothing() -> None:
+    crowding = _replay.Crowding()
+    assert not any(crowding.observe(crowded) for crowded in ([True] * 5 + [False]) * 20)
+
+
+def test_others_that_were_there_are_found_sooner() -> None:
+    crowding = _replay.Crowding()
+    looks = [crowding.observe(True) for _ in range(6 + 64 + 2)]
+    assert looks == [False] * 5 + [True] * 64 + [False, False, True]
+
+
 def test_looks_in_a_row_begin_and_end_it() -> None:
     crowding = _replay.Crowding()
-    assert [crowding.observe(True) for _ in range(3)] == [False, True, True]
+    assert [crowding.observe(True) for _ in range(7)] == [*[False] * 5, True, True]
     freed = [crowding.observe(False) for _ in range(12)]
     assert freed.index(False) > 2
     assert freed == sorted(freed, reverse=True)  # once free, it stays so
-    assert [crowding.observe(True) for _ in range(2)] == [False, True]
+    assert [crowding.observe(True) for _ in range(6)] == [*[False] * 5, True]
 
 
 def test_now_and_then_it_is_tried_again() -> None:
