@@ -42,13 +42,19 @@ NOTING: ContextVar[Noting | None] = ContextVar("NOTING", default=None)
 NAMEABLE: dict[str, Callable[..., Any]] = {}
 
 
+#: Those of them that tapes may call.
+TAPED: set[Callable[..., Any]] = set()
+
+
 def nameable(function: Callable[P, T], name: str = "") -> Callable[P, T]:
     """A function of Python's that may be noted and named in what is kept for other processes.
 
     Args:
         function: the function.
-        name: a module and a name in it; empty is where it is defined.
+        name: a module and a name in it, of what tapes do not call; empty is where it is defined.
     """
+    if not name:
+        TAPED.add(function)
     NAMEABLE[name or f"{function.__module__}:{function.__qualname__}"] = function
     return function
 
@@ -58,16 +64,20 @@ def name_of(thing: object) -> str | None:
     return next((name for name, one in NAMEABLE.items() if one is thing), None)
 
 
-def named(name: str) -> Callable[..., Any]:
+def named(name: str, taped: bool = False) -> Callable[..., Any]:
     """What is nameable.
 
+    Args:
+        name: its name.
+        taped: tapes call it.
+
     Raises:
-        ValueError: there is none of such a name.
+        ValueError: there is none of such a name, or tapes may not call it.
     """
     module = name.partition(":")[0]
     if name not in NAMEABLE and module.partition(".")[0] in ("libdesc", "ops"):
         import_module(module)
-    if name not in NAMEABLE:
+    if name not in NAMEABLE or (taped and NAMEABLE[name] not in TAPED):
         raise ValueError(f"{name} cannot be named")
     return NAMEABLE[name]
 

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from libdesc.noted import TAPED
 from vtensor.language.tape import Tape
 
 Row = list[Any]
@@ -35,6 +36,9 @@ _SIGNS: dict[type[ast.AST], int] = {
         )
     )
 }
+
+#: Where the types of native functions and of native classes are.
+_NATIVE = "nanobind"
 
 #: How many of them are arithmetic: a result that nobody needs is left out.
 _ARITHMETIC = 5
@@ -261,11 +265,14 @@ class TapeRows:
                 if _ON_TWO[which](known[one], known[other]):
                     return None
             elif kind == _CALL:
+                called = known[which]
+                if type(called).__module__ != _NATIVE and called not in TAPED:
+                    raise ValueError(f"rows may not call {called}")
                 named = {name: known[at] for name, at in other.items()}
-                make(known[which](*[known[at] for at in one], **named))
+                make(called(*[known[at] for at in one], **named))
             elif kind == _ITEM:
                 make(known[one][known[other]])
-            elif kind == _GET and not which.startswith("_"):
+            elif kind == _GET and _is_native(known[one]) and not which.startswith("_"):
                 make(getattr(known[one], which))
             elif kind == _MANY:
                 make(_OF_MANY[which]([known[at] for at in one]))
@@ -274,3 +281,8 @@ class TapeRows:
             else:
                 raise ValueError(f"there is no such row: {kind}, {which}")
         return [known[at] for at in self._wanted]
+
+
+def _is_native(thing: object) -> bool:
+    """It is of a class of a library's native module: of nothing else rows may ask more."""
+    return type(type(thing)).__module__ == _NATIVE

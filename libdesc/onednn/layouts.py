@@ -85,16 +85,22 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
     if not inner:
         strides = _strides(layout, order, extents)
         return dnnl.Desc.strided(sizes, encoding.dtype, strides)
-    given = noted(_answered)(layout, order, sizes, encoding.dtype)
-    if given is None:
+    key = layout, order, sizes, encoding.dtype
+    if not noted(_is_answered)(*key):  # a question: in another process there may be none
         raise LayoutNotSupported(f"oneDNN has no word for layout {layout} (dims {' '.join(order)})")
-    return given
+    return noted(_answered)(*key)
 
 
 @nameable
-def _answered(*key: Any) -> Desc | None:
-    """What a primitive has answered that has no tag."""
-    return _given.get(key)
+def _is_answered(*key: Any) -> bool:
+    """Whether a primitive has answered a layout that has no tag."""
+    return key in _given
+
+
+@nameable
+def _answered(*key: Any) -> Desc:
+    """What it has answered."""
+    return _given[key]
 
 
 @remembered
@@ -126,7 +132,7 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
     axes += [Axis(order[dim], block) for block, dim in inner]
     layout = Layout.of_axes(axes, None if desc.dtype == dtype else desc.dtype)
     if inner and _tag(pattern) is None:
-        _given[layout, order, tuple(desc.dims), desc.dtype] = desc
+        _given.setdefault((layout, order, tuple(desc.dims), desc.dtype), desc)
     return _checked(layout, desc, order)
 
 

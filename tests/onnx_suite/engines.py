@@ -116,13 +116,19 @@ def peers() -> tuple[dict[str, Run], list[str]]:
     return there, [name for name in PEERS if name not in there]
 
 
+#: The suite's values are rounded to f16 behind each operation there; on processors that compute in
+#: it kernels keep f32 in between, and are closer to the exact ones.
+_IN_F16 = ("test_attention_4d_fp16", "test_attention_4d_causal_fp16")
+
+
 def judge(case: Case, run: Run = vtensor) -> Outcome:
     """Run a case and say what became of it; nothing but an interrupt comes out of it."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
             for feeds, wanted in case.data:
-                fault = difference(list(run(case.model, feeds)), wanted, case.rtol, case.atol)
+                rtol = max(case.rtol, 2**-9) if case.name.startswith(_IN_F16) else case.rtol
+                fault = difference(list(run(case.model, feeds)), wanted, rtol, case.atol)
                 if fault:
                     return Outcome("failed", fault)
         except FAULTS as error:
@@ -165,12 +171,6 @@ def difference(ours: Sequence[Value], wanted: Sequence[Value], rtol: float, atol
     return ""
 
 
-#: What results of narrow types may differ by: the suite's are rounded to them behind each
-#: operation, kernels keep f32 in between and are the closer ones (attention in f16 on processors
-#: that compute in it).
-_COARSE = {"bfloat16": 2**-6, "float16": 2**-9}
-
-
 def _array_difference(
     mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], rtol: float, atol: float
 ) -> str:
@@ -181,8 +181,8 @@ def _array_difference(
         return "" if (mine == theirs).all() else "other texts"
     if mine.dtype != theirs.dtype:
         return f"element type {mine.dtype}, {theirs.dtype} wanted"
-    rtol = max(rtol, _COARSE.get(theirs.dtype.name, 0.0))
     if theirs.dtype.kind not in "biufc":  # bfloat16 and narrower: NumPy promotes them to nothing
+        rtol = max(rtol, 2**-6) if theirs.dtype.name == "bfloat16" else rtol
         mine, theirs = mine.astype(np.float32), theirs.astype(np.float32)
     try:
         np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=atol)

@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 import pytest
 
+from libdesc.noted import named
+from libdesc.tape_rows import TapeRows
 from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS, Network
 from tests.runtime.test_blueprint import Made, ordered, settle
@@ -286,7 +288,48 @@ ODD: Mapping[str, Callable[[Data], None]] = {
     "a function of Python's": _constant({"function": "os:getcwd"}),
     "a function that has no name": _constant({"function": "libdesc.noted:named"}),
     "a text": _constant(["text"]),
+    "what nodes make ahead of runs": _constant({"function": "ops._elements:Max"}),
+    "a layout that is none": lambda data: data["inputs"][0].__setitem__(3, "[[bad"),
+    "an element type that is none": lambda data: data["outputs"][0][1].__setitem__(1, "f99"),
+    "a weight that is of no kind": lambda data: data["large"][0].update(kind=["f99", [], "??"]),
+    "more than all memory": lambda data: data["outline"].update(
+        constants=[[1 << 60], {"list": [[1]]}], rows=[[0, 2, 1, 0]], wanted=[4]
+    ),
 }
+
+
+def test_rows_call_nothing_of_pythons(tmp_path: Path) -> None:
+    """Not by way of an array either, which could write a file."""
+    path = tmp_path / "written"
+    rows = [[3, 0, [1], {}], [4, "tofile", 3, None], [3, 4, [2], {}]]
+    for called in (np.array, named("ops._elements:Max")):
+        data = {"given": 0, "wanted": [5], "constants": [called, [7], str(path)], "rows": rows}
+        tape = TapeRows(data, lambda one: one)
+        with pytest.raises(ValueError, match="may not call"):
+            tape.run([])
+    for thing in (np.zeros(3), "text", [1]):
+        tape = TapeRows(
+            {"given": 0, "wanted": [1], "constants": [0], "rows": [[4, "tofile", 0, None]]},
+            lambda _, thing=thing: thing,  # type: ignore[misc]
+        )
+        with pytest.raises(ValueError, match="no such row"):
+            tape.run([])
+    assert not path.exists()
+
+
+def test_what_it_reads_of_a_kept_plan_is_counted(
+    tmp_path: Path, graphs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vtensor.runtime.plans.PLANS_KEPT", 1)
+    path = net(tmp_path / "net.onnx")
+    kept(path, X, tmp_path)
+    session = started(path, X, tmp_path)
+    have = session._runner.open()._workspace.weights
+    before = have.nbytes
+    for n in (3, 4, 5):
+        feeds = {"x": f32(n, 64, 6, 8)}
+        assert is_taken(session, feeds, graphs, wanted(path, feeds))
+    assert have.nbytes >= before
 
 
 @pytest.mark.parametrize("what", ODD)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ops import Conv2D
+from ops import Conv2D, Div, Mul
 from vtensor import Graph, Session, save_onnx
 from vtensor.runtime import _replay, programs
 
@@ -80,3 +80,24 @@ def test_a_kept_plan_gives_the_same_bits(tmp_path: Path, monkeypatch: pytest.Mon
             kind = type(session.plan).__name__
     assert kind == "KeptPlan"
     assert len(set(answers)) == 1
+
+
+def test_only_factors_of_sums_are_cleared() -> None:
+    """What divides, multiplies or is compared by itself stays what it is, however it is packed."""
+    rng = np.random.default_rng(0)
+    k = rng.standard_normal((64, 64, 3, 3), np.float32)
+    for op, factor, wanted in ((Div(), 1e-12, 1e27), (Mul(), 1e25, 1e-14)):
+        g = Graph("tiny")
+        x = g.input("x", {"N": 1, "C": 64, "H": 18, "W": 18})
+        weights = g.constant(k, "O I h w")
+        c = g.constant(np.full((1, 64, 16, 16), 1e-39, np.float32), "N C H W")
+        b = g.add(op, g.add(Conv2D(), x, weights), c)
+        g.output(g.add(Conv2D(), b, weights), "y")
+        feeds = {"x": rng.standard_normal((1, 64, 18, 18), np.float32) * np.float32(factor)}
+        for libraries in (None, ["onednn"]):
+            with Session(g, libraries=libraries, cache_dir=None) as session:
+                [y] = session.run(None, feeds)
+                session.lock()
+                [again] = session.run(None, feeds)
+            for found in (y, again):
+                assert wanted * 1e-2 < np.abs(found).max() < wanted * 1e6

@@ -40,6 +40,7 @@ from vtensor.runtime.open_program import (
 from vtensor.runtime.open_slots import Numbers, Pieces, Slots
 from vtensor.runtime.plan import Ends
 from vtensor.runtime.plan_bytes import held, pieces
+from vtensor.runtime.products import of_products
 from vtensor.runtime.recipes import Recipes
 from vtensor.runtime.record import changed
 from vtensor.runtime.steps import RecordedStep
@@ -107,6 +108,7 @@ class Blueprint(OpenProgram):
         with nullcontext() if script is None else noting(script):
             drawing = Drawing(*given)
             drawing.draw()
+        self._factors = of_products(graph)
         self.packed, self.tape, self.recorded = drawing.packed, tape, drawing.rows
         ends = Ends.of(graph, drawing.storages)
         if any(one.memory in drawing.opened for one in ends.deliveries.values()):
@@ -211,7 +213,7 @@ class Blueprint(OpenProgram):
             ]
             key = id(array), *unnamed(str(value.layout), value.dims), *changes
             if key not in made:
-                made[key] = _memory(opened, array, at)
+                made[key] = _memory(opened, array, at, self._factors)
             found[place] = made[key]
         return found
 
@@ -249,14 +251,15 @@ def _stand(step: RecordedStep, sources: Mapping[Given, int]) -> object:
     return Stand(sources[native.given], native.place, step.code.access)
 
 
-def _memory(opened: Opened, array: Array, at: At) -> Array:
+def _memory(opened: Opened, array: Array, at: At, factors: frozenset[str]) -> Array:
     """The memory of a constant that depends on sizes."""
     value = replace(opened.value, dims=at(opened.value.dims))
     tensor = VTensor(value.dtype, value.dims)
     made = TensorStorage.of_array(array, tensor, value.layout, constant=True)
     for node, target in opened.changes:
         after = replace(target, dims=at(target.dims))
-        made, _ = changed(node, value, made, after, Buffer.allocate(after.nbytes))
+        room, factor = Buffer.allocate(after.nbytes), after.name in factors
+        made, _ = changed(node, value, made, after, room, factor)
         value = after
     return made.buffer.memory
 

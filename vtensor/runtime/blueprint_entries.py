@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from libdesc.script import Script
 from ptensor.stopping import go_on
-from vtensor.errors import VTensorError
+from vtensor.errors import BudgetError
 from vtensor.language.imported import logger
 from vtensor.runtime.kept_blueprints import KeptBlueprint, KeptBlueprints, blueprint_names
 from vtensor.runtime.programs import KeptPlan, is_kept
@@ -59,7 +59,7 @@ class BlueprintEntries:
         [first, *_] = names
         if first not in self._known:
             others = {} if kept is None else kept.weights.packed
-            about = self._source.surface, self._workspace, others
+            about = self._source.surface, self._workspace, others, kept and kept.packed
             self._known[first] = KeptBlueprints(self._entries, names, *about)
         return self._known[first]
 
@@ -79,14 +79,15 @@ class BlueprintEntries:
         given = self._source.open_sizes(key.shapes, key.known)
         for one in self.of(key, options, kept) if given else ():
             try:
-                if not one.serves(given):
+                if one.fails or not one.serves(given):
                     continue
                 one.make()
                 plan = one.plan(given, self._workspace, partial(full, one), {})
-            except (MemoryError, VTensorError):  # as of a budget, whoever makes the plan
+            except BudgetError:  # as whoever makes the plan
                 raise
             except Exception as why:  # of any kind, of whatever an entry says
                 _log.debug("%s: what is kept for other sizes is not taken: %s", key.shapes, why)
+                one.fails = True
                 continue
             if plan is not None:
                 plan.taken_from = one.shapes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
@@ -58,10 +59,13 @@ def side_by_side(work: Callable[[T], object], items: Sequence[T], threads: int) 
             failed.append(error)
 
     others = [threading.Thread(target=go) for _ in range(threads - 1)]
-    for one in others:
-        one.start()
+    begun = list[threading.Thread]()
+    with suppress(RuntimeError):  # no more threads are to be had: these do it all
+        for one in others:
+            one.start()
+            begun.append(one)
     go()
-    for one in others:
+    for one in begun:
         one.join()
     for error in failed:
         raise error

@@ -18,6 +18,7 @@ from libdesc.tape_rows import TapeRows
 from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
 from vtensor.isa import isa_cap
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import blake2b, logger
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.entries import Entries
@@ -64,12 +65,14 @@ class KeptBlueprint(OpenProgram):
         surface: the model.
         workspace: what plans share.
         others: what is packed already, as ``KeptWeights.packed`` says it.
+        held: keeps that in the count of weights.
 
     Attributes:
         applied: where rules were applied to its graph.
         chosen: the entry of the strategy that it was drawn of.
         shapes: what that was chosen for.
         steps: how many it has.
+        fails: something in it was none here.
 
     Raises:
         Exception: of any kind, where it is none.
@@ -82,6 +85,7 @@ class KeptBlueprint(OpenProgram):
         surface: Surface,
         workspace: Workspace,
         others: Mapping[Hashable, Array],
+        held: object = None,
     ) -> None:
         head, _, blob = payload.partition(b"\n")
         self._data: dict[str, Any] = json.loads(head)
@@ -94,7 +98,7 @@ class KeptBlueprint(OpenProgram):
         self.steps = len(data["steps"])
         self._weights = KeptWeights(data, blob, surface, workspace)
         self.sizes = TapeRows(data["outline"], self._plain).run
-        self._made = False
+        self._made, self.fails, self._held = False, False, held
 
     def serves(self, given: Sequence[int]) -> bool:
         """Whether there may be a plan for open sizes."""
@@ -157,7 +161,7 @@ class KeptBlueprint(OpenProgram):
         self.outputs = [Delivered(alias, _end(*end), at) for alias, end, at in data["outputs"]]
         self.proven = data["proven"] is True
         self._made = True
-        self._data = {}
+        self._data, self._others = {}, {}
 
     def _plain(self, one: Any) -> Any:
         """A constant of a tape of sizes alone."""
@@ -180,7 +184,7 @@ class KeptBlueprints:
     Args:
         entries: the cache.
         names: theirs.
-        surface, workspace, others: as for ``KeptBlueprint``.
+        surface, workspace, others, held: as for ``KeptBlueprint``.
     """
 
     def __init__(
@@ -190,9 +194,10 @@ class KeptBlueprints:
         surface: Surface,
         workspace: Workspace,
         others: Mapping[Hashable, Array],
+        held: object,
     ) -> None:
         self._entries, self._names = entries, names
-        self._about = surface, workspace, others
+        self._about = surface, workspace, others, held
         self._read: list[KeptBlueprint] = []
 
     def __iter__(self) -> Iterator[KeptBlueprint]:
@@ -205,8 +210,6 @@ class KeptBlueprints:
                 return
             try:
                 found = KeptBlueprint(name, payload, *self._about)
-            except MemoryError:
-                raise
             except Exception as why:  # of any kind, of whatever an entry says
                 _log.debug("%s: what is kept is not taken: %s", name, why)
             else:
@@ -227,7 +230,7 @@ def _constant(one: Any, weights: KeptWeights, things: Sequence[Any]) -> Any:
         case {"list": list(parts)}:
             return [_constant(part, weights, things) for part in parts]
         case {"function": str(name)}:
-            return named(name)
+            return named(name, taped=True)
         case {"path": [str(name), *names]}:
             return _led(weights.module(name), names)
         case {"native": int(place), "names": list(names)}:
@@ -250,4 +253,10 @@ def _pieces(row: Sequence[Any]) -> Pieces:
 
 
 def _end(name: str, dtype: str, dims: Sequence[Any], layout: str, constant: bool) -> End:
+    """A value.
+
+    Raises:
+        Exception: of any kind, where there is no such element type or layout.
+    """
+    numpy_dtype(dtype)
     return End(name, dtype, [(str(dim), int(at)) for dim, at in dims], Layout(layout), constant)

@@ -131,7 +131,8 @@ class KeptWeights:
             one if _part(one) else (one[0], _factor(self.blob, *one).tobytes().hex())
             for one in row["changes"]
         ]
-        return json.dumps([row["name"], row["order"], row["shape"], changes, row["kind"]])
+        same = ("name", "order", "shape", "kind", "factor")
+        return json.dumps([changes, *(row[one] for one in same)])
 
     def array(self, name: str) -> Array:
         """A large array."""
@@ -186,6 +187,7 @@ class KeptWeights:
         nbytes: int,
         changes: list[list[Any]],
         kind: list[Any],
+        factor: bool,
         native: int | None,
         slots: list[Any],
     ) -> None:
@@ -217,7 +219,8 @@ class KeptWeights:
         with nullcontext() if several else Executor.alone():
             own = [_slot(given, one) for one in slots]
             Executor.run_step(step, own)
-        clear_subnormals(kind[0], Layout(kind[2]), room)
+        if factor:
+            clear_subnormals(kind[0], Layout(kind[2]), room)
 
 
 def value_row(value: Value) -> list[Any]:

@@ -30,6 +30,7 @@ from vtensor.runtime.evaluations import (
 )
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.packed import PackedWeights
+from vtensor.runtime.products import of_products
 from vtensor.runtime.recipe_keys import Key, Keys, Operand
 from vtensor.runtime.recipes import Recipe, Recorded, Row
 from vtensor.runtime.steps import RecordedStep
@@ -75,6 +76,7 @@ class Recorder:
         self.packed = PackedWeights(graph, constants, workspace.weights.packed)
         #: Nodes that were chosen for other sizes and that their libraries do not take in these.
         self.refused: dict[str, str] = {}
+        self._factors = of_products(graph)
         self._recipes = workspace.recipes
         self._keys = Keys(_replay.threads(), confirming, graph.inexact)
         self._before: Mapping[str, Row] = {}
@@ -240,14 +242,19 @@ class Recorder:
         if (packed := self.packed.find(target)) is not None:
             self.storages[node.output] = packed  # for another plan
             return
-        room = self.packed.room(target)
-        storage, cleared = changed(node, source, self._storage(source), target, room)
+        room, factor = self.packed.room(target), target.name in self._factors
+        storage, cleared = changed(node, source, self._storage(source), target, room, factor)
         self.storages[node.output] = storage
         self.packed.keep(target, storage, cleared)
 
 
 def changed(
-    node: TransformNode, source: Value, storage: TensorStorage, target: Value, room: Buffer
+    node: TransformNode,
+    source: Value,
+    storage: TensorStorage,
+    target: Value,
+    room: Buffer,
+    factor: bool,
 ) -> tuple[TensorStorage, bool]:
     """A constant in another layout, transformed here and now; whether it has other elements, since
     some were subnormal.
@@ -256,6 +263,7 @@ def changed(
         node: the Transform.
         source, storage: the constant, and its memory.
         target, room: what it becomes, and the memory for that.
+        factor: it is one of products alone.
     """
     made = TensorStorage(target.dtype, target.dims, target.layout)
     made.bind(room)
@@ -263,7 +271,7 @@ def changed(
     with Executor.alone() if target.nbytes < LARGE else nullcontext(), installed(evaluation):
         _change(node, x, target, made, evaluation)
     made.constant = True
-    return made, clear_subnormals(target.dtype, target.layout, room.memory)
+    return made, factor and clear_subnormals(target.dtype, target.layout, room.memory)
 
 
 def packing(node: TransformNode, source: Value, target: Value) -> Sequence[RecordedStep]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from resolver.lowered import LoweredGraph, TransformNode, Value
 from vtensor.language.records import dataclass
 from vtensor.runtime.kept_weights import SOURCE, TARGET, Data, kind_row
 from vtensor.runtime.packed import PackedWeights
+from vtensor.runtime.products import of_products
 from vtensor.runtime.record import packing
 from vtensor.runtime.weights import LARGE
 
@@ -100,6 +102,10 @@ class WeightNotes:
         }
         return data, places[: len(natives)]
 
+    @cached_property
+    def _factors(self) -> frozenset[str]:
+        return of_products(self.graph)
+
     def is_large(self, name: str) -> bool:
         """Whether a constant is made of an array that is read later."""
         return self.array(self.packed.made_of(name)[1]) is not None
@@ -165,6 +171,7 @@ class WeightNotes:
             "nbytes": value.nbytes,
             "changes": [*map(self._change, made)],
             "kind": kind_row(value),
+            "factor": name in self._factors,
             "native": None,
             "slots": [],
         }

@@ -25,9 +25,10 @@ LARGE = 1 << 24
 
 
 def clear_subnormals(dtype: str, layout: Layout, memory: Array) -> bool:
-    """Set floats of a packed constant to zero that are below 2^-126; whether some were.
+    """Set floats of a packed factor to zero that are below 2^-126; whether some were.
 
-    They add nothing to a sum that has any other term, and processors may take a hundred times as
+    They add nothing to a sum that has any other term, unless what they are multiplied by is beyond
+    1e30, and processors may take a hundred times as
     long for each product with one: of a tenth of the weights of a trained detector (PP-OCRv6) a
     network takes four times as long.
     """
