@@ -17,6 +17,10 @@ from vtensor.language.tape import Tape
 
 Row = list[Any]
 
+#: Where a value is while rows are written: of which kind (a constant, a given size, or what a row
+#: makes), and its number among those.
+Place = tuple[str, int]
+
 #: What rows do with two things, by number: arithmetic first.
 _ON_TWO: tuple[Callable[[Any, Any], Any], ...] = (
     *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod),
@@ -81,12 +85,11 @@ class _Writer:
         self._constants: dict[tuple[str, Any], int] = {}
         self._values: list[Any] = []
         self._rows: list[Row] = []
-        #: Where names of lines are: rows, from 0 on; given sizes before them, from -1 on down;
-        #: constants are texts until all are known.
-        self._names: dict[str, Any] = {}
+        #: What the lines' names stand for.
+        self._names: dict[str, Place] = {
+            f"v{place}": ("given", number) for number, place in enumerate(tape.given)
+        }
         self._made = 0
-        for number, place in enumerate(tape.given):
-            self._names[f"v{place}"] = ("given", number)
 
     def data(self, wanted: Sequence[int]) -> dict[str, Any]:
         for line in self._tape.lines:
@@ -99,7 +102,7 @@ class _Writer:
         rows, places = self._needed(ends)
         begins = {"constant": 0, "given": count}
 
-        def at(one: tuple[str, int]) -> int:
+        def at(one: Place) -> int:
             kind, number = one
             return count + given + places[number] if kind == "made" else begins[kind] + number
 
@@ -110,7 +113,7 @@ class _Writer:
             "wanted": [at(one) for one in ends],
         }
 
-    def _needed(self, ends: Sequence[tuple[str, int]]) -> tuple[list[Row], dict[int, int]]:
+    def _needed(self, ends: Sequence[Place]) -> tuple[list[Row], dict[int, int]]:
         """The rows that matter, and the numbers of those that make something."""
         used = {number for kind, number in ends if kind == "made"}
         kept = list[tuple[int, Row]]()
@@ -148,12 +151,12 @@ class _Writer:
         kind = _YES if answer else _NO
         self._rows.append([kind, _SIGNS[type(sign)], self._value(asked.left), self._value(other)])
 
-    def _value(self, value: ast.expr) -> tuple[str, int]:
+    def _value(self, value: ast.expr) -> Place:
         """Where the value of an expression is."""
         match value:
             case ast.Name(id=name):
                 if name in self._names:
-                    return self._found(name)
+                    return self._names[name]
                 return self._kept(self._tape.scope[name])
             case ast.Constant(value=fixed):
                 return self._kept(fixed)
@@ -181,16 +184,12 @@ class _Writer:
                 return self._row(_MANY, _OF_MANY.index(list), [*map(self._value, parts)], None)
         raise NotInRows(ast.unparse(value))
 
-    def _found(self, name: str) -> tuple[str, int]:
-        found: tuple[str, int] = self._names[name]
-        return found
-
-    def _row(self, *row: Any) -> tuple[str, int]:
+    def _row(self, *row: Any) -> Place:
         self._rows.append([*row])
         self._made += 1
         return "made", self._made - 1
 
-    def _kept(self, value: object) -> tuple[str, int]:
+    def _kept(self, value: object) -> Place:
         key = type(value).__name__, value if isinstance(value, (int, str)) else id(value)
         if key not in self._constants:
             self._constants[key] = len(self._values)
@@ -198,9 +197,9 @@ class _Writer:
         return "constant", self._constants[key]
 
 
-def _operands(row: Row) -> list[tuple[str, int]]:
+def _operands(row: Row) -> list[Place]:
     """What a row takes."""
-    found = list[tuple[str, int]]()
+    found = list[Place]()
     for one in row[1:]:
         if isinstance(one, tuple):
             found.append(one)
@@ -211,7 +210,7 @@ def _operands(row: Row) -> list[tuple[str, int]]:
     return found
 
 
-def _moved(row: Row, at: Callable[[tuple[str, int]], int]) -> Row:
+def _moved(row: Row, at: Callable[[Place], int]) -> Row:
     """A row with numbers for what it takes."""
 
     def moved(one: Any) -> Any:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from resolver.strategy import Strategy
     from resolver.values import Value
     from vtensor.runtime.outline import Sized
+    from vtensor.runtime.packed import PackedWeights
     from vtensor.runtime.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
@@ -80,6 +81,8 @@ class Blueprint(OpenProgram):
     Raises:
         NotTraced, VTensorError: it cannot be drawn.
     """
+
+    packed: PackedWeights
 
     def __init__(
         self,

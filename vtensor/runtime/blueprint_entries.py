@@ -81,13 +81,14 @@ class BlueprintEntries:
             try:
                 if one.fails or not one.serves(given):
                     continue
+                one.fails = True  # until it is made; sizes that it refuses say nothing of others
                 one.make()
+                one.fails = False
                 plan = one.plan(given, self._workspace, partial(full, one), {})
             except BudgetError:  # as whoever makes the plan
                 raise
             except Exception as why:  # of any kind, of whatever an entry says
                 _log.debug("%s: what is kept for other sizes is not taken: %s", key.shapes, why)
-                one.fails = True
                 continue
             if plan is not None:
                 plan.taken_from = one.shapes
@@ -128,13 +129,13 @@ class BlueprintEntries:
                 sized = traced()
             if sized is None:
                 return
+            if not looked_at <= surface.looked_at:
+                raise NotKept(f"it looks at {len(looked_at - surface.looked_at)} more arrays")
             go_on()
             lowered, proof = sized.on(known.strategy), sized.proof(known.strategy)
             sound(lowered, sized.graph, network.options, self._workspace, proof)
             go_on()
             blueprint = Blueprint(sized, known.strategy, self._workspace, script)
-            if not looked_at <= surface.looked_at:
-                raise NotKept(f"it looks at {len(looked_at - surface.looked_at)} more arrays")
             go_on()
             large = {id(one.whole): array for array, one in self._source.large.items()}
             constants, applied = sized.graph.constants, network.graph.applied

@@ -94,7 +94,7 @@ def payload(
     Raises:
         NotKept: no entry can hold it.
     """
-    weights = WeightNotes(blueprint.packed, blueprint.graph, constants, large, script)  # type: ignore[arg-type]
+    weights = WeightNotes(blueprint.packed, blueprint.graph, constants, large, script)
     nodes = [one for one in blueprint.graph.operators if one.name in blueprint.recorded]
     check_unseen(nodes, blueprint.graph, blueprint.recorded, weights)
     natives, sizes = _Natives(), _Wanted()

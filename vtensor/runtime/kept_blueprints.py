@@ -17,16 +17,15 @@ from libdesc.noted import named
 from libdesc.tape_rows import TapeRows
 from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
-from vtensor.isa import isa_cap
 from vtensor.language.dtype import numpy_dtype
-from vtensor.language.imported import blake2b, logger
+from vtensor.language.imported import logger
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.entries import Entries
 from vtensor.runtime.kept_weights import KeptWeights
 from vtensor.runtime.open_program import Calls, Delivered, End, OpenProgram, Stand
 from vtensor.runtime.open_slots import Numbers, Pieces, Slots
 from vtensor.runtime.options import Options
-from vtensor.runtime.processors import processor
+from vtensor.runtime.programs import digest_of
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -43,16 +42,8 @@ _log = logger(__name__)
 
 def blueprint_names(surface: Surface, key: PlanKey, options: Options, threads: int) -> list[str]:
     """The names of the entries that may serve a key."""
-    settings = options.settings
     values = [(one.name, one.value) for one in key.inputs if one.value is not None]
-    told = (
-        *(surface.digest, processor(), isa_cap(), threads, key.kind, values),
-        surface.code,
-        *(options.passes, options.preferences, options.tolerance),
-        *(settings.objective, settings.solver, settings.speeds is None),
-        sorted(options.delivery.items()),
-    )
-    digest = blake2b(repr(told).encode(), digest_size=16).hexdigest()
+    digest = digest_of(surface, (key.kind, values), options, threads)
     return [f"blueprint-{digest}-{number}" for number in range(MOST)]
 
 
@@ -72,7 +63,7 @@ class KeptBlueprint(OpenProgram):
         chosen: the entry of the strategy that it was drawn of.
         shapes: what that was chosen for.
         steps: how many it has.
-        fails: something in it was none here.
+        fails: what it says cannot be made here.
 
     Raises:
         Exception: of any kind, where it is none.

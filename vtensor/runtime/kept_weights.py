@@ -198,13 +198,13 @@ class KeptWeights:
         for one in changes:
             taken = _part(one)
             array = cut(array, taken) if taken else multiplied(array, _factor(self.blob, *one))
-        scaled = any(_part(one) is None for one in changes)
-        # A team of this thread would stay, and while the process has more threads in teams than
-        # processors libgomp's threads hardly spin: each of the first runs took twice its time.
-        with Executor.alone():
-            finite = not scaled or _replay.finite([array], [exponent(kind[0])])
-        if not finite:
-            raise ValueError(f"{name} is folded, and not finite")
+        if any(_part(one) is None for one in changes):
+            # A team of this thread would stay, and while the process has more threads in teams than
+            # processors libgomp's threads hardly spin: each of the first runs took twice its time.
+            with Executor.alone():
+                finite = _replay.finite([array], [exponent(kind[0])])
+            if not finite:
+                raise ValueError(f"{name} is folded, and not finite")
         source = array.reshape(-1).view(np.uint8)
         if native is None:
             room[:] = source

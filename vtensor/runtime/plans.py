@@ -92,9 +92,9 @@ class PlanCache:
         self.foreseen = False
         #: Where rules were applied to graphs of earlier sizes.
         self._applied: set[tuple[str, str]] | None = None
-        #: What of them was written.
+        #: Strategies whose blueprints were written down, or could not be; each with its outline.
         self._written: list[tuple[Known, Outline]] = []
-        #: There are some, behind a plan that was taken as it was kept.
+        #: Blueprints are on disk, behind a plan that was taken as it was kept.
         self._ready = False
         #: A plan that was taken as it was kept: of its graph nothing is known yet.
         self._unread: PlanKey | None = None

@@ -79,6 +79,11 @@ class KeptPlan(DrawnPlan):
 
 def program_name(surface: Surface, key: PlanKey, options: Options, threads: int) -> str:
     """The name of the entry of a plan."""
+    return f"program-{digest_of(surface, key, options, threads)}"
+
+
+def digest_of(surface: Surface, key: object, options: Options, threads: int) -> str:
+    """A digest of all that what is kept of a model depends on, where it is for a key."""
     settings = options.settings
     told = (
         *(surface.digest, processor(), isa_cap(), threads, key),
@@ -87,7 +92,7 @@ def program_name(surface: Surface, key: PlanKey, options: Options, threads: int)
         *(settings.objective, settings.solver, settings.speeds is None),
         sorted(options.delivery.items()),
     )
-    return f"program-{blake2b(repr(told).encode(), digest_size=16).hexdigest()}"
+    return blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
 
 def is_kept(key: PlanKey, options: Options) -> bool:
