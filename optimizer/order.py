@@ -4,20 +4,27 @@
 
 Dims meet by name, so that an element-wise node does not mind; but a change of order, of which
 exporters make many, hides from other simplifications what is behind a node. A constant in such a
-node loses the dims of size 1 that it repeats: they name an order, too.
+node is turned to the order of the other operands, whatever its sizes are: a graph for other sizes
+is then the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Collection
 from dataclasses import field
+from functools import partial
+from typing import Any
+
+import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
-from optimizer.computed import Computed
+from optimizer.computed import Computed, Made
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
+
+Array = np.ndarray[Any, Any]
 
 
 def order(graph: Graph, preferences: Preferences = EVERY) -> Graph:  # noqa: ARG001
@@ -27,13 +34,9 @@ def order(graph: Graph, preferences: Preferences = EVERY) -> Graph:  # noqa: ARG
         graph: sealed; it is not changed.
         preferences: not asked: no node changes what it computes.
     """
-    made = replace(
-        graph,
-        values=dict(graph.values),
-        constants=Computed(graph.constants),
-        nodes=dict(graph.nodes),
-    )
-    work = _Work(made)
+    constants = Computed(graph.constants)
+    made = replace(graph, values=dict(graph.values), constants=constants, nodes=dict(graph.nodes))
+    work = _Work(made, constants)
     for node in graph.nodes.values():
         work.take(node)
     return replace(made, nodes=work.read()) if work.changed else graph
@@ -44,12 +47,14 @@ class _Work:
     """A graph that is being changed, node by node.
 
     Attributes:
+        constants: the graph's.
         source: by value, what it is under another order.
         nodes: those that stand, in order.
         changed: whether any node is another.
     """
 
     graph: Graph
+    constants: Computed
     source: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     changed: bool = False
@@ -76,9 +81,10 @@ class _Work:
 
     def _late(self, node: Node) -> None:
         """A node on its operands as they were before, and the change of order behind it."""
-        values, constants = self.graph.values, self.graph.constants
-        computed = [values[name].dims for name in node.inputs if name not in constants]
-        inputs = tuple(self._operand(name, set().union(*computed)) for name in node.inputs)
+        values, constants = self.graph.values, self.constants
+        computed = [self.source.get(name, name) for name in node.inputs if name not in constants]
+        dims = dict.fromkeys(dim for name in computed for dim in values[name].dims)
+        inputs = tuple(self._operand(name, dims) for name in node.inputs)
         [out] = run_compute(Context(node=node.name), node.op, [values[name] for name in inputs])
         [value] = node.outputs
         if [*out.dims] == [*values[value].dims]:
@@ -93,19 +99,28 @@ class _Work:
             self.source[value] = inner
         self.changed = True
 
-    def _operand(self, name: str, dims: Set[str]) -> str:
-        """A value before its change of order; a constant without what it repeats of these dims."""
-        value, array = self.graph.values[name], self.graph.constants.get(name)
-        kept = {dim: size for dim, size in value.dims.items() if size != 1 or dim not in dims}
-        if array is None or len(kept) == len(value.dims):
+    def _operand(self, name: str, dims: Collection[str]) -> str:
+        """A value before its change of order; a constant in the order of these dims."""
+        value = self.graph.values[name]
+        if name not in self.constants:
             return self.source.get(name, name)
-        short = f"{name}:{' '.join(kept)}"
-        if short not in self.graph.values:
-            self.graph.values[short] = VTensor(value.dtype, kept, Option(name=short))
-            self.graph.constants[short] = array.reshape([*kept.values()])
-        return short
+        own = [*value.dims]
+        places = [own.index(dim) for dim in (*dims, *own) if dim in own]
+        axes = tuple(dict.fromkeys(places))
+        if axes == tuple(range(len(own))):
+            return name
+        turned = f"{name}:{' '.join(own[axis] for axis in axes)}"
+        if turned not in self.graph.values:
+            sizes = {own[axis]: value.dims[own[axis]] for axis in axes}
+            self.graph.values[turned] = VTensor(value.dtype, sizes, Option(name=turned))
+            self.constants.derive(turned, name, Made(partial(_turned, axes), axes))
+        return turned
 
     def _free(self, name: str) -> str:
         while name in self.graph.values or name in self.graph.nodes:
             name += "'"
         return name
+
+
+def _turned(axes: tuple[int, ...], array: Array) -> Array:
+    return np.ascontiguousarray(array.transpose(axes))

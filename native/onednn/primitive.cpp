@@ -44,8 +44,11 @@ std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threa
     PdHandle first(raw);
     const auto wanted = static_cast<std::size_t>(rank) + 1;
     std::vector<std::shared_ptr<Primitive>> sound;
-    while (sound.size() < wanted ||
-           (sound.size() == wanted && may_be_outrun(sound.back()->kernel_))) {
+    const auto enough = [&] {
+        return sound.size() > wanted ||
+               (sound.size() == wanted && !may_be_outrun(sound.back()->kernel_));
+    };
+    for (;;) {
         dnnl_primitive_desc_t copy = nullptr;
         check(dnnl_primitive_desc_clone(&copy, raw), spec.kind);
         std::shared_ptr<Primitive> found(new Primitive(spec, rank, threads, PdHandle(copy)));
@@ -55,6 +58,7 @@ std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threa
             if (last != sound.begin() && outruns(**last, **(last - 1)))
                 std::iter_swap(last - 1, last);
         }
+        if (enough()) break;  // describing a kernel that nobody wants takes as long as this one's
         const dnnl_status_t status = dnnl_primitive_desc_next_impl(raw);
         if (status == dnnl_last_impl_reached) break;
         check(status, spec.kind);

@@ -252,19 +252,29 @@ class Source:
         """Shapes of which what is made of them is likely to serve others, too.
 
         They are these themselves, and with two in the place of each open size that is one, since of
-        dims of one element much holds that does not of others.
+        dims of one element much holds that does not of others; then with three, since libraries
+        block weights by how work divides.
 
         Args:
             shapes: of a run.
             known: inputs whose values decide shapes.
         """
-        again = dict(shapes)
+        sizes = self.open_sizes(shapes, known)
+        found = [{**shapes}] if any(one != 1 for one in sizes) else []
+        if 1 in sizes:
+            found += [self._with_more(shapes, known, more) for more in (2, 3)]
+        return found
+
+    def _with_more(
+        self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str], more: int
+    ) -> dict[str, tuple[int, ...]]:
+        """Shapes with another number in the place of each open size that is one."""
+        made = dict(shapes)
         for port in self.inputs:
             if port.name not in known:
                 rows = zip(port.shape, shapes[port.name], strict=True)
-                again[port.name] = tuple(2 if d is None and s == 1 else s for d, s in rows)
-        apart = [one for one in self.open_sizes(shapes, known) if one != 1]
-        return [{**shapes}] * bool(apart) + [again] * (again != shapes)
+                made[port.name] = tuple(more if d is None and s == 1 else s for d, s in rows)
+        return made
 
     def traced(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from libdesc.registry import ready
 from optimizer.pipeline import import_passes, optimise
@@ -42,6 +42,8 @@ MOST = 0.5
 
 #: Kinds of inputs of which there are strategies: entry layouts, inner values that are delivered.
 KINDS = 32
+
+T = TypeVar("T")
 
 REFUSED = "%s: no plan from that of %s: %s"
 
@@ -146,10 +148,10 @@ class Strategies:
                 refused[one] = why.nodes if isinstance(why, StrategyRefused) else None
         faults = [(one, nodes) for one, nodes in refused.items() if nodes is not None]
         for one, nodes in faults[:mending]:
-            refit = partial(_refitted, one, nodes, graph, options, workspace)
-            for make in (refit, partial(_mended, one, nodes, graph, options, workspace)):
+            for way in (_refitted, _mended):
+                make = partial(way, one, graph=graph, options=options, workspace=workspace)
                 try:
-                    plan = make()
+                    plan = _widened(make, nodes)
                 except (StrategyRefused, VTensorError) as why:
                     _log.debug(REFUSED, graph.name, one.key.shapes, why)
                 else:
@@ -198,8 +200,11 @@ class Strategies:
         found = told() if all(one.key != key for one in nearest) else None
         for one in [found, *nearest] if found is not None else nearest:
             try:
+                drawn: Blueprint | None = sized.outline.drawn.get(one.strategy)
                 if one.strategy not in sized.outline.drawn:
                     _draw(one.strategy, sized, options, workspace)
+                elif drawn is not None and (names := drawn.refusing(sized.given, workspace, {})):
+                    raise StrategyRefused("libraries do not take all as it was", names)
                 if one is found:
                     self.add(one)
                 return None
@@ -207,9 +212,8 @@ class Strategies:
                 _log.debug(REFUSED, sized.graph.name, one.key.shapes, why)
                 faults.append((one, why.nodes))
         for one, nodes in faults[:1]:
-            lowered = _refit_or_anew(one, nodes, sized.graph, options)
-            strategy = Strategy.of(lowered)
-            _draw(strategy, sized, options, workspace)
+            make = partial(_drawn_anew, one, sized=sized, options=options, workspace=workspace)
+            lowered, strategy = _widened(make, nodes)
             self.add(Known(strategy, key, 0.0, foreseen=True, provisional=one.provisional))
             return None if one.provisional else lowered
         return None
@@ -385,13 +389,22 @@ def _mended(
     Raises:
         StrategyRefused, VTensorError: too much does not fit, or it would be too slow.
     """
+    kept = known.strategy.kept(graph, faults)
+    lowered, anew = _around(known, kept, graph, options)
+    if len(anew) > MOST * len(lowered.operators):
+        raise StrategyRefused(f"{len(anew)} nodes would have other variants")
+    return _plan(known, lowered, graph, options, workspace, known.key.shapes, anew)
+
+
+def _widened(make: Callable[[frozenset[str]], T], faults: frozenset[str]) -> T:
+    """What is made with some nodes decided anew; with more of them, as long as others do not fit.
+
+    Raises:
+        Exception: as ``make``.
+    """
     while True:
-        kept = known.strategy.kept(graph, faults)
-        lowered, anew = _around(known, kept, graph, options)
-        if len(anew) > MOST * len(lowered.operators):
-            raise StrategyRefused(f"{len(anew)} nodes would have other variants")
         try:
-            return _plan(known, lowered, graph, options, workspace, known.key.shapes, anew)
+            return make(faults)
         except StrategyRefused as why:
             if why.nodes <= faults:
                 raise
@@ -478,6 +491,20 @@ def _drawing(
         return None
     sized.outline.drawn[strategy] = None
     return partial(_draw, strategy, sized, options, workspace)
+
+
+def _drawn_anew(
+    known: Known, faults: frozenset[str], sized: Sized, options: Options, workspace: Workspace
+) -> tuple[LoweredGraph, Strategy]:
+    """What is chosen for a graph which a strategy does not fit, drawn.
+
+    Raises:
+        Exception: as ``_refit_or_anew`` and ``_draw``.
+    """
+    lowered = _refit_or_anew(known, faults, sized.graph, options)
+    strategy = Strategy.of(lowered)
+    _draw(strategy, sized, options, workspace)
+    return lowered, strategy
 
 
 def _draw(strategy: Strategy, sized: Sized, options: Options, workspace: Workspace) -> None:
