@@ -227,7 +227,10 @@ def test_a_kept_plan_of_other_libraries_loads_what_it_needs(
 
 
 #: What plans and their makers import where they need it; what is for few sessions comes as late.
-MAKERS = ("plan", "plans", "probing", "speeds", "workspace")
+MAKERS = (
+    *("ahead", "graphs", "other_sizes", "plan", "planner", "plans"),
+    *("probing", "speeds", "workspace"),
+)
 FEW = {
     *("vtensor.frontends.values", "vtensor.runtime", "vtensor.runtime.locked"),
     *("vtensor.runtime.blueprint_entries", "vtensor.runtime.tuned_later"),

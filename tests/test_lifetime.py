@@ -20,11 +20,12 @@ from vtensor import Graph, Session
 from vtensor.errors import InputError, ModelError
 from vtensor.language import collector
 from vtensor.runtime import source
+from vtensor.runtime.ahead import Ahead
 from vtensor.runtime.deadlocks import Place
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.plans import PlanCache
+from vtensor.runtime.planner import Planner
 
 #: A session ``s`` on a small network, and what it is fed.
 SETUP = """
@@ -63,18 +64,18 @@ def no_collector() -> Iterator[None]:
 def nothing_beside(others_done: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else of the process is at work: what earlier sessions began is over, and nothing new
     begins beside runs, which would hold collections up as well."""
-    monkeypatch.setattr(PlanCache, "_beside", lambda self, work: None)
+    monkeypatch.setattr(Ahead, "_beside", lambda self, work: None)
 
 
 @pytest.mark.usefixtures("nothing_beside")
 def test_no_collection_begins_while_a_plan_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, planned = list[bool](), PlanCache._planned
+    found, planned = list[bool](), Planner.plan
 
-    def watched(self: PlanCache, key: PlanKey, options: Options) -> Plan:
+    def watched(self: Planner, key: PlanKey, options: Options) -> Plan:
         found.append(gc.isenabled())
         return planned(self, key, options)
 
-    monkeypatch.setattr(PlanCache, "_planned", watched)
+    monkeypatch.setattr(Planner, "plan", watched)
     graph = Graph()
     graph.output(graph.add(Relu(), graph.input("x", {"N": None})), "y")
     with Session(graph) as session:

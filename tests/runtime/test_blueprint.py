@@ -87,7 +87,7 @@ def settle(session: Session) -> None:
     """Wait until what is drawn in the background is there."""
     plans = session._runner.plans
     until = monotonic() + 60
-    while plans is not None and not all(one.done for one in plans._works):
+    while plans is not None and not all(one.done for one in plans.ahead._works):
         assert monotonic() < until
         sleep(0.001)
 
@@ -269,13 +269,13 @@ def test_what_is_drawn_waits_for_the_first_run(monkeypatch: pytest.MonkeyPatch) 
 
         def noted(plan: Plan, *given: Any) -> bool:
             finite = replay(plan, *given)
-            begun.append(bool(plans._works or plans._drawings))
+            begun.append(bool(plans.ahead._works or plans.ahead.drawings))
             return finite
 
         monkeypatch.setattr(Plan, "replay", noted)
         session.run(None, network.feeds(2, 16, 16))
         assert begun == [False]
-        assert plans._works
+        assert plans.ahead._works
         check_drawn(session, network.feeds(3, 16, 16))
 
 
@@ -347,7 +347,7 @@ def drawn_of(session: Session, network: Network) -> tuple[Any, Any]:
         settle(session)
     plans = session._runner.plans
     assert plans is not None
-    [outline] = [one for row in plans._outlines._kept.values() for one in row]
+    [outline] = [one for row in plans._others.outlines._kept.values() for one in row]
     [blueprint] = [one for one in outline.drawn.values() if one is not None]
     return outline, blueprint
 
@@ -390,7 +390,7 @@ def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPat
 
         monkeypatch.setattr(program_module, "_says", noted)
         monkeypatch.setattr(strategies_module, "_refitted", refit)
-        monkeypatch.setattr(strategies_module, "_taken", None)
+        monkeypatch.setattr(strategies_module, "taken", None)
         feeds = network.feeds(4, 16, 16)
         [y] = session.run(None, feeds)
         assert asked == [{*first.nodes, *second.nodes}]

@@ -32,8 +32,8 @@ from vtensor.language.graph import Graph
 from vtensor.report import plan_dict
 from vtensor.runtime import programs
 from vtensor.runtime.entries import FOLDER
+from vtensor.runtime.graphs import Graphs
 from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.plans import PlanCache
 from vtensor.runtime.programs import KeptPlan
 from vtensor.runtime.strategies import Strategies
 
@@ -119,7 +119,7 @@ def test_networks_of_open_sizes(name: str, tmp_path: Path, monkeypatch: pytest.M
     wanted = kept(path, first, tmp_path)
     fresh = run(path, first, None)[0]
     with monkeypatch.context() as patch:  # no graph is made
-        patch.setattr(PlanCache, "_graph", None)
+        patch.setattr(Graphs, "given", None)
         patch.setattr("vtensor.frontends.network.read_network", None)
         session, found = run(path, first, tmp_path)
     assert isinstance(session.plan, KeptPlan)
@@ -170,13 +170,13 @@ def test_other_sizes_need_neither_its_graph_nor_its_weights_again(
     kept(path, X, tmp_path)
     wanted = run(path, other, None)[1]
     session, _ = run(path, X, tmp_path)
-    shapes, made = list[Any](), PlanCache._graph
+    shapes, made = list[Any](), Graphs.given
 
-    def noted(cache: PlanCache, key: PlanKey) -> Graph:
+    def noted(graphs: Graphs, key: PlanKey) -> Graph:
         shapes.append(key.shapes)
-        return made(cache, key)
+        return made(graphs, key)
 
-    monkeypatch.setattr(PlanCache, "_graph", noted)
+    monkeypatch.setattr(Graphs, "given", noted)
     have = session._runner.open()._workspace.weights
     before = have.nbytes
     np.testing.assert_array_equal(session.run(None, other)[0], wanted)

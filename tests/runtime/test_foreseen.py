@@ -49,7 +49,7 @@ def used(session: Session, feeds: dict[str, Any]) -> None:
 def strategies(session: Session) -> int:
     plans = session._runner.plans
     assert plans is not None
-    return sum(len(known) for known in plans._strategies._known.values())
+    return sum(len(known) for known in plans._others.strategies._known.values())
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -112,8 +112,8 @@ def test_one_run_foresees_nothing() -> None:
         session.run(None, network.feeds(1, 16, 16))
         plans = session._runner.plans
         assert plans is not None
-        assert not plans.foreseen
-        assert not plans._works
+        assert not plans.ahead.foreseen
+        assert not plans.ahead._works
 
 
 def test_sizes_that_cannot_be_are_nobodys_concern() -> None:
@@ -252,12 +252,12 @@ def test_work_beside_runs_knows_of_them(monkeypatch: pytest.MonkeyPatch) -> None
         plans = session._runner.open()
 
         def noted(*given: Any, **named: Any) -> bool:
-            seen.append((plans._workspace.lanes.busy, plans._hurries()))
+            seen.append((plans._workspace.lanes.busy, plans.ahead.hurries()))
             return replay(*given, **named)
 
         monkeypatch.setattr(Executor, "replay", noted)
         used(session, network.feeds(*ALIKE))
-        assert plans._hurries()
+        assert plans.ahead.hurries()
     assert seen
     assert set(seen) == {(True, False)}
 
@@ -346,9 +346,9 @@ with Session(network.proto, threads=2, cache_dir=None) as session:
     session.run(None, network.feeds(*map(int, sys.argv[2:])))
     sys.meta_path.insert(0, Watch())
     session.run(None, network.feeds(*map(int, sys.argv[2:])))
-    while not all(one.done for one in session._runner.plans._works):
+    while not all(one.done for one in session._runner.plans.ahead._works):
         time.sleep(0.001)
-    print(len(session._runner.plans._works), Watch.found)
+    print(len(session._runner.plans.ahead._works), Watch.found)
 """
 
 

@@ -22,7 +22,7 @@ from vtensor.errors import BudgetError, InputError
 from vtensor.runtime import programs
 from vtensor.runtime.drawn import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
-from vtensor.runtime.plans import PlanCache
+from vtensor.runtime.graphs import Graphs
 from vtensor.runtime.programs import KeptPlan
 
 Array = np.ndarray[Any, Any]
@@ -72,13 +72,13 @@ def written(name: str, folder: Path) -> tuple[Network, Path]:
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The keys of which graphs were made."""
-    made, make = list[Any](), PlanCache._graph
+    made, make = list[Any](), Graphs.given
 
-    def noted(plans: PlanCache, key: Any) -> Any:
+    def noted(graphs: Graphs, key: Any) -> Any:
         made.append(key)
-        return make(plans, key)
+        return make(graphs, key)
 
-    monkeypatch.setattr(PlanCache, "_graph", noted)
+    monkeypatch.setattr(Graphs, "given", noted)
     return made
 
 

@@ -426,7 +426,7 @@ def test_a_strategy_that_does_not_fit_is_tried_once(monkeypatch: pytest.MonkeyPa
         tried.append((known.key, key))
         raise StrategyRefused("it does not fit")
 
-    monkeypatch.setattr("vtensor.runtime.strategies._taken", refused)
+    monkeypatch.setattr("vtensor.runtime.strategies.taken", refused)
     proto = model("g (float[a, b] x) => (float[a, b] z) { y = Relu(x) z = Neg(y) }")
     with Session(proto, threads=1, cache_dir=None, deterministic=True) as session:
         for size in (2, 3, 4, 5):

@@ -29,8 +29,8 @@ from vtensor.report import plan_dict
 from vtensor.runtime import program_notes, programs
 from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.feeds import noise
+from vtensor.runtime.graphs import Graphs
 from vtensor.runtime.plan_entry import PlanEntry
-from vtensor.runtime.plans import PlanCache
 from vtensor.runtime.programs import KeptPlan
 
 Array = np.ndarray[Any, Any]
@@ -81,7 +81,7 @@ def test_a_kept_plan_gives_the_same_bits(
     fresh = run(path, None)[0]
     with monkeypatch.context() as patch:  # neither a graph nor a strategy is looked at
         patch.setattr("vtensor.language.graph.Graph.parse", None)
-        patch.setattr(PlanCache, "_graph", None)
+        patch.setattr(Graphs, "given", None)
         session, found = run(path, tmp_path)
     assert isinstance(session.plan, KeptPlan)
     np.testing.assert_array_equal(found, wanted)

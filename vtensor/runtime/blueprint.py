@@ -23,7 +23,7 @@ from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
 from vtensor.runtime import drawing as drawn
 from vtensor.runtime.all_of import all_of
-from vtensor.runtime.drawing import Drawing, Given, Opened
+from vtensor.runtime.drawing import Class, Drawing, Given, Opened
 from vtensor.runtime.evaluations import compile_step
 from vtensor.runtime.needed import needed
 from vtensor.runtime.open_program import (
@@ -47,6 +47,7 @@ from vtensor.runtime.steps import RecordedStep
 
 if TYPE_CHECKING:
     from libdesc.script import Script
+    from resolver.fitted import Fitted
     from resolver.strategy import Strategy
     from resolver.values import Value
     from vtensor.runtime.outline import Sized
@@ -76,7 +77,7 @@ class Blueprint(OpenProgram):
         tape: the program's.
         recorded: what those of its nodes came to that depend on no size.
         constants: in the order of the regions that they are.
-        opened: those that depend on sizes, by their places among them.
+        opened: those that are made anew for sizes, by their places among them.
 
     Raises:
         NotTraced, VTensorError: it cannot be drawn.
@@ -91,92 +92,86 @@ class Blueprint(OpenProgram):
         workspace: Workspace,
         script: Script | None = None,
     ) -> None:
-        outline = sized.outline
-        fitted, now = outline.fitted(strategy), outline.sizes(sized.given)
-        if now is None:
-            raise NotTraced("the outline does not hold for these sizes")
-        self.outline, self.strategy, self.sizes = outline, strategy, outline.sizes
-        tape, numbers, given_rows = Tape(), Numbers(), list[tuple[Given, int]]()
-        given_sizes = Given(tape, now, given_rows)
-        graph, coded, own = (
-            fitted.made(one)
-            for one in (outline.without_arrays(given_sizes), outline.coded, sized.graph)
-        )
-        go_on()
-        if not fitted.holds(graph.values):
-            raise NotTraced("layouts are equal in other sizes only")
-        constants = sized.graph.constants
-        recipes = workspace.recipes if script is None else Recipes()
-        given = (graph, coded, own, given_sizes, constants, outline.is_open, workspace, recipes)
-        with nullcontext() if script is None else noting(script):
-            drawing = Drawing(*given)
-            drawing.draw()
-        self._factors = of_products(graph)
-        self.packed, self.tape, self.recorded = drawing.packed, tape, drawing.rows
-        ends = Ends.of(graph, drawing.storages)
+        self.outline, self.strategy, self.sizes = sized.outline, strategy, sized.outline.sizes
+        self.numbers, self.tape = Numbers(), Tape()
+        fitted, sizes = self.outline.fitted(strategy), self._given(sized)
+        drawing = _drawing(sized, fitted, sizes, workspace, script)
+        self.graph, self.packed, self.recorded = drawing.graph, drawing.packed, drawing.rows
+        self._factors = of_products(self.graph)
+        ends = Ends.of(self.graph, drawing.storages)
         if any(one.memory in drawing.opened for one in ends.deliveries.values()):
             raise NotTraced("a constant that depends on sizes is delivered")
-        for step in drawing.evaluation.steps:
-            if step.native is not None and not _stands(step):
-                compile_step(step)
-        steps = needed(drawing.evaluation.steps, ends.outputs)
-        if any(step.callback is not None for step in steps):
-            raise NotTraced("steps call back")
-        self.slots = Slots.of(steps, ends, numbers)
-        sources = {which.given: place for place, which in enumerate(drawing.classes, 1)}
-        sources[given_sizes] = OUTLINE
+        steps = _steps(drawing, ends)
+        self.slots = Slots.of(steps, ends, self.numbers)
+        sources = {sizes: OUTLINE, **{one.given: at for at, one in enumerate(drawing.classes, 1)}}
         self.natives = [_stand(step, sources) for step in steps]
-        places = [set[int]() for _ in drawing.classes]
+        self.calls = self._calls(drawing.classes)
+        self.constants, opened = self.slots.constants, drawing.opened
+        self.memory = [_NONE if one in opened else one.buffer.memory for one in self.constants]
+        self.opened = [(at, opened[one]) for at, one in enumerate(self.constants) if one in opened]
+        self.inputs = [self.end_of(self.graph.values[name]) for name in self.graph.inputs]
+        self.own = [_end_of(one, self.numbers) for one in ends.own]
+        self.outputs = self._outputs(ends)
+        self.held = self.numbers.places([one.nbytes for one in held(self.graph)])
+        self.live = Pieces.of([*pieces(self.graph)], self.numbers)
+        self.asked = self._asked(fitted.proof.questions)
+        self.proven = self.graph.certificate is not None
+        self.run, self.rows = self.tape.run, [(sources[one], place) for one, place in sizes.rows]
+        go_on()
+        self.run([one.now[place] for one, place in sizes.rows])  # compiled: nobody waits
+
+    def _given(self, sized: Sized) -> Given:
+        """The sizes of the outline, for the program's tape.
+
+        Raises:
+            NotTraced: it has none for these.
+        """
+        now = self.outline.sizes(sized.given)
+        if now is None:
+            raise NotTraced("the outline does not hold for these sizes")
+        return Given(self.tape, now, [])
+
+    def _calls(self, classes: Sequence[Class]) -> list[Calls]:
+        """Kinds of calls, with those of their native steps that the plan has."""
+        places = [set[int]() for _ in classes]
         for native in self.natives:
             if type(native) is Stand:
                 places[native.source - 1].add(native.place)
-        self.calls = [
+        return [
             Calls(one.tape, one.sizes, natives, one.nodes)
-            for one, natives in zip(drawing.classes, places, strict=True)
+            for one, natives in zip(classes, places, strict=True)
         ]
-        self.constants = self.slots.constants
-        #: The memory of constants, and those that are made anew for sizes.
-        self.memory = [
-            _NONE if one in drawing.opened else one.buffer.memory for one in self.constants
-        ]
-        self.opened = [
-            (place, drawing.opened[one])
-            for place, one in enumerate(self.constants)
-            if one in drawing.opened
-        ]
-        self.inputs = [_end(graph.values[name], numbers) for name in graph.inputs]
-        self.own = [_end_of(one, numbers) for one in ends.own]
-        self.outputs = [
+
+    def _outputs(self, ends: Ends) -> list[Delivered]:
+        """What runs deliver."""
+        return [
             Delivered(
                 alias,
-                _end(one.value, numbers),
+                self.end_of(one.value),
                 one.binding,
                 one.memory if one.binding is None else None,
             )
             for alias, one in ends.deliveries.items()
         ]
-        self.held = numbers.places([one.nbytes for one in held(graph)])
-        self.live = Pieces.of([*pieces(graph)], numbers)
+
+    def _asked(self, questions: Iterable[tuple[str, str, str]]) -> list[Asked]:
+        """What the checker asked, once each: layouts whose dims go by their places."""
         asked = set[Asked]()
-        for name, *layouts in fitted.proof.questions:
-            dims = graph.values[name].dims
+        for name, *layouts in questions:
+            dims = self.graph.values[name].dims
             made = [unnamed(text, dims) for text in layouts]
             if made[0][1] != made[1][1]:  # in one of them, dims have their names
                 made = [(text, tuple(dims)) for text in layouts]
             [one, names], [other, _] = made
             if one != other:
-                at = map(numbers.place, dims.values())
+                at = map(self.numbers.place, dims.values())
                 asked.add((one, other, tuple(zip(names, at, strict=True))))
-        self.asked = [*asked]
-        self.numbers, self.run, self.graph = numbers, tape.run, graph
-        self.rows = [(sources[which], place) for which, place in given_rows]
-        go_on()
-        self.run([which.now[place] for which, place in given_rows])  # compiled: nobody waits
-        self.proven = graph.certificate is not None
+        return [*asked]
 
     def end_of(self, value: Value) -> End:
         """A value of the graph."""
-        return _end(value, self.numbers)
+        dims = [(dim, self.numbers.place(size)) for dim, size in value.dims.items()]
+        return End(value.name, value.dtype, dims, value.layout, value.constant)
 
     def refusing(self, given: Sequence[int], workspace: Workspace, known: Told) -> frozenset[str]:
         """The operators that libraries do not take as they were drawn, for open sizes of which
@@ -236,9 +231,43 @@ def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     return "".join((told, *encoding)), tuple(names.values())
 
 
-def _end(value: Value, numbers: Numbers) -> End:
-    dims = [(dim, numbers.place(size)) for dim, size in value.dims.items()]
-    return End(value.name, value.dtype, dims, value.layout, value.constant)
+def _drawing(
+    sized: Sized, fitted: Fitted, sizes: Given, workspace: Workspace, script: Script | None
+) -> Drawing:
+    """A strategy drawn on an outline; arguments as for ``Blueprint``.
+
+    Raises:
+        NotTraced, VTensorError: it cannot be.
+    """
+    outline = sized.outline
+    graph, coded, own = (
+        fitted.made(one) for one in (outline.without_arrays(sizes), outline.coded, sized.graph)
+    )
+    go_on()
+    if not fitted.holds(graph.values):
+        raise NotTraced("layouts are equal in other sizes only")
+    constants = sized.graph.constants
+    recipes = workspace.recipes if script is None else Recipes()
+    given = graph, coded, own, sizes, constants, outline.is_open, workspace, recipes
+    with nullcontext() if script is None else noting(script):
+        drawing = Drawing(*given)
+        drawing.draw()
+    return drawing
+
+
+def _steps(drawing: Drawing, ends: Ends) -> Sequence[RecordedStep]:
+    """The steps that the outputs need.
+
+    Raises:
+        NotTraced: one of them calls back.
+    """
+    for step in drawing.evaluation.steps:
+        if step.native is not None and not _stands(step):
+            compile_step(step)
+    steps = needed(drawing.evaluation.steps, ends.outputs)
+    if any(step.callback is not None for step in steps):
+        raise NotTraced("steps call back")
+    return steps
 
 
 def _end_of(memory: TensorStorage, numbers: Numbers) -> End:

@@ -13,7 +13,7 @@ from libdesc.tape_rows import rows_of
 from ptensor.layout import Layout
 from vtensor.runtime.blueprint import Blueprint
 from vtensor.runtime.open_notes import OpenRows
-from vtensor.runtime.open_program import OUTLINE, End, Stand
+from vtensor.runtime.open_program import End, Stand
 from vtensor.runtime.program_notes import check_unseen, payload_of
 from vtensor.runtime.weight_notes import NotKept, WeightNotes
 
@@ -98,51 +98,31 @@ def payload(
     nodes = [one for one in blueprint.graph.operators if one.name in blueprint.recorded]
     check_unseen(nodes, blueprint.graph, blueprint.recorded, weights)
     natives, sizes = _Natives(), _Wanted()
-    calls = [_Wanted() for _ in blueprint.calls]
-    sources = {OUTLINE: sizes, **dict(enumerate(calls, 1))}
+    sources = [sizes, *(_Wanted() for _ in blueprint.calls)]
     rows = [(source, sources[source].at(place)) for source, place in blueprint.rows]
     steps = [
         (one.source, sources[one.source].at(one.place), one.access) if type(one) is Stand else one
         for one in blueprint.natives
     ]
-    of_calls = [
-        {
-            "sizes": [sizes.at(place) for place in one.sizes],
-            "natives": sorted(wanted.at(place) for place in one.natives),
-        }
-        for one, wanted in zip(blueprint.calls, calls, strict=True)
-    ]
-    anew = dict(blueprint.opened)
+    calls = _calls(blueprint, sources, natives)
     opened, ends = _opened(blueprint, sizes, weights)
-    fixed = [one for one in steps if type(one) is not tuple]
-    tapes = [
-        rows_of(one.tape, [*wanted.places], natives.told)  # type: ignore[arg-type]
-        for one, wanted in zip(blueprint.calls, calls, strict=True)
-    ]
-    plain = [one for place, one in enumerate(blueprint.constants) if place not in anew]
     outline = rows_of(blueprint.outline.tape, [*sizes.places], natives.told)
     own = rows_of(blueprint.tape, range(blueprint.tape.count), natives.told)
+    anew = dict(blueprint.opened)
+    plain = [one for place, one in enumerate(blueprint.constants) if place not in anew]
+    fixed = [one for one in steps if type(one) is not tuple]
     told, places = weights.data(plain, [*fixed, *natives.things], natives.modules)
     left = iter(places)
-    slots = blueprint.slots
     head = {
         "name": name,
         **told,
         "outline": outline,
-        "calls": [{**one, "tape": tape} for one, tape in zip(of_calls, tapes, strict=True)],
+        "calls": calls,
         "rows": rows,
         "tape": own,
-        "fixed": [*blueprint.numbers.fixed],
         "steps": [one if type(one) is tuple else next(left) for one in steps],
         "things": [*left],
-        "counts": [*slots.counts],
-        "pieces": _pieces(slots.pieces),
-        "piece": slots.piece.tolist(),
-        "region": [*slots.region],
-        "begin": slots.begin.tolist(),
-        "held": blueprint.held.tolist(),
-        "live": _pieces(blueprint.live),
-        "asked": blueprint.asked,
+        **_numbers(blueprint),
         "inputs": [*map(_end, blueprint.inputs)],
         "own": [*map(_end, blueprint.own)],
         "outputs": [_output(*one) for one in blueprint.outputs],
@@ -155,6 +135,39 @@ def payload(
         "strategy": weights.keep(strategy),
     }
     return payload_of(head, weights)
+
+
+def _calls(blueprint: Blueprint, sources: Sequence[_Wanted], natives: _Natives) -> list[Data]:
+    """Kinds of calls.
+
+    Raises:
+        NotKept: no entry can hold their tapes.
+    """
+    sizes, *calls = sources
+    return [
+        {
+            "sizes": [sizes.at(place) for place in one.sizes],
+            "natives": sorted(wanted.at(place) for place in one.natives),
+            "tape": rows_of(one.tape, [*wanted.places], natives.told),  # type: ignore[arg-type]
+        }
+        for one, wanted in zip(blueprint.calls, calls, strict=True)
+    ]
+
+
+def _numbers(blueprint: Blueprint) -> Data:
+    """Numbers that depend on no size, and where those are that do."""
+    slots = blueprint.slots
+    return {
+        "fixed": [*blueprint.numbers.fixed],
+        "counts": [*slots.counts],
+        "pieces": _pieces(slots.pieces),
+        "piece": slots.piece.tolist(),
+        "region": [*slots.region],
+        "begin": slots.begin.tolist(),
+        "held": blueprint.held.tolist(),
+        "live": _pieces(blueprint.live),
+        "asked": blueprint.asked,
+    }
 
 
 def _opened(

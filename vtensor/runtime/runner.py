@@ -129,8 +129,8 @@ class Runner:
             if better:
                 better.ran(perf_counter() - begun)
             self._has_run(request.plan, {})
-            if not plans.foreseen:
-                plans.foresee(request.key)
+            if not plans.ahead.foreseen:
+                plans.ahead.foresee(request.key)
             return request, ran
         return None
 
@@ -174,7 +174,7 @@ class Runner:
                 ran = request.run(fed, into, times)
             finally:
                 if plan.drawing is not None:
-                    plans.has_run(plan)
+                    plans.ahead.has_run(plan)
             if (better := plan.better) is not None:
                 better.ran(perf_counter() - begun)
             if ran[2]:
@@ -196,7 +196,7 @@ class Runner:
         with self._closing():
             plan, _ = plans.find(feeds, wanted)
             plan = plans.settled(plan)  # it stays the binding's
-            plans.has_run(plan)  # nobody tells when a binding does
+            plans.ahead.has_run(plan)  # nobody tells when a binding does
         plan.check_out(into)
 
         from vtensor.runtime.binding import bind

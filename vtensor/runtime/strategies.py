@@ -139,7 +139,7 @@ class Strategies:
             if one in refused:
                 continue
             try:
-                plan = _taken(one, key, graph, options, workspace, sized)
+                plan = taken(one, key, graph, options, workspace, sized)
                 if sized is not None:
                     plan.drawing = _drawing(one.strategy, sized, options, workspace)
                 return plan
@@ -167,16 +167,6 @@ class Strategies:
         """
         found = [one for one in self._nearest(key) if outline.drawn.get(one.strategy)]
         return next((one for one in found if not one.provisional), None)
-
-    def by_nodes(
-        self, known: Known, key: PlanKey, graph: Graph, options: Options, workspace: Workspace
-    ) -> Plan:
-        """The plan of a strategy, made node by node.
-
-        Raises:
-            StrategyRefused, VTensorError: it does not fit.
-        """
-        return _taken(known, key, graph, options, workspace, None)
 
     def foresee(
         self,
@@ -303,13 +293,13 @@ def _kind(key: PlanKey) -> Hashable:
     return key.kind, ready().version
 
 
-def _taken(
+def taken(
     known: Known,
     key: PlanKey,
     graph: Graph,
     options: Options,
     workspace: Workspace,
-    sized: Sized | None,
+    sized: Sized | None = None,
 ) -> Plan:
     """The plan of a graph as a strategy has it; for what it was made for, with its certificate.
 

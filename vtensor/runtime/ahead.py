@@ -1,0 +1,160 @@
+"""What is made beside runs, for sizes to come: strategies, blueprints, and entries of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ptensor.stopping import go_on
+from vtensor.language import collector
+from vtensor.runtime.better import Better
+from vtensor.runtime.drawings import Drawings, attempt
+from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.last_used import LastUsed, keeping
+from vtensor.runtime.options import transferable
+from vtensor.runtime.other_sizes import OtherSizes
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.ready import ready_to_draw
+from vtensor.runtime.turns import Turn
+
+if TYPE_CHECKING:
+    from vtensor.runtime.outline import Outline
+    from vtensor.runtime.strategies import Known
+
+
+class Ahead:
+    """Is ready for other sizes, on the thread for such work; who wants a plan goes first.
+
+    Args:
+        others: what is known for other sizes.
+        last: the plans that are kept.
+        turn: of those who make plans.
+
+    Attributes:
+        foreseen: it is ready for other sizes, as far as it can be.
+        drawings: the blueprints that are still to be drawn.
+    """
+
+    def __init__(self, others: OtherSizes, last: LastUsed, turn: Turn) -> None:
+        self._others, self._last, self._turn = others, last, turn
+        self._graphs, self._workspace = others.graphs, others.graphs.workspace
+        self.foreseen = False
+        self.drawings = Drawings(self._workspace)
+        self._works: list[Better[None]] = []
+        self._closed = False
+        #: Blueprints are on disk, behind a plan that was taken as it was kept.
+        self._kept = False
+        #: Strategies whose blueprints were written down, or could not be; each with its outline.
+        self._written: list[tuple[Known, Outline]] = []
+
+    def close(self) -> None:
+        """Nobody wants it any more."""
+        with keeping:
+            self._closed = True
+            works, self._works = self._works, []
+        for work in works:
+            work.stop()
+
+    def has_run(self, plan: Plan) -> None:
+        """Draw the blueprint of a plan that has run, for sizes to come: beside runs, or before the
+        next plan but one. Somebody waits for its first run, which that would slow down.
+        """
+        with keeping:
+            drawing, plan.drawing = plan.drawing, None
+        if drawing is None:
+            return
+        key = self._last.key_of(plan)
+
+        def draw() -> None:
+            self._in_turn(self.drawings.draw)
+            if key is not None:
+                self._in_turn(partial(attempt, partial(self._keep_drawn, key)))
+
+        self.drawings.add(drawing)
+        self._beside(draw)
+
+    def foresee(self, key: PlanKey) -> None:
+        """A plan is used again: once, be ready for other sizes, where there may be such."""
+        self.foreseen = True
+        options = self._graphs.options
+        if options.deterministic or options.later or options.lock or not transferable(options):
+            return
+        known = {one.name for one in key.inputs if one.value is not None}
+        sizes = self._graphs.source.foreseen(key.shapes, known)
+        keys = [key.sized(one) for one in sizes]
+        works: list[Callable[[], None]] = [partial(self._foresee, one) for one in keys]
+        works += [partial(self._keep_drawn, one) for one in keys]
+
+        def draw() -> None:
+            self._in_turn(partial(attempt, partial(self._look, key)))
+            for work in () if self._kept else (self._others.read, *works):
+                self._in_turn(partial(attempt, work))
+            self._workspace.make_room()
+
+        if works:
+            self._beside(draw, reads=self._others.unread)
+
+    def hurries(self) -> bool:
+        """Nothing runs that would be in the way, or somebody waits for a plan."""
+        return not self._workspace.lanes.busy or bool(self._turn.waiting)
+
+    def _beside(self, work: Callable[[], None], reads: bool = False) -> None:
+        """Do it between runs, and a little beside them; what reads a model imports by itself."""
+        if not reads:
+            ready_to_draw(self._graphs.source.reads_nodes)
+        made = Better(work, "plans are made node by node", self.hurries)
+        with keeping:
+            self._works = [*(one for one in self._works if not one.done), made]
+            if self._closed:
+                made.stop()
+        made.wanted(lambda _: None)
+
+    def _in_turn(self, work: Callable[[], None]) -> None:
+        with self._workspace.executor.planning(), collector.later():
+            self._turn.ahead(work)
+
+    def _look(self, key: PlanKey) -> None:
+        """See whether blueprints are kept, so that nothing is to be read nor drawn."""
+        if self._others.unread:
+            self._kept = self._others.has_kept(key)
+
+    def _foresee(self, key: PlanKey) -> None:
+        """Draw what a plan would be of."""
+        if self._workspace.full:  # weights in further forms would take the place of plans
+            return
+        options = self._graphs.entering(key)
+        sized, disk = self._others.sized(key, options), self._others.disk
+        if sized is None:
+            return
+        go_on()
+        network = self._graphs.network(key, sized.graph, options)
+        told = partial(disk.foreseen, network) if disk is not None else lambda: None
+        chosen = self._others.strategies.foresee(key, sized, options, self._workspace, told)
+        if chosen is not None and disk is not None:
+            disk.keep(network, chosen, network.ahead)
+
+    def _keep_drawn(self, key: PlanKey) -> None:
+        """Write down what was drawn, for other processes."""
+        options, others = self._graphs.entering(key), self._others
+        if (blueprints := others.blueprints) is None:
+            return
+        if (sized := others.sized(key, options)) is None:
+            return
+        known = others.strategies.drawn_of(key, sized.outline)
+        if known is None or (known, sized.outline) in self._written:
+            return
+        from vtensor.runtime.outlines import Outlines
+        from vtensor.runtime.planning import simplified
+        from vtensor.runtime.strategy_cache import StrategyCache
+
+        self._written.append((known, sized.outline))
+        go_on()
+        network, applied = self._graphs.network(key, sized.graph, options), others.applied or ()
+        strategy = StrategyCache.payload(
+            replace(network, key=known.key), sized.on(known.strategy), network.name
+        )
+        simplify = partial(simplified, options=options, only=applied)
+        traced = partial(Outlines(self._graphs.source).graph, key, simplify, applied)
+        blueprints.keep(network, known, strategy, traced)

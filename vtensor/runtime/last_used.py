@@ -1,0 +1,88 @@
+"""The plans that a session used last, each by what it was made for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from vtensor.language.forks import process_lock
+from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.plan import Plan
+
+if TYPE_CHECKING:
+    from vtensor.runtime.strategy_cache import Network
+
+#: Guards what sessions keep, for moments; whoever has it takes no other lock.
+keeping = process_lock(2)
+
+
+class LastUsed:
+    """The last used plans. Any thread may ask; who makes plans, or exchanges them, changes them.
+
+    Attributes:
+        networks: what plans that may be exchanged were made of: the better one is kept on disk.
+    """
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[PlanKey, Plan] = OrderedDict()
+        #: Plans that others took the place of, as long as somebody has them.
+        self._exchanged: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
+        self.networks: dict[PlanKey, Callable[[], Network]] = {}
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def get(self, key: PlanKey) -> Plan | None:
+        """The plan for this, if it is kept; that is no use of it."""
+        with keeping:
+            return self._plans.get(key)
+
+    def use(self, key: PlanKey) -> Plan | None:
+        """The plan for this, if it is kept: it is the last used one now."""
+        with keeping:
+            plan = self._plans.get(key)
+            if plan is not None:
+                self._plans.move_to_end(key)
+        return plan
+
+    def used(self, key: PlanKey) -> set[Plan]:
+        """All that are kept, after a use of this one."""
+        with keeping:
+            if key in self._plans:
+                self._plans.move_to_end(key)
+            return set(self._plans.values())
+
+    def keep(self, key: PlanKey, plan: Plan, most: int) -> Plan | None:
+        """Keep one more; the one that goes, if there are more than so many."""
+        dropped: Plan | None = None  # freed after the lock is
+        with keeping:
+            self._plans[key] = plan
+            if len(self._plans) > most:
+                oldest, dropped = self._plans.popitem(last=False)
+                self.networks.pop(oldest, None)
+        return dropped
+
+    def exchange(self, key: PlanKey, old: Plan, new: Plan) -> Callable[[], Network] | None:
+        """Put a plan in the place of another one, if that is kept; what that was made of."""
+        with keeping:
+            network = self.networks.pop(key, None)
+            if self._plans.get(key) is old:
+                self._plans[key] = new
+                if new is not old:
+                    self._exchanged[old] = key
+        return network
+
+    def key_of(self, plan: Plan) -> PlanKey | None:
+        """What a plan was made for; None where it is kept no longer."""
+        with keeping:
+            found = next((key for key, one in self._plans.items() if one is plan), None)
+            return found or self._exchanged.get(plan)
+
+    def clear(self) -> list[Plan]:
+        """Keep none of them; those that there were."""
+        with keeping:
+            plans = [*self._plans.values()]
+            self._plans, self.networks = OrderedDict(), {}
+        return plans
