@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,6 +31,15 @@ class _Work:
         self.over, self.hurries = over, hurries
         self._since = thread_time()
 
+    def let_pass(self) -> None:
+        """Rest while somebody waits for what is done in front, though not for ever: that may need
+        what this work has.
+        """
+        left = LONGEST_S
+        while left > 0 and os.getpid() in _front and not self.over():
+            sleep(LOOKS_S)
+            left -= LOOKS_S
+
     def leave_room(self) -> None:
         """Rest, where there was enough work since the last rest."""
         worked = thread_time() - self._since
@@ -46,6 +56,12 @@ class _Work:
 
 
 _work: ContextVar[_Work | None] = ContextVar("vtensor_work", default=None)
+
+#: The process of each thread that is in front: a forked child has but one of them.
+_front: list[int] = []
+
+#: Whether this context's thread is one of them.
+_is_front: ContextVar[bool] = ContextVar("vtensor_front", default=False)
 
 
 class Stopped(BaseException):  # past whoever goes on where a library refuses a call
@@ -65,6 +81,38 @@ def stopping(over: Callable[[], bool], hurries: Callable[[], bool] | None = None
         yield
     finally:
         _work.reset(token)
+
+
+@contextmanager
+def in_front() -> Iterator[None]:
+    """Inside the block is what somebody waits for: Python runs one thread at a time, so that other
+    work rests meanwhile.
+    """
+    if _work.get() is not None or _is_front.get():
+        yield
+        return
+    own, token = os.getpid(), _is_front.set(True)
+    _front.append(own)
+    try:
+        yield
+    finally:
+        _front.remove(own)
+        _is_front.reset(token)
+
+
+@contextmanager
+def behind() -> Iterator[None]:
+    """Inside the block the thread waits for others, perhaps for such work."""
+    if not _is_front.get():
+        yield
+        return
+    own, token = os.getpid(), _is_front.set(False)
+    _front.remove(own)
+    try:
+        yield
+    finally:
+        _front.append(own)
+        _is_front.reset(token)
 
 
 @contextmanager
@@ -101,6 +149,7 @@ def go_on() -> None:
     """
     work = _work.get()
     if work is not None:
+        work.let_pass()
         if work.over():
             raise Stopped
         work.leave_room()

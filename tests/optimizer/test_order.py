@@ -102,3 +102,16 @@ def test_without_a_change_of_order_the_graph_is_the_same() -> None:
     g.output(g.add(Exp(), g.input("x", SIZES)))
     graph = g.seal()
     assert str(simplify(graph, ["order"])) == str(graph)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_graph_is_the_same_whatever_its_sizes_are(batch: int) -> None:
+    """Also where a constant's dim has one element, for it may have more in other sizes."""
+    g = Graph("batch")
+    x = g.input("x", {"N": batch, "C": 3, "W": 5})
+    added = g.constant(np.ones((3, batch, 5), np.float32), ["C", "N", "W"])
+    g.output(g.add(Add(), turned(g, x, "CNW"), added), "y")
+    simple = simplify(g.seal(), ["order"])
+    [node] = [node for node in simple.nodes.values() if node.op_name == "Add"]
+    assert [[*simple.values[name].dims] for name in node.inputs] == [["N", "C", "W"]] * 2
+    assert simple.constants[node.inputs[1]].shape == (batch, 3, 5)

@@ -4,11 +4,13 @@ the plan that is there is right.
 
 from __future__ import annotations
 
+import contextvars
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -23,7 +25,7 @@ from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
-from ptensor.stopping import Stopped, go_on, in_no_hurry, stopping
+from ptensor.stopping import Stopped, behind, go_on, in_front, in_no_hurry, stopping
 from resolver.strategy import Strategy
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import extended_of, random_graph
@@ -426,3 +428,74 @@ def test_what_is_not_wanted_any_more_is_not_begun() -> None:
     assert made == [1]
     assert second.stays
     assert "closed" in second.note
+
+
+@contextmanager
+def another_in_front() -> Iterator[Callable[[], None]]:
+    """As if another thread were in front, until the block ends or what this gives is called."""
+    context, front = contextvars.Context(), [in_front()]
+    context.run(front[0].__enter__)
+
+    def end() -> None:
+        if front:
+            context.run(front.pop().__exit__, None, None, None)
+
+    try:
+        yield end
+    finally:
+        end()
+
+
+def test_work_rests_while_somebody_waits_for_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little it has done, and as long as that is in front: twice here, then it goes on."""
+    rests = list[float]()
+    with another_in_front() as end:
+
+        def sleep(seconds: float) -> None:
+            rests.append(seconds)
+            if len(rests) == 2:
+                end()
+
+        monkeypatch.setattr("ptensor.stopping.sleep", sleep)
+        with stopping(lambda: False):
+            go_on()
+            assert rests == [0.002, 0.002]
+            go_on()
+            with in_front():  # nobody waits for this: it is not in front
+                go_on()
+    assert len(rests) == 2
+
+
+def test_work_does_not_rest_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is in front may need what it has: then it gives way, or both go on in small steps."""
+    rests, over = list[float](), [False]
+    monkeypatch.setattr("ptensor.stopping.sleep", rests.append)
+    with another_in_front(), stopping(lambda: over[0]):
+        go_on()
+        assert sum(rests) == pytest.approx(0.1)
+        over[0] = True
+        with pytest.raises(Stopped):
+            go_on()
+        assert sum(rests) == pytest.approx(0.1)
+
+
+def test_who_waits_for_other_work_is_not_in_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests = list[float]()
+    monkeypatch.setattr("ptensor.stopping.sleep", rests.append)
+
+    def work() -> None:
+        with stopping(lambda: False):
+            go_on()
+
+    with in_front(), in_front():
+        contextvars.Context().run(work)
+        assert rests
+        rests.clear()
+        with behind():
+            contextvars.Context().run(work)
+            assert not rests
+        contextvars.Context().run(work)
+        assert rests
+    rests.clear()
+    contextvars.Context().run(work)
+    assert not rests

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -17,13 +18,14 @@ import pytest
 from ptensor.layout import Layout
 from ptensor.stopping import go_on
 from resolver.evaluate import resolutions
-from resolver.strategy import Strategy
+from resolver.strategy import Strategy, StrategyRefused
 from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS, Network
 from tests.runtime.test_blueprint import Made, check, programs, settle
 from vtensor import Session
 from vtensor.language.index import importing
 from vtensor.runtime import strategies as strategies_module
+from vtensor.runtime.blueprint import Blueprint
 from vtensor.runtime.drawn import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.executor import Executor
@@ -91,10 +93,58 @@ def test_shapes_that_stand_for_others() -> None:
         Port("n", "s64", (None,), ("N",)),
     ]
     fixed = {"n": (1,)}
-    assert source.foreseen({"x": (1, 3, 1), **fixed}, {"n"}) == [{"x": (2, 3, 2), **fixed}]
-    both = [{"x": (1, 3, 8), **fixed}, {"x": (2, 3, 8), "n": (2,)}]
-    assert source.foreseen({"x": (1, 3, 8), **fixed}, ()) == both
+    found = source.foreseen({"x": (1, 3, 1), **fixed}, {"n"})
+    assert found == [{"x": (2, 3, 2), **fixed}, {"x": (3, 3, 3), **fixed}]
+    found = source.foreseen({"x": (1, 3, 8), **fixed}, ())
+    assert found == [
+        {"x": (1, 3, 8), **fixed},
+        {"x": (2, 3, 8), "n": (2,)},
+        {"x": (3, 3, 8), "n": (3,)},
+    ]
     assert source.foreseen({"x": (4, 3, 8), **fixed}, {"n"}) == [{"x": (4, 3, 8), **fixed}]
+
+
+def test_what_a_library_refuses_of_the_next_size_is_chosen_ahead(
+    monkeypatch: pytest.MonkeyPatch, programs: list[Made]
+) -> None:
+    """What was drawn for two does not do for three: there is another for that."""
+    network = NETWORKS["attention"]()
+    given = dict[int, frozenset[str]]()
+
+    def refusing(blueprint: Blueprint, sizes: Sequence[int], *_: Any) -> frozenset[str]:
+        names = sorted(node.name for node in blueprint.strategy.chosen.operators)
+        three = 3 in sizes and blueprint.sizes([3, 6]) is not None and not given
+        if three:
+            given[3] = frozenset(names[:1])
+        return given[3] if three else frozenset()
+
+    monkeypatch.setattr(Blueprint, "refusing", refusing)
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        used(session, network.feeds(1, 6))
+        assert given
+        assert strategies(session) == 2
+        assert check(session, network.feeds(3, 6), programs)
+
+
+def test_nodes_are_decided_anew_until_all_fit() -> None:
+    asked = list[frozenset[str]]()
+
+    def make(faults: frozenset[str]) -> str:
+        asked.append(faults)
+        if missing := sorted({"a", "b", "c"} - faults):
+            raise StrategyRefused("it declines", missing[:1])
+        return "fits"
+
+    assert strategies_module._widened(make, frozenset("c")) == "fits"
+    assert asked == [frozenset("c"), frozenset("ac"), frozenset("abc")]
+
+
+def test_where_no_other_node_is_named_it_ends() -> None:
+    def make(faults: frozenset[str]) -> str:
+        raise StrategyRefused("its library has nothing else", faults)
+
+    with pytest.raises(StrategyRefused, match="nothing else"):
+        strategies_module._widened(make, frozenset("a"))
 
 
 @pytest.mark.parametrize("options", [{"deterministic": True}, {"optimize": "none"}])
@@ -127,7 +177,7 @@ def test_sizes_that_cannot_be_are_nobodys_concern() -> None:
         assert strategies(session) == 1
 
 
-#: Sizes whose choice does not fit where two stands for each one.
+#: Sizes whose choice does not fit where two stands for each one; nor does that where three does.
 ALIKE = (1, 31, 1)
 
 
@@ -143,7 +193,7 @@ def chosen_anew(network: Network, folder: Path) -> bool:
         patch.setattr(strategies_module, "_refit_or_anew", noted)
         with Session(network.proto, threads=1, cache_dir=folder) as session:
             used(session, network.feeds(*ALIKE))
-            assert strategies(session) == 2
+            assert strategies(session) == 3
     return bool(found)
 
 
@@ -177,10 +227,12 @@ def test_an_entry_that_says_something_else_is_not_taken(tmp_path: Path, damage: 
     network = NETWORKS["mobile"]()
     assert chosen_anew(network, tmp_path)
     cache = Entries(tmp_path)
-    [name] = cache.names("ahead-")
-    data = json.loads(cache.read(name) or b"")
-    data[damage] = []
-    cache.write(name, json.dumps(data).encode())
+    names = cache.names("ahead-")
+    assert len(names) == 2
+    for name in names:
+        data = json.loads(cache.read(name) or b"")
+        data[damage] = []
+        cache.write(name, json.dumps(data).encode())
     assert chosen_anew(network, tmp_path)
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from ptensor.stopping import in_front
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.runtime.budget import memory_errors, ran_out
 from vtensor.runtime.delivery import Result
@@ -157,7 +158,7 @@ class Runner:
         check_names(inputs, self.inputs)
         feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
         into = check_out(out, self.outputs, wanted)
-        with self._closing():
+        with self._closing(), in_front():
             plans = self.open()
             plan, key = plans.find(feeds, wanted)
             if strictly:

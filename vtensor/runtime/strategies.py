@@ -99,9 +99,10 @@ class Strategies:
             del self._known[next(iter(self._known))]
 
     def _full(self, key: PlanKey, provisional: bool) -> bool:
-        """There are enough; provisional ones make room for another."""
+        """There are enough; provisional ones make room for another that is not."""
         kept = self._known.get(_kind(key), [])
-        kept[:] = [one for one in kept if provisional or not one.provisional]
+        if len(kept) >= KEPT and not provisional:
+            kept[:] = _measured(kept)
         return len(kept) >= KEPT
 
     def confirm(self, key: PlanKey) -> None:
@@ -111,7 +112,7 @@ class Strategies:
 
     def measured(self, key: PlanKey) -> bool:
         """There are strategies for inputs of this kind, and they are not provisional."""
-        return any(not one.provisional for one in self._known.get(_kind(key), ()))
+        return bool(_measured(self._known.get(_kind(key), ())))
 
     def plan(
         self,
@@ -186,6 +187,22 @@ class Strategies:
         Returns:
             What was chosen; None where a strategy fits that was known, or it is provisional.
         """
+        chosen = self._foreseen(key, sized, options, workspace, told)
+        known, drawn = self._known.get(_kind(key), ()), sized.outline.drawn
+        if any(drawn.get(one.strategy) for one in _measured(known)):
+            for one in known:
+                if one.provisional:  # what they have packed is in the way
+                    drawn.pop(one.strategy, None)
+        return chosen
+
+    def _foreseen(
+        self,
+        key: PlanKey,
+        sized: Sized,
+        options: Options,
+        workspace: Workspace,
+        told: Callable[[], Known | None],
+    ) -> LoweredGraph | None:
         faults, nearest = list[tuple[Known, frozenset[str]]](), self._nearest(key)
         found = told() if all(one.key != key for one in nearest) else None
         for one in [found, *nearest] if found is not None else nearest:
@@ -210,9 +227,10 @@ class Strategies:
 
     def _nearest(self, key: PlanKey) -> list[Known]:
         """What is tried for inputs, in order; what is for more dims of one element, or for fewer,
-        only where nothing is nearer.
+        only where nothing is nearer. Provisional ones are where there are no others.
         """
-        known = self._known.get(_kind(key), ())
+        known: Sequence[Known] = self._known.get(_kind(key), ())
+        known = _measured(known) or known
         found = sorted(known, key=lambda one: one.key.apart(key))[:TRIED]
         return found[:1] + [one for one in found[1:] if one.key.ones == key.ones]
 
@@ -235,7 +253,7 @@ class Strategies:
         if options.deterministic:  # a plan is then compared with one of its own
             return None
         told: dict[Any, Any] = {}
-        for known in self._known.get(_kind(key), ()):
+        for known in self._drawn(key, outlines, provisional=options.first is not None):
             for outline in outlines:
                 blueprint: Blueprint | None = outline.drawn.get(known.strategy)
                 if blueprint is None or (known.key == key and not known.foreseen):
@@ -254,6 +272,20 @@ class Strategies:
                 if names := blueprint.refusing(given, workspace, told):
                     refused[known] = names
         return None
+
+    def _drawn(
+        self, key: PlanKey, outlines: Sequence[Outline], provisional: bool
+    ) -> Sequence[Known]:
+        """Those whose blueprints are asked: provisional ones as long as no other is drawn."""
+        known = self._known.get(_kind(key), ())
+        measured = _measured(known)
+        drawn = any(outline.drawn.get(one.strategy) for one in measured for outline in outlines)
+        return known if provisional and not drawn else measured
+
+
+def _measured(known: Sequence[Known]) -> list[Known]:
+    """Those that are not provisional."""
+    return [one for one in known if not one.provisional]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import sleep
 
-from ptensor.stopping import Stopped, giving_way, go_on
+from ptensor.stopping import Stopped, behind, giving_way, go_on
 from vtensor.errors import NestedRunError
 from vtensor.language.forks import OwnLock
 from vtensor.runtime.deadlocks import Place
@@ -56,10 +56,11 @@ class Turn:
             waiting = self.waiting
             waiting.append(own)
             try:
-                while not lock.acquire(timeout=PATIENCE):
-                    circles = circles + 1 if server.place.waits_for_caller() else 0
-                    if self.place.ident == own or circles == LOOKS:
-                        raise NestedRunError(NESTED)
+                with behind():
+                    while not lock.acquire(timeout=PATIENCE):
+                        circles = circles + 1 if server.place.waits_for_caller() else 0
+                        if self.place.ident == own or circles == LOOKS:
+                            raise NestedRunError(NESTED)
             finally:
                 waiting.remove(own)
         try:
