@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
-from optimizer.computed import Computed, Made
+from optimizer.computed import Computed, Made, origin
 from vtensor.language.graph import Graph, Node
+from vtensor.language.open_arrays import OpenArray
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
@@ -113,7 +114,11 @@ class _Work:
         if turned not in self.graph.values:
             sizes = {own[axis]: value.dims[own[axis]] for axis in axes}
             self.graph.values[turned] = VTensor(value.dtype, sizes, Option(name=turned))
-            self.constants.derive(turned, name, Made(partial(_turned, axes), axes))
+            array, change = origin(self.constants, name)
+            if isinstance(array, OpenArray) and change is None:
+                self.constants[turned] = array.turned(axes)
+            else:
+                self.constants.derive(turned, name, Made(partial(_turned, axes), axes))
         return turned
 
     def _free(self, name: str) -> str:

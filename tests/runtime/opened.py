@@ -214,6 +214,27 @@ def squeeze() -> Network:
     )
 
 
+def places() -> Network:
+    """Channels that say where a pixel is are put behind others, for each picture."""
+    body = """
+        a0 = Conv<pads = [1, 1, 1, 1]>(x, k0) a1 = Relu(a0)
+        s = Shape<start = 0, end = 1>(x) t = Concat<axis = 0>(s, rest) e = Expand(where, t)
+        a2 = Concat<axis = 1>(a1, e) y = Conv<pads = [1, 1, 1, 1]>(a2, k1)
+    """
+    weights = {
+        "k0": f32(16, 3, 3, 3) / 5,
+        "k1": f32(32, 32, 3, 3) / 20,
+        "where": f32(1, 16, 8, 8),
+        "rest": np.array([16, 8, 8]),
+    }
+    text = f"places (float[n, 3, 8, 8] x) => (float[n, 32, 8, 8] y) {{ {body} }}"
+    return Network(
+        model(text, 17, **weights),
+        lambda random: (random.randrange(1, 300),),
+        lambda n: {"x": f32(n, 3, 8, 8, seed=n)},
+    )
+
+
 NETWORKS = {
     "mobile": mobile,
     "transformer": transformer,
@@ -221,4 +242,5 @@ NETWORKS = {
     "reader": reader,
     "attention": attention,
     "squeeze": squeeze,
+    "places": places,
 }

@@ -384,9 +384,9 @@ def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPat
         def noted(tape: Any, sizes: Any) -> Any:
             return None if tape in (first.tape, second.tape) else ask(tape, sizes)
 
-        def refit(known: Any, faults: Any, *given: Any) -> Any:
+        def refit(known: Any, faults: Any, **given: Any) -> Any:
             asked.append(faults)
-            return refitted(known, faults, *given)
+            return refitted(known, faults, **given)
 
         monkeypatch.setattr(program_module, "_says", noted)
         monkeypatch.setattr(strategies_module, "_refitted", refit)

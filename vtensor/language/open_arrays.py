@@ -92,6 +92,13 @@ class OpenArray:
             self.tape, tuple(sizes), self.sample.reshape(numbers), as_it_is, (self,), self.elements
         )
 
+    def turned(self, axes: Sequence[int]) -> OpenArray:
+        """The same elements with their axes in another order."""
+        shape = tuple(self.shape[axis] for axis in axes)
+        elements = None if self.elements is None else self.elements.transpose(axes)
+        given = self, np.array(axes)
+        return OpenArray(self.tape, shape, turned(self.sample, given[1]), turned, given, elements)
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         """NumPy may not look at it: what it would see holds for these sizes alone."""
         self.tape.failed = "NumPy looks at an array that depends on sizes"
@@ -150,6 +157,11 @@ def spread(array: Array, sizes: Sequence[int], under: Sequence[int]) -> Any:
 def spread_under(array: Array, sizes: Array, under: Array) -> Array:
     """An array broadcast to sizes, then under others."""
     return np.broadcast_to(array, sizes.tolist()).reshape(under.tolist())
+
+
+def turned(array: Array, axes: Array) -> Array:
+    """An array with its axes in another order."""
+    return np.ascontiguousarray(array.transpose(axes.tolist()))
 
 
 def as_it_is(array: Array) -> Array:

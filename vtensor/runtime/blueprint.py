@@ -97,7 +97,7 @@ class Blueprint(OpenProgram):
         fitted, sizes = self.outline.fitted(strategy), self._given(sized)
         drawing = _drawing(sized, fitted, sizes, workspace, script)
         self.graph, self.packed, self.recorded = drawing.graph, drawing.packed, drawing.rows
-        self._factors = of_products(self.graph)
+        self.factors = of_products(self.graph)
         ends = Ends.of(self.graph, drawing.storages)
         if any(one.memory in drawing.opened for one in ends.deliveries.values()):
             raise NotTraced("a constant that depends on sizes is delivered")
@@ -211,7 +211,7 @@ class Blueprint(OpenProgram):
             ]
             key = id(array), *unnamed(str(value.layout), value.dims), *changes
             if key not in made:
-                made[key] = _memory(opened, array, at, self._factors)
+                made[key] = _memory(opened, array, at, self.factors)
             found[place] = made[key]
         return found
 

@@ -18,6 +18,7 @@ from vtensor.runtime.program_notes import check_unseen, payload_of
 from vtensor.runtime.weight_notes import NotKept, WeightNotes
 
 if TYPE_CHECKING:
+    from resolver.values import Value
     from vtensor.language.open_arrays import OpenArray
     from vtensor.language.tape import TracedSize
     from vtensor.runtime.open_slots import Pieces
@@ -184,13 +185,20 @@ def _opened(
 
     rows, ends = OpenRows(place, weights), list[Any]()
     for region, opened in blueprint.opened:
-        if opened.changes:
-            raise NotKept("a constant that depends on sizes is transformed")
         array: OpenArray | None = blueprint.outline.open_array(opened.value.name)
         if array is None:
             raise NotKept("a constant that depends on sizes is changed by a pass")
-        ends.append((region, rows.add(array), _end(blueprint.end_of(opened.value))))
+        value = opened.changes[-1][1] if opened.changes else opened.value
+        if not _lies_otherwise(opened.value, value) or value.name in blueprint.factors:
+            raise NotKept("a constant that depends on sizes has other elements")
+        ends.append((region, rows.add(array), _end(blueprint.end_of(value))))
     return rows.rows, ends
+
+
+def _lies_otherwise(value: Value, other: Value) -> bool:
+    """The two have the same elements, at most in other places."""
+    kinds = [(one.dtype, [*one.dims], one.layout.encoding) for one in (value, other)]
+    return kinds[0] == kinds[1]
 
 
 def _pieces(pieces: Pieces) -> list[Any]:

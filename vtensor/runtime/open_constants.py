@@ -13,13 +13,17 @@ from typing import Any
 import numpy as np
 
 from libdesc.noted import named
-from vtensor.language.open_arrays import as_it_is, spread_under
+from vtensor.language.open_arrays import as_it_is, spread_under, turned
 
 Array = np.ndarray[Any, Any]
 Row = list[Any]
 
 #: What makes an array of others, beside nodes.
-_WAYS: dict[str, Callable[..., Array]] = {"reshape": as_it_is, "spread": spread_under}
+_WAYS: dict[str, Callable[..., Array]] = {
+    "reshape": as_it_is,
+    "spread": spread_under,
+    "turn": turned,
+}
 
 
 class OpenConstants:

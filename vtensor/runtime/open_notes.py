@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optimizer.originals import Original
-from vtensor.language.open_arrays import OpenArray, as_it_is, spread_under
+from vtensor.language.open_arrays import OpenArray, as_it_is, spread_under, turned
 from vtensor.language.tape import TracedSize
 from vtensor.runtime.open_constants import Row
 from vtensor.runtime.weight_notes import NotKept, WeightNotes
@@ -55,6 +55,8 @@ class OpenRows:
             return ["reshape", *about, sources]
         if array.made is spread_under:
             return ["spread", *about, sources]
+        if array.made is turned:
+            return ["turn", *about, sources]
         if array.call is None:
             raise NotKept("a constant that depends on sizes is computed as any node")
         name, attributes = array.call()
