@@ -117,8 +117,7 @@ class Ahead:
 
     def _look(self, key: PlanKey) -> None:
         """See whether blueprints are kept, so that nothing is to be read nor drawn."""
-        if self._others.unread:
-            self._kept = self._others.has_kept(key)
+        self._kept = self._others.unread and self._others.has_kept(key)
 
     def _foresee(self, key: PlanKey) -> None:
         """Draw what a plan would be of."""

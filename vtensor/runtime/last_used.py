@@ -65,13 +65,17 @@ class LastUsed:
         return dropped
 
     def exchange(self, key: PlanKey, old: Plan, new: Plan) -> Callable[[], Network] | None:
-        """Put a plan in the place of another one, if that is kept; what that was made of."""
+        """Put a plan in the place of another one, if that is kept; what that was made of, which
+        stays at hand where the new one may be exchanged in its turn.
+        """
         with keeping:
-            network = self.networks.pop(key, None)
-            if self._plans.get(key) is old:
+            network, known = self.networks.get(key), self._plans.get(key) is old
+            if known:
                 self._plans[key] = new
                 if new is not old:
                     self._exchanged[old] = key
+            if not known or new.better is None:
+                self.networks.pop(key, None)
         return network
 
     def key_of(self, plan: Plan) -> PlanKey | None:
