@@ -114,9 +114,11 @@ class _Work:
         if turned not in self.graph.values:
             sizes = {own[axis]: value.dims[own[axis]] for axis in axes}
             self.graph.values[turned] = VTensor(value.dtype, sizes, Option(name=turned))
+            array: Any
             array, change = origin(self.constants, name)
             if isinstance(array, OpenArray) and change is None:
-                self.constants[turned] = array.turned(axes)
+                made: Any = array.in_order(axes)
+                self.constants[turned] = made
             else:
                 self.constants.derive(turned, name, Made(partial(_turned, axes), axes))
         return turned

@@ -221,7 +221,7 @@ def places() -> Network:
         s = Shape<start = 0, end = 1>(x) t = Concat<axis = 0>(s, rest) e = Expand(where, t)
         a2 = Concat<axis = 1>(a1, e) y = Conv<pads = [1, 1, 1, 1]>(a2, k1)
     """
-    weights = {
+    weights: dict[str, Array] = {
         "k0": f32(16, 3, 3, 3) / 5,
         "k1": f32(32, 32, 3, 3) / 20,
         "where": f32(1, 16, 8, 8),

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from optimizer.joint import joint
 from optimizer.settings import Settings
 from ptensor.stopping import stopping
 from resolver.lowered import LoweredGraph, OpNode
+from resolver.strategy import Strategy
 from tests.optimizer.test_joint import lowered, tail
 from tests.test_imports import python
 from vtensor import Graph, Session, save_onnx
@@ -24,10 +26,15 @@ from vtensor.runtime import provisional
 from vtensor.runtime.better import Better
 from vtensor.runtime.burden import avoidable, nearby
 from vtensor.runtime.executor import Executor
+from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.measure import GLANCE, node_ns
 from vtensor.runtime.options import Options
 from vtensor.runtime.probing import Probe
 from vtensor.runtime.programs import KeptPlan
+from vtensor.runtime.strategies import Known, Strategies
+
+if TYPE_CHECKING:
+    from vtensor.runtime.outline import Outline
 
 WAIT = Better.wait
 
@@ -385,3 +392,30 @@ def test_a_measured_plan_of_another_session_is_taken_by_the_next_start(
         assert library(session) == "eigen"
     with Session(model, threads=1, cache_dir=cache) as session:
         assert (session.plan.provisional, library(session)) == (False, "eigen")
+
+
+def test_blueprints_of_provisional_plans_serve_until_others_are_drawn() -> None:
+    """Which takes a second or so; whoever looks for a measured plan has none of them."""
+    key, outline = PlanKey(()), SimpleNamespace(drawn=dict[object, object]())
+    first, own = (Strategy(LoweredGraph("none")) for _ in range(2))
+    strategies, outlines = Strategies(), cast("list[Outline]", [outline])
+    strategies.add(Known(first, key, 0.0, provisional=True))
+    strategies.add(Known(own, key, 0.0))
+    outline.drawn[first] = outline.drawn[own] = None
+    asked = strategies._asked(key, outlines, provisional=True)
+    assert [one.strategy for one in asked] == [first, own]
+    asked = strategies._asked(key, outlines, provisional=False)
+    assert [one.strategy for one in asked] == [own]
+    outline.drawn[own] = "a blueprint"
+    asked = strategies._asked(key, outlines, provisional=True)
+    assert [one.strategy for one in asked] == [own]
+    assert strategies.measured(key)
+
+
+def test_provisional_plans_are_not_taken_over_where_there_are_others() -> None:
+    key = PlanKey(())
+    strategies = Strategies()
+    for first in (True, False):
+        empty = Strategy(LoweredGraph("none"))
+        strategies.add(Known(empty, key, 0.0, provisional=first))
+    assert [one.provisional for one in strategies._nearest(key)] == [False]

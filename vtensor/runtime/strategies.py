@@ -253,7 +253,7 @@ class Strategies:
         if options.deterministic:  # a plan is then compared with one of its own
             return None
         told: dict[Any, Any] = {}
-        for known in self._drawn(key, outlines, provisional=options.first is not None):
+        for known in self._asked(key, outlines, provisional=options.first is not None):
             for outline in outlines:
                 blueprint: Blueprint | None = outline.drawn.get(known.strategy)
                 if blueprint is None or (known.key == key and not known.foreseen):
@@ -273,7 +273,7 @@ class Strategies:
                     refused[known] = names
         return None
 
-    def _drawn(
+    def _asked(
         self, key: PlanKey, outlines: Sequence[Outline], provisional: bool
     ) -> Sequence[Known]:
         """Those whose blueprints are asked: provisional ones as long as no other is drawn."""
