@@ -2,7 +2,8 @@
 
 ``python -P eval/first.py ENGINE MODEL FEEDS THREADS`` prints the seconds of processor time, of all
 threads, that had passed when the engine was imported, had loaded the model, and had answered; and
-the most memory that the process has had.
+the most memory that the process has had. With ``RUNS SECONDS`` behind these it goes on, and prints
+what memory it has after the first answer, after so many runs, and after so many seconds of runs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ import json
 import os
 import resource
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
+
+#: Runs the model once.
+Run = Callable[[], object]
+
+#: Work beside runs ends meanwhile.
+RESTS_S = 0.5
 
 
 def cpu_s() -> float:
@@ -20,24 +29,23 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def peak_kib() -> int:
-    """The most memory that this process has had; ``getrusage`` counts that of who started it."""
+def kib(what: str) -> int:
+    """A number of ``/proc/self/status``: ``getrusage`` counts the peak of who started it."""
     with open("/proc/self/status") as status:  # noqa: PTH123  # pathlib would be imported
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+        return next(int(line.split()[1]) for line in status if line.startswith(f"{what}:"))
 
 
-def vtensor(model: str, feeds: dict[str, Any], threads: int) -> float:
-    """VTensor; each of these returns when the engine was imported and when it had loaded."""
+def vtensor(model: str, feeds: dict[str, Any], threads: int) -> Run:
+    """VTensor; each of these notes when the engine was imported and when it had loaded."""
     from vtensor import Session
 
     imported.append(cpu_s())
     session = Session(model, threads=threads)
     loaded.append(cpu_s())
-    session.run(None, feeds)
-    return cpu_s()
+    return lambda: session.run(None, feeds)
 
 
-def onnxruntime(model: str, feeds: dict[str, Any], threads: int) -> float:
+def onnxruntime(model: str, feeds: dict[str, Any], threads: int) -> Run:
     """ONNX Runtime."""
     import onnxruntime as engine
 
@@ -46,11 +54,10 @@ def onnxruntime(model: str, feeds: dict[str, Any], threads: int) -> float:
     options.log_severity_level, options.intra_op_num_threads = 3, threads
     session = engine.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     loaded.append(cpu_s())
-    session.run(None, feeds)
-    return cpu_s()
+    return lambda: session.run(None, feeds)
 
 
-def openvino(model: str, feeds: dict[str, Any], threads: int) -> float:
+def openvino(model: str, feeds: dict[str, Any], threads: int) -> Run:
     """OpenVINO."""
     import openvino as engine
 
@@ -66,8 +73,7 @@ def openvino(model: str, feeds: dict[str, Any], threads: int) -> float:
     }
     request = core.compile_model(read, "CPU", settings).create_infer_request()
     loaded.append(cpu_s())
-    request.infer(feeds)
-    return cpu_s()
+    return lambda: request.infer(feeds)
 
 
 imported, loaded = list[float](), list[float]()
@@ -76,15 +82,32 @@ ENGINES = {"vtensor": vtensor, "onnxruntime": onnxruntime, "openvino": openvino}
 
 def main() -> None:
     """Run the engine that the command line names; then end at once, for ending is not measured."""
-    engine, model, file, threads = sys.argv[1:]
+    engine, model, file, threads, *further = sys.argv[1:]
     import numpy as np
 
     with np.load(file) as kept:
         feeds = dict(kept)
-    answered = ENGINES[engine](model, feeds, int(threads))
-    row = {"import_s": imported[0], "load_s": loaded[0], "cpu_s": answered, "peak_kib": peak_kib()}
+    run = ENGINES[engine](model, feeds, int(threads))
+    run()
+    row = {"import_s": imported[0], "load_s": loaded[0], "cpu_s": cpu_s(), "peak_kib": kib("VmHWM")}
+    if further:
+        row |= used(run, int(further[0]), float(further[1]))
     print(json.dumps(row), flush=True)
     os._exit(0)
+
+
+def used(run: Run, runs: int, seconds: float) -> dict[str, int]:
+    """The memory that the process has, the longer it is used; and the most that it had."""
+    found = {"first_kib": kib("VmRSS")}
+    for _ in range(runs):
+        run()
+    found["runs_kib"] = kib("VmRSS")
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        run()
+    time.sleep(RESTS_S)
+    run()
+    return found | {"used_kib": kib("VmRSS"), "anon_kib": kib("RssAnon"), "most_kib": kib("VmHWM")}
 
 
 if __name__ == "__main__":

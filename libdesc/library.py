@@ -87,6 +87,12 @@ class RegisteredLibrary:
         """True when it has steps that show how fast the machine is."""
         return self.code["peaks_handler"] is not None and not self.absent
 
+    def let_go(self) -> None:
+        """Let go of what it keeps that no step has, if it keeps such."""
+        handler = self.code["let_go_handler"]
+        if handler is not None and not self.absent:
+            handler()
+
     @property
     def transforms(self) -> bool:
         """True when it can change layouts."""

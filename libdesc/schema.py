@@ -24,6 +24,7 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "version": ((str,), False, '"module:function" -> text: version, and where it was found'),
     "limit_isa": ((str,), False, '"module:function"(cap) caps the instruction set'),
     "peaks": ((str,), False, '"module:function"(nbytes) -> steps that show what the machine can'),
+    "let_go": ((str,), False, '"module:function" lets go of what is kept that no step has'),
     "python": ((bool,), False, "true when the transformer computes in Python"),
     "invokers": ((list,), False, "modules that hold the library's own invokers"),
 }
@@ -37,6 +38,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "version": (),
     "limit_isa": ("cap",),
     "peaks": ("nbytes",),
+    "let_go": (),
 }
 HANDLERS = tuple(ARGUMENTS)
 

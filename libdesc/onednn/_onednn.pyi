@@ -400,6 +400,9 @@ def cache_info() -> dict[str, int]:
     hits, misses, size and capacity of the cache that makes equal primitives one object.
     """
 
+def cache_let_go() -> int:
+    """Forget the primitives that nobody else holds; how many these were."""
+
 def cache_clear() -> None:
     """Forget all primitives and both counts."""
 
@@ -431,3 +434,10 @@ def version() -> str:
 
 def library_path() -> str:
     """The file that the loaded library comes from."""
+
+def let_go_of_code() -> int:
+    """
+    Let go of the pages of the library's code, which come back where they are used again.
+
+    Returns how many bytes of code there are; 0 where the system is not asked.
+    """

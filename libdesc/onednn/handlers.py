@@ -64,6 +64,14 @@ def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
     yield "copy", dnnl.reorder(line, line), 2 * line.nbytes
 
 
+def let_go() -> None:
+    """Forget the kernels that no step has, each of which has code of its own; and let the system
+    have the pages of the library's code, of which runs need a tenth.
+    """
+    dnnl.cache_let_go()
+    dnnl.let_go_of_code()
+
+
 def descriptor(tensor: PTensor) -> Desc:
     """oneDNN's own description of a PTensor in its layout.
 

@@ -46,6 +46,20 @@ public:
         return {hits_, misses_, entries_.size(), capacity_};
     }
 
+    std::size_t let_go() {
+        Entries dropped;
+        const std::scoped_lock lock(guard_);  // who asks for an entry has it before this is free
+        for (auto entry = entries_.begin(); entry != entries_.end();) {
+            const auto next = std::next(entry);
+            if (entry->primitive.use_count() == 1) {
+                places_.erase(entry->key);
+                dropped.splice(dropped.begin(), entries_, entry);
+            }
+            entry = next;
+        }
+        return dropped.size();
+    }
+
     void clear() {
         Entries dropped;
         const std::scoped_lock lock(guard_);
@@ -118,6 +132,11 @@ std::shared_ptr<Primitive> find_or_make(const Spec &spec) {
 CacheInfo cache_info() {
     const Unforked whole;
     return cache().info();
+}
+
+std::size_t cache_let_go() {
+    const Unforked whole;
+    return cache().let_go();
 }
 
 void cache_clear() {

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -41,8 +42,10 @@ constexpr auto kCrowdedFor = std::chrono::milliseconds(40);
 // How often in a row two that share a processor have to wait for others there as well, until they
 // share it no longer.
 constexpr int kHeldUp = 2;
-// What it may take to ask how long a processor was idle: on a machine with hundreds it takes long.
-constexpr auto kPatience = std::chrono::microseconds(200);
+// What it may take of a processor to ask how long one was idle, so often in a row: on a machine with
+// hundreds of them it takes long.
+constexpr long long kPatienceNs = 200'000;
+constexpr int kSlowAnswers = 3;
 
 // What a thread did, in nanoseconds.
 struct Spent {
@@ -101,16 +104,24 @@ TeamSpent spent_by(int threads) {
     return team;
 }
 
+// The time for which the calling thread had a processor, in nanoseconds.
+long long own_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
 // How long a processor was idle since the machine began, in nanoseconds; -1: not known.
 long long idle_ns(int processor) {
     static const long tick = sysconf(_SC_CLK_TCK);
     static const int file = open("/proc/stat", O_RDONLY | O_CLOEXEC);
-    static std::atomic<bool> fast = true;
-    if (file < 0 || tick <= 0 || !fast) return -1;
+    static std::atomic<int> slow = 0;
+    if (file < 0 || tick <= 0 || slow >= kSlowAnswers) return -1;
     std::array<char, 8192> text{};
-    const Clock::time_point begin = Clock::now();
+    // By the clock a single answer may take milliseconds beside others, who are why it is asked.
+    const long long begin = own_ns();
     if (pread(file, text.data(), text.size() - 1, 0) <= 0) return -1;
-    if (Clock::now() - begin > kPatience) fast = false;
+    slow = own_ns() - begin > kPatienceNs ? slow + 1 : 0;
     const std::string label = "\ncpu" + std::to_string(processor) + " ";
     const char *const line = std::strstr(text.data(), label.c_str());
     long long idle = 0, waits_for_disk = 0;

@@ -48,6 +48,7 @@ HANDLER_TEXTS = {
     "version": f"{NAMES} -> text: version, and where it was found",
     "limit_isa": f"{NAMES}(cap) caps the instruction set",
     "peaks": f"{NAMES}(nbytes) -> steps that show what the machine can",
+    "let_go": f"{NAMES} lets go of what is kept that no step has",
 }
 PRIORITY = "an integer; larger is tried first"
 DEVICES = 'a list of device names, such as ["cpu"]'
@@ -78,7 +79,8 @@ MODULES = "modules that hold the library's own invokers"
         (
             GOOD + "speed = 11\n",
             "unknown key library.speed; allowed are confirm, devices, guideline, invokers, "
-            "layout_mapper, limit_isa, name, peaks, priority, probe, python, transformer, version",
+            "layout_mapper, let_go, limit_isa, name, peaks, priority, probe, python, transformer, "
+            "version",
         ),
         *(
             (GOOD + f"{key} = {text!r}\n", f"library.{key} = {text!r} must be {rule}")
@@ -236,6 +238,7 @@ def test_a_handler_that_is_no_function(tmp_path: Path) -> None:
         ("version", "(x)", "()"),
         ("limit_isa", "()", "(cap)"),
         ("peaks", "(*, nbytes)", "(nbytes)"),
+        ("let_go", "(all)", "()"),
     ],
 )
 def test_handlers_of_another_signature(tmp_path: Path, key: str, takes: str, given: str) -> None:
@@ -250,7 +253,7 @@ def test_handlers_of_another_signature(tmp_path: Path, key: str, takes: str, giv
     assert "mylib" not in registry().libraries
 
 
-@pytest.mark.parametrize("key", ["version", "limit_isa", "peaks"])
+@pytest.mark.parametrize("key", ["version", "limit_isa", "peaks", "let_go"])
 def test_handlers_that_raise_outside_of_a_call(scratch: None, tmp_path: Path, key: str) -> None:
     (tmp_path / "handlers.py").write_text("def f(*_):\n    return iter({}['it'])\n", "utf-8")
     library = register(written(tmp_path, GOOD + f'{key} = ".handlers:f"\n')).library
@@ -258,6 +261,7 @@ def test_handlers_that_raise_outside_of_a_call(scratch: None, tmp_path: Path, ke
         "version": library.version,
         "limit_isa": lambda: library.limit_isa("avx2"),
         "peaks": lambda: list(library.peaks(4)),
+        "let_go": library.let_go,
     }
     text = message(LibraryError, ask[key])
     place = tmp_path / "handlers.py"

@@ -88,6 +88,20 @@ def test_the_least_recently_used_goes_first() -> None:
     assert run(first, src=np.array([-1.0], np.float32)) == 0
 
 
+def test_what_nobody_holds_is_let_go_of() -> None:
+    held = relu(1)
+    relu(2)
+    conv()
+    gc.collect()
+    assert dnn.cache_info()["size"] == 3
+    assert dnn.cache_let_go() == 2
+    assert dnn.cache_info()["size"] == 1
+    assert relu(1) is held
+    del held
+    gc.collect()
+    assert [dnn.cache_let_go() for _ in range(2)] == [1, 0]
+
+
 def test_slots_and_descs_agree() -> None:
     primitive = conv()
     assert primitive.kind == "convolution"

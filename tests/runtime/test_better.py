@@ -4,6 +4,7 @@ the plan that is there is right.
 
 from __future__ import annotations
 
+import builtins
 import contextvars
 import os
 import subprocess
@@ -19,6 +20,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from libdesc import register
 from optimizer.bound import excess, total_ns
 from optimizer.candidates import shared_variants
 from optimizer.pipeline import optimise
@@ -410,6 +412,27 @@ def test_two_threads_that_want_it_at_once_get_it_once() -> None:
     settled()
     assert made == [7]
     assert not better.stays
+
+
+def test_libraries_let_go_when_nothing_more_is_to_be_done(
+    scratch: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cannot keeps what it has, and the others are asked all the same."""
+    held, events = threading.Event(), list[str]()
+    monkeypatch.setattr("vtensor.runtime.leftovers.give_back", lambda: events.append("pages"))
+    monkeypatch.setattr(builtins, "leftovers", events.append, raising=False)
+    text = "def f():\n    leftovers('{0}')\n    {1}\n"
+    for name, rest in (("one", "raise OSError"), ("other", "pass")):
+        (tmp_path / f"{name}_handlers.py").write_text(text.format(name, rest), "utf-8")
+        told = f'[library]\nname = "{name}"\npriority = 1\ndevices = ["cpu"]\n'
+        file = tmp_path / f"{name}.toml"
+        file.write_text(f'{told}let_go = ".{name}_handlers:f"\n', "utf-8")
+        register(file)
+    for make in (lambda: int(held.wait(60)), lambda: 2):
+        Better(make, "it may be off").wanted(lambda made: events.append(str(made)))
+    held.set()
+    settled()
+    assert events == ["1", "2", "one", "other", "pages"]
 
 
 def test_what_is_not_wanted_any_more_is_not_begun() -> None:

@@ -19,6 +19,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from ptensor.stopping import Stopped, go_on, stopping
 from vtensor.language.forks import OwnLock, process_lock
+from vtensor.runtime.leftovers import let_go
 
 T = TypeVar("T")
 
@@ -178,6 +179,9 @@ class _Background:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         while (work := self._next()) is not None:
             work.work()
+            del work  # and what it was made of
+            if not self._waiting:
+                let_go()
 
     def _next(self) -> Better[Any] | None:
         with self._lock:
