@@ -239,7 +239,7 @@ def eigen_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -
 
 @invoker("Conv2D", library="winograd", dtypes=["f32"])
 def winograd_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> Routine:
-    return winograd.Convolution(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)
+    return winograd.convolution(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)
 
 
 @invoker("DepthwiseConv2D", library="winograd", dtypes=["f32"])

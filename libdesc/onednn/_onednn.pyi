@@ -400,8 +400,11 @@ def cache_info() -> dict[str, int]:
     hits, misses, size and capacity of the cache that makes equal primitives one object.
     """
 
-def cache_let_go() -> int:
-    """Forget the primitives that nobody else holds; how many these were."""
+def cache_let_go(but: int = 0) -> int:
+    """
+    Forget the primitives that nobody else holds, but so many that were used last; how many were
+    forgotten.
+    """
 
 def cache_clear() -> None:
     """Forget all primitives and both counts."""

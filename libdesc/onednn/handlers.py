@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 FLOATS = ("f32", "bf16", "f16")
 #: Of a descriptor.
 MOST_DIMS = 12
+#: Kernels that are kept though no step has them: those of a network or two in other sizes, of which
+#: blueprints were drawn.
+LAST_USED = 256
 
 
 def available() -> str | None:
@@ -65,10 +68,10 @@ def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
 
 
 def let_go() -> None:
-    """Forget the kernels that no step has, each of which has code of its own; and let the system
+    """Forget kernels that no step has, each of which has code of its own; and let the system
     have the pages of the library's code, of which runs need a tenth.
     """
-    dnnl.cache_let_go()
+    dnnl.cache_let_go(LAST_USED)
     dnnl.let_go_of_code()
 
 

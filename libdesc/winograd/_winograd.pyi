@@ -89,3 +89,26 @@ class Kernels(Protocol):
 
         Weights lie in vectors of channels, taps down, taps across, channels of a vector.
         """
+
+    def direct(
+        self,
+        images: int,
+        channels: int,
+        outputs: int,
+        src: Sizes,
+        dst: Sizes,
+        begin: Sizes,
+        taps: Sizes,
+        strides: Sizes,
+        src_block: int,
+        dst_block: int,
+        bias: bool,
+        other: bool,
+        low: float,
+        high: float,
+    ) -> Kernel:
+        """
+        A convolution of f32 of few channels, one after another; arguments as of a convolution.
+
+        Weights lie in vectors of outputs, channels, taps down, taps across, outputs of a vector.
+        """

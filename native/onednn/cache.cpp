@@ -46,12 +46,15 @@ public:
         return {hits_, misses_, entries_.size(), capacity_};
     }
 
-    std::size_t let_go() {
+    std::size_t let_go(std::size_t but) {
         Entries dropped;
         const std::scoped_lock lock(guard_);  // who asks for an entry has it before this is free
         for (auto entry = entries_.begin(); entry != entries_.end();) {
             const auto next = std::next(entry);
-            if (entry->primitive.use_count() == 1) {
+            const bool held = entry->primitive.use_count() > 1;
+            if (!held && but > 0) {
+                --but;
+            } else if (!held) {
                 places_.erase(entry->key);
                 dropped.splice(dropped.begin(), entries_, entry);
             }
@@ -134,9 +137,9 @@ CacheInfo cache_info() {
     return cache().info();
 }
 
-std::size_t cache_let_go() {
+std::size_t cache_let_go(std::size_t but) {
     const Unforked whole;
-    return cache().let_go();
+    return cache().let_go(but);
 }
 
 void cache_clear() {

@@ -21,8 +21,9 @@ std::shared_ptr<Primitive> find_or_make(const Spec &spec, int rank, int threads)
 std::shared_ptr<Primitive> find_or_make(const Spec &spec);
 
 CacheInfo cache_info();
-// Forgets the primitives that nobody else holds, and says how many these were.
-std::size_t cache_let_go();
+// Forgets the primitives that nobody else holds, but so many that were used last, and says how many
+// it forgot.
+std::size_t cache_let_go(std::size_t but);
 // Forgets the primitives and the counts. Whoever holds a primitive keeps it.
 void cache_clear();
 // 0: keep nothing.

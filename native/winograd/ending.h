@@ -6,11 +6,25 @@
 
 #include "vector.h"
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 namespace vtensor::winograd {
+
+#if defined(__AVX512F__)
+// A bit a lane; AVX2's masks are slow to store by on some machines.
+[[gnu::always_inline]] inline __mmask16 first_of(Index lanes) {
+    return static_cast<__mmask16>((1U << static_cast<unsigned>(lanes)) - 1U);
+}
+#endif
 
 // The first lanes from memory, the others 0.
 [[gnu::always_inline]] inline Vector some(const float *from, Index lanes) {
     if (lanes == kLanes) return load(from);
+#if defined(__AVX512F__)
+    return _mm512_maskz_loadu_ps(first_of(lanes), from);
+#endif
     Vector value{};
     std::memcpy(&value, from, static_cast<std::size_t>(lanes) * sizeof(float));
     return value;
@@ -19,6 +33,9 @@ namespace vtensor::winograd {
 // `stored` lanes, those from `there` on 0.
 [[gnu::always_inline]] inline void put(float *to, const Vector &value, Index there, Index stored) {
     if (there == kLanes) return store(to, value);
+#if defined(__AVX512F__)
+    return _mm512_mask_storeu_ps(to, first_of(stored), _mm512_maskz_mov_ps(first_of(there), value));
+#endif
     Vector whole{};
     std::memcpy(&whole, &value, static_cast<std::size_t>(there) * sizeof(float));
     std::memcpy(to, &whole, static_cast<std::size_t>(stored) * sizeof(float));

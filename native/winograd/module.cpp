@@ -5,6 +5,7 @@
 
 #include "convolution.h"
 #include "depthwise.h"
+#include "direct.h"
 #include "eigen/module.h"
 #include "vector.h"
 
@@ -63,6 +64,19 @@ To each result bias and other are added, then it is brought between low and high
         R"(A convolution of f32 of each channel by itself; arguments as of a convolution.
 
 Weights lie in vectors of channels, taps down, taps across, channels of a vector.)");
+    m.def(
+        "direct",
+        [](Index images, Index channels, Index outputs, const Ints &src, const Ints &dst,
+           const Ints &begin, const Ints &taps, const Ints &strides, Index src_block,
+           Index dst_block, bool bias, bool other, float low, float high) {
+            return Kernel(direct({images, channels, outputs, src, dst, begin, taps, strides,
+                                  src_block, dst_block, bias, other, low, high}));
+        },
+        "images"_a, "channels"_a, "outputs"_a, "src"_a, "dst"_a, "begin"_a, "taps"_a, "strides"_a,
+        "src_block"_a, "dst_block"_a, "bias"_a, "other"_a, "low"_a, "high"_a,
+        R"(A convolution of f32 of few channels, one after another; arguments as of a convolution.
+
+Weights lie in vectors of outputs, channels, taps down, taps across, outputs of a vector.)");
 }
 
 }  // namespace

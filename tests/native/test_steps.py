@@ -102,6 +102,19 @@ def test_what_nobody_holds_is_let_go_of() -> None:
     assert [dnn.cache_let_go() for _ in range(2)] == [1, 0]
 
 
+def test_of_what_nobody_holds_the_last_used_may_stay() -> None:
+    for size in (1, 2, 3, 1):
+        relu(size)
+    gc.collect()
+    before = dnn.cache_info()["hits"]
+    assert [dnn.cache_let_go(2) for _ in range(2)] == [1, 0]
+    relu(1)
+    relu(3)
+    assert dnn.cache_info()["hits"] == before + 2
+    relu(2)
+    assert dnn.cache_info()["hits"] == before + 2
+
+
 def test_slots_and_descs_agree() -> None:
     primitive = conv()
     assert primitive.kind == "convolution"

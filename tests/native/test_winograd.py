@@ -11,6 +11,7 @@ import pytest
 import libdesc.winograd
 from libdesc.levels import LEVELS
 from libdesc.winograd import native
+from tests.native import guarded_direct
 from tests.native.guarded_depthwise import OWN_WAYS, SHAPES
 from tests.native.guarded_winograd import calls
 from tests.native.test_eigen_interface import said
@@ -36,6 +37,15 @@ def test_every_channel_by_itself_between_guards(level: str) -> None:
     *faults, count = done.stdout.splitlines()
     assert faults == []
     assert int(count) == 2 * len(SHAPES) * len(OWN_WAYS)
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE)
+def test_few_channels_between_guards(level: str) -> None:
+    done = python("-m", "tests.native.guarded_direct", level)
+    assert done.returncode == 0, done.stderr
+    *faults, count = done.stdout.splitlines()
+    assert faults == []
+    assert int(count) == 2 * len(guarded_direct.SHAPES) * len(guarded_direct.OWN_WAYS)
 
 
 @pytest.mark.parametrize("level", LEVELS_HERE)
@@ -126,6 +136,44 @@ def test_what_is_wrong_with_a_depthwise_one_is_refused(wrong: dict[str, Any], re
     native.load().depthwise(**ALONE)
     with pytest.raises(ValueError, match=reason):
         native.load().depthwise(**ALONE | wrong)
+
+
+FEW: dict[str, Any] = {
+    "images": 1, "channels": 3, "outputs": 16, "src": [8, 8], "dst": [4, 4], "begin": [1, 1],
+    "taps": [3, 3], "strides": [2, 2], "src_block": 1, "dst_block": 0, "bias": False,
+    "other": False, "low": 0.0, "high": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"channels": 0}, "not above 0"),
+        ({"outputs": 0}, "not above 0"),
+        ({"strides": [0, 1]}, "not above 0"),
+        ({"taps": [-1, 3]}, "not above 0"),
+        ({"taps": [3]}, "two spatial dims"),
+        ({"begin": [-1, 0]}, "negative"),
+        ({"begin": [0, 3]}, "as large as the filter"),
+        ({"strides": [2, 3], "dst": [4, 3]}, "1, 2 or 4"),
+        ({"dst": [4, 6]}, "sees nothing"),
+        ({"src_block": 0}, "channels lie apart"),
+        ({"dst_block": 1}, "whole vectors"),
+        ({"channels": 1000}, "window is too large"),
+        ({"low": float("nan")}, "hold nothing"),
+        ({"src": [1 << 31, 1 << 31]}, "overflow"),
+        ({"outputs": 1 << 62}, "overflow"),
+        ({"channels": 1 << 60}, "overflow"),
+        ({"strides": [2, 1 << 62], "dst": [4, 1]}, "overflow"),
+        ({"dst": [1 << 62, 4], "strides": [1 << 62, 2]}, "overflow"),
+    ],
+)
+def test_what_is_wrong_with_one_of_few_channels_is_refused(
+    wrong: dict[str, Any], reason: str
+) -> None:
+    native.load().direct(**FEW)
+    with pytest.raises(ValueError, match=reason):
+        native.load().direct(**FEW | wrong)
 
 
 def test_importing_the_routine_loads_nothing() -> None:

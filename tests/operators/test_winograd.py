@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -238,6 +239,55 @@ def test_each_channel_by_itself_in_every_layout() -> None:
 def test_what_it_does_not_take_of_each_channel(op: Any, weights: str, reason: str) -> None:
     with pytest.raises(NoInvokerError, match=reason):
         decide("winograd", op, Case(op, ("N=1 C=16 H=9 W=9", weights)).given())
+
+
+FIRST = Case(Conv2D((2, 2), (1, 0, 1, 2)), ("N=2 C=3 H=13 W=41", "!O=40 I=3 h=3 w=5"))
+
+
+@pytest.mark.parametrize("behind", [[], [(BiasAdd(), 1), (Add(), 1), (Clip(-0.5, 2.0), 0)]])
+def test_few_channels_are_read_as_they_lie(behind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deciding, "tolerance", 0.0)
+    given = FIRST.given()
+    [value] = definition(FIRST.op, given)
+    largest = float(np.abs(value).max())
+    more = [BIAS, whole(value.shape)] if behind else []
+    made = run("winograd", FIRST.op, [*given, *more], behind)
+    assert made.kernels == [f"winograd:{native.load().level}:direct 3x5"]
+    lanes = native.load().lanes
+    assert [str(one) for one in made.variant.layouts[:2]] == ["NCHW", f"OIhw{lanes}o"]
+    assert str(made.variant.layouts[-1]) == "NHWC"
+    rest = iter(more)
+    for op, operands in behind:
+        [value] = definition(op, [whole_of(value), *islice(rest, operands)])
+    check_outcome(made, [value], bound("Conv2D", "f32"), largest)
+
+
+def test_few_channels_give_every_layout() -> None:
+    asking, node = prober("winograd", FIRST.op, FIRST.given())
+    found = asking.variants(node)
+    assert {str(one.layouts[0]) for one in found} == {"NCHW"}
+    assert {"NHWC", "NCHW16c"} <= {str(one.layouts[-1]) for one in found}
+    for variant in found:
+        made = run("winograd", FIRST.op, FIRST.given(), variant=variant)
+        check_outcome(made, definition(FIRST.op, FIRST.given()), bound("Conv2D", "f32"))
+
+
+@pytest.mark.parametrize(
+    ("op", "sizes", "weights", "reason"),
+    [
+        (Conv2D((2, 2)), "N=1 C=1 H=19 W=19", "!O=16 I=1 h=13 w=13", "12 elements"),
+        (Conv2D((3, 3)), "N=1 C=3 H=9 W=9", "!O=16 I=3 h=3 w=3", "steps across of"),
+        (Conv2D((1, 1), dilations=(2, 2)), "N=1 C=3 H=9 W=9", "!O=16 I=3 h=3 w=3", "neighbours"),
+        (Conv2D((2, 2), (3, 0, 0, 0)), "N=1 C=3 H=9 W=9", "!O=16 I=3 h=3 w=3", "each see"),
+        (Conv2D((2, 2), group=2), "N=1 C=2 H=9 W=9", "!G=2 O=8 I=1 h=3 w=3", "of one group"),
+        (Conv2D((2, 2)), "N=1 C=5 H=9 W=9", "!O=16 I=5 h=3 w=3", "3x3 on 4x4$"),
+    ],
+)
+def test_what_it_does_not_take_of_few_channels(
+    op: Conv2D, sizes: str, weights: str, reason: str
+) -> None:
+    with pytest.raises(NoInvokerError, match=re.compile(reason, re.MULTILINE)):
+        decide("winograd", op, Case(op, (sizes, weights)).given())
 
 
 def test_at_tolerance_0_it_declines(monkeypatch: pytest.MonkeyPatch) -> None:

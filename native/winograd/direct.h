@@ -1,0 +1,29 @@
+// native/winograd/direct.h: a convolution of few channels that lie apart, in which nothing is
+// transformed.
+#pragma once
+
+#include "eigen/step.h"
+
+namespace vtensor::winograd {
+
+using eigen::Index;
+using eigen::Ints;
+using eigen::Step;
+
+// Sizes are of two spatial dims, down and across; blocks and what is added are as in Convolution.
+struct Direct {
+    Index images, channels, outputs;
+    Ints src, dst;
+    Ints begin;  // zeros before the image, fewer than taps
+    Ints taps;
+    Ints strides;                // 1, 2 or 4 across
+    Index src_block, dst_block;  // src's is 1
+    bool bias, other;
+    float low, high;
+};
+
+// Slots: src, weights, bias and other if there are any, dst. The weights lie in vectors of outputs,
+// channels, taps down, taps across, and the outputs of a vector, padded with zeros.
+Step *direct(const Direct &call);
+
+}  // namespace vtensor::winograd
