@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -60,8 +61,8 @@ _work: ContextVar[_Work | None] = ContextVar("vtensor_work", default=None)
 #: The process of each thread that is in front: a forked child has but one of them.
 _front: list[int] = []
 
-#: Whether this context's thread is one of them.
-_is_front: ContextVar[bool] = ContextVar("vtensor_front", default=False)
+#: Of each thread, the process in which it is one of them.
+_own = threading.local()
 
 
 class Stopped(BaseException):  # past whoever goes on where a library refuses a call
@@ -88,31 +89,33 @@ def in_front() -> Iterator[None]:
     """Inside the block is what somebody waits for: Python runs one thread at a time, so that other
     work rests meanwhile.
     """
-    if _work.get() is not None or _is_front.get():
+    process = os.getpid()
+    if _work.get() is not None or getattr(_own, "front", 0) == process:
         yield
         return
-    own, token = os.getpid(), _is_front.set(True)
-    _front.append(own)
+    _own.front = process
+    _front.append(process)
     try:
         yield
     finally:
-        _front.remove(own)
-        _is_front.reset(token)
+        _front.remove(process)
+        _own.front = 0
 
 
 @contextmanager
 def behind() -> Iterator[None]:
     """Inside the block the thread waits for others, perhaps for such work."""
-    if not _is_front.get():
+    process = os.getpid()
+    if getattr(_own, "front", 0) != process:
         yield
         return
-    own, token = os.getpid(), _is_front.set(False)
-    _front.remove(own)
+    _own.front = 0
+    _front.remove(process)
     try:
         yield
     finally:
-        _front.append(own)
-        _is_front.reset(token)
+        _front.append(process)
+        _own.front = process
 
 
 @contextmanager

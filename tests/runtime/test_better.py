@@ -27,6 +27,7 @@ from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
+from ptensor import stopping as stopping_module
 from ptensor.stopping import Stopped, behind, go_on, in_front, in_no_hurry, stopping
 from resolver.strategy import Strategy
 from tests.libraries.bench import Bench
@@ -455,13 +456,21 @@ def test_what_is_not_wanted_any_more_is_not_begun() -> None:
 
 @contextmanager
 def another_in_front() -> Iterator[Callable[[], None]]:
-    """As if another thread were in front, until the block ends or what this gives is called."""
-    context, front = contextvars.Context(), [in_front()]
-    context.run(front[0].__enter__)
+    """Another thread is in front, until the block ends or what this gives is called."""
+    begun, over = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        with in_front():
+            begun.set()
+            over.wait()
+
+    thread = threading.Thread(target=stand)
+    thread.start()
+    begun.wait()
 
     def end() -> None:
-        if front:
-            context.run(front.pop().__exit__, None, None, None)
+        over.set()
+        thread.join()
 
     try:
         yield end
@@ -522,3 +531,20 @@ def test_who_waits_for_other_work_is_not_in_front(monkeypatch: pytest.MonkeyPatc
     rests.clear()
     contextvars.Context().run(work)
     assert not rests
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_child_of_who_is_in_front_is_not() -> None:
+    """Until it is by itself; who made it stays."""
+    with in_front():
+        child = os.fork()
+        if child == 0:
+            try:
+                with behind(), in_front(), behind():
+                    pass
+            except BaseException:
+                os._exit(1)
+            os._exit(os.getpid() in stopping_module._front)
+        assert os.waitpid(child, 0)[1] == 0
+        assert stopping_module._front == [os.getpid()]
+    assert not stopping_module._front
