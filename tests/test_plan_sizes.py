@@ -36,6 +36,7 @@ FED = {
     "reader": (2, 8, 9),
     "attention": (2, 9),
     "squeeze": (2, 9, 9),
+    "places": (2,),
 }
 SIZES = {
     "mobile": "n=1..3,w=1..12",
@@ -44,6 +45,7 @@ SIZES = {
     "reader": "n=1..3,w=0..9",
     "attention": "n=1..3,s=1..9",
     "squeeze": "n=1..3,h=1..9",
+    "places": "n=1..9",
 }
 
 SMALL = "g (float[n, 3, h, w] x) => (float[n, 4, a, b] y) { c = Conv(x, k) y = Relu(c) }"

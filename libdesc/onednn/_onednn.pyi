@@ -401,10 +401,7 @@ def cache_info() -> dict[str, int]:
     """
 
 def cache_let_go(but: int = 0) -> int:
-    """
-    Forget the primitives that nobody else holds, but so many that were used last; how many were
-    forgotten.
-    """
+    """Forget primitives that nobody else holds, but so many used last; how many it forgot."""
 
 def cache_clear() -> None:
     """Forget all primitives and both counts."""

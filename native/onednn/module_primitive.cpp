@@ -293,8 +293,7 @@ may be one; ``repeats``: runs that were made again, without what they end in.)")
         nb::sig("def cache_info() -> dict[str, int]"),
         "hits, misses, size and capacity of the cache that makes equal primitives one object.");
     m.def("cache_let_go", &cache_let_go, "but"_a = 0, Unlocked(),
-          "Forget the primitives that nobody else holds, but so many that were used last; how many "
-          "were forgotten.");
+          "Forget primitives that nobody else holds, but so many used last; how many it forgot.");
     m.def("cache_clear", &cache_clear, Unlocked(), "Forget all primitives and both counts.");
     m.def("set_cache_capacity", &set_cache_capacity, "capacity"_a, Unlocked(),
           "Keep at most so many primitives, the most recently used ones; 0 keeps none.");

@@ -315,9 +315,28 @@ def test_another_batch_than_one_takes_all_nodes(name: str) -> None:
             assert len(session.plan.anew) <= len(session.plan.graph.operators) / 10
 
 
-def test_where_nothing_is_said_of_nodes_or_too_many_do_not_fit_all_is_chosen_anew() -> None:
+def test_nodes_are_added_until_libraries_take_all_of_them() -> None:
+    """One token is no sequence: some libraries decline when others are content already."""
     network = NETWORKS["attention"]()
-    with Session(network.proto, threads=1) as session:
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        session.run(None, network.feeds(2, 9))
+        [found] = session.run(None, network.feeds(2, 1))
+        assert session.plan.taken_from is not None
+        assert 0 < len(session.plan.anew) < len(session.plan.graph.operators) / 3
+    with Session(network.proto, threads=1, optimize="none", cache_dir=None) as session:
+        [wanted] = session.run(None, network.feeds(2, 1))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_where_nothing_is_said_of_nodes_or_too_many_do_not_fit_all_is_chosen_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StrategyRefused("nothing is said of nodes")
+
+    monkeypatch.setattr("vtensor.runtime.strategies._refitted", refuse)
+    network = NETWORKS["attention"]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
         session.run(None, network.feeds(2, 9))
         session.run(None, network.feeds(2, 1))
         assert session.plan.taken_from is None
