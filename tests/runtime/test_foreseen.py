@@ -139,6 +139,18 @@ def test_nodes_are_decided_anew_until_all_fit() -> None:
     assert asked == [frozenset("c"), frozenset("ac"), frozenset("abc")]
 
 
+def test_nodes_are_not_added_for_ever() -> None:
+    asked = list[int]()
+
+    def make(faults: frozenset[str]) -> None:
+        asked.append(len(faults))
+        raise StrategyRefused("it declines", {*faults, str(len(faults))})
+
+    with pytest.raises(StrategyRefused, match="declines"):
+        strategies_module._widened(make, frozenset())
+    assert asked == [*range(strategies_module.WIDENED + 1)]
+
+
 def test_where_no_other_node_is_named_it_ends() -> None:
     def make(faults: frozenset[str]) -> str:
         raise StrategyRefused("its library has nothing else", faults)

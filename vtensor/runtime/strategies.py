@@ -40,6 +40,10 @@ TRIED = 2
 #: Which part of a plan's nodes may be chosen anew; with more, all are.
 MOST = 0.5
 
+#: How often nodes are added to those that are chosen anew: somebody may wait, and each time all is
+#: recorded.
+WIDENED = 8
+
 #: Kinds of inputs of which there are strategies: entry layouts, inner values that are delivered.
 KINDS = 32
 
@@ -424,13 +428,14 @@ def _widened(make: Callable[[frozenset[str]], T], faults: frozenset[str]) -> T:
     Raises:
         Exception: as ``make``.
     """
-    while True:
+    for _ in range(WIDENED):
         try:
             return make(faults)
         except StrategyRefused as why:
             if why.nodes <= faults:
                 raise
             faults |= why.nodes
+    return make(faults)
 
 
 def _around(
