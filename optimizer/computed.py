@@ -47,7 +47,7 @@ class Computed(MutableMapping[str, Array]):
 
     def __init__(self, given: Mapping[str, Array]) -> None:
         self._given = given
-        self._more: dict[str, Array] = {}
+        self._more: dict[str, Array | Original] = {}
         self._made: dict[str, Made] = {}
         self._sources: dict[str, str] = {}
 
@@ -65,7 +65,7 @@ class Computed(MutableMapping[str, Array]):
         return self._given
 
     @property
-    def more(self) -> Mapping[str, Array]:
+    def more(self) -> Mapping[str, Array | Original]:
         """Those that were set, and are computed of nothing."""
         return self._more
 
@@ -101,7 +101,8 @@ class Computed(MutableMapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         if name in self._more:
-            return self._more[name]
+            found = self._more[name]
+            return found.array if isinstance(found, Original) else found
         given = self[self._sources[name]] if name in self._sources else self._given[name]
         return self._made[name].function(given) if name in self._made else given
 
@@ -109,7 +110,7 @@ class Computed(MutableMapping[str, Array]):
         """Nothing is computed to say so."""
         return name in self._more or name in self._sources or name in self._given
 
-    def __setitem__(self, name: str, array: Array) -> None:
+    def __setitem__(self, name: str, array: Array | Original) -> None:
         self._more[name] = array
 
     def __delitem__(self, name: str) -> None:

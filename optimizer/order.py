@@ -19,13 +19,12 @@ import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
 from optimizer.computed import Computed, Made, origin
+from optimizer.originals import Original
 from vtensor.language.graph import Graph, Node
-from vtensor.language.open_arrays import OpenArray
+from vtensor.language.open_arrays import OpenArray, turned
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
-
-Array = np.ndarray[Any, Any]
 
 
 def order(graph: Graph, preferences: Preferences = EVERY) -> Graph:  # noqa: ARG001
@@ -110,24 +109,23 @@ class _Work:
         axes = tuple(dict.fromkeys(places))
         if axes == tuple(range(len(own))):
             return name
-        turned = f"{name}:{' '.join(own[axis] for axis in axes)}"
-        if turned not in self.graph.values:
+        other = f"{name}:{' '.join(own[axis] for axis in axes)}"
+        if other not in self.graph.values:
             sizes = {own[axis]: value.dims[own[axis]] for axis in axes}
-            self.graph.values[turned] = VTensor(value.dtype, sizes, Option(name=turned))
+            self.graph.values[other] = VTensor(value.dtype, sizes, Option(name=other))
             array: Any
             array, change = origin(self.constants, name)
-            if isinstance(array, OpenArray) and change is None:
-                made: Any = array.in_order(axes)
-                self.constants[turned] = made
+            if isinstance(array, Original) and change is None:
+                self.constants[other] = array.turned(axes)
+            elif isinstance(array, OpenArray) and change is None:
+                array = array.in_order(axes)
+                self.constants[other] = array
             else:
-                self.constants.derive(turned, name, Made(partial(_turned, axes), axes))
-        return turned
+                turn = partial(turned, axes=np.array(axes))
+                self.constants.derive(other, name, Made(turn, ("turned", axes)))
+        return other
 
     def _free(self, name: str) -> str:
         while name in self.graph.values or name in self.graph.nodes:
             name += "'"
         return name
-
-
-def _turned(axes: tuple[int, ...], array: Array) -> Array:
-    return np.ascontiguousarray(array.transpose(axes))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ops import Add, Exp, MatMul, Max, Mul, Rename, Sub, Tanh
+from optimizer.computed import Computed, origin
+from optimizer.originals import Original, Originals
 from optimizer.pipeline import simplify
 from vtensor import Session
 from vtensor.language.graph import Graph
+from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
 SIZES = {"N": 2, "C": 3, "H": 4, "W": 5}
@@ -115,3 +119,34 @@ def test_a_graph_is_the_same_whatever_its_sizes_are(batch: int) -> None:
     [node] = [node for node in simple.nodes.values() if node.op_name == "Add"]
     assert [[*simple.values[name].dims] for name in node.inputs] == [["N", "C", "W"]] * 2
     assert simple.constants[node.inputs[1]].shape == (batch, 3, 5)
+
+
+def test_an_array_of_a_file_is_turned_as_whoever_keeps_it_knows() -> None:
+    """So that a plan is kept that has it, and nobody looks at it before."""
+    whole = Original(np.arange(30, dtype=np.float32).reshape(3, 2, 5))
+    name, constants = simplified_with(Originals({"c": whole}))
+    assert origin(constants, name) == (whole.turned((1, 0, 2)), None)
+    assert not whole.asked
+    np.testing.assert_array_equal(constants[name], whole.now().transpose(1, 0, 2))
+
+
+def test_what_is_turned_and_what_is_cut_are_two() -> None:
+    """The same numbers say both: a part of an axis, and an order of three."""
+    whole = np.arange(30, dtype=np.float32).reshape(3, 2, 5)
+    name, constants = simplified_with({"c": whole})
+    array, change = origin(constants, name)
+    assert array is whole
+    assert change == (None, ("turned", (1, 0, 2)))
+    np.testing.assert_array_equal(constants[name], whole.transpose(1, 0, 2))
+
+
+def simplified_with(constants: Any) -> tuple[str, Computed]:
+    """A constant behind whose reader is a change of order: its name there, and all constants."""
+    g = Graph("turned")
+    x = g.input("x", {"N": 2, "C": 3, "W": 5})
+    c = g.constant(np.zeros((3, 2, 5), np.float32), ["C", "N", "W"], name="c")
+    g.output(g.add(Add(), turned(g, x, "CNW"), c), "y")
+    simple = simplify(replace(g.seal(), constants=constants), ["order"])
+    [node] = [node for node in simple.nodes.values() if node.op_name == "Add"]
+    assert isinstance(simple.constants, Computed)
+    return node.inputs[1], simple.constants

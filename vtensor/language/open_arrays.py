@@ -92,7 +92,7 @@ class OpenArray:
             self.tape, tuple(sizes), self.sample.reshape(numbers), as_it_is, (self,), self.elements
         )
 
-    def in_order(self, axes: Sequence[int]) -> OpenArray:
+    def in_order(self, axes: tuple[int, ...]) -> OpenArray:
         """The same elements with their axes in another order."""
         shape = tuple(self.shape[axis] for axis in axes)
         elements = None if self.elements is None else self.elements.transpose(axes)

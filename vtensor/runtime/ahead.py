@@ -130,7 +130,9 @@ class Ahead:
         go_on()
         network = self._graphs.network(key, sized.graph, options)
         told = partial(disk.foreseen, network) if disk is not None else lambda: None
-        chosen = self._others.strategies.foresee(key, sized, options, self._workspace, told)
+        strategies = self._others.strategies
+        chosen = strategies.foresee(key, sized, options, self._workspace, told)
+        strategies.let_go(key, sized.outline)
         if chosen is not None and disk is not None:
             disk.keep(network, chosen, network.ahead)
 

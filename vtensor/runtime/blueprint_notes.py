@@ -189,14 +189,14 @@ def _opened(
         if array is None:
             raise NotKept("a constant that depends on sizes is changed by a pass")
         value = opened.changes[-1][1] if opened.changes else opened.value
-        if not _lies_otherwise(opened.value, value) or value.name in blueprint.factors:
+        if not _same_elements(opened.value, value) or value.name in blueprint.factors:
             raise NotKept("a constant that depends on sizes has other elements")
         ends.append((region, rows.add(array), _end(blueprint.end_of(value))))
     return rows.rows, ends
 
 
-def _lies_otherwise(value: Value, other: Value) -> bool:
-    """The two have the same elements, at most in other places."""
+def _same_elements(value: Value, other: Value) -> bool:
+    """Whether two values have the same elements, perhaps in other places."""
     kinds = [(one.dtype, [*one.dims], one.layout.encoding) for one in (value, other)]
     return kinds[0] == kinds[1]
 

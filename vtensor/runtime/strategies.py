@@ -191,22 +191,6 @@ class Strategies:
         Returns:
             What was chosen; None where a strategy fits that was known, or it is provisional.
         """
-        chosen = self._foreseen(key, sized, options, workspace, told)
-        known, drawn = self._known.get(_kind(key), ()), sized.outline.drawn
-        if any(drawn.get(one.strategy) for one in _measured(known)):
-            for one in known:
-                if one.provisional:  # what they have packed is in the way
-                    drawn.pop(one.strategy, None)
-        return chosen
-
-    def _foreseen(
-        self,
-        key: PlanKey,
-        sized: Sized,
-        options: Options,
-        workspace: Workspace,
-        told: Callable[[], Known | None],
-    ) -> LoweredGraph | None:
         faults, nearest = list[tuple[Known, frozenset[str]]](), self._nearest(key)
         found = told() if all(one.key != key for one in nearest) else None
         for one in [found, *nearest] if found is not None else nearest:
@@ -228,6 +212,16 @@ class Strategies:
             self.add(Known(strategy, key, 0.0, foreseen=True, provisional=one.provisional))
             return None if one.provisional else lowered
         return None
+
+    def let_go(self, key: PlanKey, outline: Outline) -> None:
+        """Let go of blueprints of provisional strategies, and so of what they have packed, once
+        another one is drawn.
+        """
+        known, drawn = self._known.get(_kind(key), ()), outline.drawn
+        if any(drawn.get(one.strategy) for one in _measured(known)):
+            for one in known:
+                if one.provisional:
+                    drawn.pop(one.strategy, None)
 
     def _nearest(self, key: PlanKey) -> list[Known]:
         """What is tried for inputs, in order; what is for more dims of one element, or for fewer,
