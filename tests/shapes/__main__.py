@@ -32,9 +32,9 @@ def drawn(random: Random, size: int, most: int) -> int:
 
     Few networks can have any number of rows: half the larger sizes are multiples of 32.
     """
-    if size < STEP:
-        return random.randint(1, max(size, 3))
     top = min(size, most)
+    if top < STEP:
+        return random.randint(1, max(top, 3))
     return (
         STEP * random.randint(1, top // STEP) if random.random() < 0.5 else random.randint(1, top)
     )
