@@ -32,12 +32,6 @@ def allocations() -> int:
     return _allocations
 
 
-def count_allocations(more: int) -> None:
-    """So many were made elsewhere, where ``fresh`` would be a call each."""
-    global _allocations
-    _allocations += more
-
-
 def fresh(nbytes: int) -> np.ndarray[Any, Any]:
     """Bytes of unspecified content that begin at a multiple of ``ALIGNMENT``."""
     global _allocations

@@ -291,4 +291,5 @@ Raises:
     ValueError: the three are not of one length, or a number is out of range.)");
     bind_program(m);
     bind_team(m);
+    bind_request(m);
 }

@@ -43,6 +43,11 @@ public:
 
     // TypeError without a buffer, ValueError if it is not contiguous or not writable.
     void add(nb::handle object, bool writable, const std::string &label);
+    // What somebody has taken already, and hands over: so many bytes from there on.
+    void add(const Py_buffer &view, const Memory &memory) {
+        views_.push_back(view);
+        memory_.push_back(memory);
+    }
     std::span<const Memory> memory() const { return memory_; }
     std::span<const Py_buffer> views() const { return views_; }
 
@@ -58,6 +63,7 @@ using GivenExponents = std::vector<std::pair<std::size_t, std::uint64_t>>;
 Exponents exponents_in(const GivenExponents &given, std::size_t count);
 
 void bind_program(nb::module_ &m);
+void bind_request(nb::module_ &m);
 void bind_team(nb::module_ &m);
 
 }  // namespace vtensor::replay

@@ -41,8 +41,13 @@ private:
 class Bindings {
 public:
     Bindings(const Program &program, nb::sequence buffers, nb::handle times);
+    // None yet, of so many that are handed over one by one.
+    Bindings(const Program &program, std::size_t count) : program_(program), buffers_(count) {}
+
+    void add(const Py_buffer &view, const Memory &memory) { buffers_.add(view, memory); }
 
     std::span<const Memory> memory() const { return buffers_.memory(); }
+    std::span<const Py_buffer> views() const { return buffers_.views(); }
     // Whether the numbers are finite in all that steps write, or in all that they only read.
     bool all_finite(const Exponents &exponents, bool written) const;
     std::int64_t *times() const { return times_; }

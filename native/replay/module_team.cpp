@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "module_crew.h"
+#include "module_team.h"
 #include "shared.h"
 
 using namespace nb::literals;
@@ -70,81 +70,74 @@ void close_all() {
     }
 }
 
-class PyTeam {
-public:
-    PyTeam(int threads, const std::string &name, nb::object waits_for_caller)
-        : waits_for_caller_(std::move(waits_for_caller)) {
-        check_threads(threads);
-        if (interpreter_ends) throw Stopped("the interpreter is shutting down");
-        std::erase_if(crews(), [](const auto &crew) { return crew->is_over(); });
-        crew_ = crews().emplace_back(std::make_shared<Crew>(threads, name));
-    }
-    ~PyTeam() { close(); }
-    PyTeam(const PyTeam &) = delete;
-    PyTeam &operator=(const PyTeam &) = delete;
-
-    nb::object call(nb::callable function) {
-        Crew &crew = own();
-        if (crew.team.serves_here()) return function();
-        nb::object answer;
-        Job job([&](const std::atomic<bool> &) {
-            const nb::gil_scoped_acquire locked;
-            const InPython python(crew, job);
-            answer = function();
-        });
-        crew.run(job, waits_for_caller_);
-        return answer;
-    }
-
-    bool run(PyProgram &program, nb::sequence bindings, nb::object times, const Sizes &sizes,
-             nb::object queue, const GivenExponents &looked_for) {
-        Crew &crew = own();
-        const Bindings bound(program.program(), bindings, times);
-        const Exponents exponents = exponents_in(looked_for, bound.memory().size());
-        bool finite = true;
-        const Given given{bound.memory(), sizes, queue_in(queue)};
-        const auto work = [&](Stop &stop) {
-            const Working working(crew.threads, program.calls_python());
-            // What is only read is looked at first: the steps then find it in caches. What Python
-            // writes nobody knows.
-            const bool before = !program.calls_python();
-            const bool sound = !before || bound.all_finite(exponents, false);
-            program.program().run(given, stop, bound.times());
-            finite = sound && bound.all_finite(exponents, true) &&
-                     (before || bound.all_finite(exponents, false));
-        };
-        const auto on_team = [&](const std::atomic<bool> &flag) {
-            Stop stop(flag);
-            work(stop);
-        };
-        if (crew.team.serves_here()) {
-            const nb::gil_scoped_release unlocked;
-            on_team(crew.team.stop());
-        } else if (!crew.run_here(program, work, waits_for_caller_)) {
-            Job job(on_team);
-            crew.run(job, waits_for_caller_);
-        }
-        return finite;
-    }
-
-    int waiting() const { return crew_->waiting; }
-
-    void close() {
-        if (crew_ && crew_->is_of_this_process()) crew_->close();
-    }
-
-private:
-    Crew &own() const {
-        if (!crew_->is_of_this_process())
-            throw Stopped("the team's thread is not in this process, which was forked");
-        return *crew_;
-    }
-
-    std::shared_ptr<Crew> crew_;
-    nb::object waits_for_caller_;
-};
-
 }  // namespace
+
+PyTeam::PyTeam(int threads, const std::string &name, nb::object waits_for_caller)
+    : waits_for_caller_(std::move(waits_for_caller)) {
+    check_threads(threads);
+    if (interpreter_ends) throw Stopped("the interpreter is shutting down");
+    std::erase_if(crews(), [](const auto &crew) { return crew->is_over(); });
+    crew_ = crews().emplace_back(std::make_shared<Crew>(threads, name));
+}
+
+nb::object PyTeam::call(nb::callable function) {
+    Crew &crew = own();
+    if (crew.team.serves_here()) return function();
+    nb::object answer;
+    Job job([&](const std::atomic<bool> &) {
+        const nb::gil_scoped_acquire locked;
+        const InPython python(crew, job);
+        answer = function();
+    });
+    crew.run(job, waits_for_caller_);
+    return answer;
+}
+
+bool PyTeam::run(PyProgram &program, nb::sequence bindings, nb::object times, const Sizes &sizes,
+                 nb::object queue, const GivenExponents &looked_for) {
+    own();  // whose refusal comes before any other
+    const Bindings bound(program.program(), bindings, times);
+    const Exponents exponents = exponents_in(looked_for, bound.memory().size());
+    return replay(program, bound, exponents, {bound.memory(), sizes, queue_in(queue)});
+}
+
+bool PyTeam::replay(PyProgram &program, const Bindings &bound, const Exponents &exponents,
+                    const Given &given) {
+    Crew &crew = own();
+    bool finite = true;
+    const auto work = [&](Stop &stop) {
+        const Working working(crew.threads, program.calls_python());
+        // What is only read is looked at first: the steps then find it in caches. What Python
+        // writes nobody knows.
+        const bool before = !program.calls_python();
+        const bool sound = !before || bound.all_finite(exponents, false);
+        program.program().run(given, stop, bound.times());
+        finite = sound && bound.all_finite(exponents, true) &&
+                 (before || bound.all_finite(exponents, false));
+    };
+    const auto on_team = [&](const std::atomic<bool> &flag) {
+        Stop stop(flag);
+        work(stop);
+    };
+    if (crew.team.serves_here()) {
+        const nb::gil_scoped_release unlocked;
+        on_team(crew.team.stop());
+    } else if (!crew.run_here(program, work, waits_for_caller_)) {
+        Job job(on_team);
+        crew.run(job, waits_for_caller_);
+    }
+    return finite;
+}
+
+void PyTeam::close() {
+    if (crew_ && crew_->is_of_this_process()) crew_->close();
+}
+
+Crew &PyTeam::own() const {
+    if (!crew_->is_of_this_process())
+        throw Stopped("the team's thread is not in this process, which was forked");
+    return *crew_;
+}
 
 void bind_team(nb::module_ &m) {
     m.attr("T") = nb::type_var("T");

@@ -10,10 +10,13 @@ namespace {
 
 constexpr const char *kClosed = "the team is closed";
 
+thread_local bool serves = false;
+
 }  // namespace
 
 void Team::serve() {
     server_ = std::this_thread::get_id();
+    serves = true;
     while (Job *job = next()) {
         std::exception_ptr failure;
         try {
@@ -26,6 +29,8 @@ void Team::serve() {
         end(*job, std::move(failure));
     }
 }
+
+bool Team::is_server() { return serves; }
 
 Job *Team::next() {
     std::unique_lock lock(guard_);

@@ -40,6 +40,8 @@ public:
     // Runs jobs on the calling thread until the team is closed.
     void serve();
     bool serves_here() const { return std::this_thread::get_id() == server_.load(); }
+    // Whether the calling thread is any team's.
+    static bool is_server();
     // For work that is not queued since it is the thread's own.
     const std::atomic<bool> &stop() const { return stop_; }
 

@@ -22,8 +22,8 @@ from vtensor.runtime._replay import Program
 
 Array = np.ndarray[Any, Any]
 
-#: Python functions that a run with plain arrays may enter.
-MOST = 15
+#: Python functions that a run may enter: with plain arrays, and where somebody looks at them.
+DIRECT, MOST = 3, 20
 
 
 def entered(run: Callable[[], object]) -> list[str]:
@@ -48,7 +48,10 @@ def test_a_run_with_plain_arrays_enters_few_functions() -> None:
         assert len(entered(lambda: session.run(None, {"x": image()}))) > MOST  # the long way
         feeds = {"x": image()}
         session.run(None, feeds)  # which begins what is done for other sizes
-        short = entered(lambda: session.run(None, feeds))
+        assert "Request.run" in entered(lambda: session.run(None, feeds))
+        session.run(None, feeds)  # which makes what the next ones call
+        assert len(entered(lambda: session.run(None, feeds))) == DIRECT
+        short = entered(lambda: session.run(None, feeds, out={}))
         assert "Request.run" in short
         assert len(short) <= MOST
         assert len(entered(binding.run)) <= MOST
@@ -98,10 +101,10 @@ def test_what_lies_as_it_is_taken_goes_the_short_way(
     with Session(network(), threads=1) as session:
         x, out = asked()
         want = session.run(None, {"x": x}, out=out)  # the first of its kind may be looked at
-        for _ in range(2):
+        for _ in range(3):
             x, out = asked()
             got, seen = ran(session, {"x": x}, out)
-            assert "Runner._short" in seen
+            assert "Runner._short" in seen or "Direct.run" in seen
             assert "Runner._long" not in seen
             for name, have, one in zip(["y", "last"], got, want, strict=True):
                 np.testing.assert_array_equal(have, one)
@@ -193,6 +196,7 @@ def inside(session: Session, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     feeds = {"x": image()}
     want = session.run(None, feeds)
     with monkeypatch.context() as patched:
+        patched.setattr(session._runner, "_direct", None)
         patched.setattr(session._runner.executor, "team", Watching())
         got = session.run(None, feeds)
     for one, other in zip(got, want, strict=True):

@@ -1,7 +1,7 @@
 """Runs the steps of native/include/vtensor/step.h."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy
 import numpy.typing
@@ -272,3 +272,46 @@ def share_processors(shared: bool, threads: int) -> None:
 
     Runs of teams say it themselves. ``threads``: of the team.
     """
+
+class Request:
+    """
+    Runs of a program whose inputs are arrays of known kinds, in one call.
+
+    ``names``: of the outputs that it answers with; ``every``: they are all that there are.
+    ``inputs``: of each its name, and element type, shape and alignment of the array. ``own``: the
+    bytes of each output's memory, which each run makes. ``outputs``: in order, which memory each
+    is in, and element type, shape and strides of the array. ``exponents``: as for ``Team.run``.
+    ``ndarray``, ``empty``, ``uint8``: NumPy's.
+
+    Raises:
+        ValueError: the program calls Python; there is not one input, or memory, for each region
+            that a run binds; an output is in none of them; a number is out of range.
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        program: Program,
+        names: list[str],
+        every: bool,
+        inputs: Sequence[tuple[str, object, Sequence[int], int]],
+        own: Sequence[int],
+        outputs: Sequence[tuple[int, object, tuple[int, ...], tuple[int, ...]]],
+        exponents: Sequence[tuple[int, int]],
+        ndarray: object,
+        empty: object,
+        uint8: object,
+    ) -> None: ...
+    def run(self, names: object, arrays: object) -> list[Any] | Literal[False] | None:
+        """
+        The outputs, as new arrays.
+
+        Returns None where somebody has to look closer, and nothing has run: it is another request,
+        an array is no plain one or of another kind, or the thread is a team's. Returns False where
+        numbers are not finite that are to be.
+
+        Raises:
+            StepFailed, Stopped, Circular, RuntimeError: as ``Team.run``.
+            ValueError: an array overlaps what the program writes.
+            MemoryError: there is none for the outputs.
+        """

@@ -57,14 +57,17 @@ class Lanes:
 
     Args:
         every: at least one.
+
+    Attributes:
+        idle: those in which nothing runs; who runs something takes one away meanwhile.
     """
 
     every: Sequence[Lane]
-    _idle: list[Lane] = field(init=False)
+    idle: list[Lane] = field(init=False)
     _turns: Iterator[Lane] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_idle", list(reversed(self.every)))
+        object.__setattr__(self, "idle", list(reversed(self.every)))
         object.__setattr__(self, "_turns", cycle(self.every))
 
     @property
@@ -75,15 +78,15 @@ class Lanes:
     @property
     def busy(self) -> bool:
         """A run is under way."""
-        return len(self._idle) < len(self.every)
+        return len(self.idle) < len(self.every)
 
     def run(self, work: Callable[[Lane], T]) -> T:
         """Do it in a lane that is idle; where none is, in the next one, whose runs queue."""
         try:
-            lane = self._idle.pop()
+            lane = self.idle.pop()
         except IndexError:
             return work(next(self._turns))
         try:
             return work(lane)
         finally:
-            self._idle.append(lane)
+            self.idle.append(lane)

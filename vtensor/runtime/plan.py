@@ -19,7 +19,7 @@ from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.feeds import check_fits
-from vtensor.runtime.lanes import Lane
+from vtensor.runtime.lanes import Lane, Lanes
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -244,8 +244,20 @@ class Plan:
         """The plan that answers where numbers are not finite; this one where nobody looks."""
         return self if self._strictly is None else self._strictly()
 
+    @property
+    def lanes(self) -> Lanes:
+        """Where its runs go."""
+        return self._workspace.lanes
+
+    def program(self, lane: Lane) -> Program:
+        """The steps on a lane's memory: each has addresses of its own."""
+        program = self._programs.get(lane)
+        if program is None:
+            program = self._programs.setdefault(lane, self._program(lane.arena))
+        return program
+
     @cached_property
-    def _exponents(self) -> Sequence[tuple[int, int]]:
+    def exponents(self) -> Sequence[tuple[int, int]]:
         """Of the elements of inputs and outputs, where somebody looks whether they are finite."""
         if self._strictly is None:
             return ()
@@ -332,12 +344,12 @@ class Plan:
             NativeError: a library failed.
             InputError: numbers that the run was given are at fault, such as an index.
         """
-        lanes = self._workspace.lanes
+        lanes = self.lanes
         if one_by_one:
             from vtensor.runtime import _replay
 
             self.visit(bindings, lambda run, _: run(0, None))
-            look = partial(_replay.finite, bindings, self._exponents)
+            look = partial(_replay.finite, bindings, self.exponents)
             return lanes.every[0].executor.run(look)
         if self.calls_back:  # Python has one view of memory: one such run at a time
             lane = lanes.every[0]
@@ -346,11 +358,10 @@ class Plan:
         return lanes.run(partial(self._native, bindings, times))
 
     def _native(self, bindings: Sequence[Array], times: Array | None, lane: Lane) -> bool:
-        program = self._programs.get(lane)
-        if program is None:  # each has addresses of its own
-            program = self._programs.setdefault(lane, self._program(lane.arena))
         try:
-            return lane.executor.replay(program, bindings, times, exponents=self._exponents)
+            return lane.executor.replay(
+                self.program(lane), bindings, times, exponents=self.exponents
+            )
         except RuntimeError as error:
             if (typed := self._typed(error)) is None:
                 raise

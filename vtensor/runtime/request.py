@@ -3,21 +3,23 @@
 ``fed`` says what the inputs' memory is, or ``Feed`` where they have to be looked at; ``run`` finds
 memory for the outputs (the caller's where ``own`` or ``places`` finds that it will do), and replays
 the plan on both; ``arrays`` or ``results`` hands the outputs over. What does not change from run to
-run is worked out when the request is made, so that a run with arrays of the same kinds enters few
-Python functions, none of them an input's or an output's.
+run is worked out when the request is made. Where all are plain arrays, ``native`` is the three in
+one call (``direct.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ptensor.buffer import ALIGNMENT, count_allocations, fresh
+from ptensor.buffer import fresh
 from vtensor.language.records import dataclass
 from vtensor.runtime.delivery import Array, Delivery, Result, deliver, places
+from vtensor.runtime.direct import Direct
 from vtensor.runtime.feeds import Feed
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plain import PlainInput, PlainOutput
@@ -93,6 +95,16 @@ class Request:
             plain_outputs if direct else None,
         )
 
+    @cached_property
+    def direct(self) -> Direct | None:
+        """The same in one call; None where one of a run's arrays is no plain one."""
+        inputs, outputs = self.inputs, self.plain_outputs
+        if inputs is None or outputs is None or self.plan.calls_back:
+            return None
+        if any(one.order is not None for one in inputs):
+            return None
+        return Direct(self.plan, self.names, self.every, inputs, outputs)
+
     def like(self, other: Request) -> bool:
         """Whether both ask the same of the same plan."""
         return self.plan is other.plan and self.names == other.names
@@ -111,14 +123,7 @@ class Request:
             return None
         found: list[Array] = []
         for row in self.inputs:
-            array = inputs.get(row.name)
-            if type(array) is not np.ndarray or row.order is not None:
-                memory = row.memory(array)
-            elif array.shape != row.shape or array.dtype != row.dtype:
-                return None
-            else:  # as ``memory``, which is a call each
-                flags = array.flags
-                memory = array if flags.c_contiguous and flags.aligned else None
+            memory = row.memory(inputs.get(row.name))
             if memory is None:
                 return None
             found.append(memory)
@@ -175,11 +180,7 @@ class Request:
             sizes = enumerate(self.sizes, len(fed))
             bindings += [own[at] if at in own else fresh(nbytes) for at, nbytes in sizes]
         else:
-            count_allocations(len(self.sizes))
-            for nbytes in self.sizes:  # as ``fresh``, which is a call each
-                raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-                begin = -raw.__array_interface__["data"][0] % ALIGNMENT
-                bindings.append(raw[begin : begin + nbytes])
+            bindings += map(fresh, self.sizes)
         return bindings, placed, self.plan.replay(bindings, times, one_by_one)
 
     def arrays(self, ran: Ran, out: Mapping[str, Any] | None = None) -> list[Array]:

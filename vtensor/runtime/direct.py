@@ -1,0 +1,96 @@
+"""Runs of plain arrays, each of which is one call of native code.
+
+Around a network of a few milliseconds Python's own work counts: between two runs the kernels have
+had its memory thrown out of the processor's caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from vtensor.runtime._replay import Request
+    from vtensor.runtime.lanes import Lane
+    from vtensor.runtime.plain import PlainInput, PlainOutput
+    from vtensor.runtime.plan import Plan
+
+Array = np.ndarray[Any, Any]
+
+
+class Direct:
+    """A request whose inputs are arrays in C order, and whose outputs are new ones.
+
+    Args:
+        plan: runs without Python.
+        names: of the outputs, in order.
+        every: they are all that the network has.
+        inputs, outputs: as the plan has them.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        names: list[str],
+        every: bool,
+        inputs: Sequence[PlainInput],
+        outputs: Sequence[PlainOutput],
+    ) -> None:
+        self._plan, self._names, self._every = plan, names, every
+        self._inputs = [(one.name, one.dtype, one.shape, one.dtype.alignment) for one in inputs]
+        self._outputs = [
+            (one.binding - len(inputs), one.dtype, one.presented, strides(one)) for one in outputs
+        ]
+        self._lanes = plan.lanes
+        self._requests: dict[Lane, Request] = {}
+
+    def run(self, names: object, arrays: object) -> list[Array] | Literal[False] | None:
+        """The outputs.
+
+        Returns:
+            None where somebody has to look closer, at a failure too; False where the strict plan is
+            to answer.
+        """
+        idle = self._lanes.idle
+        try:
+            lane = idle.pop()
+        except IndexError:
+            return None  # the run is to queue
+        try:
+            request = self._requests.get(lane) or self._request(lane)
+            return request.run(names, arrays)
+        except (RuntimeError, ValueError, MemoryError):
+            return None  # the same run says by name what is wrong
+        finally:
+            idle.append(lane)
+
+    def _request(self, lane: Lane) -> Request:
+        from vtensor.runtime import _replay
+
+        plan = self._plan
+        made = _replay.Request(
+            lane.executor.team,
+            plan.program(lane),
+            self._names,
+            self._every,
+            self._inputs,
+            plan.own_sizes,
+            self._outputs,
+            plan.exponents,
+            np.ndarray,
+            np.empty,
+            np.dtype(np.uint8),
+        )
+        return self._requests.setdefault(lane, made)
+
+
+def strides(output: PlainOutput) -> tuple[int, ...]:
+    """Bytes from one element to the next along each axis of an output as it is presented."""
+    sizes = (size or 1 for size in reversed(output.shape[1:]))
+    inner = accumulate(sizes, mul, initial=output.dtype.itemsize)
+    lying = [*inner][: len(output.shape)][::-1]
+    return tuple(lying[axis] for axis in output.axes)
