@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
@@ -264,6 +265,13 @@ class Registry:
 def only_own() -> bool:
     """Whether nothing is registered but what VTensor brings, as far as anybody has imported it."""
     found = _installed
+    counts = len(found.libraries), len(found.invokers), len(found.operators), len(found.rules)
+    return _only_own(found, (found.version, found.settled, found.filled, *counts))
+
+
+@lru_cache(maxsize=1)
+def _only_own(found: Registry, state: tuple[int, ...]) -> bool:  # noqa: ARG001  # asked again then
+    """The same, as long as nothing is registered."""
     modules = {rule.module for rule in found.rules.values()}
     modules |= {info.cls.__module__ for info in found.operators.values()}
     return (

@@ -109,6 +109,7 @@ class Blueprint(OpenProgram):
         self.constants, opened = self.slots.constants, drawing.opened
         self.memory = [_NONE if one in opened else one.buffer.memory for one in self.constants]
         self.opened = [(at, opened[one]) for at, one in enumerate(self.constants) if one in opened]
+        self._lying = [_lying(one) for _, one in self.opened]
         self.inputs = [self.end_of(self.graph.values[name]) for name in self.graph.inputs]
         self.own = [_end_of(one, self.numbers) for one in ends.own]
         self.outputs = self._outputs(ends)
@@ -202,14 +203,10 @@ class Blueprint(OpenProgram):
         at = partial(_at, numbers)
         made = dict[Hashable, Array]()
         found = [*self.memory]
-        for place, opened in self.opened:
-            array, value = constants[opened.value.name], opened.value
+        for (place, opened), lying in zip(self.opened, self._lying, strict=True):
+            array = constants[opened.value.name]
             made[id(array)] = array  # and stays, so that no other has its address
-            changes = [
-                (node.library, *unnamed(str(after.layout), after.dims))
-                for node, after in opened.changes
-            ]
-            key = id(array), *unnamed(str(value.layout), value.dims), *changes
+            key = id(array), lying
             if key not in made:
                 made[key] = _memory(opened, array, at, self.factors)
             found[place] = made[key]
@@ -229,6 +226,15 @@ def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     order, *encoding = layout.partition(":")
     told = _NAME.sub(lambda found: names.get(found[0], found[0]), order)
     return "".join((told, *encoding)), tuple(names.values())
+
+
+def _lying(opened: Opened) -> Hashable:
+    """How a constant lies: two that are equal in this, and of one array, have the same memory."""
+    value = opened.value
+    changes = [
+        (node.library, *unnamed(str(after.layout), after.dims)) for node, after in opened.changes
+    ]
+    return *unnamed(str(value.layout), value.dims), *changes
 
 
 def _drawing(

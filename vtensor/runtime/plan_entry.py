@@ -12,6 +12,7 @@ from vtensor.language.imported import logger
 from vtensor.runtime.programs import REPLACED, is_kept, program_name, read_program
 
 if TYPE_CHECKING:
+    from vtensor.frontends.surface import Surface
     from vtensor.runtime.entries import Entries
     from vtensor.runtime.keys import PlanKey
     from vtensor.runtime.options import Options
@@ -42,11 +43,15 @@ class PlanEntry:
         self._source, self._key, self._options = source, key, options
         self._workspace, self._entries = workspace, entries
         self._looks = entries is not None and is_kept(key, options)
+        self._named: tuple[Surface | None, str] = None, ""
 
     def _name(self, provisional: bool) -> str:
-        assert self._source.surface is not None, "only of a known model plans are kept"
-        threads = self._workspace.executor.threads
-        name = program_name(self._source.surface, self._key, self._options, threads)
+        surface = self._source.surface
+        assert surface is not None, "only of a known model plans are kept"
+        if surface is not self._named[0]:  # planning may find out more of the model
+            threads = self._workspace.executor.threads
+            self._named = surface, program_name(surface, self._key, self._options, threads)
+        name = self._named[1]
         return f"first-{name}" if provisional else name
 
     def plan(self, full: Callable[[bytes], Plan]) -> Plan | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import cache
 from pathlib import Path
 
 from vtensor.runtime.cgroups import MEMBERSHIP, MOUNT, folders
@@ -45,6 +46,7 @@ def _share(*files: Path) -> float:
     return allowed / period if allowed > 0 and period > 0 else math.inf
 
 
+@cache
 def processor() -> str:
     """The processor's name, as the system has it."""
     try:
