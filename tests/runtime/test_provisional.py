@@ -30,8 +30,10 @@ from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.measure import GLANCE, node_ns
 from vtensor.runtime.options import Options
 from vtensor.runtime.probing import Probe
+from vtensor.runtime.program_notes import Notes
 from vtensor.runtime.programs import KeptPlan
 from vtensor.runtime.strategies import Known, Strategies
+from vtensor.runtime.weight_notes import NotKept
 
 if TYPE_CHECKING:
     from vtensor.runtime.outline import Outline
@@ -358,9 +360,36 @@ def test_what_is_kept_of_a_plan_as_it_runs_gives_way_to_a_measured_one(
         assert isinstance(session.plan, KeptPlan)
         used(session, feeds())
         assert (session.plan.provisional, library(session)) == (False, "eigen")
-    assert starts() == [(False, False, "eigen"), (True, False, "eigen"), (True, False, "eigen")]
+    assert starts() == [(True, False, "eigen")] * 3
     with Session(model, threads=1, cache_dir=cache, deterministic=True) as session:
         assert (session.plan.provisional, library(session)) == (False, "eigen")
+
+
+@pytest.mark.parametrize("can_be_kept", [True, False])
+def test_a_measured_plan_is_written_down_as_it_runs_by_who_made_it(
+    looks: Callable[[int], list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    can_be_kept: bool,
+) -> None:
+    looks(10**9)
+    model = tmp_path / "model.onnx"
+    save_onnx(network(), model)
+    if not can_be_kept:
+
+        def refused(_: Notes) -> None:
+            raise NotKept("for a test")
+
+        monkeypatch.setattr(Notes, "check", refused)
+    with Session(model, threads=1, cache_dir=tmp_path) as session:
+        before = session.memory
+        used(session, feeds())
+        assert (session.plan.provisional, library(session)) == (False, "eigen")
+        assert session.memory == before  # what was made to be written is gone
+    with Session(model, threads=1, cache_dir=tmp_path) as session:
+        assert isinstance(session.plan, KeptPlan) is can_be_kept
+        assert (session.plan.provisional, library(session)) == (False, "eigen")
+        used(session, feeds())
 
 
 def test_a_plan_that_another_took_the_place_of_can_be_locked(

@@ -96,6 +96,10 @@ class Ahead:
         if works:
             self._beside(draw, reads=self._others.unread)
 
+    def keep_plan(self, keep: Callable[[], None]) -> None:
+        """Write a plan down."""
+        self._beside(lambda: self._in_turn(partial(attempt, keep)))
+
     def hurries(self) -> bool:
         """Nothing runs that would be in the way, or somebody waits for a plan."""
         return not self._workspace.lanes.busy or bool(self._turn.waiting)

@@ -48,7 +48,8 @@ class Graphs:
         """What a plan is made of, for caches: a simplified graph."""
         from vtensor.runtime.strategy_cache import Network
 
-        return Network(key, graph, options, self.workspace.executor.threads)
+        threads = self.workspace.executor.threads
+        return Network(key, graph, options, threads, self.source.looked_at)
 
     def own_network(self, key: PlanKey, options: Options) -> Network:
         """The same, of the graph simplified by all rules."""

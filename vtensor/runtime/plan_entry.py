@@ -104,7 +104,7 @@ class PlanEntry:
         """
         if not self._looks or len(self._workspace.recipes):  # nobody has noted earlier steps
             return find()
-        looked_at, script = self._source.looked_at, Script()
+        script = Script()
         try:
             with noting(script):
                 found = find()
@@ -114,7 +114,7 @@ class PlanEntry:
             _log.debug("%s: %s", network.name, why)
             return find()
         assert self._entries is not None, "else nobody looks"
-        if found is not None and self._source.keep_surface(looked_at) is not None:
+        if found is not None and self._source.keep_surface(network.looked_at) is not None:
             first, measured = found.plan.provisional, self._entries.read(network.name)
             name, chosen = self._name(first), self._entries.read(network.first)
             if not first:

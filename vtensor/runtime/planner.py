@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ptensor.stopping import go_on
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.last_used import LastUsed
 from vtensor.runtime.options import Options, kept_in, transferable
@@ -62,6 +63,21 @@ class Planner:
             return plan
         ready_to_plan()
         return self._made(key, options, entry)
+
+    def keep(self, network: Network) -> None:
+        """Write down a plan as it runs, whose choices are on disk: it is made once more, while
+        somebody notes how, for nobody did when it was.
+
+        Args:
+            network: what it is made of.
+        """
+        surface, disk = self._graphs.source.surface, self._others.disk
+        if disk is None or (surface is not None and not network.looked_at <= surface.looked_at):
+            return
+        options, apart = self._graphs.entering(network.key), self._workspace.apart()
+        entry = PlanEntry(self._graphs.source, network.key, options, apart, kept_in(options))
+        resting = replace(network.options, progress=lambda _: go_on())
+        entry.noted(network, partial(disk.plan, replace(network, options=resting), apart))
 
     def _locked(self, lock: Lock, key: PlanKey, options: Options) -> Plan:
         """The plan that was written down."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from vtensor.runtime.processors import processor
 from vtensor.runtime.strategies import KEPT, Known
 from vtensor.runtime.workspace import Workspace
 
+if TYPE_CHECKING:
+    from vtensor.frontends.beside import Place
+
 #: Constants of up to so many elements may decide something: an invoker may look at them.
 SMALL = 64
 
@@ -56,12 +59,15 @@ class Network:
         graph: simplified.
         options: how it is made.
         threads: how many it runs on.
+        looked_at: where arrays of the model are at whose values somebody had looked by then: what
+            packs weights for plans looks at all of them.
     """
 
     key: PlanKey
     graph: Graph
     options: Options
     threads: int
+    looked_at: frozenset[Place] = frozenset()
 
     @cached_property
     def alike(self) -> str:

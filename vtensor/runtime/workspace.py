@@ -116,6 +116,10 @@ class Workspace:
         arenas = sum(lane.arena.nbytes for lane in self.lanes.every)
         return arenas + self.weights.nbytes > self.max_bytes
 
+    def apart(self) -> Workspace:
+        """The same for a plan that nobody runs, of which each call is recorded anew."""
+        return Workspace(self.executor, self.max_bytes, (), self.arena, self.weights)
+
     def closed(self) -> Workspace:
         """A new one, and none of what queues in this one's arenas begins."""
         for lane in self.lanes.every:
