@@ -15,7 +15,7 @@ from weakref import ref
 
 import numpy as np
 
-from ptensor.pages import lasting, reused
+from ptensor.pages import contiguous, lasting, reused
 
 Array = np.ndarray[Any, Any]
 
@@ -175,7 +175,7 @@ class _Turned(Original):
 
 
 def _turned(given: Original, axes: tuple[int, ...]) -> Array:
-    array = np.ascontiguousarray(given.now().transpose(axes))
+    array = contiguous(given.now().transpose(axes))
     array.flags.writeable = False
     return array
 

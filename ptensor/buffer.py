@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptensor.layout import Layout
+from ptensor.pages import LEAST, contiguous, passing
 from ptensor.parts import Part
 from ptensor.planes import memory_shape
 from ptensor.transform import pack
@@ -36,6 +37,8 @@ def fresh(nbytes: int) -> np.ndarray[Any, Any]:
     """Bytes of unspecified content that begin at a multiple of ``ALIGNMENT``."""
     global _allocations
     _allocations += 1
+    if nbytes >= LEAST:  # which begins on a page
+        return passing((nbytes,), np.dtype(np.uint8))
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     begin = -raw.__array_interface__["data"][0] % ALIGNMENT
     return raw[begin : begin + nbytes]
@@ -326,7 +329,7 @@ class TensorStorage(_InMemory):
 
 def _packed(array: np.ndarray[Any, Any], dims: list[str], layout: Layout) -> Buffer:
     """The values of an array whose axes are these dims, in a layout."""
-    return Buffer.wrap(np.ascontiguousarray(pack(array, dims, layout)))
+    return Buffer.wrap(contiguous(pack(array, dims, layout)))
 
 
 class ArrayStorage(_InMemory):

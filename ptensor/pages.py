@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from collections.abc import Collection
 from contextlib import suppress
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,11 +53,16 @@ def reused(nbytes: int) -> NDArray[np.uint8]:
     return np.empty(nbytes, np.uint8) if nbytes < MOST else lasting(nbytes)
 
 
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array for values that stay, as ``lasting``."""
+    return lasting(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+
+
 def contiguous(array: NDArray[Any]) -> NDArray[Any]:
     """An array whose elements lie in the order of its axes: the same one, or a copy."""
     if array.flags.c_contiguous or array.nbytes < LEAST:
         return np.asarray(array, order="C")
-    made = lasting(array.nbytes).view(array.dtype).reshape(array.shape)
+    made = empty(array.shape, array.dtype)
     made[...] = array
     return made
 
@@ -68,6 +75,22 @@ def give_back() -> None:
     if sys.platform == "linux":
         with suppress(AttributeError):  # an allocator other than glibc's
             ctypes.CDLL(None).malloc_trim(0)
+
+
+def give_back_code(parts: Collection[str]) -> None:
+    """Let the system have the code of native libraries whose paths have one of these parts.
+
+    Its pages are the files' own, which nobody writes to: those that are needed again come back.
+    """
+    if sys.platform != "linux":
+        return
+    with suppress(OSError, AttributeError):  # where there is no /proc, or another C library
+        advise = ctypes.CDLL(None).madvise
+        for line in Path("/proc/self/maps").read_text("utf-8", "replace").splitlines():
+            place, flags, *_ = line.split(maxsplit=2)
+            if flags == "r-xp" and any(part in line for part in parts):
+                begin, end = (int(one, 16) for one in place.split("-"))
+                advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
 
 
 def _mapped(nbytes: int, large: int = 0) -> mmap.mmap:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ptensor.convert import Array, convert, lossless, preserves
 from ptensor.layout import Layout
-from ptensor.pages import contiguous
+from ptensor.pages import contiguous, empty
 from ptensor.physical import check_physical, give_zero, physical_planes
 from ptensor.planes import memory_shape, recode
 from vtensor.errors import DimError, DTypeError, LayoutError
@@ -158,7 +158,7 @@ def transform(
             [5., 0.]]], dtype=float32)
     """
     want = target.stored(dtype)
-    dst = np.empty(memory_shape(want, target.physical_shape(extents)), want.numpy)
+    dst = empty(memory_shape(want, target.physical_shape(extents)), want.numpy)
     transform_into(src, dst, source, target, extents, dtype)
     return dst
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 FLOATS = ("f32", "bf16", "f16")
 #: Of a descriptor.
 MOST_DIMS = 12
-#: Kernels that are kept though no step has them: those of a network or two in other sizes, of which
-#: blueprints were drawn.
-LAST_USED = 256
+#: Kernels that are kept though no step has them: those of a network in other sizes, of which a
+#: blueprint was drawn. Each has 25 kB in memory.
+LAST_USED = 128
 
 
 def available() -> str | None:

@@ -186,6 +186,62 @@ print(full - empty, held - empty, pages() - empty)
     assert left < full / 4 <= held
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
+def test_much_fresh_memory_goes_back_at_once() -> None:
+    """Whatever the allocator keeps: as it has learned by then, as much as this."""
+    code = """
+import numpy as np
+from pathlib import Path
+from ptensor.buffer import fresh
+def pages(): return int(Path("/proc/self/statm").read_text().split()[1])
+np.ones(1 << 24, np.uint8)
+empty = pages()
+memory = fresh(1 << 22)
+memory.fill(1)
+full, last = pages(), np.ones(1 << 10)
+del memory
+print(full - empty, pages() - empty)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    full, left = map(int, ran.stdout.split())
+    assert left < full / 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
+def test_code_goes_back_and_comes_again() -> None:
+    """That of the named libraries alone."""
+    code = """
+import sqlite3
+from pathlib import Path
+from ptensor.pages import give_back_code
+def there(name):
+    found, of = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if "-" in first:
+            of = rest[0] == "r-xp" and name in line
+        elif first == "Rss:" and of:
+            found += int(rest[0])
+    return found
+def asked():
+    with sqlite3.connect(":memory:") as base:
+        return base.execute("select 6 * 7").fetchone()[0]
+print(asked(), there("sqlite"), there("numpy"))
+give_back_code(["sqlite"])
+print(there("sqlite"), there("numpy"))
+print(asked(), there("sqlite"))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    first, then, last = ([*map(int, line.split())] for line in ran.stdout.splitlines())
+    assert (first[0], last[0]) == (42, 42)
+    assert then[0] == 0 < min(first[1], last[1])
+    assert then[1] > first[2] / 2
+
+
 def test_memory_that_there_is_not() -> None:
     with pytest.raises(MemoryError, match="no room for"):
         lasting(1 << 60)

@@ -421,6 +421,7 @@ def test_libraries_let_go_when_nothing_more_is_to_be_done(
     """One that cannot keeps what it has, and the others are asked all the same."""
     held, events = threading.Event(), list[str]()
     monkeypatch.setattr("vtensor.runtime.leftovers.give_back", lambda: events.append("pages"))
+    monkeypatch.setattr("vtensor.runtime.leftovers.give_back_code", lambda _: events.append("code"))
     monkeypatch.setattr(builtins, "leftovers", events.append, raising=False)
     text = "def f():\n    leftovers('{0}')\n    {1}\n"
     for name, rest in (("one", "raise OSError"), ("other", "pass")):
@@ -433,7 +434,7 @@ def test_libraries_let_go_when_nothing_more_is_to_be_done(
         Better(make, "it may be off").wanted(lambda made: events.append(str(made)))
     held.set()
     settled()
-    assert events == ["1", "2", "one", "other", "pages"]
+    assert events == ["1", "2", "one", "other", "code", "pages"]
 
 
 def test_what_is_not_wanted_any_more_is_not_begun() -> None:

@@ -1,13 +1,17 @@
-"""What making plans leaves behind: kernels that were looked at and not taken, and free memory
-between what stays.
+"""What making plans leaves behind: kernels that were looked at and not taken, code that no run
+needs, and free memory between what stays.
 """
 
 from __future__ import annotations
 
 import sys
 
-from ptensor.pages import give_back
+from ptensor.pages import give_back, give_back_code
 from vtensor.language.imported import logger
+
+#: Parts of the paths of native code that plans are made with, of which runs need little: it is as
+#: large as all that Python is made of.
+CODE = ("/highspy/", "/onnx/", "/ml_dtypes/", "/libdesc/", "/libsqlite3.")
 
 _log = logger(__name__)
 
@@ -18,10 +22,11 @@ def let_go() -> None:
     To measure a network's nodes libraries compile ten times as many kernels as it has. Where none
     was asked, as behind a plan that was taken as it was kept, there are none.
     """
-    known = sys.modules.get("libdesc.registry")
-    for library in known.ready().libraries.values() if known is not None else ():
-        try:
-            library.let_go()
-        except Exception as error:  # of whatever a library raises: it keeps them
-            _log.debug("%s lets go of nothing: %s", library.name, error)
+    if (known := sys.modules.get("libdesc.registry")) is not None:
+        for library in known.ready().libraries.values():
+            try:
+                library.let_go()
+            except Exception as error:  # of whatever a library raises: it keeps them
+                _log.debug("%s lets go of nothing: %s", library.name, error)
+        give_back_code(CODE)
     give_back()

@@ -15,6 +15,7 @@ from optimizer.computed import origin
 from optimizer.originals import Original, place
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.encoding import of_type
+from ptensor.pages import contiguous
 from ptensor.transform import pack, unpack
 from resolver.lowered import LoweredGraph, OpNode, Value
 from vtensor.language.tensor import VTensor
@@ -160,7 +161,7 @@ class PackedWeights:
         layout, sizes = value.layout, dict(given.dims)
 
         def recovered() -> Array:
-            found = np.ascontiguousarray(unpack(storage.data(), layout, dims, sizes))
+            found = contiguous(unpack(storage.data(), layout, dims, sizes))
             found = found.view()  # the library's own memory stays as it is
             found.flags.writeable = False
             return found

@@ -24,6 +24,7 @@ from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.graphs import Graphs
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.last_used import LastUsed
+from vtensor.runtime.leftovers import let_go
 from vtensor.runtime.options import Options
 from vtensor.runtime.other_sizes import OtherSizes
 from vtensor.runtime.plan import Plan
@@ -121,7 +122,7 @@ class PlanCache:
                 before = self._workspace.weights.nbytes
                 plan = self._planner.plan(key, self._graphs.entering(key))
             if self._workspace.weights.nbytes > before:
-                give_back()  # what was packed, resolved, solved and measured is gone
+                (give_back if self._count else let_go)()  # what it was made with is not needed
             self._longest = max(self._longest, time.perf_counter() - begun)
             plan.better = self._provisional(key, plan) or plan.better
             if plan.better is not None:

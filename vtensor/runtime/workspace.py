@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 #: Bytes of room that arenas get beyond what plans have needed, at most.
-AHEAD = 16 << 20
+AHEAD = 8 << 20
 
 #: So many are asked of the system at once: what others want of it waits meanwhile.
 PAGE = 2 << 20
