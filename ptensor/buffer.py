@@ -34,14 +34,23 @@ def allocations() -> int:
 
 
 def fresh(nbytes: int) -> np.ndarray[Any, Any]:
-    """Bytes of unspecified content that begin at a multiple of ``ALIGNMENT``."""
+    """Bytes of unspecified content that begin at a multiple of ``ALIGNMENT``: the allocator's, who
+    has them for the next run again.
+    """
     global _allocations
     _allocations += 1
-    if nbytes >= LEAST:  # which begins on a page
-        return passing((nbytes,), np.dtype(np.uint8))
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     begin = -raw.__array_interface__["data"][0] % ALIGNMENT
     return raw[begin : begin + nbytes]
+
+
+def fresh_pages(nbytes: int) -> np.ndarray[Any, Any]:
+    """The same for what is soon let go of, or stays: on pages of its own, unless it is small."""
+    global _allocations
+    if nbytes < LEAST:
+        return fresh(nbytes)
+    _allocations += 1
+    return passing((nbytes,), np.dtype(np.uint8))
 
 
 class Buffer:
@@ -59,7 +68,7 @@ class Buffer:
     @classmethod
     def allocate(cls, nbytes: int) -> Buffer:
         """Fresh memory, aligned to 64 bytes, of unspecified content."""
-        return cls(fresh(nbytes))
+        return cls(fresh_pages(nbytes))
 
     @classmethod
     def wrap(cls, array: np.ndarray[Any, Any]) -> Buffer:

@@ -24,7 +24,7 @@ import numpy as np
 
 from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange, choose_library
-from ptensor.buffer import TensorStorage, fresh
+from ptensor.buffer import TensorStorage, fresh_pages
 from ptensor.stopping import go_on, nobody_waits
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
@@ -309,13 +309,13 @@ def _run_ns(run: Callable[[], object]) -> int:
 def _memory(plan: Plan) -> list[Array]:
     """What a run of a plan binds: inputs of ones, and room for outputs."""
     values = plan.graph.values
-    return [*(_ones(values[name]) for name in plan.graph.inputs), *map(fresh, plan.own_sizes)]
+    return [*(_ones(values[name]) for name in plan.graph.inputs), *map(fresh_pages, plan.own_sizes)]
 
 
 def _ones(value: Value) -> Array:
     """Memory for a value: ones; zeros where it is whole numbers, which may be indices."""
     dtype = numpy_dtype(value.dtype)
-    memory = fresh(value.nbytes)
+    memory = fresh_pages(value.nbytes)
     memory.view(dtype).fill(dtype.kind not in "iub")
     return memory
 
