@@ -192,11 +192,11 @@ def test_much_fresh_memory_goes_back_at_once() -> None:
     code = """
 import numpy as np
 from pathlib import Path
-from ptensor.buffer import fresh
+from ptensor.buffer import fresh_pages
 def pages(): return int(Path("/proc/self/statm").read_text().split()[1])
 np.ones(1 << 24, np.uint8)
 empty = pages()
-memory = fresh(1 << 22)
+memory = fresh_pages(1 << 22)
 memory.fill(1)
 full, last = pages(), np.ones(1 << 10)
 del memory
