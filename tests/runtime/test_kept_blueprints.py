@@ -20,6 +20,7 @@ from tests.runtime.test_blueprint import programs as noted_programs
 from vtensor import Session
 from vtensor.errors import BudgetError, InputError
 from vtensor.runtime import programs
+from vtensor.runtime.better import Better
 from vtensor.runtime.drawn import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.graphs import Graphs
@@ -117,6 +118,41 @@ def test_networks(name: str, tmp_path: Path, graphs: list[Any], programs_made: l
             assert len(plan.recorded) == len(drawn[1])  # made node by node now
             assert ordered(drawn) == ordered(programs_made[-1])
     assert bool(taken) == (name not in NONE)
+
+
+def test_those_of_provisional_choices_serve_until_others_are_there(
+    tmp_path: Path, graphs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vtensor.runtime.options.speeds_asked_for", lambda: dict)
+    monkeypatch.setattr(Better, "wait", lambda one, _: setattr(one, "_wait_s", 1e9))
+    path, feeds = net(tmp_path / "net.onnx"), {"x": f32(1, 64, 5, 8)}
+    other = {"x": f32(2, 64, 6, 8)}
+    wanted = Session(path, threads=1, optimize="none", cache_dir=None).run(None, other)
+    for count in range(2):
+        with Session(path, threads=1, cache_dir=tmp_path) as session:
+            for _ in range(3):
+                session.run(None, feeds)
+            settle(session)
+            assert session.plan.provisional
+        names = [one.name for one in (tmp_path / FOLDER).glob("*blueprint-*")]
+        assert bool(names) == bool(count)  # the first one knows no model by its outside
+        assert all(one.startswith("first-") for one in names)
+    with started(path, feeds, tmp_path) as session:
+        assert is_taken(session, other, graphs, wanted)
+        assert session.plan.provisional
+        settled = session.lock()  # which makes the measured plan of this size
+        assert not session.plan.provisional
+        assert settled.text()
+        for one, want in zip(session.run(None, other), wanted, strict=True):
+            np.testing.assert_allclose(one, want, rtol=1e-4, atol=1e-5)
+    monkeypatch.undo()
+    monkeypatch.setattr(programs, "only_own", lambda: True)
+    kept(path, feeds, tmp_path)
+    assert blueprints(tmp_path)
+    with started(path, feeds, tmp_path) as session:
+        assert not session.plan.provisional
+        assert is_taken(session, other, graphs, wanted)
+        assert not session.plan.provisional
 
 
 def net(path: Path, seed: int = 0) -> Path:

@@ -143,7 +143,7 @@ class Ahead:
     def _keep_drawn(self, key: PlanKey) -> None:
         """Write down what was drawn, for other processes."""
         options, others = self._graphs.entering(key), self._others
-        if (blueprints := others.blueprints) is None:
+        if (blueprints := others.blueprints) is None or self._graphs.source.surface is None:
             return
         if (sized := others.sized(key, options)) is None:
             return
@@ -158,7 +158,9 @@ class Ahead:
         go_on()
         network, applied = self._graphs.network(key, sized.graph, options), others.applied or ()
         strategy = StrategyCache.payload(
-            replace(network, key=known.key), sized.on(known.strategy), network.name
+            replace(network, key=known.key),
+            sized.on(known.strategy),
+            network.first if known.provisional else network.name,
         )
         simplify = partial(simplified, options=options, only=applied)
         traced = partial(Outlines(self._graphs.source).graph, key, simplify, applied)

@@ -51,9 +51,10 @@ class BlueprintEntries:
 
         Args:
             key, options: what a plan is for.
-            kept: a plan that was taken as it was kept: what it has packed is theirs, too.
+            kept: a plan that was taken as it was kept: what it has packed is theirs, too; of
+                provisional choices where it is.
         """
-        names = self._names(key, options)
+        names = self._names(key, options, kept is not None and kept.provisional)
         if not names or self._source.surface is None:
             return ()
         [first, *_] = names
@@ -92,6 +93,7 @@ class BlueprintEntries:
                 continue
             if plan is not None:
                 plan.taken_from = one.shapes
+                plan.provisional = kept is not None and kept.provisional
                 return plan, one
         return None
 
@@ -114,7 +116,7 @@ class BlueprintEntries:
             traced: traces the graph.
         """
         key, surface = network.key, self._source.surface
-        names = self._names(key, network.options)
+        names = self._names(key, network.options, known.provisional)
         name = next((one for one in names if self._entries.read(one) is None), None)
         if name is None or surface is None:
             return
@@ -148,11 +150,11 @@ class BlueprintEntries:
         finally:
             script.forget()
 
-    def _names(self, key: PlanKey, options: Options) -> list[str]:
-        surface = self._source.surface
+    def _names(self, key: PlanKey, options: Options, provisional: bool) -> list[str]:
+        surface, threads = self._source.surface, self._workspace.executor.threads
         if surface is None or not is_kept(key, options):
             return []
-        return blueprint_names(surface, key, options, self._workspace.executor.threads)
+        return blueprint_names(surface, key, options, threads, provisional)
 
     @contextmanager
     def _looking(self) -> Iterator[set[Place]]:

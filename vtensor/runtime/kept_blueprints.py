@@ -25,7 +25,7 @@ from vtensor.runtime.kept_weights import KeptWeights
 from vtensor.runtime.open_program import Calls, Delivered, End, OpenProgram, Stand
 from vtensor.runtime.open_slots import Numbers, Pieces, Slots
 from vtensor.runtime.options import Options
-from vtensor.runtime.programs import digest_of
+from vtensor.runtime.programs import FIRST, digest_of
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -40,11 +40,13 @@ MOST = 4
 _log = logger(__name__)
 
 
-def blueprint_names(surface: Surface, key: PlanKey, options: Options, threads: int) -> list[str]:
-    """The names of the entries that may serve a key."""
+def blueprint_names(
+    surface: Surface, key: PlanKey, options: Options, threads: int, provisional: bool
+) -> list[str]:
+    """The names of the entries that may serve a key, of provisional choices or of measured ones."""
     values = [(one.name, one.value) for one in key.inputs if one.value is not None]
-    digest = digest_of(surface, (key.kind, values), options, threads)
-    return [f"blueprint-{digest}-{number}" for number in range(MOST)]
+    digest, first = digest_of(surface, (key.kind, values), options, threads), FIRST * provisional
+    return [f"{first}blueprint-{digest}-{number}" for number in range(MOST)]
 
 
 class KeptBlueprint(OpenProgram):

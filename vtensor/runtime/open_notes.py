@@ -17,7 +17,7 @@ from vtensor.runtime.weight_notes import NotKept, WeightNotes
 _PLAIN = (str, int, float, bool, type(None))
 
 #: An array that is held by nobody, and has more bytes, is in no entry.
-MOST_BYTES = 1 << 16
+MOST_BYTES = 1 << 20
 
 
 class OpenRows:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from libdesc.noted import noting
 from libdesc.script import Script
 from vtensor.language.imported import logger
-from vtensor.runtime.programs import REPLACED, is_kept, program_name, read_program
+from vtensor.runtime.programs import FIRST, REPLACED, is_kept, program_name, read_program
 
 if TYPE_CHECKING:
     from vtensor.frontends.surface import Surface
@@ -52,7 +52,7 @@ class PlanEntry:
             threads = self._workspace.executor.threads
             self._named = surface, program_name(surface, self._key, self._options, threads)
         name = self._named[1]
-        return f"first-{name}" if provisional else name
+        return FIRST * provisional + name
 
     def plan(self, full: Callable[[bytes], Plan]) -> Plan | None:
         """The plan as it was kept; None where none was, or it does not hold here.

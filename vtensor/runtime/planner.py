@@ -60,6 +60,8 @@ class Planner:
             self._graphs.source.seen = key.shapes, key.known
             return plan
         if (plan := self._others.kept(key, options)) is not None:
+            if plan.provisional:
+                self._last.networks[key] = partial(self._graphs.own_network, key, options)
             return plan
         ready_to_plan()
         return self._made(key, options, entry)

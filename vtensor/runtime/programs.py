@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from vtensor.runtime.keys import PlanKey
     from vtensor.runtime.plan import Plan
 
+#: How the names of entries of provisional plans begin.
+FIRST = "first-"
+
 #: What an entry says whose plan is not to be taken any more.
 REPLACED = "replaced"
 

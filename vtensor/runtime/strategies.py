@@ -167,11 +167,10 @@ class Strategies:
         return None
 
     def drawn_of(self, key: PlanKey, outline: Outline) -> Known | None:
-        """A strategy for inputs of this kind of which there is a blueprint, made of measured
-        choices; None where there is none.
+        """A strategy for inputs of this kind of which there is a blueprint; None where there is
+        none.
         """
-        found = [one for one in self._nearest(key) if outline.drawn.get(one.strategy)]
-        return next((one for one in found if not one.provisional), None)
+        return next((one for one in self._nearest(key) if outline.drawn.get(one.strategy)), None)
 
     def foresee(
         self,

@@ -35,6 +35,7 @@ from vtensor.runtime.options import Options, kept_in
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import resolved_of, sound
 from vtensor.runtime.processors import processor
+from vtensor.runtime.programs import FIRST
 from vtensor.runtime.strategies import KEPT, Known
 from vtensor.runtime.workspace import Workspace
 
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
 
 #: Constants of up to so many elements may decide something: an invoker may look at them.
 SMALL = 64
-
-#: How the names of entries of provisional plans begin.
-FIRST = "first-"
 
 _log = logger(__name__)
 
