@@ -34,6 +34,7 @@ class Ahead:
 
     Attributes:
         foreseen: it is ready for other sizes, as far as it can be.
+        writes: what writes plans down, once it is ready: that is for other processes.
         drawings: the blueprints that are still to be drawn.
     """
 
@@ -41,6 +42,7 @@ class Ahead:
         self._others, self._last, self._turn = others, last, turn
         self._graphs, self._workspace = others.graphs, others.graphs.workspace
         self.foreseen = False
+        self.writes: list[Callable[[], None]] = []
         self.drawings = Drawings(self._workspace)
         self._works: list[Better[None]] = []
         self._closed = False
@@ -77,7 +79,7 @@ class Ahead:
 
     def foresee(self, key: PlanKey) -> None:
         """A plan is used again: once, be ready for other sizes, where there may be such."""
-        self.foreseen = True
+        self.foreseen, (writes, self.writes) = True, (self.writes, [])
         options = self._graphs.options
         if options.deterministic or options.later or options.lock or not transferable(options):
             return
@@ -85,20 +87,17 @@ class Ahead:
         sizes = self._graphs.source.foreseen(key.shapes, known)
         keys = [key.sized(one) for one in sizes]
         works: list[Callable[[], None]] = [partial(self._foresee, one) for one in keys]
+        works += writes
         works += [partial(self._keep_drawn, one) for one in keys]
 
         def draw() -> None:
             self._in_turn(partial(attempt, partial(self._look, key)))
-            for work in () if self._kept else (self._others.read, *works):
+            for work in writes if self._kept or not keys else (self._others.read, *works):
                 self._in_turn(partial(attempt, work))
             self._workspace.make_room()
 
         if works:
-            self._beside(draw, reads=self._others.unread)
-
-    def keep_plan(self, keep: Callable[[], None]) -> None:
-        """Write a plan down."""
-        self._beside(lambda: self._in_turn(partial(attempt, keep)))
+            self._beside(draw, reads=self._others.unread or not keys)
 
     def hurries(self) -> bool:
         """Nothing runs that would be in the way, or somebody waits for a plan."""

@@ -153,14 +153,13 @@ class PlanCache:
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
         """Later runs have another plan; those that are under way end on theirs."""
-        first, again = old.provisional, False
+        first = old.provisional
         with self._making.taken():
             if new is old:  # the same is chosen by what was measured
                 self._others.strategies.confirm(key)
                 new.better, new.provisional = None, False
             elif self._options.later is None and new.taken_from is None:
                 self._others.strategies.keep(key, new.graph, self._options)
-                again = first
             if new.better is not None:
                 new.better.wait(self._full_s)
         network, disk = self._kept.exchange(key, old, new), self._others.disk
@@ -169,8 +168,8 @@ class PlanCache:
             disk.keep(told, new.graph)
             if first:
                 self._planner.entry(key, self._graphs.entering(key)).replaced()
-                self.ahead.keep_plan(partial(self._planner.keep, told))
-        self.ahead.foreseen &= not again  # other sizes are to be as the new one is
+                self.ahead.writes.append(partial(self._planner.keep, told))
+        self.ahead.foreseen &= not first  # other sizes are to be as the new one is
 
     def _keep(self, key: PlanKey, plan: Plan) -> None:
         dropped = self._kept.keep(key, plan, 1 if self._workspace.full else PLANS_KEPT)
