@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -166,6 +166,22 @@ def test_a_failure_is_said_by_name(answered: list[bool]) -> None:
             session.run(None, feeds | {"at": np.array([1, 9])})
         assert not answered[-1]
         assert session.run(None, feeds)[0].tolist() == [1, 2]
+
+
+def test_what_a_signal_raises_meanwhile_is_not_kept_quiet() -> None:
+    class Late(RuntimeError):
+        """As a handler of the program's own raises it."""
+
+    class Signalled:
+        def run(self, *_: object) -> None:
+            raise Late
+
+    with Session(network(), threads=1) as session:
+        direct = settle(session, {"x": image()})
+        direct._requests = cast("Any", dict.fromkeys(direct._lanes.every, Signalled()))
+        with pytest.raises(Late):
+            session.run(None, {"x": image()})
+        assert len(direct._lanes.idle) == 1
 
 
 def test_a_closed_session_says_so() -> None:

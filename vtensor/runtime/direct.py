@@ -47,6 +47,10 @@ class Direct:
         ]
         self._lanes = plan.lanes
         self._requests: dict[Lane, Request] = {}
+        from vtensor.runtime import _replay
+
+        # Not whatever a signal's handler raises meanwhile, which may be of any kind.
+        self._failures = _replay.StepFailed, _replay.Stopped, _replay.Circular, _replay.Busy
 
     def run(self, names: object, arrays: object) -> list[Array] | Literal[False] | None:
         """The outputs.
@@ -63,7 +67,7 @@ class Direct:
         try:
             request = self._requests.get(lane) or self._request(lane)
             return request.run(names, arrays)
-        except (RuntimeError, ValueError, MemoryError):
+        except (*self._failures, MemoryError):
             return None  # the same run says by name what is wrong
         finally:
             idle.append(lane)

@@ -45,7 +45,8 @@ def blueprint_names(
 ) -> list[str]:
     """The names of the entries that may serve a key, of provisional choices or of measured ones."""
     values = [(one.name, one.value) for one in key.inputs if one.value is not None]
-    digest, first = digest_of(surface, (key.kind, values), options, threads), FIRST * provisional
+    digest = digest_of(surface, (key.kind, values), options, threads)
+    first = FIRST if provisional else ""
     return [f"{first}blueprint-{digest}-{number}" for number in range(MOST)]
 
 

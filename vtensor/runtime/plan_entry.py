@@ -52,7 +52,7 @@ class PlanEntry:
             threads = self._workspace.executor.threads
             self._named = surface, program_name(surface, self._key, self._options, threads)
         name = self._named[1]
-        return FIRST * provisional + name
+        return f"{FIRST}{name}" if provisional else name
 
     def plan(self, full: Callable[[bytes], Plan]) -> Plan | None:
         """The plan as it was kept; None where none was, or it does not hold here.
