@@ -145,6 +145,10 @@ def test_those_of_provisional_choices_serve_until_others_are_there(
         assert provisional == [True, False]
         for one, want in zip(session.run(None, other), wanted, strict=True):
             np.testing.assert_allclose(one, want, rtol=1e-4, atol=1e-5)
+        for rows in (3, 4):  # what was measured goes before what was chosen provisionally
+            session.run(None, {"x": f32(rows, 64, 7, 8)})
+            assert session.lock().text()
+            assert not session.plan.provisional
     monkeypatch.undo()
     monkeypatch.setattr(programs, "only_own", lambda: True)
     kept(path, feeds, tmp_path)

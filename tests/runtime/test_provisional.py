@@ -33,6 +33,7 @@ from vtensor.runtime.probing import Probe
 from vtensor.runtime.program_notes import Notes
 from vtensor.runtime.programs import KeptPlan
 from vtensor.runtime.strategies import Known, Strategies
+from vtensor.runtime.strategy_cache import StrategyCache
 from vtensor.runtime.weight_notes import NotKept
 
 if TYPE_CHECKING:
@@ -392,6 +393,37 @@ def test_a_measured_plan_is_written_down_as_it_runs_by_who_made_it(
         assert isinstance(session.plan, KeptPlan) is can_be_kept
         assert (session.plan.provisional, library(session)) == (False, "eigen")
         used(session, feeds())
+
+
+def test_nothing_is_made_to_be_written_of_what_no_file_has(
+    looks: Callable[[int], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks(10**9)
+    made: list[object] = []
+    apart = StrategyCache.plan
+
+    def plan(*given: Any, **named: Any) -> Any:
+        made.append(given)
+        return apart(*given, **named)
+
+    with Session(network(), threads=1, cache_dir=tmp_path) as session:
+        used(session, feeds(), times=1)
+        monkeypatch.setattr(StrategyCache, "plan", plan)
+        used(session, feeds())
+        assert not session.plan.provisional
+    assert made == []
+
+
+def test_fixed_sizes_get_no_room_for_others(
+    looks: Callable[[int], list[str]], tmp_path: Path
+) -> None:
+    looks(10**9)
+    model = tmp_path / "model.onnx"
+    save_onnx(network(), model)
+    with Session(model, threads=1, cache_dir=tmp_path) as session:
+        arena = session.memory.arena
+        used(session, feeds())
+        assert (session.plan.provisional, session.memory.arena) == (False, arena)
 
 
 def test_a_plan_that_another_took_the_place_of_can_be_locked(

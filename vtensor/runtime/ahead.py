@@ -94,7 +94,8 @@ class Ahead:
             self._in_turn(partial(attempt, partial(self._look, key)))
             for work in writes if self._kept or not keys else (self._others.read, *works):
                 self._in_turn(partial(attempt, work))
-            self._workspace.make_room()
+            if keys:
+                self._workspace.make_room()
 
         if works:
             self._beside(draw, reads=self._others.unread or not keys)

@@ -12,7 +12,7 @@ from ptensor.stopping import go_on
 from vtensor.errors import BudgetError
 from vtensor.language.imported import logger
 from vtensor.runtime.kept_blueprints import KeptBlueprint, KeptBlueprints, blueprint_names
-from vtensor.runtime.programs import KeptPlan, is_kept
+from vtensor.runtime.programs import FIRST, KeptPlan, is_kept
 
 if TYPE_CHECKING:
     from vtensor.frontends.beside import Place
@@ -59,6 +59,9 @@ class BlueprintEntries:
             return ()
         [first, *_] = names
         if first not in self._known:
+            self._known = {  # what was read of provisional choices goes, and the weights with it
+                name: one for name, one in self._known.items() if not name.startswith(FIRST)
+            }
             others = {} if kept is None else kept.weights.packed
             about = self._source.surface, self._workspace, others, kept and kept.packed
             self._known[first] = KeptBlueprints(self._entries, names, *about)

@@ -48,8 +48,9 @@ class Graphs:
         """What a plan is made of, for caches: a simplified graph."""
         from vtensor.runtime.strategy_cache import Network
 
-        threads = self.workspace.executor.threads
-        return Network(key, graph, options, threads, self.source.looked_at)
+        packed = len(self.workspace.recipes) > 0
+        looked_at = None if packed else self.source.looked_at
+        return Network(key, graph, options, self.workspace.executor.threads, looked_at)
 
     def own_network(self, key: PlanKey, options: Options) -> Network:
         """The same, of the graph simplified by all rules."""

@@ -11,7 +11,13 @@ from vtensor.language.imported import logger
 
 #: Parts of the paths of native code that plans are made with, of which runs need little: it is as
 #: large as all that Python is made of.
-CODE = ("/highspy/", "/onnx/", "/ml_dtypes/", "/libdesc/", "/libsqlite3.")
+CODE = (
+    "-packages/highspy/",
+    "-packages/onnx/",
+    "-packages/ml_dtypes/",
+    "-packages/libdesc/",
+    "/libsqlite3.",
+)
 
 _log = logger(__name__)
 
@@ -22,8 +28,9 @@ def let_go() -> None:
     To measure a network's nodes libraries compile ten times as many kernels as it has. Where none
     was asked, as behind a plan that was taken as it was kept, there are none.
     """
-    if (known := sys.modules.get("libdesc.registry")) is not None:
-        for library in known.ready().libraries.values():
+    ready = getattr(sys.modules.get("libdesc.registry"), "ready", None)
+    if ready is not None:  # nor is somebody in the midst of importing it
+        for library in ready().libraries.values():
             try:
                 library.let_go()
             except Exception as error:  # of whatever a library raises: it keeps them

@@ -129,8 +129,14 @@ class OtherSizes:
             return None
         if options.deterministic:  # a plan is then compared with one of its own
             return None
-        full = partial(self._by_nodes, key, options)
-        found = self.blueprints.plan(key, options, self._lender(lend=False), full)
+        full, lender = partial(self._by_nodes, key, options), self._lender(lend=False)
+        if (
+            lender is not None
+            and lender.provisional
+            and (options.first is None or self._measured(key))
+        ):
+            return None  # there is better than what was chosen provisionally, or it is asked for
+        found = self.blueprints.plan(key, options, lender, full)
         if found is None:
             return None
         plan, blueprint = found
@@ -139,6 +145,11 @@ class OtherSizes:
             make = partial(self._own, key, options, plan)
             plan.better = Better(make, UNPROVEN, ready=ready_to_measure)
         return plan
+
+    def _measured(self, key: PlanKey) -> bool:
+        """Something was measured for inputs of this kind."""
+        strategies: Strategies | None = self.__dict__.get("strategies")
+        return strategies is not None and strategies.measured(key)
 
     def _by_nodes(self, key: PlanKey, options: Options, blueprint: KeptBlueprint) -> Plan:
         """The plan of a blueprint that was kept, of nodes."""

@@ -95,26 +95,40 @@ class PlanEntry:
                 return
             self._entries.write(name, json.dumps({"name": name, REPLACED: True}).encode())
 
+    def can_note(self, network: Network) -> bool:
+        """Whether a plan can be kept as it runs, if it is made now."""
+        first = not len(self._workspace.recipes)  # of earlier steps nobody has noted anything
+        return self._looks and first and self._source.may_keep(network.looked_at)
+
     def noted(self, network: Network, find: Callable[[], Found | None]) -> Found | None:
-        """The plan that a strategy on disk gives, which is kept as it runs.
+        """The plan that a strategy on disk gives, which is kept as it runs, where it can be.
 
         Args:
             network: what it is made of.
             find: makes it.
         """
-        if not self._looks or len(self._workspace.recipes):  # nobody has noted earlier steps
+        if not self.can_note(network):
             return find()
         script = Script()
         try:
-            with noting(script):
-                found = find()
+            return self._noted(network, find, script)
         except MemoryError:
             raise
         except Exception as why:  # whatever is not for natives that are noted
             _log.debug("%s: %s", network.name, why)
             return find()
+        finally:
+            script.forget()
+
+    def _noted(
+        self, network: Network, find: Callable[[], Found | None], script: Script
+    ) -> Found | None:
+        with noting(script):
+            found = find()
         assert self._entries is not None, "else nobody looks"
-        if found is not None and self._source.keep_surface(network.looked_at) is not None:
+        looked_at = network.looked_at
+        assert looked_at is not None, "else no plan is noted"
+        if found is not None and self._source.keep_surface(looked_at) is not None:
             first, measured = found.plan.provisional, self._entries.read(network.name)
             name, chosen = self._name(first), self._entries.read(network.first)
             if not first:
@@ -122,7 +136,6 @@ class PlanEntry:
             if not first or measured is None:  # else another process has a better one by now
                 payload = self._payload(name, network, found, chosen, script)
                 self._entries.write(name, payload)
-        script.forget()
         return found
 
     def _payload(

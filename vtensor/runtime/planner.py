@@ -8,7 +8,7 @@ on disk for exactly these; of a strategy, with other variants around what does n
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from ptensor.stopping import go_on
@@ -54,8 +54,8 @@ class Planner:
             return self._locked(options.lock, key, options)
         entry = self.entry(key, options)
         if (plan := entry.plan(partial(self._by_nodes, key, options))) is not None:
-            if plan.provisional:
-                self._last.networks[key] = partial(self._graphs.own_network, key, options)
+            if plan.provisional:  # once: later somebody has looked at weights
+                self._last.networks[key] = cache(partial(self._graphs.own_network, key, options))
             self._others.behind(key)
             self._graphs.source.seen = key.shapes, key.known
             return plan
@@ -73,12 +73,11 @@ class Planner:
         Args:
             network: what it is made of.
         """
-        surface, disk = self._graphs.source.surface, self._others.disk
-        if disk is None or (surface is not None and not network.looked_at <= surface.looked_at):
-            return
         options, apart = self._graphs.entering(network.key), self._workspace.apart()
         entry = PlanEntry(self._graphs.source, network.key, options, apart, kept_in(options))
-        resting = replace(network.options, progress=lambda _: go_on())
+        if (disk := self._others.disk) is None or not entry.can_note(network):
+            return
+        resting = replace(network.options, first=None, progress=lambda _: go_on())
         entry.noted(network, partial(disk.plan, replace(network, options=resting), apart))
 
     def _locked(self, lock: Lock, key: PlanKey, options: Options) -> Plan:

@@ -46,6 +46,7 @@ DRAWING = (
 MEASURING = (
     "concurrent.futures.thread",
     "libdesc.calls",
+    "vtensor.runtime.program_notes",
     "vtensor.runtime.sized",
     "vtensor.runtime.timings",
 )

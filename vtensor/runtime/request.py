@@ -3,7 +3,7 @@
 ``fed`` says what the inputs' memory is, or ``Feed`` where they have to be looked at; ``run`` finds
 memory for the outputs (the caller's where ``own`` or ``places`` finds that it will do), and replays
 the plan on both; ``arrays`` or ``results`` hands the outputs over. What does not change from run to
-run is worked out when the request is made. Where all are plain arrays, ``native`` is the three in
+run is worked out when the request is made. Where all are plain arrays, ``direct`` is the three in
 one call (``direct.py``).
 """
 

@@ -86,9 +86,10 @@ class Runner:
         times: Array | None = None,
     ) -> list[Array]:
         """The outputs as arrays."""
-        answer = None
-        if (direct := self._direct) is not None and out is None and times is None:
-            answer = direct.run(outputs, inputs)
+        answer, direct, plans = None, self._direct, self.plans
+        if direct is not None and plans is not None and out is None and times is None:
+            if plans.ahead.foreseen:  # else the short way sees to that
+                answer = direct.run(outputs, inputs)
             if isinstance(answer, list):
                 return answer
         strictly = answer is False

@@ -89,6 +89,11 @@ class Source:
         """Where arrays beside its bytes are at whose values somebody has looked."""
         return frozenset(self._beside.looked_at if self._beside is not None else ())
 
+    def may_keep(self, looked_at: frozenset[Place] | None) -> bool:
+        """Whether ``keep_surface`` may keep something."""
+        beside = self._file is not None and self._entries is not None and self._beside is not None
+        return beside and looked_at is not None
+
     def keep_surface(self, looked_at: frozenset[Place]) -> Surface | None:
         """Keep what it is from outside, as far as it was not kept yet; None where nothing can be.
 

@@ -57,15 +57,15 @@ class Network:
         graph: simplified.
         options: how it is made.
         threads: how many it runs on.
-        looked_at: where arrays of the model are at whose values somebody had looked by then: what
-            packs weights for plans looks at all of them.
+        looked_at: where arrays of the model are at whose values somebody had looked by then; None
+            where plans had been made, whose weights were packed: that looks at all of them.
     """
 
     key: PlanKey
     graph: Graph
     options: Options
     threads: int
-    looked_at: frozenset[Place] = frozenset()
+    looked_at: frozenset[Place] | None = None
 
     @cached_property
     def alike(self) -> str:
