@@ -45,7 +45,7 @@ def fresh(nbytes: int) -> np.ndarray[Any, Any]:
 
 
 def fresh_pages(nbytes: int) -> np.ndarray[Any, Any]:
-    """The same for what is soon let go of, or stays: on pages of its own, unless it is small."""
+    """The same for all but outputs of runs: on pages of its own, unless it is small."""
     global _allocations
     if nbytes < LEAST:
         return fresh(nbytes)

@@ -40,6 +40,8 @@ class Direct:
         inputs: Sequence[PlainInput],
         outputs: Sequence[PlainOutput],
     ) -> None:
+        from vtensor.runtime import _replay
+
         self._plan, self._names, self._every = plan, names, every
         self._inputs = [(one.name, one.dtype, one.shape, one.dtype.alignment) for one in inputs]
         self._outputs = [
@@ -47,8 +49,6 @@ class Direct:
         ]
         self._lanes = plan.lanes
         self._requests: dict[Lane, Request] = {}
-        from vtensor.runtime import _replay
-
         # Not whatever a signal's handler raises meanwhile, which may be of any kind.
         self._failures = _replay.StepFailed, _replay.Stopped, _replay.Circular, _replay.Busy
 

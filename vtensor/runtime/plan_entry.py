@@ -123,6 +123,7 @@ class PlanEntry:
     def _noted(
         self, network: Network, find: Callable[[], Found | None], script: Script
     ) -> Found | None:
+        """The same, written down if it is found."""
         with noting(script):
             found = find()
         assert self._entries is not None, "else nobody looks"

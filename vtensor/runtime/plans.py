@@ -122,7 +122,8 @@ class PlanCache:
                 before = self._workspace.weights.nbytes
                 plan = self._planner.plan(key, self._graphs.entering(key))
             if self._workspace.weights.nbytes > before:
-                (give_back if self._count else let_go)()  # what it was made with is not needed
+                tidy = give_back if self._count else let_go  # what it was made with is not needed
+                tidy()
             self._longest = max(self._longest, time.perf_counter() - begun)
             plan.better = self._provisional(key, plan) or plan.better
             if plan.better is not None:
@@ -169,7 +170,8 @@ class PlanCache:
             if first:
                 self._planner.entry(key, self._graphs.entering(key)).replaced()
                 self.ahead.writes.append(partial(self._planner.keep, told))
-        self.ahead.foreseen &= not first  # other sizes are to be as the new one is
+        if first and new.taken_from is None:  # other sizes are to be as the new one is
+            self.ahead.foreseen = False
 
     def _keep(self, key: PlanKey, plan: Plan) -> None:
         dropped = self._kept.keep(key, plan, 1 if self._workspace.full else PLANS_KEPT)
