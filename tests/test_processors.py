@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from vtensor.runtime import processors
-from vtensor.runtime.processors import available_threads, quota
+from vtensor.runtime.processors import NO_QUOTA, Quota, available_threads, binding_quota, quota
 
-UNLIMITED = 1 << 30
+UNLIMITED = (math.inf, 100_000)
 
 
-def group(root: Path, membership: str, files: Mapping[str, str]) -> int:
+def group(root: Path, membership: str, files: Mapping[str, str]) -> Quota:
     """The quota in a tree of control groups."""
     for name, text in files.items():
         file = root / "mount" / name
@@ -25,28 +26,36 @@ def group(root: Path, membership: str, files: Mapping[str, str]) -> int:
 
 
 HYBRID = "9:name=systemd:/\n4:cpu,cpuacct:/docker/abc\n2:cpuset:/\n0::/\n"
-TREES: dict[str, tuple[str, dict[str, str], int]] = {
+TREES: dict[str, tuple[str, dict[str, str], tuple[float, int]]] = {
     "nothing mounted": ("0::/\n", {}, UNLIMITED),
-    "version 2": ("0::/\n", {"cpu.max": "200000 100000\n"}, 2),
-    "rounded up": ("0::/\n", {"cpu.max": "150000 100000\n"}, 2),
-    "less than one": ("0::/\n", {"cpu.max": "10000 100000\n"}, 1),
+    "version 2": ("0::/\n", {"cpu.max": "200000 100000\n"}, (2, 100_000)),
+    "a part": ("0::/\n", {"cpu.max": "150000 100000\n"}, (1.5, 100_000)),
+    "less than one": ("0::/\n", {"cpu.max": "10000 100000\n"}, (0.1, 100_000)),
     "no quota": ("0::/\n", {"cpu.max": "max 100000\n"}, UNLIMITED),
-    "its own group": ("0::/a/b\n", {"a/b/cpu.max": "300000 100000", "a/c/cpu.max": "1 1"}, 3),
+    "its own group": (
+        "0::/a/b\n",
+        {"a/b/cpu.max": "300000 100000", "a/c/cpu.max": "1 10"},
+        (3, 100_000),
+    ),
     "the least around it": (
         "0::/a/b\n",
         {"a/b/cpu.max": "800000 100000", "a/cpu.max": "400000 100000", "cpu.max": "max 100000"},
-        4,
+        (4, 100_000),
     ),
-    "a group that is not mounted here": ("0::/../outside\n", {"cpu.max": "200000 100000"}, 2),
+    "a group that is not mounted here": (
+        "0::/../outside\n",
+        {"cpu.max": "200000 100000"},
+        (2, 100_000),
+    ),
     "version 1": (
         HYBRID,
         {"cpu/docker/abc/cpu.cfs_quota_us": "350000", "cpu/docker/abc/cpu.cfs_period_us": "100000"},
-        4,
+        (3.5, 100_000),
     ),
     "version 1, seen from a container": (
         HYBRID,
         {"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "25000"},
-        2,
+        (2, 25_000),
     ),
     "version 1, no quota": (
         HYBRID,
@@ -60,7 +69,7 @@ TREES: dict[str, tuple[str, dict[str, str], int]] = {
             for folder, quota_us in (("a/b/", "800000"), ("a/", "300000"), ("", "-1"))
             for kind, number in (("quota", quota_us), ("period", "100000"))
         },
-        3,
+        (3, 100_000),
     ),
     "no numbers": ("0::/\n", {"cpu.max": "many\n"}, UNLIMITED),
 }
@@ -76,8 +85,16 @@ def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
     assert quota(tmp_path / "none", tmp_path) == UNLIMITED
 
 
-def test_affinity_and_quota_both_count(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("limit", "threads", "binds"),
+    [(math.inf, 6, False), (6, 6, False), (4, 4, True), (3.5, 4, True), (0.1, 1, True)],
+)
+def test_affinity_and_quota_both_count(
+    limit: float, threads: int, binds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget is rounded up; a quota of as many processors as there are stops nobody."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
-    for limit, expected in ((UNLIMITED, 6), (4, 4), (1, 1)):
-        monkeypatch.setattr(processors, "quota", lambda limit=limit: limit)
-        assert available_threads() == expected
+    found = Quota(limit, 50_000)
+    monkeypatch.setattr(processors, "quota", lambda: found)
+    assert available_threads() == threads
+    assert binding_quota() == (found if binds else NO_QUOTA)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "module_team.h"
+#include "pace.h"
 #include "shared.h"
 
 using namespace nb::literals;
@@ -204,6 +205,40 @@ Runs of teams look now and then: whether a thread had to wait for a processor.)"
           R"(Say whether others use the processors too: a team's threads that wait then sleep sooner.
 
 Runs of teams say it themselves. ``threads``: of the team.)");
+    nb::class_<Pace>(m, "Pace", nb::is_final(),
+                     R"(When runs begin under a quota of processors, so that none is stopped for long.
+
+Runs of teams keep it where ``limit_processors`` said one. Times are in nanoseconds.
+
+Raises:
+    ValueError: there are no processors, or no period.)")
+        .def("__init__",
+             [](Pace *self, double processors, std::int64_t period) {
+                 new (self) Pace(processors, std::chrono::nanoseconds(period));
+             },
+             "processors"_a, "period"_a)
+        .def("wait",
+             [](Pace &self, std::int64_t now, std::int64_t used, int threads, std::int64_t run) {
+                 using std::chrono::nanoseconds;
+                 return self.wait(nanoseconds(now), nanoseconds(used), threads, nanoseconds(run))
+                     .count();
+             },
+             "now"_a, "used"_a, "threads"_a, "run"_a,
+             R"(For how long a run waits that takes ``run`` on so many threads.
+
+``now``: by any clock; ``used``: the processors' time that the process has had until then.)");
+    m.def(
+        "limit_processors",
+        [](double processors, std::int64_t period) {
+            limit_processors(processors, std::chrono::nanoseconds(period));
+        },
+        "processors"_a, "period"_a,
+        R"(Say how many processors this process may use in each period of nanoseconds.
+
+Runs of all teams keep to it. Infinity: there is no quota.
+
+Raises:
+    ValueError: there are no processors, or no period.)");
     nb::module_::import_("atexit").attr("register")(nb::cpp_function(&close_all));
 }
 

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "home.h"
+#include "pace.h"
 
 namespace vtensor::replay {
 
@@ -290,18 +291,18 @@ void share_processors(bool shared, int threads) {
 void say_shared(bool shared, int threads) { looks().told(shared, threads); }
 
 Working::Working(int threads, bool calls_python) : threads_(threads) {
+    keep_pace(threads, last_run);
     static const bool given = std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY");
     if (given) threads_ = 1;
-    if (threads_ <= 1) return;
-    if (!calls_python && last_run >= kWorthSeats)
+    if (threads_ > 1 && !calls_python && last_run >= kWorthSeats)
         seated_.emplace(threads_, looks().seating(), looks().together());
     if (seated_ && seated_->left() >= 0) idle_ = idle_ns(seated_->left());
     begin_ = Clock::now();
 }
 
 Working::~Working() {
-    if (threads_ <= 1) return;
     last_run = Clock::now() - begin_;
+    if (threads_ <= 1) return;
     const bool sat = seated_ && seated_->of(0) >= 0;
     const long long idle = idle_ < 0 ? -1 : idle_ns(seated_->left());
     if (seated_) seated_->stand();  // threads that begin now inherit nothing

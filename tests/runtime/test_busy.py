@@ -96,6 +96,84 @@ def test_now_and_then_it_is_tried_again() -> None:
     assert until_tried() == 64, "they had gone"
 
 
+#: What a group may use in a period, whose runs begin one behind the other, in nanoseconds.
+PERIOD = 100_000_000
+
+
+def run_under(
+    processors: float, threads: int, run: int, paced: bool, count: int = 400
+) -> tuple[int, int]:
+    """What the longest of these runs takes, with its wait, and what all of them take."""
+    pace = _replay.Pace(processors, PERIOD)
+    quota = round(processors * PERIOD)
+    now = used = left = 0
+    longest = 0
+    for _ in range(count):
+        begin, todo = now, run
+        if paced:
+            now += pace.wait(now, used, threads, run)
+            if begin // PERIOD != now // PERIOD:
+                left = quota
+        while todo:
+            if now % PERIOD == 0:
+                left = quota
+            step = min(todo, PERIOD - now % PERIOD, left // threads)
+            if not step:  # stopped until the period is over
+                now += PERIOD - now % PERIOD
+                continue
+            now, todo = now + step, todo - step
+            used, left = used + threads * step, left - threads * step
+        longest = max(longest, now - begin)
+    return longest, now
+
+
+@pytest.mark.parametrize(
+    ("processors", "threads", "run_ms"),
+    [(1.5, 2, 1), (1.5, 2, 4), (1.5, 2, 15), (0.5, 1, 7), (0.5, 2, 4), (3.5, 4, 2), (7.5, 8, 3)],
+)
+def test_under_a_quota_no_run_stands_still_for_long(
+    processors: float, threads: int, run_ms: int
+) -> None:
+    """As many runs are done, and the longest of them is far shorter."""
+    run = run_ms * 1_000_000
+    stopped, without = run_under(processors, threads, run, paced=False)
+    longest, paced = run_under(processors, threads, run, paced=True)
+    assert stopped - run > 0.8 * PERIOD * (1 - processors / threads), "there is something to mend"
+    assert longest - run < 0.6 * (stopped - run)
+    assert paced < 1.05 * without
+
+
+def test_a_quota_that_is_enough_holds_nothing_up() -> None:
+    for processors, threads in ((2.0, 2), (1.0, 1), (64.0, 2)):
+        pace = _replay.Pace(processors, PERIOD)
+        waits = [pace.wait(now, threads * now, threads, 10) for now in range(0, PERIOD, 10**6)]
+        assert not any(waits), processors
+
+
+def test_runs_that_are_stopped_anyway_do_not_wait_as_well() -> None:
+    pace = _replay.Pace(1.5, PERIOD)
+    assert not any(pace.wait(now, 2 * now, 2, PERIOD) for now in range(0, 10 * PERIOD, PERIOD))
+
+
+def test_who_has_rested_does_not_wait() -> None:
+    pace = _replay.Pace(1.5, PERIOD)
+    run = 4_000_000
+    waits = [pace.wait(number * run, 2 * number * run, 2, run) for number in range(8)]
+    assert waits[0] == 0
+    assert waits[-1] > 0, "it has worked without a pause"
+    assert pace.wait(8 * run + PERIOD, 16 * run, 2, run) == 0
+
+
+@pytest.mark.parametrize(
+    ("processors", "period"), [(0.0, 1), (-1.0, 1), (1.0, 0), (float("nan"), 1)]
+)
+def test_a_quota_that_is_none_is_refused(processors: float, period: int) -> None:
+    with pytest.raises(ValueError, match="quota"):
+        _replay.Pace(processors, period)
+    with pytest.raises(ValueError, match="quota"):
+        _replay.limit_processors(processors, period)
+
+
 #: The threads of a process, waited for since they begin and end by themselves.
 COUNTS = """
 import os, time
@@ -200,3 +278,18 @@ def test_answers_are_the_same_beside_others() -> None:
             _replay.share_processors(shared, 2)
             [beside] = session.run(None, feeds)
             assert np.array_equal(alone, beside)
+
+
+def test_answers_are_the_same_under_a_quota() -> None:
+    g = vtensor.Graph("one")
+    g.output(g.add(Relu(), g.input("x", {"N": 4})), "y")
+    feeds = {"x": np.linspace(-1, 1, 4, dtype=np.float32)}
+    with vtensor.Session(g, threads=1, streams=1) as session:
+        [free] = session.run(None, feeds)
+        _replay.limit_processors(0.01, 1_000_000)
+        try:
+            for _ in range(200):
+                [paced] = session.run(None, feeds)
+                assert np.array_equal(free, paced)
+        finally:
+            _replay.limit_processors(float("inf"), PERIOD)

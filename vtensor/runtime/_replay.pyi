@@ -273,6 +273,34 @@ def share_processors(shared: bool, threads: int) -> None:
     Runs of teams say it themselves. ``threads``: of the team.
     """
 
+class Pace:
+    """
+    When runs begin under a quota of processors, so that none is stopped for long.
+
+    Runs of teams keep it where ``limit_processors`` said one. Times are in nanoseconds.
+
+    Raises:
+        ValueError: there are no processors, or no period.
+    """
+
+    def __init__(self, processors: float, period: int) -> None: ...
+    def wait(self, now: int, used: int, threads: int, run: int) -> int:
+        """
+        For how long a run waits that takes ``run`` on so many threads.
+
+        ``now``: by any clock; ``used``: the processors' time that the process has had until then.
+        """
+
+def limit_processors(processors: float, period: int) -> None:
+    """
+    Say how many processors this process may use in each period of nanoseconds.
+
+    Runs of all teams keep to it. Infinity: there is no quota.
+
+    Raises:
+        ValueError: there are no processors, or no period.
+    """
+
 class Request:
     """
     Runs of a program whose inputs are arrays of known kinds, in one call.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.language.forks import process_lock
 from vtensor.runtime.deadlocks import Place
-from vtensor.runtime.processors import available_threads
+from vtensor.runtime.processors import available_threads, binding_quota
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +91,8 @@ class Executor:
         """The executors of a session that has so many runs side by side: each has its share.
 
         There are as many of a budget as processors allow, and sessions have them in turn, so that
-        those of a small budget do not queue behind one another.
+        those of a small budget do not queue behind one another. All keep to the quota that this
+        process has now.
 
         Raises:
             InputError: the budget, or the number of streams, is no integer of at least 1.
@@ -99,7 +100,11 @@ class Executor:
         """
         if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= LIMIT:
             raise InputError(f"streams={streams!r} must be an integer from 1 to {LIMIT}")
+        from vtensor.runtime import _replay
+
         share = max(1, budget_of(threads) // streams)
+        processors, period_us = binding_quota()
+        _replay.limit_processors(processors, period_us * 1000)
         first, key = cls.of(share), (os.getpid(), share)
         with cls._lock:
             known = cls._known.setdefault(key, [first])

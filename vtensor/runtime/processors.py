@@ -8,6 +8,7 @@ import math
 import os
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from vtensor.runtime.cgroups import MEMBERSHIP, MOUNT, folders
 
@@ -15,35 +16,58 @@ from vtensor.runtime.cgroups import MEMBERSHIP, MOUNT, folders
 _FILES = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
 
 
+class Quota(NamedTuple):
+    """What the control groups of this process leave it.
+
+    Attributes:
+        processors: that it may use in each period; infinity without a quota.
+        period_us: the period, in microseconds.
+    """
+
+    processors: float
+    period_us: int
+
+
+#: None, with the kernel's own period.
+NO_QUOTA = Quota(math.inf, 100_000)
+
+
 def available_threads() -> int:
     """How many threads can run at once: a container with 1.5 processors takes two."""
-    if hasattr(os, "sched_getaffinity"):
-        processors = len(os.sched_getaffinity(0))
-    else:
-        processors = os.cpu_count() or 1
-    return min(processors, quota())
+    return min(_processors(), max(1, math.ceil(min(1 << 30, quota().processors))))
 
 
-def quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> int:
-    """The processors that the control groups of this process leave it, rounded up; at least 1.
+def binding_quota() -> Quota:
+    """The quota, where it is less than the processors that there are."""
+    found = quota()
+    return found if found.processors < _processors() else NO_QUOTA
 
-    Without a quota, more than any machine has.
+
+def quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> Quota:
+    """The least quota of the control groups around this process.
 
     Source: Linux, admin-guide/cgroup-v2 (``cpu.max``), scheduler/sched-bwc
     (``cpu.cfs_quota_us``).
     """
     found = folders("cpu", membership, mount)
-    quotas = (_share(*(folder / name for name in _FILES[version])) for version, folder in found)
-    return max(1, math.ceil(min(1 << 30, *quotas, math.inf)))
+    quotas = (_quota(*(folder / name for name in _FILES[version])) for version, folder in found)
+    return min(quotas, default=NO_QUOTA)
 
 
-def _share(*files: Path) -> float:
-    """Microseconds allowed in each period; no limit where there is none, or no such file."""
+def _processors() -> int:
+    """Those that this process may be on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _quota(*files: Path) -> Quota:
+    """Of one group; none where it has none, or no such file."""
     try:
         allowed, period = map(int, " ".join(file.read_text() for file in files).split())
     except (OSError, ValueError):  # "max 100000" among them
-        return math.inf
-    return allowed / period if allowed > 0 and period > 0 else math.inf
+        return NO_QUOTA
+    return Quota(allowed / period, period) if allowed > 0 and period > 0 else NO_QUOTA
 
 
 @cache
