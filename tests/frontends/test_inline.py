@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import onnx.parser
 import pytest
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from vtensor import Session
-from vtensor.errors import ModelError
+from vtensor.errors import ModelError, VTensorError
 from vtensor.frontends import inline, network, opened
-from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
+from vtensor.frontends.inline import Parts, of_node, parts_of_bytes, parts_of_file
 from vtensor.frontends.open_file import OpenFile
 
 #: The place of an initializer's raw data among a tensor's fields, and of a graph in a model.
@@ -44,12 +44,28 @@ def proto() -> ModelProto:
     return made
 
 
+def of_nodes() -> ModelProto:
+    """The same, as other exporters write it: with weights in ``Constant`` nodes."""
+    made = proto()
+    weights = [*made.graph.initializer][1:3]
+    del made.graph.initializer[1:3]
+    for number, weight in enumerate(weights):
+        node = helper.make_node("Constant", [], [weight.name], name=f"c{number}", value=weight)
+        made.graph.node.insert(number, node)
+    return made
+
+
 def whole(parts: Parts) -> ModelProto:
     """A model with its data put back."""
     made: ModelProto = ModelProto.FromString(parts.rest)
     for place, data in parts.data.items():
-        assert not made.graph.initializer[place].HasField("raw_data")
-        made.graph.initializer[place].raw_data = data.now().tobytes()
+        tensor = (
+            made.graph.initializer[place]
+            if place >= 0
+            else made.graph.node[of_node(place)].attribute[0].t
+        )
+        assert not tensor.HasField("raw_data")
+        tensor.raw_data = data.now().tobytes()
     return made
 
 
@@ -104,15 +120,77 @@ def test_a_file_and_its_bytes_and_its_buffer_answer_alike(tmp_path: Path) -> Non
         np.testing.assert_array_equal(other, wanted)
 
 
-def test_cut_short_at_every_byte() -> None:
-    data = proto().SerializeToString()
+def test_weights_in_nodes_are_initializers(tmp_path: Path) -> None:
+    data, feeds = of_nodes().SerializeToString(), {"x": np.ones((2, 3), np.float32)}
+    parts = parts_of_bytes(data)
+    assert [*parts.data] == [of_node(0), of_node(1), 1]
+    assert whole(parts) == of_nodes()
+    path = tmp_path / "tiny.onnx"
+    path.write_bytes(data)
+    read = network.read_network(path)
+    assert [node.label for node in read.nodes] == ["Mul", "Add", "Mul"]
+    assert {*read.arrays} == {"w", "h", "s"}
+    [wanted], *others = (
+        Session(one, threads=1).run(None, feeds) for one in (proto(), path, data, of_nodes())
+    )
+    for [other] in others:
+        np.testing.assert_array_equal(other, wanted)
+
+
+def _odd_node(change: Callable[[onnx.NodeProto], None]) -> bytes:
+    made = of_nodes()
+    change(made.graph.node[1])
+    return made.SerializeToString()
+
+
+def _twice(node: onnx.NodeProto) -> None:
+    node.output[0] = "w"
+
+
+def _like_an_input(node: onnx.NodeProto) -> None:
+    node.output[0] = "x"
+
+
+def _with_an_input(node: onnx.NodeProto) -> None:
+    node.input.append("x")
+
+
+def _of_another_domain(node: onnx.NodeProto) -> None:
+    node.domain = "com.other"
+
+
+def _sparse(node: onnx.NodeProto) -> None:
+    node.attribute[0].name = "sparse_value"
+
+
+@pytest.mark.parametrize(
+    "change", [_twice, _like_an_input, _with_an_input, _of_another_domain, _sparse]
+)
+def test_nodes_that_are_none_are_refused_as_ever(
+    change: Callable[[onnx.NodeProto], None], tmp_path: Path
+) -> None:
+    """The same words as of a model whose data was never apart."""
+    path = tmp_path / "odd.onnx"
+    path.write_bytes(data := _odd_node(change))
+    with pytest.raises(VTensorError) as apart:
+        Session(path, threads=1)
+    with pytest.raises(VTensorError) as together:
+        Session(ModelProto.FromString(data), threads=1)
+    told = [str(one.value).partition(":")[2] for one in (apart, together)]
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("model", [proto, of_nodes])
+def test_cut_short_at_every_byte(model: Callable[[], ModelProto]) -> None:
+    data = model().SerializeToString()
     assert agrees(data)
     for length in range(len(data)):
         agrees(data[:length])
 
 
-def test_changed_bytes() -> None:
-    data, random = proto().SerializeToString(), np.random.default_rng(5)
+@pytest.mark.parametrize("model", [proto, of_nodes])
+def test_changed_bytes(model: Callable[[], ModelProto]) -> None:
+    data, random = model().SerializeToString(), np.random.default_rng(5)
     read = 0
     for _ in range(4000):
         damaged = bytearray(data)

@@ -1,7 +1,7 @@
 """Weights inside a model's file: each is read by itself, a large one when somebody asks for it.
 
-The file's bytes are walked as protocol buffers encode them, as far as the raw data of initializers;
-what is left, which is small, is for ONNX's parser. Wherever something is odd, that parser gets the
+The file's bytes are walked as protocol buffers encode them, as far as the raw data of initializers
+and of ``Constant`` nodes; what is left, which is small, is for ONNX's parser. Wherever something is odd, that parser gets the
 whole file instead and says what is wrong: nothing is judged here.
 
 Source: protobuf.dev/programming-guides/encoding; onnx.proto for the numbers of fields.
@@ -9,7 +9,7 @@ Source: protobuf.dev/programming-guides/encoding; onnx.proto for the numbers of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from functools import partial
 from typing import NamedTuple
@@ -32,8 +32,14 @@ LEAST = 1 << 12
 #: How much is read to look at.
 _CHUNK = 1 << 16
 
-#: Fields: of a model its graph, of a graph its initializers, of a tensor its raw data.
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+#: Fields: of a model its graph, of a graph its nodes and initializers, of a node its operator.
+_GRAPH, _NODE, _INITIALIZER, _OP_TYPE = 7, 1, 5, 4
+
+#: The way to raw data, by fields: from an initializer, and from a node by its only attribute.
+_RAW_DATA = {_INITIALIZER: (9,), _NODE: (5, 5, 9)}
+
+#: A node's operator, which may have weights.
+_CONSTANT = b"Constant"
 
 #: How fields are encoded, and the bytes of those that have always as many.
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
@@ -50,13 +56,19 @@ class Parts(NamedTuple):
 
     Attributes:
         rest: its bytes without what is in ``data``: a sound model, too.
-        data: raw data of initializers, by their place among them.
+        data: raw data of initializers, by their place among them; of ``Constant`` nodes by
+            ``of_node`` of theirs.
         size: the bytes of both.
     """
 
     rest: bytes
     data: dict[int, Data]
     size: int
+
+
+def of_node(number: int) -> int:
+    """What the data of a node is called by, where that of initializers has their places."""
+    return -1 - number
 
 
 class _Odd(Exception):  # it is no error: another parser looks at it
@@ -136,27 +148,60 @@ class _Model:
         return b"".join(rest)
 
     def graph(self, graph: _Field) -> Iterator[bytes]:
-        """A graph's fields, initializers without their data."""
-        count, begin = 0, graph.content
+        """A graph's fields, initializers and ``Constant`` nodes without their data."""
+        counts, begin = {_NODE: 0, _INITIALIZER: 0}, graph.content
         for one in self.fields(graph.content, graph.end):
-            if (one.number, one.kind) != (_INITIALIZER, _LENGTH):
+            if one.kind != _LENGTH or one.number not in counts:
                 continue
-            if one.end - one.content >= LEAST and (raw := self.raw_data(one)) is not None:
-                self.data[count] = self.kept(raw.content, raw.end)
+            place = counts[one.number]
+            counts[one.number] += 1
+            if one.end - one.content < LEAST or not self.is_data(one):
+                continue
+            if (found := self.without(one, _RAW_DATA[one.number])) is not None:
+                content, raw = found
+                place = of_node(place) if one.number == _NODE else place
+                self.data[place] = self.kept(raw.content, raw.end)
                 yield self.read(begin, one.begin)
-                around = (self.read(one.content, raw.begin), self.read(raw.end, one.end))
-                yield from self.message(one, around)
+                yield from content
                 begin = one.end
-            count += 1
         yield self.read(begin, graph.end)
 
-    def raw_data(self, tensor: _Field) -> _Field | None:
-        """A tensor's data, if there is much of it."""
-        inside = self.fields(tensor.content, tensor.end)
-        found = [one for one in inside if (one.number, one.kind) == (_RAW_DATA, _LENGTH)]
-        if len(found) > 1:
+    def is_data(self, one: _Field) -> bool:
+        """Whether it is an initializer, or a node that is one."""
+        if one.number == _INITIALIZER:
+            return True
+        return any(
+            inside.number == _OP_TYPE and self.read(inside.content, inside.end) == _CONSTANT
+            for inside in self.fields(one.content, one.end)
+            if inside.end - inside.content == len(_CONSTANT)
+        )
+
+    def without(self, one: _Field, way: Sequence[int]) -> tuple[list[bytes], _Field] | None:
+        """A field without the data in it, and that, if there is much of it.
+
+        Args:
+            one: the field.
+            way: the numbers of the fields in it that lead to the data.
+        """
+        [number, *further] = way
+        inside = self.fields(one.content, one.end)
+        found = [each for each in inside if (each.number, each.kind) == (number, _LENGTH)]
+        if len(found) > 1 and not further:
             raise _Odd
-        return found[0] if found and found[0].end - found[0].content >= LEAST else None
+        if len(found) != 1:
+            return None
+        [only] = found
+        left: list[bytes] = []
+        if further:
+            if (deeper := self.without(only, further)) is None:
+                return None
+            left, raw = deeper
+        elif only.end - only.content < LEAST:
+            return None
+        else:
+            raw = only
+        around = self.read(one.content, only.begin), *left, self.read(only.end, one.end)
+        return self.message(one, around), raw
 
     def message(self, one: _Field, content: Iterator[bytes] | tuple[bytes, ...]) -> list[bytes]:
         """A field with other content."""

@@ -19,6 +19,7 @@ from onnx import (
     ModelProto,
     NodeProto,
     OperatorSetIdProto,
+    TensorProto,
     TypeProto,
 )
 
@@ -27,7 +28,7 @@ from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.beside import Beside, Place
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
 from vtensor.frontends.external import DataFiles
-from vtensor.frontends.inline import Parts
+from vtensor.frontends.inline import Parts, of_node
 from vtensor.frontends.opened import Opened, opened
 from vtensor.frontends.stored import Stored, stored_text
 from vtensor.frontends.tensors import Array, check_rank, element_type, place_of, tensor_origin
@@ -261,6 +262,7 @@ def _network(
         arrays[name] = have.get(name) or tensor_origin(tensor, files, parts.data.get(number))
         if isinstance(one := arrays[name], Original):
             places[name] = place_of(tensor, one.nbytes) or ("", number)
+    computing = _computing(graph, parts, arrays, places)
     later = {name: one for name in places if isinstance(one := arrays[name], Original)}
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
@@ -269,7 +271,7 @@ def _network(
     if len(set(outputs)) != len(outputs):
         raise ModelError(f"an output is delivered twice: {', '.join(outputs)}")
     origins = Originals.of(arrays)
-    nodes, used = running_nodes(graph.node, {*inputs, *arrays}, outputs, opsets)
+    nodes, used = running_nodes(computing, {*inputs, *arrays}, outputs, opsets)
     declared = {}
     for value in (*graph.value_info, *graph.output):
         check_rank(len(value.type.tensor_type.shape.dim), f"value {value.name!r}")
@@ -290,6 +292,51 @@ def _network(
         {(domain_of(f), f.name, f.overload): f for f in proto.functions},
         stored_text(proto, opsets.get("", 0), origins, parts),
         Beside(later, places, files),
+    )
+
+
+def _computing(
+    graph: GraphProto,
+    parts: Parts,
+    arrays: dict[str, Array | Original],
+    places: dict[str, Place],
+) -> list[NodeProto]:
+    """The nodes but for those whose data is apart, which are initializers.
+
+    Args:
+        graph: its nodes whose data is apart and are none get it back.
+        parts: where the data is.
+        arrays, places: of initializers; those of such nodes are put there.
+    """
+    taken = {*arrays, *(value.name for value in graph.input)}
+    left = list[NodeProto]()
+    for number, node in enumerate(graph.node):
+        if (data := parts.data.get(place := of_node(number))) is None:
+            left.append(node)
+            continue
+        [attribute] = node.attribute
+        if not _is_initializer(node) or node.output[0] in taken:  # its reader says what is wrong
+            attribute.t.raw_data = data.now().tobytes()
+            left.append(node)
+            continue
+        name = attribute.t.name = node.output[0]
+        taken.add(name)
+        _check_text(name)
+        arrays[name] = tensor_origin(attribute.t, None, data)
+        if isinstance(one := arrays[name], Original):
+            places[name] = place_of(attribute.t, one.nbytes) or ("", place)
+    return left
+
+
+def _is_initializer(node: NodeProto) -> bool:
+    """Whether a node with one attribute, a tensor, is no more than an initializer."""
+    [attribute] = node.attribute
+    return (
+        domain_of(node) == ""
+        and not node.input
+        and len(node.output) == 1
+        and (attribute.name, attribute.type) == ("value", AttributeProto.TENSOR)
+        and attribute.t.data_location != TensorProto.EXTERNAL
     )
 
 
