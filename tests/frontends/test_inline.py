@@ -140,7 +140,8 @@ def test_weights_in_nodes_are_initializers(tmp_path: Path) -> None:
 def _odd_node(change: Callable[[onnx.NodeProto], None]) -> bytes:
     made = of_nodes()
     change(made.graph.node[1])
-    return made.SerializeToString()
+    data: bytes = made.SerializeToString()
+    return data
 
 
 def _twice(node: onnx.NodeProto) -> None:

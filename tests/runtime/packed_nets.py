@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper
 
 from ops import (
     Add,
@@ -131,5 +133,20 @@ def written(name: str, path: Path, seed: int = 0) -> Path:
     g = Net()
     g.random = np.random.default_rng(seed)
     g.output(NETS[name](g), "y")
-    save_onnx(g, path)
+    write(g, path)
     return path
+
+
+def with_weights_in_nodes(g: Graph, path: Path) -> None:
+    """Write a graph as other exporters do: its weights are in ``Constant`` nodes."""
+    save_onnx(g, path)
+    model = onnx.load(path)
+    weights = [*model.graph.initializer]
+    del model.graph.initializer[:], model.metadata_props[:]
+    for weight in reversed(weights):
+        model.graph.node.insert(0, helper.make_node("Constant", [], [weight.name], value=weight))
+    onnx.save(model, path)
+
+
+#: How networks are written.
+write: Callable[[Graph, Path], None] = save_onnx

@@ -21,6 +21,7 @@ from ops import (
 )
 from optimizer.pipeline import simplify
 from tests.libraries.scratch import scratch_registry
+from tests.runtime import packed_nets
 from tests.runtime.packed_nets import NETS, written
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError
@@ -64,11 +65,13 @@ def _nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "only_own", lambda: True)
 
 
-@pytest.fixture(params=["inside", "beside"])
+@pytest.fixture(params=["inside", "beside", "in nodes"])
 def beside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights are in the model, or in a file beside it."""
+    """Weights are in the model, in a file beside it, or in nodes of the model."""
     if request.param == "beside":
         monkeypatch.setattr(export, "BESIDE_BYTES", 0)
+    if request.param == "in nodes":
+        monkeypatch.setattr(packed_nets, "write", packed_nets.with_weights_in_nodes)
 
 
 @pytest.mark.usefixtures("beside")
