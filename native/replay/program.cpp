@@ -210,7 +210,9 @@ void Program::check_bases() const {
 
 void Program::run_steps(void *queue, Stop &stop, std::int64_t *times) {
     Caution &caution = arena_ != nullptr ? arena_->caution() : caution_;
-    if (repeatable_ && caution.runs == 0) {
+    // Somebody may wait for a program's first run, and it is as if it were one of those before.
+    const bool tries = std::exchange(ran_, true) || caution.penalty == Caution().penalty;
+    if (repeatable_ && tries && caution.runs == 0) {
         std::uint32_t doubt = 0;
         team_takes(kEveryDoubt);
         Runner runner(queue, &doubt);

@@ -90,6 +90,7 @@ private:
     Holder running_ = 0;
     Arena *arena_ = nullptr;  // the first, if there is one
     Caution caution_;         // without an arena
+    bool ran_ = false;
     bool repeatable_;
 };
 
