@@ -1,11 +1,13 @@
 """The memory of a process that runs a model, the longer it is used.
 
-``python -m eval.memory MODEL...`` runs every model in processes of its own, one after another: ours
-without anything on disk but compiled code (*new*), with what that one has kept, and with what the
-second one has (*kept*); and ONNX Runtime's. Memory is what the process holds (``VmRSS``) after the
-first answer, after ``--runs`` further ones, and after ``--seconds`` of runs, when what is done
-beside runs is over; *anonymous* is the part of that which lies in no file, *most* the largest that
-there was at any time. *ratio* is ours by ONNX Runtime's at the end. MODEL.npz has the feeds.
+``python -m eval.memory`` takes the networks and all models of today; ``make eval`` some, and
+``python -m eval.memory MODEL...`` others, whose feeds MODEL.npz has. Every model runs in processes
+of its own, one after another: ours without anything on disk but compiled code (*new*), with what
+that one has kept (*second*), and with what the second one has (*kept*); and ONNX Runtime's. Memory
+is what the process holds (``VmRSS``) after the first answer, after twenty further ones, and after
+ten seconds of runs, when what is done beside runs is over (*used*); *anonymous* is the part of that
+which lies in no file, *most* the largest that there was at any time. *ratio* is ours by ONNX
+Runtime's at the end.
 """
 
 from __future__ import annotations
@@ -13,21 +15,36 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from eval import first
-from eval.experiment import AsJson
+from eval.experiment import Again, AsJson, Folder, Full, Quick, Scope, Store, alone
 from eval.markdown import table
-from eval.start import LIMIT_S, US, fresh
+from eval.markdown import told as text
+from eval.models_today import FAMILIES, models_of
+from eval.models_today.__main__ import made
+from eval.shapes import EXPORTER
+from eval.start import LIMIT_S, US, fresh, mean_of, written
 from eval.store import Row
 from vtensor.runtime.processors import available_threads
 
+NAME = "memory"
+TITLE = "What memory a process holds"
+KEY = ("model", "engine", "turn")
 PEER = "onnxruntime"
+
+#: Of the twelve networks and of models of today, as many as the report has time for.
+SOME = ("mobilenet_v2", "resnet50"), ("efficientnet_b0", "yolo", "ppocr6_rec", "bert_base")
+
+#: Runs behind the first, and seconds of runs behind these.
+RUNS, SECONDS = 20, 10.0
 
 #: Ours, each behind what the ones before have kept.
 TURNS = ("new", "second", "kept")
@@ -42,7 +59,32 @@ NUMBERS = {
 }
 
 
-def measured(model: Path, runs: int, seconds: float, peer: bool) -> list[Row]:
+def measure(scope: Scope, store: Store) -> None:
+    """Run every model in its processes; only the full set has a peer to compare with."""
+    if not scope.peers:
+        return
+    kept, every = store.table(NAME, KEY), scope.every_model
+    networks, today = (scope.networks, [*models_of(FAMILIES)]) if every else SOME
+    names = [*networks, *today]
+    for number, name in enumerate(names):
+        wanted = {"model": name, "engine": US, "turn": TURNS[0]}
+        if store.late or not store.missing(kept, [wanted]):
+            continue
+        store.advance(f"the memory of {name}", number, len(names))
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / f"{name}.onnx"
+            if name in networks:
+                feeds = written(name, scope, file)
+            elif (case := made(name, EXPORTER)) is None:
+                continue
+            else:
+                file, feeds = case.model, dict(case.feeds)
+            np.savez(Path(folder) / "feeds.npz", **feeds)
+            rows = measured(file, Path(folder) / "feeds.npz", RUNS, SECONDS, peer=True)
+        kept.add({**row, "model": name} for row in rows)
+
+
+def measured(model: Path, feeds: Path, runs: int, seconds: float, peer: bool) -> list[Row]:
     """A row a process."""
     threads = available_threads()
     with TemporaryDirectory() as folder:
@@ -51,19 +93,25 @@ def measured(model: Path, runs: int, seconds: float, peer: bool) -> list[Row]:
         names = [(US, turn) for turn in TURNS] + [(PEER, "")] * peer
         return [
             {"model": model.stem, "engine": engine, "turn": turn}
-            | _once(engine, model, [threads, runs, seconds], environment)
+            | _once(engine, model, feeds, [threads, runs, seconds], environment)
             for engine, turn in names
         ]
 
 
-def _once(engine: str, model: Path, told: Sequence[float], environment: Mapping[str, str]) -> Row:
+def _once(
+    engine: str,
+    model: Path,
+    feeds: Path,
+    told: Sequence[float],
+    environment: Mapping[str, str],
+) -> Row:
     """What one process says.
 
     Raises:
         SystemExit: it failed; says how.
     """
-    files = [str(model), str(model.with_suffix(".npz"))]
-    command = [sys.executable, "-P", first.__file__, engine, *files, *map(str, told)]
+    given = [str(model), str(feeds), *map(str, told)]
+    command = [sys.executable, "-P", first.__file__, engine, *given]
     ran = subprocess.run(
         command, check=False, capture_output=True, text=True, env=environment, timeout=LIMIT_S
     )
@@ -73,28 +121,53 @@ def _once(engine: str, model: Path, told: Sequence[float], environment: Mapping[
     return row
 
 
-def shown(rows: Sequence[Row]) -> str:
-    """A line a process, in MB."""
+def section(store: Store) -> Iterator[str]:
+    """A line a process; then the means."""
+    yield text(__doc__)
+    yield from shown(list(store.table(NAME, KEY)))
+
+
+def shown(rows: Sequence[Row]) -> Iterator[str]:
+    """A line a process, in MB; then what ours come to beside the peer's."""
     peers = {row["model"]: row for row in rows if row["engine"] == PEER}
-    lines = list[Sequence[object]]()
+    lines, ratios = list[Sequence[object]](), dict[str, list[float]]()
     for row in rows:
-        peer = peers.get(row["model"])
-        ratio = f"{row['used_kib'] / peer['used_kib']:.2f}" if peer else None
+        peer, ratio = peers.get(row["model"]), None
+        if peer is not None and row is not peer:
+            ratio = row["used_kib"] / peer["used_kib"]
+            ratios.setdefault(row["turn"], []).append(ratio)
         cells = (f"{row[key] * 1024 / 1e6:.0f}" for key in NUMBERS.values())
-        lines.append([row["model"], f"{row['engine']} {row['turn']}".strip(), *cells, ratio])
-    return table(["model", "process", *(f"{head}, MB" for head in NUMBERS), "ratio"], lines)
+        told = f"{ratio:.2f}" if ratio is not None else None
+        lines.append([row["model"], f"{row['engine']} {row['turn']}".strip(), *cells, told])
+    yield table(["model", "process", *(f"{head}, MB" for head in NUMBERS), "ratio"], lines)
+    for turn, found in ratios.items():
+        yield f"Geometric mean of the ratio to {PEER}, {turn}: {mean_of(found)}."
 
 
 def main(
-    models: Annotated[list[Path], typer.Argument(help="With MODEL.npz, its feeds.")],
+    models: Annotated[
+        list[Path] | None, typer.Argument(help="With MODEL.npz, its feeds.", metavar="[MODEL...]")
+    ] = None,
+    full: Full = False,
+    quick: Quick = False,
+    again: Again = False,
+    to: Folder = None,
     as_json: AsJson = False,
-    runs: Annotated[int, typer.Option(min=1, help="Runs after the first answer.")] = 20,
-    seconds: Annotated[float, typer.Option(min=0, help="Of runs after these.")] = 10.0,
+    runs: Annotated[int, typer.Option(min=1, help="Runs after the first answer.")] = RUNS,
+    seconds: Annotated[float, typer.Option(min=0, help="Of runs after these.")] = SECONDS,
     peer: Annotated[bool, typer.Option(help="Beside ONNX Runtime.")] = True,
 ) -> None:
     """What memory a process holds that runs a model, beside ONNX Runtime."""
-    rows = [row for model in models for row in measured(model, runs, seconds, peer)]
-    print(json.dumps(rows, indent=2) if as_json else shown(rows))
+    if not models:
+        scope = replace(Scope.of(full, quick), every_model=True)
+        alone(sys.modules[__name__], scope, to, again, as_json)
+        return
+    rows = [
+        row
+        for model in models
+        for row in measured(model, model.with_suffix(".npz"), runs, seconds, peer)
+    ]
+    print(json.dumps(rows, indent=2) if as_json else "\n\n".join(shown(rows)))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ SECTIONS = (
     "eval.profiles",
     "eval.start",
     "eval.shapes",
+    "eval.memory",
     "eval.busy",
     "eval.today",
 )
