@@ -13,6 +13,7 @@ import pytest
 
 from libdesc.noted import named
 from libdesc.tape_rows import TapeRows
+from ptensor.stopping import Stopped
 from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS, Network
 from tests.runtime.test_blueprint import Made, ordered, settle
@@ -21,6 +22,7 @@ from vtensor import Session
 from vtensor.errors import BudgetError, InputError
 from vtensor.runtime import programs
 from vtensor.runtime.better import Better
+from vtensor.runtime.blueprint_entries import BlueprintEntries
 from vtensor.runtime.drawn import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.graphs import Graphs
@@ -118,6 +120,27 @@ def test_networks(name: str, tmp_path: Path, graphs: list[Any], programs_made: l
             assert len(plan.recorded) == len(drawn[1])  # made node by node now
             assert ordered(drawn) == ordered(programs_made[-1])
     assert bool(taken) == (name not in NONE)
+
+
+def test_what_a_plan_has_stopped_is_written_down_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wants a plan goes first: what was under way then begins anew."""
+    path, feeds = net(tmp_path / "net.onnx"), {"x": f32(1, 64, 5, 8)}
+    used(path, feeds, tmp_path).close()
+    keep, asked = BlueprintEntries.keep, list[Any]()
+
+    def stops_each_once(entries: BlueprintEntries, network: Any, known: Any, *about: Any) -> None:
+        asked.append(network.key.shapes)
+        if asked.count(network.key.shapes) == 1:
+            raise Stopped
+        keep(entries, network, known, *about)
+
+    monkeypatch.setattr(BlueprintEntries, "keep", stops_each_once)
+    used(path, feeds, tmp_path).close()
+    assert blueprints(tmp_path)
+    assert asked
+    assert all(asked.count(shapes) == 2 for shapes in asked)
 
 
 def test_those_of_provisional_choices_serve_until_others_are_there(

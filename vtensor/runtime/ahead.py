@@ -154,7 +154,6 @@ class Ahead:
         from vtensor.runtime.planning import simplified
         from vtensor.runtime.strategy_cache import StrategyCache
 
-        self._written.append((known, sized.outline))
         go_on()
         network, applied = self._graphs.network(key, sized.graph, options), others.applied or ()
         strategy = StrategyCache.payload(
@@ -165,3 +164,4 @@ class Ahead:
         simplify = partial(simplified, options=options, only=applied)
         traced = partial(Outlines(self._graphs.source).graph, key, simplify, applied)
         blueprints.keep(network, known, strategy, traced)
+        self._written.append((known, sized.outline))  # who is stopped before that begins anew
