@@ -5,17 +5,16 @@
 of its own, one after another: ours without anything on disk but compiled code (*new*), with what
 that one has kept (*second*), and with what the second one has (*kept*); and ONNX Runtime's. Memory
 is what the process holds (``VmRSS``) after the first answer, after twenty further ones, and after
-eight seconds of runs, when what is done beside runs is over (*used*); *anonymous* is the part of that
-which lies in no file, *most* the largest that there was at any time. *ratio* is ours by ONNX
+eight seconds of runs, when what is done beside runs is over (*used*); *anonymous* is the part of
+that which lies in no file, *most* the largest that there was at any time. *ratio* is ours by ONNX
 Runtime's at the end.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,14 +23,13 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from eval import first
 from eval.experiment import Again, AsJson, Folder, Full, Quick, Scope, Store, alone
 from eval.markdown import table
 from eval.markdown import told as text
 from eval.models_today import FAMILIES, models_of
 from eval.models_today.__main__ import made
 from eval.shapes import EXPORTER
-from eval.start import LIMIT_S, US, fresh, mean_of, written
+from eval.start import US, fresh, here, mean_of, once, written
 from eval.store import Row
 from vtensor.runtime.processors import available_threads
 
@@ -60,10 +58,11 @@ NUMBERS = {
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Run every model in its processes; only the full set has a peer to compare with."""
+    """Run every model in its processes, where the scope has peers to compare with."""
     if not scope.peers:
         return
     kept, every = store.table(NAME, KEY), scope.every_model
+    engines = [name for name in here() if name in (US, PEER)]
     networks, today = (scope.networks, [*models_of(FAMILIES)]) if every else SOME
     names = [*networks, *today]
     for number, name in enumerate(names):
@@ -80,45 +79,33 @@ def measure(scope: Scope, store: Store) -> None:
             else:
                 file, feeds = case.model, dict(case.feeds)
             np.savez(Path(folder) / "feeds.npz", **feeds)
-            rows = measured(file, Path(folder) / "feeds.npz", RUNS, SECONDS, peer=True)
+            rows = measured(file, Path(folder) / "feeds.npz", engines, scope.threads)
         kept.add({**row, "model": name} for row in rows)
 
 
-def measured(model: Path, feeds: Path, runs: int, seconds: float, peer: bool) -> list[Row]:
-    """A row a process."""
-    threads = available_threads()
+def measured(
+    model: Path,
+    feeds: Path,
+    engines: Sequence[str],
+    threads: int,
+    runs: int = RUNS,
+    seconds: float = SECONDS,
+) -> list[Row]:
+    """A row a process; a peer that fails is left out.
+
+    Raises:
+        SystemExit: we fail; says how.
+    """
+    names = [(engine, turn) for engine in engines for turn in (TURNS if engine == US else ("",))]
+    told, rows = [threads, runs, seconds], list[Row]()
     with TemporaryDirectory() as folder:
         environment = fresh(folder)
         environment.pop("PYTHONUNBUFFERED", None)
-        names = [(US, turn) for turn in TURNS] + [(PEER, "")] * peer
-        return [
-            {"model": model.stem, "engine": engine, "turn": turn}
-            | _once(engine, model, feeds, [threads, runs, seconds], environment)
-            for engine, turn in names
-        ]
-
-
-def _once(
-    engine: str,
-    model: Path,
-    feeds: Path,
-    told: Sequence[float],
-    environment: Mapping[str, str],
-) -> Row:
-    """What one process says.
-
-    Raises:
-        SystemExit: it failed; says how.
-    """
-    given = [str(model), str(feeds), *map(str, told)]
-    command = [sys.executable, "-P", first.__file__, engine, *given]
-    ran = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environment, timeout=LIMIT_S
-    )
-    if ran.returncode:
-        raise SystemExit(f"{engine} on {model}: {ran.stderr.strip() or 'it gave no reason'}")
-    row: Row = json.loads(ran.stdout.splitlines()[-1])
-    return row
+        for engine, turn in names:
+            row = once(engine, model, feeds, told, environment)
+            if row is not None:
+                rows.append({"model": model.stem, "engine": engine, "turn": turn} | row)
+    return rows
 
 
 def section(store: Store) -> Iterator[str]:
@@ -162,10 +149,13 @@ def main(
         scope = replace(Scope.of(full, quick), every_model=True)
         alone(sys.modules[__name__], scope, to, again, as_json)
         return
+    engines = [name for name in here() if name == US or (peer and name == PEER)]
     rows = [
         row
         for model in models
-        for row in measured(model, model.with_suffix(".npz"), runs, seconds, peer)
+        for row in measured(
+            model, model.with_suffix(".npz"), engines, available_threads(), runs, seconds
+        )
     ]
     print(json.dumps(rows, indent=2) if as_json else "\n\n".join(shown(rows)))
 

@@ -108,7 +108,7 @@ def started(
             for engine in (*able[place:], *able[:place]):
                 if cold:
                     shutil.rmtree(f"{folder}/cache", ignore_errors=True)
-                row = _once(engine, model, file, threads, environment)
+                row = once(engine, model, file, [threads], environment)
                 if row is None:
                     del found[engine]
                 else:
@@ -127,11 +127,25 @@ def fresh(folder: str) -> dict[str, str]:
     return environment
 
 
-def _once(
-    engine: str, model: Path, feeds: Path, threads: int, environment: Mapping[str, str]
+def once(
+    engine: str,
+    model: Path,
+    feeds: Path,
+    told: Sequence[float],
+    environment: Mapping[str, str],
 ) -> Row | None:
-    """One process: what it says, and the time until it has said it; None where a peer failed."""
-    command = [sys.executable, "-P", first.__file__, engine, str(model), str(feeds), str(threads)]
+    """One process: what it says, and the time until it has said it; None where a peer failed.
+
+    Args:
+        engine, model, feeds: what ``eval/first.py`` is told.
+        told: the number of threads, and whatever else.
+        environment: of the process.
+
+    Raises:
+        SystemExit: we fail; says how.
+    """
+    given = [engine, str(model), str(feeds), *map(str, told)]
+    command = [sys.executable, "-P", first.__file__, *given]
     begin = time.perf_counter()
     ran = subprocess.run(
         command, check=False, capture_output=True, text=True, env=environment, timeout=LIMIT_S

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import reduce
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -111,43 +110,6 @@ def _cast(read: Read, x: Array) -> Array:
     return x.astype(wanted)
 
 
-def _matmul(_: Read, x: Array, y: Array) -> Array:
-    product: Array = (np.dot if max(x.ndim, y.ndim) <= 2 else np.matmul)(x, y)
-    return product.astype(x.dtype, copy=False)
-
-
-def _gemm(read: Read, x: Array, y: Array, *given: Array) -> Array:
-    x, y = (one.T if read(name, 0) else one for one, name in ((x, "transA"), (y, "transB")))
-    alpha, beta = (np.float32(read(name, 1.0)) for name in ("alpha", "beta"))
-    product = np.dot(x, y) * alpha
-    for bias in given if beta != 0 else ():
-        product = product + bias * beta
-    found: Array = product.astype(x.dtype, copy=False)
-    return found
-
-
-def _softmax(read: Read, x: Array) -> Array:
-    axis = read("axis", -1)
-    powers: Array = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
-    powers /= powers.sum(axis=axis, keepdims=True)
-    return powers
-
-
-def _layer_normalization(read: Read, x: Array, scale: Array, *bias: Array) -> Array:
-    if read("stash_type", 1) != 1:
-        raise TypeError("sums are of f32")
-    axis = read("axis", -1) % x.ndim
-    rows = x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
-    apart = rows - rows.sum(axis=1, keepdims=True) / rows.shape[1]
-    variance = (apart * apart).sum(axis=1, keepdims=True) / rows.shape[1]
-    apart = apart * np.reciprocal(np.sqrt(variance + np.float32(read("epsilon", 1e-5))))
-    scaled = apart.reshape(x.shape) * scale
-    for one in bias:
-        scaled = scaled + one
-    found: Array = scaled.astype(x.dtype, copy=False)
-    return found
-
-
 def _binary(function: Callable[[Array, Array], Any]) -> Computes:
     return lambda _, x, y: np.asarray(function(x, y))
 
@@ -189,10 +151,6 @@ _OTHERS: Mapping[str, Computes] = {
     "And": _binary(np.logical_and),
     "Or": _binary(np.logical_or),
     "Not": _logic(np.logical_not),
-    "MatMul": _matmul,
-    "Gemm": _gemm,
-    "Softmax": _softmax,
-    "LayerNormalization": _layer_normalization,
 }
 
 

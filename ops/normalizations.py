@@ -12,7 +12,6 @@ from libdesc import eigen, invoker, onednn, rewrite
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
-from ops._elements import AHEAD
 from ops._elementwise import Unary
 from ops._names import axes_of, last_names, same_names
 from ops._normalizations import behind, channels, dims_from, epsilon, positions
@@ -65,7 +64,7 @@ def _scaled(op_type: str, since: int) -> Spelling:
         operands = node.operand(x, order), node.operand(scale, order)
         node.emit(op_type, *operands, order=order, axis=-len(op.axes), epsilon=float(op.epsilon))
 
-    return Spelling(op_type, since, read, _names, write=write, ahead=AHEAD.get(op_type))
+    return Spelling(op_type, since, read, _names, write=write)
 
 
 def _image_names(node: Naming) -> None:

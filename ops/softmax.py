@@ -12,7 +12,6 @@ from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
-from ops._elements import AHEAD
 from ops._elementwise import Unary
 from ops._names import same_names
 from ops._normalizations import behind, dims_from, positions
@@ -58,8 +57,7 @@ def _along(cost: int, *more: Trait) -> Callable[[type[A]], type[A]]:
             return node.add(cls(dims_from(node, x, 1)), x)
 
         old = Spelling(name, 1, read_flattening, same_names, until=12)
-        write = write_along(name)
-        new = Spelling(name, 13, read, same_names, write=write, ahead=AHEAD.get(name))
+        new = Spelling(name, 13, read, same_names, write=write_along(name))
         holds = [(lambda op, _: bool(op.axis), "axis () must name dims of x")]
         dims, traits = {"x": "*", "y": "*"}, [Cost(cost), *more]
         return operator(name, dims=dims, holds=holds, onnx=[old, new], traits=traits)(cls)

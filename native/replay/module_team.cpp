@@ -220,13 +220,18 @@ Raises:
         .def("wait",
              [](Pace &self, std::int64_t now, std::int64_t used, int threads, std::int64_t run) {
                  using std::chrono::nanoseconds;
+                 check_threads(threads);
+                 if (run < 0) throw std::invalid_argument("a run takes no less than no time");
                  return self.wait(nanoseconds(now), nanoseconds(used), threads, nanoseconds(run))
                      .count();
              },
              "now"_a, "used"_a, "threads"_a, "run"_a,
-             R"(For how long a run waits that takes ``run`` on so many threads.
+             R"(For how long a run waits on so many threads, of which the last took ``run``.
 
-``now``: by any clock; ``used``: the processors' time that the process has had until then.)");
+``now``: by any clock; ``used``: the processors' time that the process has had until then.
+
+Raises:
+    ValueError: ``threads`` is out of range (1 to 1024), or ``run`` negative.)");
     m.def(
         "limit_processors",
         [](double processors, std::int64_t period) {

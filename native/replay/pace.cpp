@@ -1,11 +1,15 @@
 // native/replay/pace.cpp: runs at the pace that a quota of processors allows.
 #include "pace.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <ctime>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
@@ -15,16 +19,25 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// What the process knows of its quota.
-struct Quota {
+// What one process knows of its quota. A forked child may have its parent's guard taken for ever.
+struct Paced {
+    const pid_t process = getpid();
     std::mutex guard;
-    Pace pace{1, nanoseconds(1)};
-    std::atomic<bool> limited = false;
+    std::optional<Pace> pace;
 };
 
-Quota &quota() {
-    static auto &own = *new Quota();
-    return own;
+// Whether there is any quota: who has none asks for nothing else.
+std::atomic<bool> limited = false;
+
+// This process's. Never destroyed: threads may outlive main.
+Paced &paced() {
+    static std::atomic<Paced *> own = new Paced();
+    Paced *found = own;
+    if (found->process == getpid()) return *found;
+    auto made = std::make_unique<Paced>();
+    made->pace = found->pace;  // as it was: a run of the parent may have been at it
+    if (own.compare_exchange_strong(found, made.get())) return *made.release();
+    return *found;
 }
 
 nanoseconds clock_ns(clockid_t clock) {
@@ -37,23 +50,28 @@ nanoseconds clock_ns(clockid_t clock) {
 
 Pace::Pace(double processors, nanoseconds period)
     : processors_(processors), period_(static_cast<double>(period.count())) {
-    if (!(processors > 0) || period.count() <= 0)
+    if (!(processors > 0) || !std::isfinite(processors) || period.count() <= 0)
         throw std::invalid_argument("a quota is of more than no processors, and of a period");
 }
 
 nanoseconds Pace::wait(nanoseconds now, nanoseconds used, int threads, nanoseconds run) {
     const bool larger = threads > processors_;
     const double rate = larger ? kPart * processors_ : processors_;
-    // What was saved is used up beside the quota, and so is a part of what a team would lack.
     const double most =
         kMost * period_ *
         (larger ? std::min(processors_, kLacks * (threads - processors_)) : processors_);
-    const auto passed = static_cast<double>((now - now_).count());
-    const auto spent = static_cast<double>((used - used_).count());
-    now_ = now;
-    used_ = used;
-    saved_ = std::clamp(saved_ + rate * passed - spent, -most, most);
-    const auto takes = static_cast<double>(run.count());
+    const double passed = static_cast<double>(now.count()) - now_;
+    const double spent = static_cast<double>(used.count()) - used_;
+    now_ += passed;
+    used_ += spent;
+    // Who has rested may use up a period's quota. A run that was stopped has rested, too, but of
+    // what that saved nothing is left in the next period.
+    const auto last = static_cast<double>(run.count());
+    const double all = std::max(most, processors_ * period_ * (larger ? 1 - rate / threads : 1));
+    const double rested = std::clamp(rate * (passed - last), most, all);
+    const double sum = saved_ + rate * passed - spent;
+    saved_ = std::clamp(sum, -most, std::min(all, std::max(rested, std::min(saved_, sum))));
+    const double takes = std::min(last, spent / threads);  // without what it was stopped for
     // Where each run is stopped anyway, to wait before it gains nothing.
     if (larger && takes >= period_ * (1 - processors_ / threads)) return {};
     const double needs = std::min(most, std::max(0.0, threads - rate) * takes);
@@ -63,23 +81,25 @@ nanoseconds Pace::wait(nanoseconds now, nanoseconds used, int threads, nanosecon
 }
 
 void limit_processors(double processors, nanoseconds period) {
-    const bool limited = !std::isinf(processors);
-    const Pace pace(limited ? processors : 1, period);
-    const std::scoped_lock lock(quota().guard);
-    quota().pace = pace;
-    quota().limited = limited;
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    const Pace pace(processors == kNone ? 1 : processors, period);
+    Paced &own = paced();
+    const std::scoped_lock lock(own.guard);
+    if (own.pace && own.pace->is_of(processors, period)) return;  // runs are at it
+    own.pace.reset();
+    if (processors != kNone) own.pace = pace;
+    limited = own.pace.has_value();
 }
 
 void keep_pace(int threads, nanoseconds run) {
-    Quota &own = quota();
-    if (!own.limited) return;
+    if (!limited) return;
+    Paced &own = paced();
     nanoseconds wait{};
     {
-        // A forked child may have it taken for ever: nobody waits for it.
-        const std::unique_lock lock(own.guard, std::try_to_lock);
-        if (!lock) return;
-        wait = own.pace.wait(clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_PROCESS_CPUTIME_ID), threads,
-                             run);
+        const std::scoped_lock lock(own.guard);
+        if (own.pace)
+            wait = own.pace->wait(clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_PROCESS_CPUTIME_ID),
+                                  threads, run);
     }
     if (wait.count() > 0) std::this_thread::sleep_for(wait);
 }

@@ -45,8 +45,9 @@ void share_processors(bool shared, int threads);
 // The same by somebody who knows better than looks: where it is not so, they begin anew.
 void say_shared(bool shared, int threads);
 
-// While a team of so many threads works, on its first thread, where a quota of processors leaves it
-// some; the threads of a team of two have seats, unless Python is called. At the end it looks now and then how long threads had to wait for
+// While a team of so many threads works, on its first thread. It begins when a quota of processors
+// allows it: that may take a fifth of the quota's period. The threads of a team of two have seats,
+// unless Python is called. At the end it looks now and then how long threads had to wait for
 // processors, which takes some microseconds. Two that share a processor wait for each other: then it
 // looks whether the other processor is idle, and whether theirs is their own. Nobody looks, and
 // nobody sits, where GOMP_SPINCOUNT or OMP_WAIT_POLICY says how long threads are to spin.

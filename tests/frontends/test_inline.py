@@ -11,6 +11,7 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from optimizer.originals import Original
 from vtensor import Session
 from vtensor.errors import ModelError, VTensorError
 from vtensor.frontends import inline, network, opened
@@ -135,6 +136,52 @@ def test_weights_in_nodes_are_initializers(tmp_path: Path) -> None:
     )
     for [other] in others:
         np.testing.assert_array_equal(other, wanted)
+
+
+def test_weights_in_nodes_are_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads a model again has what is held of it already, wherever that is in the model."""
+    monkeypatch.setattr(inline, "LATER", 2)
+    path = tmp_path / "tiny.onnx"
+    onnx.save(of_nodes(), path)
+    first = network.read_network(path)
+    again = network.read_network(path, earlier=first.beside)
+    held, same = first.arrays.origins(), again.arrays.origins()
+    for name in ("w", "h"):
+        assert isinstance(held[name], Original)
+        assert same[name] is held[name]
+
+
+def test_nodes_without_names_have_their_places() -> None:
+    """However the model is given: errors, profiles and locks call them by these."""
+    made = of_nodes()
+    for node in made.graph.node:
+        node.name = ""
+    for one in _ways(made):
+        named = [node.name for node in network.read_network(one).nodes]
+        assert named[-3:] == ["Mul:2", "Add:3", "Mul:4"]
+
+
+def test_what_nobody_reads_is_not_looked_at() -> None:
+    made = of_nodes()
+    spare = helper.make_node("Constant", [], ["spare"], value=numpy_helper.from_array(np.ones(9)))
+    spare.attribute[0].t.dims[0] = 5
+    made.graph.node.append(spare)
+    for one in _ways(made):
+        assert "spare" not in network.read_network(one).arrays
+
+
+def _ways(model: ModelProto) -> list[ModelProto | bytes]:
+    return [model, model.SerializeToString()]
+
+
+def test_the_last_operator_of_a_node_counts() -> None:
+    """As in protocol buffers, where a field is there twice."""
+    made = of_nodes()
+    made.graph.node[1].doc_string = "8 bytes."
+    data = made.SerializeToString().replace(b"\x32\x088 bytes.", b"\x22\x08Identity")
+    for one in (data, ModelProto.FromString(data)):
+        with pytest.raises(VTensorError, match="Identity"):
+            Session(one, threads=1)
 
 
 def _odd_node(change: Callable[[onnx.NodeProto], None]) -> bytes:

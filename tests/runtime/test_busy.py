@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,7 +15,8 @@ import pytest
 import vtensor
 from ops import Conv2D, Relu
 from vtensor.language.openmp import TURNS, VARIABLES
-from vtensor.runtime import _replay
+from vtensor.runtime import _replay, executor
+from vtensor.runtime.processors import Quota
 
 #: Loads libgomp as a session does, or as the library alone; it then says what it has read.
 LOADS = {
@@ -96,51 +100,84 @@ def test_now_and_then_it_is_tried_again() -> None:
     assert until_tried() == 64, "they had gone"
 
 
-#: What a group may use in a period, whose runs begin one behind the other, in nanoseconds.
+#: Of a group's quota, in nanoseconds.
 PERIOD = 100_000_000
 
 
-def run_under(
-    processors: float, threads: int, run: int, paced: bool, count: int = 400
-) -> tuple[int, int]:
-    """What the longest of these runs takes, with its wait, and what all of them take."""
-    pace = _replay.Pace(processors, PERIOD)
-    quota = round(processors * PERIOD)
-    now = used = left = 0
-    longest = 0
-    for _ in range(count):
-        begin, todo = now, run
-        if paced:
-            now += pace.wait(now, used, threads, run)
-            if begin // PERIOD != now // PERIOD:
-                left = quota
+class Stopping:
+    """A group of processes as the system stops it, whose runs begin one behind the other."""
+
+    def __init__(self, processors: float, threads: int, run: int, paced: bool) -> None:
+        self.pace = _replay.Pace(processors, PERIOD) if paced else None
+        self.quota, self.threads, self.run = round(processors * PERIOD), threads, run
+        self.now = self.used = self.last = 0
+        self.left = self.quota
+
+    def rest(self, time: int) -> None:
+        """Nobody runs anything for so long; where a period begins meanwhile, so does its quota."""
+        if self.now // PERIOD != (self.now + time) // PERIOD:
+            self.left = self.quota
+        self.now += time
+
+    def runs(self, count: int) -> list[int]:
+        """What each of so many runs takes, with its wait."""
+        return [self._one() for _ in range(count)]
+
+    def _one(self) -> int:
+        asked, todo = self.now, self.run
+        if self.pace is not None:
+            self.rest(self.pace.wait(self.now, self.used, self.threads, self.last))
+        begin = self.now
         while todo:
-            if now % PERIOD == 0:
-                left = quota
-            step = min(todo, PERIOD - now % PERIOD, left // threads)
+            if self.now % PERIOD == 0:
+                self.left = self.quota
+            step = min(todo, PERIOD - self.now % PERIOD, self.left // self.threads)
             if not step:  # stopped until the period is over
-                now += PERIOD - now % PERIOD
+                self.now += PERIOD - self.now % PERIOD
                 continue
-            now, todo = now + step, todo - step
-            used, left = used + threads * step, left - threads * step
-        longest = max(longest, now - begin)
-    return longest, now
+            self.now, todo = self.now + step, todo - step
+            self.used, self.left = self.used + self.threads * step, self.left - self.threads * step
+        self.last = self.now - begin
+        return self.now - asked
 
 
-@pytest.mark.parametrize(
-    ("processors", "threads", "run_ms"),
-    [(1.5, 2, 1), (1.5, 2, 4), (1.5, 2, 15), (0.5, 1, 7), (0.5, 2, 4), (3.5, 4, 2), (7.5, 8, 3)],
-)
+#: Processors, threads, and milliseconds of a run.
+QUOTAS = [
+    (1.5, 2, 1),
+    (1.5, 2, 4),
+    (1.5, 2, 15),
+    (0.5, 1, 7),
+    (0.5, 2, 4),
+    (3.5, 4, 2),
+    (7.5, 8, 3),
+]
+
+
+@pytest.mark.parametrize(("processors", "threads", "run_ms"), QUOTAS)
 def test_under_a_quota_no_run_stands_still_for_long(
     processors: float, threads: int, run_ms: int
 ) -> None:
-    """As many runs are done, and the longest of them is far shorter."""
+    """About as many runs are done, and the longest of them is far shorter; but for those in the
+    period in which they began.
+    """
     run = run_ms * 1_000_000
-    stopped, without = run_under(processors, threads, run, paced=False)
-    longest, paced = run_under(processors, threads, run, paced=True)
+    plain, paced = (Stopping(processors, threads, run, paced) for paced in (False, True))
+    stopped, longest = (max(one.runs(600)[300:]) for one in (plain, paced))
     assert stopped - run > 0.8 * PERIOD * (1 - processors / threads), "there is something to mend"
     assert longest - run < 0.6 * (stopped - run)
-    assert paced < 1.05 * without
+    assert paced.now < 1.05 * plain.now
+
+
+@pytest.mark.parametrize(("processors", "threads", "run_ms"), QUOTAS)
+def test_what_nobody_would_stop_does_not_wait(processors: float, threads: int, run_ms: int) -> None:
+    """Some runs behind one another, as of one request, and then a rest."""
+    run = run_ms * 1_000_000
+    count = int(0.9 * processors * PERIOD) // (threads * run)
+    for paced in (False, True):
+        group = Stopping(processors, threads, run, paced)
+        for _ in range(5):
+            assert {*group.runs(count)} == {run}
+            group.rest(3 * PERIOD - group.now % PERIOD)
 
 
 def test_a_quota_that_is_enough_holds_nothing_up() -> None:
@@ -155,23 +192,24 @@ def test_runs_that_are_stopped_anyway_do_not_wait_as_well() -> None:
     assert not any(pace.wait(now, 2 * now, 2, PERIOD) for now in range(0, 10 * PERIOD, PERIOD))
 
 
-def test_who_has_rested_does_not_wait() -> None:
-    pace = _replay.Pace(1.5, PERIOD)
-    run = 4_000_000
-    waits = [pace.wait(number * run, 2 * number * run, 2, run) for number in range(8)]
-    assert waits[0] == 0
-    assert waits[-1] > 0, "it has worked without a pause"
-    assert pace.wait(8 * run + PERIOD, 16 * run, 2, run) == 0
-
-
 @pytest.mark.parametrize(
-    ("processors", "period"), [(0.0, 1), (-1.0, 1), (1.0, 0), (float("nan"), 1)]
+    ("processors", "period"), [(0.0, 1), (-1.0, 1), (1.0, 0), (math.nan, 1), (-math.inf, 1)]
 )
 def test_a_quota_that_is_none_is_refused(processors: float, period: int) -> None:
+    for take in (_replay.Pace, _replay.limit_processors):
+        with pytest.raises(ValueError, match="quota"):
+            take(processors, period)
+
+
+def test_so_are_runs_that_are_none() -> None:
+    pace = _replay.Pace(1.5, PERIOD)
+    with pytest.raises(ValueError, match="no time"):
+        pace.wait(0, 0, 2, -1)
+    for threads in (0, -1, 1 << 20):
+        with pytest.raises(ValueError, match="threads"):
+            pace.wait(0, 0, threads, 1)
     with pytest.raises(ValueError, match="quota"):
-        _replay.Pace(processors, period)
-    with pytest.raises(ValueError, match="quota"):
-        _replay.limit_processors(processors, period)
+        _replay.Pace(math.inf, PERIOD)
 
 
 #: The threads of a process, waited for since they begin and end by themselves.
@@ -280,16 +318,76 @@ def test_answers_are_the_same_beside_others() -> None:
             assert np.array_equal(alone, beside)
 
 
-def test_answers_are_the_same_under_a_quota() -> None:
+@pytest.fixture
+def without_quota() -> Iterator[None]:
+    """Tests behind this one have no quota."""
+    yield
+    _replay.limit_processors(math.inf, PERIOD)
+
+
+def _relu() -> vtensor.Graph:
     g = vtensor.Graph("one")
     g.output(g.add(Relu(), g.input("x", {"N": 4})), "y")
-    feeds = {"x": np.linspace(-1, 1, 4, dtype=np.float32)}
-    with vtensor.Session(g, threads=1, streams=1) as session:
-        [free] = session.run(None, feeds)
-        _replay.limit_processors(0.01, 1_000_000)
-        try:
-            for _ in range(200):
-                [paced] = session.run(None, feeds)
-                assert np.array_equal(free, paced)
-        finally:
-            _replay.limit_processors(float("inf"), PERIOD)
+    return g
+
+
+FEEDS = {"x": np.linspace(-1, 1, 4, dtype=np.float32)}
+
+
+@pytest.mark.usefixtures("without_quota")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_runs_wait_under_a_quota_and_answer_the_same(threads: int) -> None:
+    """They sleep, where they would use a processor all the time."""
+    with vtensor.Session(_relu(), threads=threads) as session:
+        [free] = session.run(None, FEEDS)
+        _replay.limit_processors(0.02, 10_000_000)
+        begin, used = time.monotonic(), time.process_time()
+        for _ in range(300):
+            [paced] = session.run(None, FEEDS)
+            assert np.array_equal(free, paced)
+        took, used = time.monotonic() - begin, time.process_time() - used
+    assert used < 0.5 * took
+
+
+@pytest.mark.usefixtures("without_quota")
+def test_a_session_says_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[tuple[float, int]]()
+    monkeypatch.setattr(executor, "binding_quota", lambda: Quota(1.5, 100_000))
+    monkeypatch.setattr(_replay, "limit_processors", lambda *about: said.append(about))
+    vtensor.Session(_relu(), threads=1).close()
+    assert said == [(1.5, 100_000_000)]
+
+
+#: A child makes a session of its own and runs it, while runs of its parent are under way.
+FORKS = """
+import os, sys, threading
+import numpy as np
+import vtensor
+from ops import Relu
+from vtensor.runtime import _replay
+g = vtensor.Graph("one")
+g.output(g.add(Relu(), g.input("x", {"N": 4})), "y")
+feeds = {"x": np.ones(4, np.float32)}
+session = vtensor.Session(g, threads=1)
+_replay.limit_processors(0.9, 10_000_000)
+done = threading.Event()
+def runs():
+    while not done.is_set():
+        session.run(None, feeds)
+thread = threading.Thread(target=runs)
+thread.start()
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        _replay.limit_processors(0.5, 10_000_000)
+        vtensor.Session(g, threads=1).run(None, feeds)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+done.set()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_forked_child_has_a_pace_of_its_own() -> None:
+    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=120)

@@ -1,8 +1,8 @@
 """Weights inside a model's file: each is read by itself, a large one when somebody asks for it.
 
 The file's bytes are walked as protocol buffers encode them, as far as the raw data of initializers
-and of ``Constant`` nodes; what is left, which is small, is for ONNX's parser. Wherever something is odd, that parser gets the
-whole file instead and says what is wrong: nothing is judged here.
+and of ``Constant`` nodes; what is left, which is small, is for ONNX's parser. Wherever something is
+odd, that parser gets the whole file instead and says what is wrong: nothing is judged here.
 
 Source: protobuf.dev/programming-guides/encoding; onnx.proto for the numbers of fields.
 """

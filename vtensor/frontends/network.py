@@ -262,7 +262,7 @@ def _network(
         arrays[name] = have.get(name) or tensor_origin(tensor, files, parts.data.get(number))
         if isinstance(one := arrays[name], Original):
             places[name] = place_of(tensor, one.nbytes) or ("", number)
-    computing = _computing(graph, parts, arrays, places)
+    computing = _computing(graph, parts, opsets, have, arrays, places)
     later = {name: one for name in places if isinstance(one := arrays[name], Original)}
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
@@ -298,43 +298,55 @@ def _network(
 def _computing(
     graph: GraphProto,
     parts: Parts,
+    opsets: Mapping[str, int],
+    have: Mapping[str, Original],
     arrays: dict[str, Array | Original],
     places: dict[str, Place],
 ) -> list[NodeProto]:
-    """The nodes but for those whose data is apart, which are initializers.
+    """The nodes; in the places of those that are initializers, since their data is apart, are some
+    that make nothing.
 
     Args:
         graph: its nodes whose data is apart and are none get it back.
         parts: where the data is.
+        opsets: version by domain.
+        have: what somebody has of the arrays already.
         arrays, places: of initializers; those of such nodes are put there.
     """
     taken = {*arrays, *(value.name for value in graph.input)}
-    left = list[NodeProto]()
+    found = list[NodeProto]()
     for number, node in enumerate(graph.node):
-        if (data := parts.data.get(place := of_node(number))) is None:
-            left.append(node)
+        data = parts.data.get(place := of_node(number))
+        if data is None or not _is_initializer(node, opsets) or node.output[0] in taken:
+            if data is not None:  # whoever reads the node says what it is
+                node.attribute[0].t.raw_data = data.now().tobytes()
+            found.append(node)
             continue
-        [attribute] = node.attribute
-        if not _is_initializer(node) or node.output[0] in taken:  # its reader says what is wrong
-            attribute.t.raw_data = data.now().tobytes()
-            left.append(node)
+        [name], tensor = node.output, node.attribute[0].t
+        try:
+            one = have.get(name) or tensor_origin(tensor, None, data)
+        except ModelError:  # which counts only where somebody reads it
+            tensor.raw_data = data.now().tobytes()
+            found.append(node)
             continue
-        name = attribute.t.name = node.output[0]
         taken.add(name)
-        _check_text(name)
-        arrays[name] = tensor_origin(attribute.t, None, data)
-        if isinstance(one := arrays[name], Original):
-            places[name] = place_of(attribute.t, one.nbytes) or ("", place)
-    return left
+        arrays[name] = one
+        if isinstance(one, Original):
+            places[name] = "", place
+        found.append(NodeProto(op_type=node.op_type))
+    return found
 
 
-def _is_initializer(node: NodeProto) -> bool:
-    """Whether a node with one attribute, a tensor, is no more than an initializer."""
+def _is_initializer(node: NodeProto, opsets: Mapping[str, int]) -> bool:
+    """Whether a node whose data is apart is no more than an initializer."""
     [attribute] = node.attribute
     return (
-        domain_of(node) == ""
+        node.op_type == "Constant"
+        and domain_of(node) == ""
+        and bool(opsets.get(""))
         and not node.input
         and len(node.output) == 1
+        and all(isinstance(one, str) for one in (node.name, *node.output))
         and (attribute.name, attribute.type) == ("value", AttributeProto.TENSOR)
         and attribute.t.data_location != TensorProto.EXTERNAL
     )

@@ -286,9 +286,12 @@ class Pace:
     def __init__(self, processors: float, period: int) -> None: ...
     def wait(self, now: int, used: int, threads: int, run: int) -> int:
         """
-        For how long a run waits that takes ``run`` on so many threads.
+        For how long a run waits on so many threads, of which the last took ``run``.
 
         ``now``: by any clock; ``used``: the processors' time that the process has had until then.
+
+        Raises:
+            ValueError: ``threads`` is out of range (1 to 1024), or ``run`` negative.
         """
 
 def limit_processors(processors: float, period: int) -> None:
