@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval import busy, claims, forms_today, latency, layers, report, shapes, today
+from eval import busy, claims, forms_today, latency, layers, memory, report, shapes, today
 from eval.__main__ import main
 from eval.experiment import FULL, QUICK, Scope, Store
 from eval.networks import NAMES, build
@@ -144,7 +144,7 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for experiment in report.experiments():
         assert f"## {experiment.TITLE}" in text
     missing = [one for one in text.split("\n## ") if "Not measured yet" in one]
-    beside = (forms_today, layers, shapes, busy, today)  # these are nothing without the peers
+    beside = (forms_today, layers, shapes, memory, busy, today)  # these are nothing without the peers
     assert [one.splitlines()[0] for one in missing] == [one.TITLE for one in beside]
     for name in ("loc", "latency", "stddev", "conversions", "overhead_max", "batch_max"):
         for kind in ("png", "svg"):
