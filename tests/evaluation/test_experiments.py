@@ -144,7 +144,8 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for experiment in report.experiments():
         assert f"## {experiment.TITLE}" in text
     missing = [one for one in text.split("\n## ") if "Not measured yet" in one]
-    beside = (forms_today, layers, shapes, memory, busy, today)  # these are nothing without the peers
+    # These are nothing without the peers.
+    beside = (forms_today, layers, shapes, memory, busy, today)
     assert [one.splitlines()[0] for one in missing] == [one.TITLE for one in beside]
     for name in ("loc", "latency", "stddev", "conversions", "overhead_max", "batch_max"):
         for kind in ("png", "svg"):
