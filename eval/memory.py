@@ -24,8 +24,7 @@ import numpy as np
 import typer
 
 from eval.experiment import Again, AsJson, Folder, Full, Quick, Scope, Store, alone
-from eval.markdown import table
-from eval.markdown import told as text
+from eval.markdown import table, told
 from eval.models_today import FAMILIES, models_of
 from eval.models_today.__main__ import made
 from eval.shapes import EXPORTER
@@ -97,12 +96,12 @@ def measured(
         SystemExit: we fail; says how.
     """
     names = [(engine, turn) for engine in engines for turn in (TURNS if engine == US else ("",))]
-    told, rows = [threads, runs, seconds], list[Row]()
+    given, rows = [threads, runs, seconds], list[Row]()
     with TemporaryDirectory() as folder:
         environment = fresh(folder)
         environment.pop("PYTHONUNBUFFERED", None)
         for engine, turn in names:
-            row = once(engine, model, feeds, told, environment)
+            row = once(engine, model, feeds, given, environment)
             if row is not None:
                 rows.append({"model": model.stem, "engine": engine, "turn": turn} | row)
     return rows
@@ -110,7 +109,7 @@ def measured(
 
 def section(store: Store) -> Iterator[str]:
     """A line a process; then the means."""
-    yield text(__doc__)
+    yield told(__doc__)
     yield from shown(list(store.table(NAME, KEY)))
 
 
@@ -124,8 +123,8 @@ def shown(rows: Sequence[Row]) -> Iterator[str]:
             ratio = row["used_kib"] / peer["used_kib"]
             ratios.setdefault(row["turn"], []).append(ratio)
         cells = (f"{row[key] * 1024 / 1e6:.0f}" for key in NUMBERS.values())
-        told = f"{ratio:.2f}" if ratio is not None else None
-        lines.append([row["model"], f"{row['engine']} {row['turn']}".strip(), *cells, told])
+        last = f"{ratio:.2f}" if ratio is not None else None
+        lines.append([row["model"], f"{row['engine']} {row['turn']}".strip(), *cells, last])
     yield table(["model", "process", *(f"{head}, MB" for head in NUMBERS), "ratio"], lines)
     for turn, found in ratios.items():
         yield f"Geometric mean of the ratio to {PEER}, {turn}: {mean_of(found)}."

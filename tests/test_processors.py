@@ -34,7 +34,7 @@ TREES: dict[str, tuple[str, dict[str, str], tuple[float, int]]] = {
     "no quota": ("0::/\n", {"cpu.max": "max 100000\n"}, UNLIMITED),
     "its own group": (
         "0::/a/b\n",
-        {"a/b/cpu.max": "300000 100000", "a/c/cpu.max": "1 10"},
+        {"a/b/cpu.max": "300000 100000", "a/c/cpu.max": "1 1"},
         (3, 100_000),
     ),
     "the least around it": (

@@ -210,7 +210,8 @@ void Program::check_bases() const {
 
 void Program::run_steps(void *queue, Stop &stop, std::int64_t *times) {
     Caution &caution = arena_ != nullptr ? arena_->caution() : caution_;
-    // Somebody may wait for a program's first run, and it is as if it were one of those before.
+    // Where doubts were justified before, those of a program's first run will be, and somebody may
+    // wait for that run: it is not made twice.
     const bool tries = std::exchange(ran_, true) || caution.penalty == Caution().penalty;
     if (repeatable_ && tries && caution.runs == 0) {
         std::uint32_t doubt = 0;

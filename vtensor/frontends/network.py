@@ -19,7 +19,6 @@ from onnx import (
     ModelProto,
     NodeProto,
     OperatorSetIdProto,
-    TensorProto,
     TypeProto,
 )
 
@@ -27,8 +26,9 @@ from optimizer.originals import Original, Originals
 from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.beside import Beside, Place
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
+from vtensor.frontends.constant_nodes import without_constants
 from vtensor.frontends.external import DataFiles
-from vtensor.frontends.inline import Parts, of_node
+from vtensor.frontends.inline import Parts
 from vtensor.frontends.opened import Opened, opened
 from vtensor.frontends.stored import Stored, stored_text
 from vtensor.frontends.tensors import Array, check_rank, element_type, place_of, tensor_origin
@@ -262,7 +262,7 @@ def _network(
         arrays[name] = have.get(name) or tensor_origin(tensor, files, parts.data.get(number))
         if isinstance(one := arrays[name], Original):
             places[name] = place_of(tensor, one.nbytes) or ("", number)
-    computing = _computing(graph, parts, opsets, have, arrays, places)
+    computing = without_constants(graph, parts, opsets, have, arrays, places)
     later = {name: one for name in places if isinstance(one := arrays[name], Original)}
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
@@ -292,63 +292,6 @@ def _network(
         {(domain_of(f), f.name, f.overload): f for f in proto.functions},
         stored_text(proto, opsets.get("", 0), origins, parts),
         Beside(later, places, files),
-    )
-
-
-def _computing(
-    graph: GraphProto,
-    parts: Parts,
-    opsets: Mapping[str, int],
-    have: Mapping[str, Original],
-    arrays: dict[str, Array | Original],
-    places: dict[str, Place],
-) -> list[NodeProto]:
-    """The nodes; in the places of those that are initializers, since their data is apart, are some
-    that make nothing.
-
-    Args:
-        graph: its nodes whose data is apart and are none get it back.
-        parts: where the data is.
-        opsets: version by domain.
-        have: what somebody has of the arrays already.
-        arrays, places: of initializers; those of such nodes are put there.
-    """
-    taken = {*arrays, *(value.name for value in graph.input)}
-    found = list[NodeProto]()
-    for number, node in enumerate(graph.node):
-        data = parts.data.get(place := of_node(number))
-        if data is None or not _is_initializer(node, opsets) or node.output[0] in taken:
-            if data is not None:  # whoever reads the node says what it is
-                node.attribute[0].t.raw_data = data.now().tobytes()
-            found.append(node)
-            continue
-        [name], tensor = node.output, node.attribute[0].t
-        try:
-            one = have.get(name) or tensor_origin(tensor, None, data)
-        except ModelError:  # which counts only where somebody reads it
-            tensor.raw_data = data.now().tobytes()
-            found.append(node)
-            continue
-        taken.add(name)
-        arrays[name] = one
-        if isinstance(one, Original):
-            places[name] = "", place
-        found.append(NodeProto(op_type=node.op_type))
-    return found
-
-
-def _is_initializer(node: NodeProto, opsets: Mapping[str, int]) -> bool:
-    """Whether a node whose data is apart is no more than an initializer."""
-    [attribute] = node.attribute
-    return (
-        node.op_type == "Constant"
-        and domain_of(node) == ""
-        and bool(opsets.get(""))
-        and not node.input
-        and len(node.output) == 1
-        and all(isinstance(one, str) for one in (node.name, *node.output))
-        and (attribute.name, attribute.type) == ("value", AttributeProto.TENSOR)
-        and attribute.t.data_location != TensorProto.EXTERNAL
     )
 
 

@@ -13,15 +13,14 @@ from vtensor.runtime.better import Better
 from vtensor.runtime.drawings import Drawings, attempt
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.last_used import LastUsed, keeping
-from vtensor.runtime.options import Options, transferable
+from vtensor.runtime.options import transferable
 from vtensor.runtime.other_sizes import OtherSizes
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.ready import ready_to_draw
 from vtensor.runtime.turns import Turn
 
 if TYPE_CHECKING:
-    from vtensor.runtime.blueprint_entries import BlueprintEntries
-    from vtensor.runtime.outline import Outline, Sized
+    from vtensor.runtime.outline import Outline
     from vtensor.runtime.strategies import Known
 
 
@@ -151,34 +150,22 @@ class Ahead:
         known = others.strategies.drawn_of(key, sized.outline)
         if known is None or (known, sized.outline) in self._written:
             return
-        self._written.append((known, sized.outline))
-        try:
-            self._keep(key, options, known, sized, blueprints)
-        except Stopped:  # who is stopped begins anew
-            self._written.remove((known, sized.outline))
-            raise
-
-    def _keep(
-        self,
-        key: PlanKey,
-        options: Options,
-        known: Known,
-        sized: Sized,
-        blueprints: BlueprintEntries,
-    ) -> None:
-        """Write down what was drawn of a strategy."""
         from vtensor.runtime.outlines import Outlines
         from vtensor.runtime.planning import simplified
         from vtensor.runtime.strategy_cache import StrategyCache
 
-        go_on()
-        network = self._graphs.network(key, sized.graph, options)
-        applied = self._others.applied or ()
-        strategy = StrategyCache.payload(
-            replace(network, key=known.key),
-            sized.on(known.strategy),
-            network.first if known.provisional else network.name,
-        )
+        self._written.append((known, sized.outline))
+        network, applied = self._graphs.network(key, sized.graph, options), others.applied or ()
         simplify = partial(simplified, options=options, only=applied)
         traced = partial(Outlines(self._graphs.source).graph, key, simplify, applied)
-        blueprints.keep(network, known, strategy, traced)
+        try:
+            go_on()
+            strategy = StrategyCache.payload(
+                replace(network, key=known.key),
+                sized.on(known.strategy),
+                network.first if known.provisional else network.name,
+            )
+            blueprints.keep(network, known, strategy, traced)
+        except Stopped:  # who is stopped begins anew
+            self._written.remove((known, sized.outline))
+            raise

@@ -102,13 +102,14 @@ class Executor:
             raise InputError(f"streams={streams!r} must be an integer from 1 to {LIMIT}")
         from vtensor.runtime import _replay
 
-        share = max(1, budget_of(threads) // streams)
+        available = available_threads()
+        share = max(1, budget_of(available if threads is None else threads) // streams)
         processors, period_us = binding_quota()
         _replay.limit_processors(processors, period_us * 1000)
         first, key = cls.of(share), (os.getpid(), share)
         with cls._lock:
             known = cls._known.setdefault(key, [first])
-            most = max(len(known), streams, available_threads() // share)
+            most = max(len(known), streams, available // share)
             begin = cls._turns.get(key, 0)
             places = [(begin + stream) % most for stream in range(streams)]
             cls._turns[key] = (begin + streams) % most
