@@ -20,7 +20,7 @@ from tests.runtime.test_blueprint import Made, ordered, settle
 from tests.runtime.test_blueprint import programs as noted_programs
 from vtensor import Session
 from vtensor.errors import BudgetError, InputError
-from vtensor.runtime import programs
+from vtensor.runtime import open_constants, programs
 from vtensor.runtime.better import Better
 from vtensor.runtime.blueprint_entries import BlueprintEntries
 from vtensor.runtime.drawn import DrawnPlan
@@ -50,6 +50,15 @@ def used(path: Path, feeds: Feeds, cache: Path | None, **options: Any) -> Sessio
     session.run(None, feeds)
     session.lock()
     for _ in range(2):
+        session.run(None, feeds)
+    settle(session)
+    return session
+
+
+def used_often(path: Path, feeds: Feeds, cache: Path) -> Session:
+    """A session that has been in use, as far as it came without being asked for a plan."""
+    session = Session(path, threads=1, cache_dir=cache)
+    for _ in range(3):
         session.run(None, feeds)
     settle(session)
     return session
@@ -152,10 +161,7 @@ def test_those_of_provisional_choices_serve_until_others_are_there(
     other = {"x": f32(2, 64, 6, 8)}
     wanted = Session(path, threads=1, optimize="none", cache_dir=None).run(None, other)
     for count in range(2):
-        with Session(path, threads=1, cache_dir=tmp_path) as session:
-            for _ in range(3):
-                session.run(None, feeds)
-            settle(session)
+        with used_often(path, feeds, tmp_path) as session:
             assert session.plan.provisional
         names = [one.name for one in (tmp_path / FOLDER).glob("*blueprint-*")]
         assert bool(names) == bool(count)  # the first one knows no model by its outside
@@ -180,6 +186,31 @@ def test_those_of_provisional_choices_serve_until_others_are_there(
         assert not session.plan.provisional
         assert is_taken(session, other, graphs, wanted)
         assert not session.plan.provisional
+
+
+def test_those_of_provisional_choices_serve_behind_a_measured_plan(
+    tmp_path: Path, graphs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as there are no others: to read the model takes far longer."""
+    path, feeds = net(tmp_path / "net.onnx"), {"x": f32(1, 64, 5, 8)}
+    other = {"x": f32(2, 64, 6, 8)}
+    wanted = Session(path, threads=1, optimize="none", cache_dir=None).run(None, other)
+    monkeypatch.setattr("vtensor.runtime.options.speeds_asked_for", lambda: dict)
+    monkeypatch.setattr(Better, "wait", lambda one, _: setattr(one, "_wait_s", 1e9))
+    for _ in range(2):
+        used_often(path, feeds, tmp_path).close()
+    with monkeypatch.context() as patch:
+        patch.setattr(BlueprintEntries, "keep", lambda *_: None)
+        kept(path, feeds, tmp_path)
+    assert not blueprints(tmp_path)
+    assert [*(tmp_path / FOLDER).glob("first-blueprint-*")]
+    with started(path, feeds, tmp_path) as session:
+        provisional = [session.plan.provisional]
+        assert is_taken(session, other, graphs, wanted)
+        provisional.append(session.plan.provisional)
+        assert session.lock().text()  # which makes the measured plan of this size
+        provisional.append(session.plan.provisional)
+    assert provisional == [False, True, False]
 
 
 def net(path: Path, seed: int = 0) -> Path:
@@ -428,3 +459,24 @@ def test_deterministic_sessions_have_plans_of_their_own(tmp_path: Path, graphs: 
         graphs.clear()
         session.run(None, OTHER)
         assert graphs
+
+
+@pytest.mark.parametrize(("most", "reads"), [(1 << 20, 1), (8, 3)])
+def test_a_large_array_is_read_once_where_it_may_stay(
+    monkeypatch: pytest.MonkeyPatch, most: int, reads: int
+) -> None:
+    monkeypatch.setattr(open_constants, "MOST_HELD", most)
+    asked, table = list[str](), f32(9, 4)
+
+    def large(name: str) -> Array:
+        asked.append(name)
+        return table
+
+    rows: list[open_constants.Row] = [
+        ["elements", "<i8", [1], [[0]]],
+        ["ahead", "<f4", [1, 4], ["table", 0], "ops._elements:Gather", {"axis": 0}],
+    ]
+    constants = open_constants.OpenConstants(rows, np.empty(0, np.uint8), large)
+    for size in (3, 8, 0):
+        np.testing.assert_array_equal(constants.at([size])[1], table[[size]])
+    assert asked == ["table"] * reads

@@ -45,7 +45,7 @@ class Surface:
         deciding: inputs whose values decide shapes, as far as runs have shown.
         looked_at: where arrays beside its bytes are whose values may have decided something.
         beside: the arrays that are read later, and the files that they are in.
-        code: what is installed.
+        code: a digest of what is installed.
         digest: of its bytes, and of what was looked at.
     """
 
@@ -76,7 +76,7 @@ def read_surface(
     """
     if len(file.parts.rest) > MOST_BYTES:
         return None
-    code = repr(installed())
+    code = _code()
     if (payload := entries.read(_name(file, reference, code))) is None:
         return None
     try:
@@ -116,7 +116,7 @@ def keep_surface(
         surface: what is to be kept, without a digest.
         file, reference, entries: as for ``read_surface``.
     """
-    beside, code = surface.beside, repr(installed())
+    beside, code = surface.beside, _code()
     try:
         digest = _digest(file, beside, surface.looked_at)
     except (LookupError, ValueError, VTensorError):  # as where a file was changed: it is not known
@@ -140,6 +140,11 @@ def keep_surface(
     name = _name(file, reference, code)
     entries.write(name, json.dumps(data, separators=(",", ":")).encode())
     return replace(surface, code=code, digest=digest)
+
+
+def _code() -> str:
+    """What is installed, briefly: each plan that is looked for has it in its name."""
+    return blake2b(repr(installed()).encode(), digest_size=16).hexdigest()
 
 
 def _name(file: Opened, reference: bool, code: str) -> str:

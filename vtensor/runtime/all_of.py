@@ -12,8 +12,8 @@ from vtensor.runtime.executor import Executor
 
 T = TypeVar("T")
 
-#: What takes no longer is worth no further threads.
-ALONE_S = 0.001
+#: What takes no longer is worth no further threads: they take processors from a team that runs.
+ALONE_S = 0.003
 
 
 def all_of(

@@ -6,7 +6,6 @@ is no plan of it, one is made node by node, which says what is wrong, if anythin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -36,6 +35,7 @@ from vtensor.runtime.open_program import (
     OpenProgram,
     Stand,
     Told,
+    unnamed,
 )
 from vtensor.runtime.open_slots import Numbers, Pieces, Slots
 from vtensor.runtime.plan import Ends
@@ -58,9 +58,6 @@ Array = np.ndarray[Any, Any]
 
 #: Stands for memory that is not there yet.
 _NONE: Array = np.empty(0, np.uint8)
-
-#: The name of a dim in a layout.
-_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class Blueprint(OpenProgram):
@@ -211,21 +208,6 @@ class Blueprint(OpenProgram):
                 made[key] = _memory(opened, array, at, self.factors)
             found[place] = made[key]
         return found
-
-
-def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """A layout, and the names of dims in it, which are their places where it has each by itself:
-    memory lies alike where these are equal.
-
-    >>> unnamed("B D21 D6", ["D6", "B", "D21"]), unnamed("NHWC", "NCHW")
-    (('d1 d2 d0', ('d0', 'd1', 'd2')), ('NHWC', ('N', 'C', 'H', 'W')))
-    """
-    names = {name: f"d{place}" for place, name in enumerate(dims)}
-    if " " not in layout:
-        return layout, tuple(names)
-    order, *encoding = layout.partition(":")
-    told = _NAME.sub(lambda found: names.get(found[0], found[0]), order)
-    return "".join((told, *encoding)), tuple(names.values())
 
 
 def _lying(opened: Opened) -> Hashable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from libdesc.script import Script
@@ -45,23 +46,20 @@ class BlueprintEntries:
         self._known: dict[str, KeptBlueprints] = {}
 
     def of(
-        self, key: PlanKey, options: Options, kept: KeptPlan | None
+        self, key: PlanKey, options: Options, kept: KeptPlan | None, provisional: bool
     ) -> KeptBlueprints | tuple[KeptBlueprint, ...]:
         """Those that may serve a key, in order.
 
         Args:
             key, options: what a plan is for.
-            kept: a plan that was taken as it was kept: what it has packed is theirs, too; of
-                provisional choices where it is.
+            kept: a plan that was taken as it was kept: what it has packed is theirs, too.
+            provisional: those of provisional choices.
         """
-        names = self._names(key, options, kept is not None and kept.provisional)
+        names = self._names(key, options, provisional)
         if not names or self._source.surface is None:
             return ()
         [first, *_] = names
         if first not in self._known:
-            self._known = {  # what was read of provisional choices goes, and the weights with it
-                name: one for name, one in self._known.items() if not name.startswith(FIRST)
-            }
             others = {} if kept is None else kept.weights.packed
             about = self._source.surface, self._workspace, others, kept and kept.packed
             self._known[first] = KeptBlueprints(self._entries, names, *about)
@@ -74,14 +72,19 @@ class BlueprintEntries:
         kept: KeptPlan | None,
         full: Callable[[KeptBlueprint], Plan],
     ) -> tuple[Plan, KeptBlueprint] | None:
-        """The plan of one of them, and which; None where none serves.
+        """The plan of one of them, and which; None where none serves. Those of provisional choices
+        come last, for options that take such.
 
         Args:
             key, options, kept: as for ``of``.
             full: makes the same plan node by node.
         """
         given = self._source.open_sizes(key.shapes, key.known)
-        for one in self.of(key, options, kept) if given else ():
+        if not given:
+            return None
+        measured = () if kept is not None and kept.provisional else (False,)
+        kinds = (*measured, True) if options.first is not None else measured
+        for one in chain.from_iterable(self.of(key, options, kept, kind) for kind in kinds):
             try:
                 if one.fails or not one.serves(given):
                     continue
@@ -96,9 +99,19 @@ class BlueprintEntries:
                 continue
             if plan is not None:
                 plan.taken_from = one.shapes
-                plan.provisional = kept is not None and kept.provisional
+                plan.provisional = one.provisional
+                if not one.provisional:  # others are not asked first any more
+                    self.forget(FIRST)
                 return plan, one
         return None
+
+    def forget(self, kind: str = "") -> None:
+        """Let go of what was read, and of the weights with it.
+
+        Args:
+            kind: how the names of those entries begin.
+        """
+        self._known = {name: one for name, one in self._known.items() if not name.startswith(kind)}
 
     def keep(
         self,

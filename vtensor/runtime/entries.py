@@ -69,18 +69,16 @@ class Entries:
         An entry that is used counts as a young one.
         """
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            if not self._folder.exists():
-                return None
-            self._check()
-            with open(os.open(self._folder / name, flags), "rb") as file:  # noqa: PTH123
+        try:  # most names have no entry: first see that
+            with open(os.open(f"{self._folder}/{name}", flags), "rb") as file:  # noqa: PTH123
+                self._check()
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode) or _foreign(status):
                     return None
                 found = file.read(MOST_BYTES + 1)
                 with suppress(OSError):  # on a disk that is read only
                     os.utime(file.fileno())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             _say(str(self._folder), reason(error))

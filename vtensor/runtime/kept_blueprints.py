@@ -22,7 +22,7 @@ from vtensor.language.imported import logger
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.entries import Entries
 from vtensor.runtime.kept_weights import KeptWeights
-from vtensor.runtime.open_program import Calls, Delivered, End, OpenProgram, Stand
+from vtensor.runtime.open_program import Calls, Delivered, End, OpenProgram, Stand, sizes_of
 from vtensor.runtime.open_slots import Numbers, Pieces, Slots
 from vtensor.runtime.options import Options
 from vtensor.runtime.programs import FIRST, digest_of
@@ -63,6 +63,7 @@ class KeptBlueprint(OpenProgram):
 
     Attributes:
         applied: where rules were applied to its graph.
+        provisional: it is of provisional choices.
         chosen: the entry of the strategy that it was drawn of.
         shapes: what that was chosen for.
         steps: how many it has.
@@ -86,6 +87,7 @@ class KeptBlueprint(OpenProgram):
         data, self._workspace, self._others = self._data, workspace, others
         if data["name"] != name:
             raise ValueError("it is another one's")
+        self.provisional = name.startswith(FIRST)
         self.applied = frozenset((str(rule), str(node)) for rule, node in data["applied"])
         self.shapes = {one: tuple(map(int, shape)) for one, shape in data["shapes"].items()}
         self.chosen = blob[data["strategy"] :]
@@ -125,7 +127,11 @@ class KeptBlueprint(OpenProgram):
             for one in data["steps"]
         ]
         packed = iter(weights.made(made, self._others))
-        self._ends = {region: (row, _end(*end)) for region, row, end in data["ends"]}
+        ends: dict[int, tuple[int, End]] = {
+            region: (row, _end(*end)) for region, row, end in data["ends"]
+        }
+        self._ends = ends
+        self._lying = {region: (row, end.lying) for region, (row, end) in ends.items()}
         self.memory = [
             np.empty(0, np.uint8) if region in self._ends else next(packed)
             for region in range(data["regions"])
@@ -165,10 +171,14 @@ class KeptBlueprint(OpenProgram):
         if self._open is None:
             return self.memory
         arrays, found = self._open.at(sizes), [*self.memory]
+        made = dict[Hashable, Array]()  # layers share what they compute of sizes alike
         for region, (row, end) in self._ends.items():
-            tensor = VTensor(end.dtype, end.value(numbers).dims)
-            made = TensorStorage.of_array(arrays[row], tensor, end.layout, constant=True)
-            found[region] = made.buffer.memory
+            lying = self._lying[region]
+            if lying not in made:
+                tensor = VTensor(end.dtype, sizes_of(end.dims, numbers))
+                one = TensorStorage.of_array(arrays[row], tensor, end.layout, constant=True)
+                made[lying] = one.buffer.memory
+            found[region] = made[lying]
         return found
 
 

@@ -18,6 +18,10 @@ from vtensor.language.open_arrays import as_it_is, spread_under, turned
 Array = np.ndarray[Any, Any]
 Row = list[Any]
 
+#: A large array that was read stays, up to so many bytes: rows take a part of it for new sizes, a
+#: text's positions for each of its words, and reading it takes longer than all rows.
+MOST_HELD = 1 << 24
+
 #: What makes an array of others, beside nodes.
 _WAYS: dict[str, Callable[..., Array]] = {
     "reshape": as_it_is,
@@ -40,6 +44,7 @@ class OpenConstants:
 
     def __init__(self, rows: Sequence[Row], blob: Array, large: Callable[[str], Array]) -> None:
         self._blob, self._large = blob, large
+        self._held: dict[str, Array] = {}
         self._rows = [self._read(*row) for row in rows]
 
     def at(self, sizes: Sequence[int]) -> list[Array]:
@@ -78,14 +83,22 @@ class OpenConstants:
         if isinstance(source, int):
             return lambda found: found[source]
         if isinstance(source, str):
-            large = self._large
-            return lambda _: large(source)
+            return partial(self._large_of, source)
         dtype, shape, at = source
         count = int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
         if not 0 <= at <= at + count <= self._blob.nbytes:
             raise ValueError("an array is beyond the entry")
         array = self._blob[at : at + count].view(dtype).reshape(shape)
         return lambda _: array
+
+    def _large_of(self, name: str, _: Sequence[Array]) -> Array:
+        """A large array, read once where it may stay."""
+        if (held := self._held.get(name)) is not None:
+            return held
+        array = self._large(name)
+        if array.nbytes + sum(one.nbytes for one in self._held.values()) <= MOST_HELD:
+            self._held[name] = array
+        return array
 
 
 def number(one: Any, sizes: Sequence[int]) -> int:

@@ -8,7 +8,8 @@ of the checker's has, there is no plan of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from time import perf_counter
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from vtensor.runtime.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
+
+#: The name of a dim in a layout.
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 #: The source of numbers that is the outline; of calls, those of the first kind are the next one.
 OUTLINE = 0
@@ -111,6 +115,11 @@ class End(NamedTuple):
         """Its memory in some sizes."""
         return TensorStorage(self.dtype, sizes_of(self.dims, numbers), self.layout)
 
+    @property
+    def lying(self) -> Hashable:
+        """How it lies: of two constants of one array that are equal in this, the memory is, too."""
+        return unnamed(str(self.layout), [dim for dim, _ in self.dims])
+
 
 class Delivered(NamedTuple):
     """An output.
@@ -126,6 +135,21 @@ class Delivered(NamedTuple):
     end: End
     binding: int | None
     constant: TensorStorage | None = None
+
+
+def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """A layout, and the names of dims in it, which are their places where it has each by itself:
+    memory lies alike where these are equal.
+
+    >>> unnamed("B D21 D6", ["D6", "B", "D21"]), unnamed("NHWC", "NCHW")
+    (('d1 d2 d0', ('d0', 'd1', 'd2')), ('NHWC', ('N', 'C', 'H', 'W')))
+    """
+    names = {name: f"d{place}" for place, name in enumerate(dims)}
+    if " " not in layout:
+        return layout, tuple(names)
+    order, *encoding = layout.partition(":")
+    told = _NAME.sub(lambda found: names.get(found[0], found[0]), order)
+    return "".join((told, *encoding)), tuple(names.values())
 
 
 def sizes_of(dims: Dims, numbers: Array) -> dict[str, int]:

@@ -117,8 +117,9 @@ class OtherSizes:
         """Whether blueprints are on disk that may serve a key."""
         if self.blueprints is None:
             return False
-        found = self.blueprints.of(key, self.graphs.entering(key), self._lender(lend=False))
-        return any(True for _ in found)
+        lender, options = self._lender(lend=False), self.graphs.entering(key)
+        provisional = lender is not None and lender.provisional
+        return any(True for _ in self.blueprints.of(key, options, lender, provisional))
 
     def kept(self, key: PlanKey, options: Options) -> Plan | None:
         """The plan of a blueprint that was kept, where the only plan so far was, too."""
@@ -130,12 +131,6 @@ class OtherSizes:
         if options.deterministic:  # a plan is then compared with one of its own
             return None
         full, lender = partial(self._by_nodes, key, options), self._lender(lend=False)
-        if (
-            lender is not None
-            and lender.provisional
-            and (options.first is None or self._measured(key))
-        ):
-            return None  # there is better than what was chosen provisionally, or it is asked for
         found = self.blueprints.plan(key, options, lender, full)
         if found is None:
             return None
@@ -145,11 +140,6 @@ class OtherSizes:
             make = partial(self._own, key, options, plan)
             plan.better = Better(make, UNPROVEN, ready=ready_to_measure)
         return plan
-
-    def _measured(self, key: PlanKey) -> bool:
-        """Something was measured for inputs of this kind."""
-        strategies: Strategies | None = self.__dict__.get("strategies")
-        return strategies is not None and strategies.measured(key)
 
     def _by_nodes(self, key: PlanKey, options: Options, blueprint: KeptBlueprint) -> Plan:
         """The plan of a blueprint that was kept, of nodes."""
@@ -187,7 +177,8 @@ class OtherSizes:
             network = self.graphs.network(key, graph, options)
             if (known := disk.beside(network, kept.chosen)) is not None:
                 self.strategies.add(known)
-                self.applied, self._unread = {*kept.applied}, None
+                self.applied = {*kept.applied}
+                self._is_read()
                 return network
         self.read()
         return None
@@ -207,7 +198,13 @@ class OtherSizes:
             if known is not None:
                 self.strategies.add(known)
                 self.applied = {*network.graph.applied}
-        self._unread = None  # only now: who wants a plan may have stopped it, and reads by himself
+        self._is_read()  # only now: who wants a plan may have stopped it, and reads by himself
+
+    def _is_read(self) -> None:
+        """No blueprint that was kept is asked any more."""
+        self._unread = None
+        if (blueprints := self.__dict__.get("blueprints")) is not None:
+            blueprints.forget()
 
     def _lender(self, lend: bool = True) -> KeptPlan | None:
         """The plan that was taken as it was kept; plans of nodes may have its weights then."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from libdesc.noted import noting
 from libdesc.script import Script
 from vtensor.language.imported import logger
-from vtensor.runtime.programs import FIRST, REPLACED, is_kept, program_name, read_program
+from vtensor.runtime.programs import FIRST, is_kept, program_name, read_program
 
 if TYPE_CHECKING:
     from vtensor.frontends.surface import Surface
@@ -73,7 +73,7 @@ class PlanEntry:
             return None
         name = self._name(provisional)
         program = read_program(self._entries, name, surface, self._workspace)
-        if program is None or program.replaced:
+        if program is None:
             return None
         self._looks = not program.hopeless
         try:
@@ -86,14 +86,6 @@ class PlanEntry:
         if plan is not None:
             plan.provisional = provisional
         return plan
-
-    def replaced(self) -> None:
-        """What is kept of the provisional plan is not taken any more: there is a better one."""
-        if self._looks and self._entries is not None and self._source.surface is not None:
-            name = self._name(True)
-            if self._entries.read(name) is None:
-                return
-            self._entries.write(name, json.dumps({"name": name, REPLACED: True}).encode())
 
     def can_note(self, network: Network) -> bool:
         """Whether a plan can be kept as it runs, if it is made now."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Planner:
-    """Makes the plans of a session. Used by one thread at a time, but for ``entry``.
+    """Makes the plans of a session. Used by one thread at a time.
 
     Args:
         others: what is known for other sizes.
@@ -39,10 +39,6 @@ class Planner:
         self._graphs, self._others, self._last = others.graphs, others, last
         self._workspace = others.graphs.workspace
 
-    def entry(self, key: PlanKey, options: Options) -> PlanEntry:
-        """What the cache has of a plan as it runs."""
-        return PlanEntry(self._graphs.source, key, options, self._workspace, kept_in(options))
-
     def plan(self, key: PlanKey, options: Options) -> Plan:
         """The plan for this.
 
@@ -52,7 +48,8 @@ class Planner:
         """
         if options.lock is not None:
             return self._locked(options.lock, key, options)
-        entry = self.entry(key, options)
+        about = self._graphs.source, key, options, self._workspace
+        entry = PlanEntry(*about, kept_in(options))
         if (plan := entry.plan(partial(self._by_nodes, key, options))) is not None:
             if plan.provisional:  # once: later somebody has looked at weights
                 self._last.networks[key] = cache(partial(self._graphs.own_network, key, options))
@@ -127,7 +124,7 @@ class Planner:
         if others.applied is not None:  # more rules may apply to these sizes
             network = replace(network, graph=self._graphs.simplified(key, options))
         others.learn(network.graph)
-        return self._in_full(network, entry)
+        return self._in_full(network)
 
     def _drawn(self, key: PlanKey, options: Options, refused: Refused) -> Plan | None:
         """The plan of a blueprint, where there is one for these sizes; else what it refuses."""
@@ -180,7 +177,7 @@ class Planner:
             for other in disk.others(network):
                 strategies.add(other)
 
-    def _in_full(self, network: Network, entry: PlanEntry) -> Plan:
+    def _in_full(self, network: Network) -> Plan:
         """A plan that takes nothing over; a provisional one, where the session has such."""
         from vtensor.runtime.planning import plan_of
         from vtensor.runtime.provisional import first_plan
@@ -193,8 +190,6 @@ class Planner:
         if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
             name = network.name if first is None else network.first
             disk.keep(replace(network, options=told), plan.graph, name)
-            if first is None:
-                entry.replaced()
         if plan.provisional:
             self._last.networks[key] = lambda: network
         return plan

@@ -8,8 +8,8 @@ two runs (``Better``). Beside runs the session gets ready for other sizes (``Ahe
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -168,7 +168,6 @@ class PlanCache:
             told = network()
             disk.keep(told, new.graph)
             if first:
-                self._planner.entry(key, self._graphs.entering(key)).replaced()
                 self.ahead.writes.append(partial(self._planner.keep, told))
         if first and new.taken_from is None:  # other sizes are to be as the new one is
             self.ahead.foreseen = False
@@ -216,15 +215,22 @@ class PlanCache:
 
         options = replace(self._graphs.entering(key), first=None)
         if self._others.strategies.measured(key):
-            with self._making.taken(), self._workspace.executor.planning(), collector.later():
+            with self._planning():
                 return self._planner.plan(key, options)
-        graph = partial(self._simplified, key, options)
+        make = self._kept.networks.get(key, partial(self._graphs.own_network, key, options))
+        network, disk = replace(make(), options=options), self._others.disk
+        with self._planning():
+            found = disk.plan(network, self._workspace) if disk is not None else None
+        if found is not None:  # another process has measured it
+            return found.plan
         limit = options.settings.time_limit if self._awaited else TIME_LIMIT
-        return measured(first, graph, options, self._workspace, limit)
+        return measured(first, network.graph, options, self._workspace, limit)
 
-    def _simplified(self, key: PlanKey, options: Options) -> Graph:
-        network = self._kept.networks.get(key)
-        return self._graphs.simplified(key, options) if network is None else network().graph
+    @contextmanager
+    def _planning(self) -> Iterator[None]:
+        """While a plan is made that nobody waits for."""
+        with self._making.taken(), self._workspace.executor.planning(), collector.later():
+            yield
 
     def _later(self, key: PlanKey, plan: Plan) -> Better[Plan] | None:
         """What takes the place of a plan of the outputs, where times are to be measured."""

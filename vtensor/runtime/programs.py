@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 #: How the names of entries of provisional plans begin.
 FIRST = "first-"
 
-#: What an entry says whose plan is not to be taken any more.
-REPLACED = "replaced"
-
 _log = logger(__name__)
 
 
@@ -130,11 +127,6 @@ class Program:
             raise ValueError("it is another one's")
         self._workspace = workspace
         self.weights = KeptWeights(self._data, self._blob, surface, workspace)
-
-    @property
-    def replaced(self) -> bool:
-        """There is a better plan."""
-        return REPLACED in self._data
 
     @property
     def hopeless(self) -> bool:

@@ -9,7 +9,6 @@ its place, for other sizes and later processes, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 
 from optimizer.pipeline import ASKING, READING, optimise
@@ -80,7 +79,7 @@ def chosen_soon(
 
 def measured(
     first: Plan,
-    graph: Callable[[], Graph],
+    graph: Graph,
     options: Options,
     workspace: Workspace,
     limit: float,
@@ -89,7 +88,7 @@ def measured(
 
     Args:
         first: what was chosen without.
-        graph: makes the simplified graph that it is of.
+        graph: the simplified graph that it is of.
         options: how plans are made.
         workspace: what they share.
         limit: seconds that a solver has.
@@ -97,15 +96,14 @@ def measured(
     settings = replace(options.settings, time_limit=limit)
     options = replace(options, progress=None, settings=settings)
     with workspace.executor.planning():
-        given = graph()  # outside: who makes one waits for imports with locks of its own
         with importing:  # a fork waits for that
             _import_libraries()
-            resolved = resolved_of(given, options)
+            resolved = resolved_of(graph, options)
         lowered = optimise(resolved, options.passes, options.settings)
         if first.taken_from is None and _choice(lowered) == _choice(first.graph):
             first.nodes = replace(first.nodes, graph=lowered)  # which says what was measured
             return first
-        return recorded(given, resolved, lowered, options, workspace)
+        return recorded(graph, resolved, lowered, options, workspace)
 
 
 def _import_libraries() -> None:
