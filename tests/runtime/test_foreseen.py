@@ -25,6 +25,7 @@ from tests.runtime.test_blueprint import Made, check, programs, settle
 from vtensor import Session
 from vtensor.language.index import importing
 from vtensor.runtime import strategies as strategies_module
+from vtensor.runtime.ahead import NEAR
 from vtensor.runtime.blueprint import Blueprint
 from vtensor.runtime.drawn import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
@@ -124,6 +125,50 @@ def test_what_a_library_refuses_of_the_next_size_is_chosen_ahead(
         assert given
         assert strategies(session) == 2
         assert check(session, network.feeds(3, 6), programs)
+
+
+def test_shapes_near_by() -> None:
+    source = Source.__new__(Source)
+    source.inputs = [
+        Port("x", "f32", (None, 3, None, None), ("N", "C", "H", "W")),
+        Port("n", "s64", (None,), ("N",)),
+    ]
+    fixed = {"n": (7,)}
+    found = source.near({"x": (1, 3, 320, 24), **fixed}, {"n"})
+    every = [(352, 32), (384, 40), (288, 16), (416, 48)]
+    apart = [*((one, 24) for one, _ in every), *((320, one) for _, one in every)]
+    assert found == [{"x": (1, 3, *sizes), **fixed} for sizes in (*every, *apart)]
+    found = source.near({"x": (1, 3, 1, 8), **fixed}, {"n"})  # nor is there a size of none
+    assert found == [{"x": (1, 3, 1, size), **fixed} for size in (16, 24, 8, 32)]
+    assert source.near({"x": (1, 3, 1, 1), **fixed}, {"n"}) == []
+
+
+@pytest.mark.parametrize("kinds", [0, 1, 2, 5])
+def test_what_a_library_refuses_of_sizes_near_by_is_chosen_ahead(
+    monkeypatch: pytest.MonkeyPatch, programs: list[Made], kinds: int
+) -> None:
+    """One drawing is for as many of them as can be, and there are few: sizes are of so many kinds
+    of which each needs one of its own.
+    """
+    network, known = NETWORKS["mobile"](), list[Strategy]()
+
+    def refusing(blueprint: Blueprint, sizes: Sequence[int], *_: Any) -> frozenset[str]:
+        if blueprint.strategy not in known:
+            known.append(blueprint.strategy)
+        batch, height, width = sizes
+        kind = 0 if batch > 1 or (height, width) == (16, 16) else (height + width) // 16 % kinds + 1
+        names = sorted(node.name for node in blueprint.strategy.chosen.operators)
+        return frozenset(names[:1] if known.index(blueprint.strategy) != kind else ())
+
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        used(session, network.feeds(1, 16, 16))
+        without = strategies(session)
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        if kinds:
+            monkeypatch.setattr(Blueprint, "refusing", refusing)
+        used(session, network.feeds(1, 16, 16))
+        assert strategies(session) == without + min(kinds, NEAR)
+        assert check(session, network.feeds(1, 48, 32), programs)
 
 
 def test_nodes_are_decided_anew_until_all_fit() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from vtensor.runtime.outline import Outline
     from vtensor.runtime.strategies import Known
 
+#: What is done one after the other; who wants a plan may stop each, which then begins anew.
+Works = list[Callable[[], None]]
+
+#: Drawings for sizes near those of a run, at most: more would take longer than they spare.
+NEAR = 2
+
 
 class Ahead:
     """Is ready for other sizes, on the thread for such work; who wants a plan goes first.
@@ -42,7 +48,7 @@ class Ahead:
         self._others, self._last, self._turn = others, last, turn
         self._graphs, self._workspace = others.graphs, others.graphs.workspace
         self.foreseen = False
-        self.writes: list[Callable[[], None]] = []
+        self.writes: Works = []
         self.drawings = Drawings(self._workspace)
         self._works: list[Better[None]] = []
         self._closed = False
@@ -84,21 +90,39 @@ class Ahead:
         if options.deterministic or options.later or options.lock or not transferable(options):
             return
         known = {one.name for one in key.inputs if one.value is not None}
-        sizes = self._graphs.source.foreseen(key.shapes, known)
-        keys = [key.sized(one) for one in sizes]
-        works: list[Callable[[], None]] = [partial(self._foresee, one) for one in keys]
-        works += writes
-        works += [partial(self._keep_drawn, one) for one in keys]
+        source = self._graphs.source
+        keys = [key.sized(one) for one in source.foreseen(key.shapes, known)]
+        near = [key.sized(one) for one in source.near(key.shapes, known)]
 
         def draw() -> None:
             self._in_turn(partial(attempt, partial(self._look, key)))
-            for work in writes if self._kept or not keys else (self._others.read, *works):
+            for work in writes if self._kept or not keys else self._drawing(keys, near, writes):
                 self._in_turn(partial(attempt, work))
             if keys:
                 self._workspace.make_room()
 
-        if works:
+        if keys or writes:
             self._beside(draw, reads=self._others.unread or not keys)
+
+    def _drawing(
+        self, keys: Sequence[PlanKey], near: Sequence[PlanKey], writes: Works
+    ) -> Iterator[Callable[[], None]]:
+        """What draws plans, and writes down what was drawn.
+
+        Args:
+            keys: of plans that are foreseen, first of the sizes of a run.
+            near: of sizes near those.
+            writes: is done between.
+        """
+        drawn = [*keys]
+        yield self._others.read
+        for place, one in enumerate(keys):
+            yield partial(self._foresee, one)
+            if near and not place:
+                yield partial(self._foresee_near, near, drawn)
+        yield from writes
+        for one in drawn:
+            yield partial(self._keep_drawn, one)
 
     def hurries(self) -> bool:
         """Nothing runs that would be in the way, or somebody waits for a plan."""
@@ -123,29 +147,53 @@ class Ahead:
         """See whether blueprints are kept, so that nothing is to be read nor drawn."""
         self._kept = self._others.unread and self._others.has_kept(key)
 
-    def _foresee(self, key: PlanKey) -> None:
-        """Draw what a plan would be of."""
+    def _foresee(self, key: PlanKey, beside: Sequence[PlanKey] = ()) -> None:
+        """Draw what a plan would be of.
+
+        Args:
+            key: of the plan; where there are others beside it, nobody has asked for its sizes.
+            beside: of more sizes that this is to be for.
+        """
         if self._workspace.full:  # weights in further forms would take the place of plans
             return
         options = self._graphs.entering(key)
-        sized, disk = self._others.sized(key, options), self._others.disk
+        sized, disk = self._others.sized(key, options, not beside), self._others.disk
         if sized is None:
             return
         go_on()
         network = self._graphs.network(key, sized.graph, options)
         told = partial(disk.foreseen, network) if disk is not None else lambda: None
         strategies = self._others.strategies
-        chosen = strategies.foresee(key, sized, options, self._workspace, told)
+        also = [self._others.outlines.of(one)[0] for one in beside]
+        chosen = strategies.foresee(key, sized, options, self._workspace, told, also)
         strategies.let_go(key, sized.outline)
         if chosen is not None and disk is not None:
             disk.keep(network, chosen, network.ahead)
+
+    def _foresee_near(self, near: Sequence[PlanKey], drawn: list[PlanKey]) -> None:
+        """Draw what plans would be of for sizes near those of a run, where libraries refuse what is
+        drawn; one drawing is to be for as many of them as can be.
+
+        Args:
+            near: of plans.
+            drawn: gets those that were drawn, behind the first.
+        """
+        strategies, outlines = self._others.strategies, self._others.outlines
+        for place in range(1, 1 + NEAR):
+            refused = (
+                one for one in near if strategies.refused(one, *outlines.of(one), self._workspace)
+            )
+            if not (left := [*refused]):
+                return
+            self._foresee(left[0], left[1:])
+            drawn.insert(place, left[0])
 
     def _keep_drawn(self, key: PlanKey) -> None:
         """Write down what was drawn, for other processes."""
         options, others = self._graphs.entering(key), self._others
         if (blueprints := others.blueprints) is None or self._graphs.source.surface is None:
             return
-        if (sized := others.sized(key, options)) is None:
+        if (sized := others.sized(key, options, traces=False)) is None:
             return
         known = others.strategies.drawn_of(key, sized.outline)
         if known is None or (known, sized.outline) in self._written:

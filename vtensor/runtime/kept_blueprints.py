@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 #: Blueprints that are kept of a model's inputs: each serves a range of sizes.
-MOST = 4
+MOST = 6
 
 _log = logger(__name__)
 

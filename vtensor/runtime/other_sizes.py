@@ -91,14 +91,16 @@ class OtherSizes:
 
         return StrategyCache.of(self.graphs.options)
 
-    def sized(self, key: PlanKey, options: Options) -> Sized | None:
-        """The simplified graph, where it is made as those of other sizes were."""
+    def sized(self, key: PlanKey, options: Options, traces: bool = True) -> Sized | None:
+        """The simplified graph, where it is made as those of other sizes were; without ``traces``
+        where one was made that has these sizes.
+        """
         if self.applied is None:
             return None
         from vtensor.runtime.planning import simplified
 
         simplify = partial(simplified, options=options, only=self.applied)
-        return self.outlines.graph(key, simplify, self.applied)
+        return self.outlines.graph(key, simplify, self.applied, traces)
 
     def learn(self, graph: Graph) -> None:
         """A plan is made of a simplified graph: for other sizes its rules are looked for."""

@@ -46,6 +46,7 @@ class Outlines:
         key: PlanKey,
         simplified: Callable[[Graph], Graph],
         applied: Collection[tuple[str, str]],
+        traces: bool = True,
     ) -> Sized | None:
         """The simplified graph for these inputs; None where it has to be made otherwise.
 
@@ -53,6 +54,7 @@ class Outlines:
             key: what it is for; there was a graph before for other sizes.
             simplified: simplifies a graph.
             applied: what that depends on: where rules are looked for.
+            traces: an outline is made where there is none for these sizes.
         """
         if applied != self._applied:
             self._kept.clear()
@@ -69,6 +71,8 @@ class Outlines:
                 kept.remove(outline)
                 kept.insert(0, outline)
                 return Sized(graph, outline, given)
+        if not traces:
+            return None
         made = self._traced(key, known, simplified)
         go_on()
         graph = made.graph(given) if made is not None else None

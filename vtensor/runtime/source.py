@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from optimizer.originals import Original, Originals
@@ -31,6 +33,13 @@ if TYPE_CHECKING:
     from vtensor.runtime.entries import Entries
 
     Given: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
+
+
+#: Sizes of pictures go by steps, of which networks of all kinds can halve one five times.
+STEP = 32
+
+#: How many steps sizes are moved by, to see what libraries have beside them.
+STEPS = (1, 2, -1, 3)
 
 
 class Source:
@@ -267,18 +276,44 @@ class Source:
         sizes = self.open_sizes(shapes, known)
         found = [{**shapes}] if any(one != 1 for one in sizes) else []
         if 1 in sizes:
-            found += [self._with_more(shapes, known, more) for more in (2, 3)]
+            found += [self._with(shapes, known, partial(_instead, more)) for more in (2, 3)]
         return found
 
-    def _with_more(
-        self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str], more: int
+    def near(
+        self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
+    ) -> list[dict[str, tuple[int, ...]]]:
+        """Shapes with larger and smaller sizes in the place of open ones but ones: of all, then of
+        one name after the other. Of which sizes the model takes nothing is known here.
+
+        A library may have a kernel for some sizes and none for those beside them. Sizes of pictures
+        and of lines go by steps: what halves a size is kept.
+
+        Args:
+            shapes, known: as for ``foreseen``.
+        """
+        sizes = self.open_sizes(shapes, known)
+        several = [place for place, one in enumerate(sizes) if one != 1]
+        groups = [several, *([one] for one in several)] if len(several) in (2, 3) else [several]
+        found = list[dict[str, tuple[int, ...]]]()
+        for group in groups if several else ():
+            for steps in STEPS:
+                found.append(self._with(shapes, known, partial(_moved, frozenset(group), steps)))
+        return found
+
+    def _with(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        known: Collection[str],
+        other: Callable[[int, int], int],
     ) -> dict[str, tuple[int, ...]]:
-        """Shapes with another number in the place of each open size that is one."""
-        made = dict(shapes)
+        """Shapes with other numbers in the place of open sizes, which are told by their places."""
+        made, places = dict(shapes), count()
         for port in self.inputs:
             if port.name not in known:
                 rows = zip(port.shape, shapes[port.name], strict=True)
-                made[port.name] = tuple(more if d is None and s == 1 else s for d, s in rows)
+                made[port.name] = tuple(
+                    [other(next(places), s) if d is None else s for d, s in rows]
+                )
         return made
 
     def traced(
@@ -352,6 +387,17 @@ class Source:
             [_port(name, values[name]) for name in self._graph.inputs],
             [_port(alias, values[name]) for alias, name in self._graph.outputs.items()],
         )
+
+
+def _instead(more: int, _: int, size: int) -> int:
+    """Another number in the place of one."""
+    return more if size == 1 else size
+
+
+def _moved(places: Collection[int], steps: int, place: int, size: int) -> int:
+    """A size that is so many steps larger, if it is at one of these places."""
+    more = steps * min(size & -size, STEP)
+    return size + more if place in places and size + more > 0 else size
 
 
 def _port(name: str, value: Any) -> Port:

@@ -172,6 +172,22 @@ class Strategies:
         """
         return next((one for one in self._nearest(key) if outline.drawn.get(one.strategy)), None)
 
+    def refused(
+        self,
+        key: PlanKey,
+        given: Sequence[int],
+        outlines: Sequence[Outline],
+        workspace: Workspace,
+    ) -> bool:
+        """Whether libraries refuse what is drawn for inputs of this kind; not where nothing is.
+
+        Args:
+            key, given, outlines, workspace: as for ``drawn``.
+        """
+        known = self._nearest(key)
+        drawn = [found for one in known for at in outlines if (found := at.drawn.get(one.strategy))]
+        return bool(drawn) and all(one.refusing(given, workspace, {}) for one in drawn)
+
     def foresee(
         self,
         key: PlanKey,
@@ -179,6 +195,7 @@ class Strategies:
         options: Options,
         workspace: Workspace,
         told: Callable[[], Known | None],
+        also: Sequence[Sequence[int]] = (),
     ) -> LoweredGraph | None:
         """Draw what a plan would be of, as ``plan`` finds it; where that fails, nothing is there.
 
@@ -186,6 +203,7 @@ class Strategies:
             key, options, workspace: as for ``plan``.
             sized: the graph, of an outline.
             told: what another process has chosen for it.
+            also: other open sizes: what libraries refuse there is chosen anew, too.
 
         Returns:
             What was chosen; None where a strategy fits that was known, or it is provisional.
@@ -197,8 +215,10 @@ class Strategies:
                 drawn: Blueprint | None = sized.outline.drawn.get(one.strategy)
                 if one.strategy not in sized.outline.drawn:
                     _draw(one.strategy, sized, options, workspace)
-                elif drawn is not None and (names := drawn.refusing(sized.given, workspace, {})):
-                    raise StrategyRefused("libraries do not take all as it was", names)
+                elif drawn is not None:
+                    rows = (drawn.refusing(one, workspace, {}) for one in (sized.given, *also))
+                    if names := frozenset[str]().union(*rows):
+                        raise StrategyRefused("libraries do not take all as it was", names)
                 if one is found:
                     self.add(one)
                 return None
