@@ -28,27 +28,33 @@ Line = list[Any]
 
 
 class Script:
-    """Notes the native calls of a block: what they give can say how it was made."""
+    """Notes the native calls of a block: what they give can say how it was made.
+
+    What was made goes on to work once nobody asks any more (``forget``): its calls are not noted.
+    """
 
     def __init__(self) -> None:
+        self._over = False
         self._lines: list[Line] = []
         self._places: dict[str, int] = {}
         self._remembered: dict[Any, Any] = {}
 
     def foreign(self, native: Any) -> Any:
         """What notes the calls of a native module; Python's own functions stay what they are."""
-        if not isinstance(native, ModuleType):
+        if self._over or not isinstance(native, ModuleType):
             return native
         return _Noted(self, native, [native.__name__])
 
     def remembered(
         self,
         function: Callable[..., Any],
-        aside: Callable[..., Any],  # noqa: ARG002
+        aside: Callable[..., Any],
         given: tuple[Any, ...],
         named: Mapping[str, Any],
     ) -> Any:
         """What a function gives that is remembered by its arguments."""
+        if self._over:
+            return aside(*given, **named)
         try:
             key = function, given, tuple(named.items())
             found = self._remembered.get(key)
@@ -60,6 +66,8 @@ class Script:
 
     def attribute(self, of: _Noted, name: str) -> Any:
         """An attribute of what is noted."""
+        if self._over:
+            return getattr(of.own, name)
         value, path = getattr(of.own, name), [*of.path, name]
         if isinstance(value, type) and issubclass(value, BaseException):
             return value
@@ -68,12 +76,14 @@ class Script:
     def call(self, of: _Noted, given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """A native call."""
         result = of.own(*_real(given), **{name: _real(one) for name, one in named.items()})
+        if self._over:
+            return result
         told = [[*map(_told, given)], {name: _told(one) for name, one in named.items()}]
         return self._found(result, [of.path, told])
 
     def _found(self, value: Any, line: Line) -> Any:
         """What a line gives: natives in it are noted, where the line can be written down."""
-        if isinstance(value, _PLAIN):
+        if self._over or isinstance(value, _PLAIN):
             return value
         if type(value) is tuple:
             return tuple([self._found(one, [*line, place]) for place, one in enumerate(value)])
@@ -90,6 +100,7 @@ class Script:
 
     def forget(self) -> None:
         """Let go of what was noted: nobody asks any more."""
+        self._over = True
         self._lines.clear()
         self._places.clear()
         self._remembered.clear()

@@ -22,11 +22,14 @@ from vtensor import Session
 from vtensor.errors import BudgetError, InputError
 from vtensor.runtime import open_constants, programs
 from vtensor.runtime.better import Better
+from vtensor.runtime.blueprint import Blueprint
 from vtensor.runtime.blueprint_entries import BlueprintEntries
 from vtensor.runtime.drawn import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.graphs import Graphs
+from vtensor.runtime.kept_blueprints import KeptBlueprint
 from vtensor.runtime.programs import KeptPlan
+from vtensor.runtime.source import Source
 
 Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Array]
@@ -150,6 +153,56 @@ def test_what_a_plan_has_stopped_is_written_down_behind_it(
     assert blueprints(tmp_path)
     assert asked
     assert all(asked.count(shapes) == 2 for shapes in asked)
+
+
+def test_what_is_written_down_is_traced_and_drawn_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = net(tmp_path / "net.onnx")
+    used(path, X, tmp_path).close()
+    drawn, traced = list[Blueprint](), list[object]()
+    draw, trace = Blueprint.__init__, Source.traced
+
+    def drawing(blueprint: Blueprint, *given: Any, **named: Any) -> None:
+        drawn.append(blueprint)
+        draw(blueprint, *given, **named)
+
+    def tracing(source: Source, *given: Any) -> Any:
+        traced.append(given)
+        return trace(source, *given)
+
+    monkeypatch.setattr(Blueprint, "__init__", drawing)
+    monkeypatch.setattr(Source, "traced", tracing)
+    with used(path, X, tmp_path) as session:
+        assert blueprints(tmp_path)
+        assert len(blueprints(tmp_path)) == len(drawn)
+        assert len(traced) == 1
+        assert all(one.notes is not None and one.notes.over for one in drawn)
+        [y] = session.run(None, OTHER)
+        assert isinstance(session.plan, DrawnPlan)  # what was noted goes on to work
+        assert not any(one.notes.script._lines for one in drawn if one.notes is not None)
+        assert session._runner.workspace.recipes._sized  # who plans node by node has them, too
+        np.testing.assert_allclose(y, wanted(path, OTHER)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_they_serve_behind_a_size_that_none_of_them_serves(
+    tmp_path: Path, graphs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For that the model is read; to draw others takes a second or so."""
+    path, refused = net(tmp_path / "net.onnx"), {"x": f32(5, 64, 9, 8)}
+    kept(path, X, tmp_path)
+    serves = KeptBlueprint.serves
+    monkeypatch.setattr(KeptBlueprint, "serves", lambda one, at: at[0] != 5 and serves(one, at))
+    with started(path, X, tmp_path) as session:
+        assert not is_taken(session, refused, graphs, wanted(path, refused))
+        assert is_taken(session, OTHER, graphs, wanted(path, OTHER))
+        plans = session._runner.plans
+        assert plans is not None
+        plans._others.forget()
+        other = {"x": f32(3, 64, 7, 8)}
+        assert not is_taken(session, other, graphs, wanted(path, other))
+        assert plans._others.blueprints is not None
+        assert not plans._others.blueprints._known
 
 
 def test_those_of_provisional_choices_serve_until_others_are_there(

@@ -20,6 +20,7 @@ from vtensor.runtime.ready import ready_to_draw
 from vtensor.runtime.turns import Turn
 
 if TYPE_CHECKING:
+    from vtensor.runtime.drawing_notes import DrawingNotes
     from vtensor.runtime.outline import Outline
     from vtensor.runtime.strategies import Known
 
@@ -112,17 +113,27 @@ class Ahead:
         Args:
             keys: of plans that are foreseen, first of the sizes of a run.
             near: of sizes near those.
-            writes: is done between.
+            writes: is done last.
         """
-        drawn = [*keys]
         yield self._others.read
-        for place, one in enumerate(keys):
-            yield partial(self._foresee, one)
-            if near and not place:
-                yield partial(self._foresee_near, near, drawn)
+        left = [*near]
+        first, blueprints = keys[0], self._others.blueprints
+        notes = blueprints.notes(first, self._graphs.entering(first)) if blueprints else None
+        try:
+            for one in keys:
+                yield partial(self._foresee, one, notes)
+                yield partial(self._keep_drawn, one)
+                for _ in range(NEAR if one is first else 0):
+                    drawn = list[PlanKey]()
+                    yield partial(self._foresee_near, left, drawn, notes)
+                    if not drawn:
+                        break
+                    yield partial(self._keep_drawn, drawn[-1])
+        finally:
+            if notes is not None:
+                notes.forget()
+        yield self._others.forget
         yield from writes
-        for one in drawn:
-            yield partial(self._keep_drawn, one)
 
     def hurries(self) -> bool:
         """Nothing runs that would be in the way, or somebody waits for a plan."""
@@ -147,46 +158,50 @@ class Ahead:
         """See whether blueprints are kept, so that nothing is to be read nor drawn."""
         self._kept = self._others.unread and self._others.has_kept(key)
 
-    def _foresee(self, key: PlanKey, beside: Sequence[PlanKey] = ()) -> None:
+    def _foresee(
+        self, key: PlanKey, notes: DrawingNotes | None, beside: Sequence[PlanKey] = ()
+    ) -> None:
         """Draw what a plan would be of.
 
         Args:
             key: of the plan; where there are others beside it, nobody has asked for its sizes.
+            notes: what notes how it is drawn.
             beside: of more sizes that this is to be for.
         """
         if self._workspace.full:  # weights in further forms would take the place of plans
             return
         options = self._graphs.entering(key)
-        sized, disk = self._others.sized(key, options, not beside), self._others.disk
-        if sized is None:
+        looks, disk = notes is not None, self._others.disk
+        if (sized := self._others.sized(key, options, not beside, looks)) is None:
             return
         go_on()
         network = self._graphs.network(key, sized.graph, options)
         told = partial(disk.foreseen, network) if disk is not None else lambda: None
         strategies = self._others.strategies
         also = [self._others.outlines.of(one)[0] for one in beside]
-        chosen = strategies.foresee(key, sized, options, self._workspace, told, also)
+        chosen = strategies.foresee(key, sized, options, self._workspace, told, also, notes)
         strategies.let_go(key, sized.outline)
         if chosen is not None and disk is not None:
             disk.keep(network, chosen, network.ahead)
 
-    def _foresee_near(self, near: Sequence[PlanKey], drawn: list[PlanKey]) -> None:
-        """Draw what plans would be of for sizes near those of a run, where libraries refuse what is
-        drawn; one drawing is to be for as many of them as can be.
+    def _foresee_near(
+        self, left: list[PlanKey], drawn: list[PlanKey], notes: DrawingNotes | None
+    ) -> None:
+        """Draw what a plan would be of for sizes near those of a run, where libraries refuse what
+        is drawn so far; it is to be for as many of them as can be.
 
         Args:
-            near: of plans.
-            drawn: gets those that were drawn, behind the first.
+            left: of plans of sizes that have not been seen to; those that need nothing leave.
+            drawn: gets the one that was drawn.
+            notes: as for ``_foresee``.
         """
         strategies, outlines = self._others.strategies, self._others.outlines
-        for place in range(1, 1 + NEAR):
-            refused = (
-                one for one in near if strategies.refused(one, *outlines.of(one), self._workspace)
-            )
-            if not (left := [*refused]):
-                return
-            self._foresee(left[0], left[1:])
-            drawn.insert(place, left[0])
+        left[:] = [
+            one for one in left if strategies.refused(one, *outlines.of(one), self._workspace)
+        ]
+        if left:
+            self._foresee(left[0], notes, left[1:])
+            drawn.append(left.pop(0))
 
     def _keep_drawn(self, key: PlanKey) -> None:
         """Write down what was drawn, for other processes."""
@@ -213,7 +228,7 @@ class Ahead:
                 sized.on(known.strategy),
                 network.first if known.provisional else network.name,
             )
-            blueprints.keep(network, known, strategy, traced)
+            blueprints.keep(network, known, strategy, sized, traced)
         except Stopped:  # who is stopped begins anew
             self._written.remove((known, sized.outline))
             raise

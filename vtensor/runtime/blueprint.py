@@ -41,15 +41,14 @@ from vtensor.runtime.open_slots import Numbers, Pieces, Slots
 from vtensor.runtime.plan import Ends
 from vtensor.runtime.plan_bytes import held, pieces
 from vtensor.runtime.products import of_products
-from vtensor.runtime.recipes import Recipes
 from vtensor.runtime.record import changed
 from vtensor.runtime.steps import RecordedStep
 
 if TYPE_CHECKING:
-    from libdesc.script import Script
     from resolver.fitted import Fitted
     from resolver.strategy import Strategy
     from resolver.values import Value
+    from vtensor.runtime.drawing_notes import DrawingNotes
     from vtensor.runtime.outline import Sized
     from vtensor.runtime.packed import PackedWeights
     from vtensor.runtime.workspace import Workspace
@@ -66,10 +65,10 @@ class Blueprint(OpenProgram):
     Args:
         sized, strategy: the strategy has been put on this graph, and checked there.
         workspace: what plans share.
-        script: notes what is called, for other processes; nothing is taken of what the session's
-            plans have recorded then.
+        notes: what notes how it is made, for other processes.
 
     Attributes:
+        notes: as given.
         graph: what was drawn; its sizes are on the program's tape, and none may be computed now.
         tape: the program's.
         recorded: what those of its nodes came to that depend on no size.
@@ -87,12 +86,13 @@ class Blueprint(OpenProgram):
         sized: Sized,
         strategy: Strategy,
         workspace: Workspace,
-        script: Script | None = None,
+        notes: DrawingNotes | None = None,
     ) -> None:
+        self.notes = notes
         self.outline, self.strategy, self.sizes = sized.outline, strategy, sized.outline.sizes
         self.numbers, self.tape = Numbers(), Tape()
         fitted, sizes = self.outline.fitted(strategy), self._given(sized)
-        drawing = _drawing(sized, fitted, sizes, workspace, script)
+        drawing = _drawing(sized, fitted, sizes, workspace, notes)
         self.graph, self.packed, self.recorded = drawing.graph, drawing.packed, drawing.rows
         self.factors = of_products(self.graph)
         ends = Ends.of(self.graph, drawing.storages)
@@ -220,7 +220,7 @@ def _lying(opened: Opened) -> Hashable:
 
 
 def _drawing(
-    sized: Sized, fitted: Fitted, sizes: Given, workspace: Workspace, script: Script | None
+    sized: Sized, fitted: Fitted, sizes: Given, workspace: Workspace, notes: DrawingNotes | None
 ) -> Drawing:
     """A strategy drawn on an outline; arguments as for ``Blueprint``.
 
@@ -235,9 +235,9 @@ def _drawing(
     if not fitted.holds(graph.values):
         raise NotTraced("layouts are equal in other sizes only")
     constants = sized.graph.constants
-    recipes = workspace.recipes if script is None else Recipes()
+    recipes = workspace.recipes if notes is None else notes.recipes
     given = graph, coded, own, sizes, constants, outline.is_open, workspace, recipes
-    with nullcontext() if script is None else noting(script):
+    with nullcontext() if notes is None else noting(notes.script):
         drawing = Drawing(*given)
         drawing.draw()
     return drawing

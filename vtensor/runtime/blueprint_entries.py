@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from libdesc.script import Script
 from ptensor.stopping import go_on
 from vtensor.errors import BudgetError
 from vtensor.language.imported import logger
@@ -17,6 +15,9 @@ from vtensor.runtime.programs import FIRST, KeptPlan, is_kept
 
 if TYPE_CHECKING:
     from vtensor.frontends.beside import Place
+    from vtensor.frontends.surface import Surface
+    from vtensor.runtime.blueprint import Blueprint
+    from vtensor.runtime.drawing_notes import DrawingNotes
     from vtensor.runtime.entries import Entries
     from vtensor.runtime.keys import PlanKey
     from vtensor.runtime.options import Options
@@ -113,22 +114,32 @@ class BlueprintEntries:
         """
         self._known = {name: one for name, one in self._known.items() if not name.startswith(kind)}
 
+    def notes(self, key: PlanKey, options: Options) -> DrawingNotes | None:
+        """What is to note drawings for a key, so that they can be written down."""
+        if not self._names(key, options, provisional=False):
+            return None
+        from vtensor.runtime.drawing_notes import DrawingNotes
+
+        return DrawingNotes()
+
     def keep(
         self,
         network: Network,
         known: Known,
         strategy: bytes,
+        sized: Sized,
         traced: Callable[[], Sized | None],
     ) -> None:
         """Write down what was drawn of a strategy, if there is room.
 
-        It is traced once more, to see which arrays somebody looks at, and drawn once more, while
-        somebody notes what is called.
+        Where nobody has noted that, it is traced once more, to see which arrays somebody looks at,
+        and drawn once more, while somebody notes what is called.
 
         Args:
             network: what it was drawn for.
             known: the strategy.
             strategy: as an entry of its own says it.
+            sized: has what was drawn.
             traced: traces the graph.
         """
         key, surface = network.key, self._source.surface
@@ -136,35 +147,52 @@ class BlueprintEntries:
         name = next((one for one in names if self._entries.read(one) is None), None)
         if name is None or surface is None:
             return
-        from vtensor.runtime.blueprint import Blueprint
         from vtensor.runtime.blueprint_notes import payload
-        from vtensor.runtime.planning import sound
+        from vtensor.runtime.drawing_notes import DrawingNotes
         from vtensor.runtime.weight_notes import NotKept
 
-        script = Script()
+        again = DrawingNotes()
         try:
-            with self._looking() as looked_at:
-                sized = traced()
-            if sized is None:
-                return
-            if not looked_at <= surface.looked_at:
-                raise NotKept(f"it looks at {len(looked_at - surface.looked_at)} more arrays")
-            go_on()
-            lowered, proof = sized.on(known.strategy), sized.proof(known.strategy)
-            sound(lowered, sized.graph, network.options, self._workspace, proof)
-            go_on()
-            blueprint = Blueprint(sized, known.strategy, self._workspace, script)
+            blueprint: Blueprint | None = sized.outline.drawn[known.strategy]
+            notes = blueprint.notes if blueprint is not None else None
+            if notes is None or notes.over or sized.outline.looked_at is None:
+                with self._source.looking() as looked_at:
+                    made = traced()
+                if made is None:
+                    return
+                _check_looked_at(looked_at, surface)
+                sized, notes = made, again
+                blueprint = self._drawn(made, known, network.options, notes)
+            assert blueprint is not None, "else nobody has noted it"
+            _check_looked_at(sized.outline.looked_at or (), surface)
             go_on()
             large = {id(one.whole): array for array, one in self._source.large.items()}
             constants, applied = sized.graph.constants, network.graph.applied
-            about = large, script, applied, strategy, known.key.shapes
+            about = large, notes.script, applied, strategy, known.key.shapes
             told = payload(name, blueprint, constants, *about)
         except NotKept as why:
             _log.debug("%s: %s", name, why)
         else:
             self._entries.write(name, told)
         finally:
-            script.forget()
+            again.forget()
+
+    def _drawn(
+        self, sized: Sized, known: Known, options: Options, notes: DrawingNotes
+    ) -> Blueprint:
+        """A strategy drawn, and noted.
+
+        Raises:
+            Exception: of any kind, where it cannot be.
+        """
+        from vtensor.runtime.blueprint import Blueprint
+        from vtensor.runtime.planning import sound
+
+        go_on()
+        lowered, proof = sized.on(known.strategy), sized.proof(known.strategy)
+        sound(lowered, sized.graph, options, self._workspace, proof)
+        go_on()
+        return Blueprint(sized, known.strategy, self._workspace, notes)
 
     def _names(self, key: PlanKey, options: Options, provisional: bool) -> list[str]:
         surface, threads = self._source.surface, self._workspace.executor.threads
@@ -172,17 +200,14 @@ class BlueprintEntries:
             return []
         return blueprint_names(surface, key, options, threads, provisional)
 
-    @contextmanager
-    def _looking(self) -> Iterator[set[Place]]:
-        """Where the arrays are that somebody asks for meanwhile, once that is over."""
-        large = [*self._source.large.values()]
-        asked = [one.asked for one in large]
-        found: set[Place] = set()
-        for one in large:
-            one.asked = False
-        try:
-            yield found
-        finally:
-            found |= self._source.looked_at
-            for one, before in zip(large, asked, strict=True):
-                one.asked |= before
+
+def _check_looked_at(looked_at: Collection[Place], surface: Surface) -> None:
+    """See that a model's outside says all that was looked at.
+
+    Raises:
+        NotKept: it does not.
+    """
+    from vtensor.runtime.weight_notes import NotKept
+
+    if more := {*looked_at} - surface.looked_at:
+        raise NotKept(f"it looks at {len(more)} more arrays")

@@ -57,6 +57,8 @@ class OtherSizes:
         self.full_s = 0.0
         #: A plan that was taken as it was kept: of its graph nothing is known yet.
         self._unread: PlanKey | None = None
+        #: The same, as long as blueprints that were kept behind it are asked.
+        self._behind: PlanKey | None = None
 
     @cached_property
     def strategies(self) -> Strategies:
@@ -91,16 +93,21 @@ class OtherSizes:
 
         return StrategyCache.of(self.graphs.options)
 
-    def sized(self, key: PlanKey, options: Options, traces: bool = True) -> Sized | None:
-        """The simplified graph, where it is made as those of other sizes were; without ``traces``
-        where one was made that has these sizes.
+    def sized(
+        self, key: PlanKey, options: Options, traces: bool = True, looks: bool = False
+    ) -> Sized | None:
+        """The simplified graph, where it is made as those of other sizes were.
+
+        Args:
+            key, options: what a plan is for.
+            traces, looks: as for ``Outlines.graph``.
         """
         if self.applied is None:
             return None
         from vtensor.runtime.planning import simplified
 
         simplify = partial(simplified, options=options, only=self.applied)
-        return self.outlines.graph(key, simplify, self.applied, traces)
+        return self.outlines.graph(key, simplify, self.applied, traces, looks)
 
     def learn(self, graph: Graph) -> None:
         """A plan is made of a simplified graph: for other sizes its rules are looked for."""
@@ -108,7 +115,7 @@ class OtherSizes:
 
     def behind(self, key: PlanKey) -> None:
         """A plan was taken as it was kept."""
-        self._unread = self._unread or key
+        self._unread, self._behind = self._unread or key, self._behind or key
 
     @property
     def unread(self) -> bool:
@@ -119,20 +126,20 @@ class OtherSizes:
         """Whether blueprints are on disk that may serve a key."""
         if self.blueprints is None:
             return False
-        lender, options = self._lender(lend=False), self.graphs.entering(key)
+        lender, options = self._lender(self._behind), self.graphs.entering(key)
         provisional = lender is not None and lender.provisional
         return any(True for _ in self.blueprints.of(key, options, lender, provisional))
 
     def kept(self, key: PlanKey, options: Options) -> Plan | None:
-        """The plan of a blueprint that was kept, where the only plan so far was, too."""
-        unread = self._unread
-        if unread is None or self.applied is not None or unread.kind != key.kind:
+        """The plan of a blueprint that was kept, behind a plan that was, too."""
+        behind = self._behind
+        if behind is None or behind.kind != key.kind:
             return None
         if not transferable(options) or self.blueprints is None:
             return None
         if options.deterministic:  # a plan is then compared with one of its own
             return None
-        full, lender = partial(self._by_nodes, key, options), self._lender(lend=False)
+        full, lender = partial(self._by_nodes, key, options), self._lender(behind)
         found = self.blueprints.plan(key, options, lender, full)
         if found is None:
             return None
@@ -173,14 +180,13 @@ class OtherSizes:
         unread = self._unread
         if unread is None or unread.kind != key.kind or not transferable(options):
             return None
-        kept, disk = self._lender(), self.disk
+        kept, disk = self._lent(), self.disk
         if kept is not None and disk is not None and self.applied is None:
             graph = self.graphs.simplified(key, options, kept.applied)
             network = self.graphs.network(key, graph, options)
             if (known := disk.beside(network, kept.chosen)) is not None:
                 self.strategies.add(known)
-                self.applied = {*kept.applied}
-                self._is_read()
+                self.applied, self._unread = {*kept.applied}, None
                 return network
         self.read()
         return None
@@ -194,25 +200,28 @@ class OtherSizes:
             # imports with locks of its own.
             with importing:
                 ready_to_draw(reads_nodes)
-            self._lender()
+            self._lent()
             network, disk = self.graphs.own_network(key, options), self.disk
             known = disk.known(network) if disk is not None else None
             if known is not None:
                 self.strategies.add(known)
                 self.applied = {*network.graph.applied}
-        self._is_read()  # only now: who wants a plan may have stopped it, and reads by himself
+        self._unread = None  # only now: who wants a plan may have stopped it, and reads by himself
 
-    def _is_read(self) -> None:
-        """No blueprint that was kept is asked any more."""
-        self._unread = None
+    def forget(self) -> None:
+        """Blueprints that were kept are not asked any more: this process has drawn its own."""
+        self._behind = None
         if (blueprints := self.__dict__.get("blueprints")) is not None:
             blueprints.forget()
 
-    def _lender(self, lend: bool = True) -> KeptPlan | None:
-        """The plan that was taken as it was kept; plans of nodes may have its weights then."""
-        plan = self._last.get(self._unread) if self._unread is not None else None
-        if not isinstance(plan, KeptPlan):
-            return None
-        if lend:
+    def _lent(self) -> KeptPlan | None:
+        """The plan that was taken as it was kept; plans of nodes have its weights from now on."""
+        plan = self._lender(self._unread)
+        if plan is not None:
             plan.lend()
         return plan
+
+    def _lender(self, key: PlanKey | None) -> KeptPlan | None:
+        """The plan that was taken as it was kept, if it has still its place."""
+        plan = self._last.get(key) if key is not None else None
+        return plan if isinstance(plan, KeptPlan) else None

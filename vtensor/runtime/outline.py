@@ -8,11 +8,11 @@ that the graph would be another one. What holds no open size is shared by all gr
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence, Set
 from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from vtensor.language.open_arrays import NotTraced, OpenArray
 from vtensor.language.records import dataclass
 from vtensor.language.tape import MARK, Tape, Told, TracedSize
 from vtensor.language.tensor import VTensor
+
+if TYPE_CHECKING:
+    from vtensor.frontends.beside import Place
 
 #: Strategies whose place in an outline is known.
 FITTED = 16
@@ -113,6 +116,8 @@ class Outline:
         self._fitted: dict[Strategy, Fitted] = {}
         #: What was drawn of strategies (``Blueprint``); None of those that cannot be.
         self.drawn: dict[Strategy, Any] = {}
+        #: Where arrays are that were looked at to make it; None where nobody saw to that.
+        self.looked_at: Set[Place] | None = None
 
     def sizes(self, given: Sizes) -> Sizes | None:
         """All sizes, for other open ones; None where the graph would be another.

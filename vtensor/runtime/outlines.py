@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping
+from contextlib import nullcontext
 
 from ptensor.stopping import go_on
 from vtensor.language.graph import Graph
@@ -47,6 +48,7 @@ class Outlines:
         simplified: Callable[[Graph], Graph],
         applied: Collection[tuple[str, str]],
         traces: bool = True,
+        looks: bool = False,
     ) -> Sized | None:
         """The simplified graph for these inputs; None where it has to be made otherwise.
 
@@ -55,6 +57,7 @@ class Outlines:
             simplified: simplifies a graph.
             applied: what that depends on: where rules are looked for.
             traces: an outline is made where there is none for these sizes.
+            looks: it says which arrays were looked at for that; no other thread makes a graph now.
         """
         if applied != self._applied:
             self._kept.clear()
@@ -73,7 +76,7 @@ class Outlines:
                 return Sized(graph, outline, given)
         if not traces:
             return None
-        made = self._traced(key, known, simplified)
+        made = self._traced(key, known, simplified, looks)
         go_on()
         graph = made.graph(given) if made is not None else None
         if made is None or graph is None:
@@ -100,11 +103,16 @@ class Outlines:
         key: PlanKey,
         known: Mapping[str, Array],
         simplified: Callable[[Graph], Graph],
+        looks: bool,
     ) -> Outline | None:
         tape = Tape()
         try:
-            graph = self._source.traced(key.shapes, known, key.inner, tape)
-            return None if graph is None else Outline(simplified(graph), tape)
+            with self._source.looking() if looks else nullcontext() as looked_at:
+                graph = self._source.traced(key.shapes, known, key.inner, tape)
+                made = None if graph is None else Outline(simplified(graph), tape)
         except Exception as why:  # of any kind: sizes are no numbers here, which few expect
             _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
             return None
+        if made is not None:
+            made.looked_at = looked_at
+        return made

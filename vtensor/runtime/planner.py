@@ -56,9 +56,7 @@ class Planner:
             self._others.behind(key)
             self._graphs.source.seen = key.shapes, key.known
             return plan
-        if (plan := self._others.kept(key, options)) is not None:
-            if plan.provisional:
-                self._last.networks[key] = partial(self._graphs.own_network, key, options)
+        if self._others.unread and (plan := self._kept(key, options)) is not None:
             return plan
         ready_to_plan()
         return self._made(key, options, entry)
@@ -103,7 +101,8 @@ class Planner:
         network = others.beside(key, options)
         beside = network is not None
         if network is None:
-            if (plan := self._drawn(key, options, refused)) is not None:
+            plan = self._drawn(key, options, refused) or self._kept(key, options)
+            if plan is not None:
                 return plan
             sized = others.sized(key, options)
             if sized is not None:
@@ -125,6 +124,13 @@ class Planner:
             network = replace(network, graph=self._graphs.simplified(key, options))
         others.learn(network.graph)
         return self._in_full(network)
+
+    def _kept(self, key: PlanKey, options: Options) -> Plan | None:
+        """The plan of a blueprint that is kept, where there is one for these sizes."""
+        plan = self._others.kept(key, options)
+        if plan is not None and plan.provisional:
+            self._last.networks[key] = partial(self._graphs.own_network, key, options)
+        return plan
 
     def _drawn(self, key: PlanKey, options: Options, refused: Refused) -> Plan | None:
         """The plan of a blueprint, where there is one for these sizes; else what it refuses."""

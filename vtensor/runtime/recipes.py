@@ -235,6 +235,16 @@ class Recipes:
         known.plan = self._plan
         return known
 
+    def adopt(self, other: Recipes) -> None:
+        """Know what was recorded elsewhere, too."""
+        with _keeping:
+            for key, entry in other._kept.items():
+                self._kept.setdefault(key, Entry(entry.recipe, self._plan))
+            for kind, known in other._sized.items():
+                own = self._sized.setdefault(kind, Known())
+                own.plan = self._plan
+                own.recipes += [one for one in known.recipes if one not in own.recipes]
+
     def use(self, entry: Entry) -> Recipe | None:
         """The recipe, which the plan uses that is recorded."""
         entry.plan = self._plan

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -97,6 +97,21 @@ class Source:
     def looked_at(self) -> frozenset[Place]:
         """Where arrays beside its bytes are at whose values somebody has looked."""
         return frozenset(self._beside.looked_at if self._beside is not None else ())
+
+    @contextmanager
+    def looking(self) -> Iterator[set[Place]]:
+        """Where the arrays are that somebody asks for meanwhile, once that is over."""
+        large = [*self.large.values()]
+        asked = [one.asked for one in large]
+        found: set[Place] = set()
+        for one in large:
+            one.asked = False
+        try:
+            yield found
+        finally:
+            found |= self.looked_at
+            for one, before in zip(large, asked, strict=True):
+                one.asked |= before
 
     def may_keep(self, looked_at: frozenset[Place] | None) -> bool:
         """Whether ``keep_surface`` may keep something."""

@@ -30,6 +30,7 @@ from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
     from vtensor.runtime.blueprint import Blueprint
+    from vtensor.runtime.drawing_notes import DrawingNotes
 
 #: Strategies that are kept for the same inputs in other sizes: the first that were made.
 KEPT = 8
@@ -196,6 +197,7 @@ class Strategies:
         workspace: Workspace,
         told: Callable[[], Known | None],
         also: Sequence[Sequence[int]] = (),
+        notes: DrawingNotes | None = None,
     ) -> LoweredGraph | None:
         """Draw what a plan would be of, as ``plan`` finds it; where that fails, nothing is there.
 
@@ -204,6 +206,7 @@ class Strategies:
             sized: the graph, of an outline.
             told: what another process has chosen for it.
             also: other open sizes: what libraries refuse there is chosen anew, too.
+            notes: what notes how it is drawn.
 
         Returns:
             What was chosen; None where a strategy fits that was known, or it is provisional.
@@ -214,7 +217,7 @@ class Strategies:
             try:
                 drawn: Blueprint | None = sized.outline.drawn.get(one.strategy)
                 if one.strategy not in sized.outline.drawn:
-                    _draw(one.strategy, sized, options, workspace)
+                    _draw(one.strategy, sized, options, workspace, notes)
                 elif drawn is not None:
                     rows = (drawn.refusing(one, workspace, {}) for one in (sized.given, *also))
                     if names := frozenset[str]().union(*rows):
@@ -226,7 +229,8 @@ class Strategies:
                 _log.debug(REFUSED, sized.graph.name, one.key.shapes, why)
                 faults.append((one, why.nodes))
         for one, nodes in faults[:1]:
-            make = partial(_drawn_anew, one, sized=sized, options=options, workspace=workspace)
+            about: Any = {"sized": sized, "options": options, "workspace": workspace}
+            make = partial(_drawn_anew, one, **about, notes=notes)
             lowered, strategy = _widened(make, nodes)
             self.add(Known(strategy, key, 0.0, foreseen=True, provisional=one.provisional))
             return None if one.provisional else lowered
@@ -534,7 +538,12 @@ def _drawing(
 
 
 def _drawn_anew(
-    known: Known, faults: frozenset[str], sized: Sized, options: Options, workspace: Workspace
+    known: Known,
+    faults: frozenset[str],
+    sized: Sized,
+    options: Options,
+    workspace: Workspace,
+    notes: DrawingNotes | None,
 ) -> tuple[LoweredGraph, Strategy]:
     """What is chosen for a graph which a strategy does not fit, drawn.
 
@@ -543,11 +552,17 @@ def _drawn_anew(
     """
     lowered = _refit_or_anew(known, faults, sized.graph, options)
     strategy = Strategy.of(lowered)
-    _draw(strategy, sized, options, workspace)
+    _draw(strategy, sized, options, workspace, notes)
     return lowered, strategy
 
 
-def _draw(strategy: Strategy, sized: Sized, options: Options, workspace: Workspace) -> None:
+def _draw(
+    strategy: Strategy,
+    sized: Sized,
+    options: Options,
+    workspace: Workspace,
+    notes: DrawingNotes | None = None,
+) -> None:
     """Draw a strategy on an outline.
 
     Raises:
@@ -559,4 +574,6 @@ def _draw(strategy: Strategy, sized: Sized, options: Options, workspace: Workspa
     go_on()
     sound(lowered, sized.graph, options, workspace, sized.proof(strategy))
     go_on()
-    sized.outline.drawn[strategy] = Blueprint(sized, strategy, workspace)
+    sized.outline.drawn[strategy] = Blueprint(sized, strategy, workspace, notes)
+    if notes is not None:
+        workspace.recipes.adopt(notes.recipes)
