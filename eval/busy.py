@@ -3,11 +3,12 @@
 ``python -m eval.busy``. A team of threads that spins while it waits takes the time of the thread
 that it waits for, where others use the processors as well. Each engine is a process of its own and
 has its turn in each round: once with the machine to itself, once beside a process that never
-sleeps. The first quarter of a second of each turn is not timed. ``--spin`` adds VTensor with so
-many turns of libgomp's waiting loop (``GOMP_SPINCOUNT``) after which a thread always sleeps;
-VTensor itself spins for 10,000, and for 100 where it notices others. ``--quota 1.5``, which the
-report asks for, has one more process of each engine in a control group of so many processors, where
-this process may make one. *p99 / p50* says how far the slowest runs are from the usual one, *busy /
+sleeps. The first quarter of a second of each turn is not timed, nor are the first three seconds of
+each process, in which VTensor measures kernels beside runs. ``--spin`` adds VTensor with so many
+turns of libgomp's waiting loop (``GOMP_SPINCOUNT``) after which a thread always sleeps; VTensor
+itself spins for 10,000, and for 100 where it notices others. ``--quota 1.5``, which the report asks
+for, has one more process of each engine in a control group of so many processors, where this
+process may make one. *p99 / p50* says how far the slowest runs are from the usual one, *busy /
 idle* what the other process costs. Other models than the report's are named behind the command.
 """
 
@@ -56,6 +57,9 @@ ROUNDS, SECONDS, LIMIT_S = 4, 24.0, 120.0
 
 #: For how long each runs untimed at the begin of a turn: it finds out that others came, or left.
 SETTLES = 0.25
+
+#: For how long each runs untimed before its first turn.
+WARMS = 3.0
 
 #: What else runs, by name: nothing, or a process that never sleeps.
 CONDITIONS = ("idle", "busy")
@@ -234,6 +238,8 @@ def measured(
                 for one in kinds.get(condition, {}).values():
                     stack.callback(one.close)
                     one.enter(task)
+                    if one.worker is not None:
+                        one.ask(WARMS, Timed)
         for _ in range(rounds):
             for condition, able in kinds.items():
                 for name, one in able.items():

@@ -24,6 +24,11 @@ from vtensor.errors import InputError
 QUICK = ("--rounds", "2", "--seconds", "0.02", "--threads", "1", "--json")
 
 
+@pytest.fixture(autouse=True)
+def _warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(busy, "WARMS", 0.02)
+
+
 def test_each_engine_is_timed_in_each_condition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
