@@ -375,7 +375,7 @@ def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No plan is recorded first that would say the same."""
     network, asked = NETWORKS["mobile"](), list[Any]()
-    refitted = strategies_module._refitted
+    refitted = strategies_module.refitted
     with Session(network.proto, threads=1, cache_dir=None) as session:
         _, blueprint = drawn_of(session, network)
         [*_, first, second] = [one for one in blueprint.calls if len(one.nodes) == 1]
@@ -389,7 +389,7 @@ def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPat
             return refitted(known, faults, **given)
 
         monkeypatch.setattr(program_module, "_says", noted)
-        monkeypatch.setattr(strategies_module, "_refitted", refit)
+        monkeypatch.setattr(strategies_module, "refitted", refit)
         monkeypatch.setattr(strategies_module, "taken", None)
         feeds = network.feeds(4, 16, 16)
         [y] = session.run(None, feeds)

@@ -25,6 +25,7 @@ from tests.runtime.test_blueprint import Made, check, programs, settle
 from vtensor import Session
 from vtensor.language.index import importing
 from vtensor.runtime import strategies as strategies_module
+from vtensor.runtime import taken_over
 from vtensor.runtime.ahead import NEAR
 from vtensor.runtime.blueprint import Blueprint
 from vtensor.runtime.drawn import DrawnPlan
@@ -180,7 +181,7 @@ def test_nodes_are_decided_anew_until_all_fit() -> None:
             raise StrategyRefused("it declines", missing[:1])
         return "fits"
 
-    assert strategies_module._widened(make, frozenset("c")) == "fits"
+    assert taken_over.widened(make, frozenset("c")) == "fits"
     assert asked == [frozenset("c"), frozenset("ac"), frozenset("abc")]
 
 
@@ -192,8 +193,8 @@ def test_nodes_are_not_added_for_ever() -> None:
         raise StrategyRefused("it declines", {*faults, str(len(faults))})
 
     with pytest.raises(StrategyRefused, match="declines"):
-        strategies_module._widened(make, frozenset())
-    assert asked == [*range(strategies_module.WIDENED + 1)]
+        taken_over.widened(make, frozenset())
+    assert asked == [*range(taken_over.WIDENED + 1)]
 
 
 def test_where_no_other_node_is_named_it_ends() -> None:
@@ -201,7 +202,7 @@ def test_where_no_other_node_is_named_it_ends() -> None:
         raise StrategyRefused("its library has nothing else", faults)
 
     with pytest.raises(StrategyRefused, match="nothing else"):
-        strategies_module._widened(make, frozenset("a"))
+        taken_over.widened(make, frozenset("a"))
 
 
 @pytest.mark.parametrize("options", [{"deterministic": True}, {"optimize": "none"}])
@@ -240,14 +241,14 @@ ALIKE = (1, 31, 1)
 
 def chosen_anew(network: Network, folder: Path) -> bool:
     """Use a model in a session with a cache; whether what other sizes need was chosen."""
-    found, choose = list[object](), strategies_module._refit_or_anew
+    found, choose = list[object](), strategies_module.refit_or_anew
 
     def noted(*given: Any) -> Any:
         found.append(given)
         return choose(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strategies_module, "_refit_or_anew", noted)
+        patch.setattr(strategies_module, "refit_or_anew", noted)
         with Session(network.proto, threads=1, cache_dir=folder) as session:
             used(session, network.feeds(*ALIKE))
             assert strategies(session) == 3
@@ -268,7 +269,7 @@ def test_sizes_that_come_sooner_take_it_too(
 ) -> None:
     network, chosen = NETWORKS["mobile"](), list[object]()
     assert chosen_anew(network, tmp_path)
-    for name in ("_refitted", "_mended"):
+    for name in ("refitted", "mended"):
         monkeypatch.setattr(strategies_module, name, lambda *given: chosen.append(given))
     with Session(network.proto, threads=1, cache_dir=tmp_path) as session:
         session.run(None, network.feeds(*ALIKE))
@@ -378,7 +379,7 @@ def test_what_is_for_other_ones_is_tried_alone_or_not_at_all() -> None:
     def tried(n: int, w: int, *known: PlanKey) -> list[PlanKey]:
         strategies = strategies_module.Strategies()
         for one in known:
-            strategies.add(strategies_module.Known(Strategy.__new__(Strategy), one, 0.0))
+            strategies.add(taken_over.Known(Strategy.__new__(Strategy), one, 0.0))
         return [one.key for one in strategies._nearest(key(n, w))]
 
     one, two, three = key(1, 8), key(2, 8), key(3, 64)

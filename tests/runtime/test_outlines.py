@@ -32,7 +32,7 @@ from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.outline import Outline
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.source import Source
-from vtensor.runtime.strategies import Known
+from vtensor.runtime.taken_over import Known
 
 Array = np.ndarray[Any, Any]
 Shapes = Mapping[str, tuple[int, ...]]

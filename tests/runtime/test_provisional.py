@@ -32,7 +32,8 @@ from vtensor.runtime.options import Options
 from vtensor.runtime.probing import Probe
 from vtensor.runtime.program_notes import Notes
 from vtensor.runtime.programs import KeptPlan
-from vtensor.runtime.strategies import Known, Strategies
+from vtensor.runtime.strategies import Strategies
+from vtensor.runtime.taken_over import Known
 from vtensor.runtime.strategy_cache import StrategyCache
 from vtensor.runtime.weight_notes import NotKept
 

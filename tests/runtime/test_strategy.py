@@ -334,7 +334,7 @@ def test_where_nothing_is_said_of_nodes_or_too_many_do_not_fit_all_is_chosen_ane
     def refuse(*_: object, **__: object) -> None:
         raise StrategyRefused("nothing is said of nodes")
 
-    monkeypatch.setattr("vtensor.runtime.strategies._refitted", refuse)
+    monkeypatch.setattr("vtensor.runtime.strategies.refitted", refuse)
     network = NETWORKS["attention"]()
     with Session(network.proto, threads=1, cache_dir=None) as session:
         session.run(None, network.feeds(2, 9))

@@ -22,7 +22,7 @@ from vtensor.runtime.turns import Turn
 if TYPE_CHECKING:
     from vtensor.runtime.drawing_notes import DrawingNotes
     from vtensor.runtime.outline import Outline
-    from vtensor.runtime.strategies import Known
+    from vtensor.runtime.taken_over import Known
 
 #: What is done one after the other; who wants a plan may stop each, which then begins anew.
 Works = list[Callable[[], None]]

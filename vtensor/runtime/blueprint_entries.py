@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from vtensor.runtime.outline import Sized
     from vtensor.runtime.plan import Plan
     from vtensor.runtime.source import Source
-    from vtensor.runtime.strategies import Known
     from vtensor.runtime.strategy_cache import Network
+    from vtensor.runtime.taken_over import Known
     from vtensor.runtime.workspace import Workspace
 
 _log = logger(__name__)

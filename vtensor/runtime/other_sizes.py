@@ -154,7 +154,7 @@ class OtherSizes:
         """The plan of a blueprint that was kept, of nodes."""
         ready_to_plan()
         from vtensor.runtime.planning import plan_of
-        from vtensor.runtime.strategies import taken
+        from vtensor.runtime.taken_over import taken
 
         graph = self.graphs.simplified(key, options, blueprint.applied)
         network, disk = self.graphs.network(key, graph, options), self.disk

@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from libdesc.registry import ready
-from optimizer.pipeline import import_passes, optimise
 from ptensor.stopping import go_on
-from resolver.lowered import LoweredGraph, OpNode
-from resolver.proof import Proof
+from resolver.lowered import LoweredGraph
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
 from vtensor.language.records import dataclass
-from vtensor.runtime.better import UNPROVEN, Better
 from vtensor.runtime.burden import burden
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.options import Options, transferable
 from vtensor.runtime.outline import Outline, Sized
-from vtensor.runtime.own_plan import SLACK, TIME_LIMIT, own_plan
+from vtensor.runtime.own_plan import own_plan
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import partly_optimised, resolved_of, sound
-from vtensor.runtime.provisional import chosen_soon
+from vtensor.runtime.planning import resolved_of, sound
+from vtensor.runtime.taken_over import (
+    REFUSED,
+    Known,
+    may_be_better,
+    mended,
+    refit_or_anew,
+    refitted,
+    taken,
+    widened,
+)
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -38,38 +44,10 @@ KEPT = 8
 #: How many of them are tried, the nearest first, before nodes of the nearest are chosen anew.
 TRIED = 2
 
-#: Which part of a plan's nodes may be chosen anew; with more, all are.
-MOST = 0.5
-
-#: How often nodes are added to those that are chosen anew: somebody may wait, and each time all is
-#: recorded.
-WIDENED = 8
-
 #: Kinds of inputs of which there are strategies: entry layouts, inner values that are delivered.
 KINDS = 32
 
-T = TypeVar("T")
-
-REFUSED = "%s: no plan from that of %s: %s"
-
 _log = logger(__name__)
-
-
-@dataclass(frozen=True)
-class Known:
-    """A strategy, what it was made for, and what Transforms took there (``burden``).
-
-    Attributes:
-        foreseen: there was no plan of it, but only what one would be of.
-        provisional: as of a plan that was made of it.
-    """
-
-    strategy: Strategy
-    key: PlanKey
-    burden: float
-    foreseen: bool = False
-    provisional: bool = False
-
 
 #: Strategies that do not fit a graph, each with the nodes that do not; None is a library's error.
 Refused = dict[Known, frozenset[str] | None]
@@ -154,10 +132,10 @@ class Strategies:
                 refused[one] = why.nodes if isinstance(why, StrategyRefused) else None
         faults = [(one, nodes) for one, nodes in refused.items() if nodes is not None]
         for one, nodes in faults[:mending]:
-            for way in (_refitted, _mended):
+            for way in (refitted, mended):
                 make = partial(way, one, graph=graph, options=options, workspace=workspace)
                 try:
-                    plan = _widened(make, nodes)
+                    plan = widened(make, nodes)
                 except (StrategyRefused, VTensorError) as why:
                     _log.debug(REFUSED, graph.name, one.key.shapes, why)
                 else:
@@ -231,7 +209,7 @@ class Strategies:
         for one, nodes in faults[:1]:
             about: Any = {"sized": sized, "options": options, "workspace": workspace}
             make = partial(_drawn_anew, one, **about, notes=notes)
-            lowered, strategy = _widened(make, nodes)
+            lowered, strategy = widened(make, nodes)
             self.add(Known(strategy, key, 0.0, foreseen=True, provisional=one.provisional))
             return None if one.provisional else lowered
         return None
@@ -346,187 +324,6 @@ def _kind(key: PlanKey) -> Hashable:
     return key.kind, ready().version
 
 
-def taken(
-    known: Known,
-    key: PlanKey,
-    graph: Graph,
-    options: Options,
-    workspace: Workspace,
-    sized: Sized | None = None,
-) -> Plan:
-    """The plan of a graph as a strategy has it; for what it was made for, with its certificate.
-
-    Raises:
-        StrategyRefused, VTensorError: it does not fit, or would be too slow.
-    """
-    strategy, own = known.strategy, known.key == key
-    lowered = sized.on(strategy) if sized is not None else strategy.on(graph)
-    if own:
-        lowered = replace(lowered, certificate=known.strategy.chosen.certificate)
-    taken_from = None if own else known.key.shapes
-    proof = sized.proof(strategy) if sized is not None else None
-    return _plan(known, lowered, graph, options, workspace, taken_from, proof=proof)
-
-
-def _refitted(
-    known: Known,
-    faults: frozenset[str],
-    graph: Graph,
-    options: Options,
-    workspace: Workspace,
-) -> Plan:
-    """The plan of a graph as a strategy has it but for some nodes, which libraries take otherwise.
-
-    Raises:
-        StrategyRefused, VTensorError: libraries do not, or with Transforms that take long.
-    """
-    lowered, anew = _refit(known, faults, graph, options)
-    return _plan(known, lowered, graph, options, workspace, known.key.shapes, anew)
-
-
-def _refit(
-    known: Known, faults: frozenset[str], graph: Graph, options: Options
-) -> tuple[LoweredGraph, tuple[str, ...]]:
-    """What was chosen but for some nodes; the names of those that are otherwise.
-
-    Raises:
-        StrategyRefused, VTensorError: as for ``_refitted``.
-    """
-    from resolver.refit import refitted
-
-    before = known.strategy.roughly(graph)
-    lowered, anew = refitted(before, faults)
-    if [*lowered.transforms()] != [*before.transforms()]:
-        more = burden(lowered, options) - burden(before, options)
-        if more > SLACK:
-            raise StrategyRefused(f"Transforms would take {more:.1%} more of the time", faults)
-        lowered = replace(lowered, certificate=None)  # it says nothing of these
-    return lowered, anew
-
-
-def _refit_or_anew(
-    known: Known, faults: frozenset[str], graph: Graph, options: Options
-) -> LoweredGraph:
-    """What is chosen for a graph which a strategy does not fit.
-
-    Raises:
-        VTensorError: nothing can be.
-    """
-    try:
-        return _refit(known, faults, graph, options)[0]
-    except (StrategyRefused, VTensorError) as why:
-        _log.debug(REFUSED, graph.name, known.key.shapes, why)
-    options = replace(options, settings=replace(options.settings, time_limit=TIME_LIMIT))
-    return _chosen(known, resolved_of(graph, options), options)
-
-
-def _mended(
-    known: Known,
-    faults: frozenset[str],
-    graph: Graph,
-    options: Options,
-    workspace: Workspace,
-) -> Plan:
-    """The plan of a graph as a strategy has it but for some nodes, and those around them.
-
-    Raises:
-        StrategyRefused, VTensorError: too much does not fit, or it would be too slow.
-    """
-    kept = known.strategy.kept(graph, faults)
-    lowered, anew = _around(known, kept, graph, options)
-    if len(anew) > MOST * len(lowered.operators):
-        raise StrategyRefused(f"{len(anew)} nodes would have other variants")
-    return _plan(known, lowered, graph, options, workspace, known.key.shapes, anew)
-
-
-def _widened(make: Callable[[frozenset[str]], T], faults: frozenset[str]) -> T:
-    """What is made with some nodes decided anew; with more of them, as long as others do not fit.
-
-    Raises:
-        Exception: as ``make``.
-    """
-    for _ in range(WIDENED):
-        try:
-            return make(faults)
-        except StrategyRefused as why:
-            if why.nodes <= faults:
-                raise
-            faults |= why.nodes
-    return make(faults)
-
-
-def _around(
-    known: Known, kept: Mapping[str, OpNode], graph: Graph, options: Options
-) -> tuple[LoweredGraph, tuple[str, ...]]:
-    """A graph in which nodes are as they were chosen before; the names of the others."""
-    from resolver.evaluate import resolve
-    from resolver.extend import extend
-
-    resolved = extend(resolve(graph, options.entry, options.preferences, kept), options.delivery)
-    anew = frozenset(node.name for node in resolved.operators if node.name not in kept)
-    lowered = _chosen(known, resolved, options, anew)
-    before = {name: node.variant for name, node in kept.items()}
-    return lowered, tuple(
-        node.name for node in lowered.operators if before.get(node.name) != node.variant
-    )
-
-
-def _chosen(
-    known: Known, resolved: LoweredGraph, options: Options, only: frozenset[str] | None = None
-) -> LoweredGraph:
-    """A resolved graph optimised, of which some nodes may change; soon, where what is known was."""
-    if known.provisional:
-        return chosen_soon(resolved, options, only)
-    if only is not None:
-        return partly_optimised(resolved, options, only)
-    return optimise(resolved, options.passes, options.settings)
-
-
-def _plan(
-    known: Known,
-    lowered: LoweredGraph,
-    graph: Graph,
-    options: Options,
-    workspace: Workspace,
-    taken_from: Mapping[str, tuple[int, ...]] | None,
-    anew: Sequence[str] = (),
-    proof: Proof | None = None,
-) -> Plan:
-    """The plan of a lowered graph whose variants were chosen for other sizes.
-
-    Raises:
-        StrategyRefused, VTensorError: libraries do not take it so, or it would be too slow.
-    """
-    if options.deterministic and burden(lowered, options) > known.burden + SLACK:
-        from optimizer.bound import excess
-
-        if excess(lowered, options.settings) > SLACK:
-            raise StrategyRefused("Transforms take more of the time than they did")
-    sound(lowered, graph, options, workspace, proof)
-    plan = Plan(
-        lowered,
-        graph.constants,
-        workspace,
-        options.progress,
-        options.preferences,
-        partial(resolved_of, graph, options),
-        confirming=True,
-        taken_from=taken_from,
-        anew=anew,
-    )
-    plan.provisional = known.provisional
-    if not options.deterministic:
-        make = partial(own_plan, lambda: (lowered, graph), known.key.shapes, options, workspace)
-        may_be_better(plan, lowered.certificate is not None, make)
-    return plan
-
-
-def may_be_better(plan: Plan, proven: bool, make: Callable[[], Plan]) -> None:
-    """A plan whose variants were chosen for other sizes may get another one's place."""
-    if not proven:
-        plan.better = Better(make, UNPROVEN, ready=import_passes)
-
-
 def _drawing(
     strategy: Strategy, sized: Sized, options: Options, workspace: Workspace
 ) -> Callable[[], None] | None:
@@ -548,9 +345,9 @@ def _drawn_anew(
     """What is chosen for a graph which a strategy does not fit, drawn.
 
     Raises:
-        Exception: as ``_refit_or_anew`` and ``_draw``.
+        Exception: as ``refit_or_anew`` and ``_draw``.
     """
-    lowered = _refit_or_anew(known, faults, sized.graph, options)
+    lowered = refit_or_anew(known, faults, sized.graph, options)
     strategy = Strategy.of(lowered)
     _draw(strategy, sized, options, workspace, notes)
     return lowered, strategy

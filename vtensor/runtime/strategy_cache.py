@@ -36,7 +36,8 @@ from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import resolved_of, sound
 from vtensor.runtime.processors import processor
 from vtensor.runtime.programs import FIRST
-from vtensor.runtime.strategies import KEPT, Known
+from vtensor.runtime.strategies import KEPT
+from vtensor.runtime.taken_over import Known
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
