@@ -21,7 +21,7 @@ from vtensor import Graph, Session
 from vtensor.errors import BudgetError, InputError, NativeError, VTensorError
 from vtensor.language.tape import Tape
 from vtensor.report import plan_dict
-from vtensor.runtime import _replay
+from vtensor.runtime import _replay, taken_over
 from vtensor.runtime import open_program as program_module
 from vtensor.runtime import strategies as strategies_module
 from vtensor.runtime.all_of import ALONE_S, all_of
@@ -375,7 +375,7 @@ def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No plan is recorded first that would say the same."""
     network, asked = NETWORKS["mobile"](), list[Any]()
-    refitted = strategies_module.refitted
+    refitted = taken_over.refitted
     with Session(network.proto, threads=1, cache_dir=None) as session:
         _, blueprint = drawn_of(session, network)
         [*_, first, second] = [one for one in blueprint.calls if len(one.nodes) == 1]

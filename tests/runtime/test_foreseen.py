@@ -241,7 +241,7 @@ ALIKE = (1, 31, 1)
 
 def chosen_anew(network: Network, folder: Path) -> bool:
     """Use a model in a session with a cache; whether what other sizes need was chosen."""
-    found, choose = list[object](), strategies_module.refit_or_anew
+    found, choose = list[object](), taken_over.refit_or_anew
 
     def noted(*given: Any) -> Any:
         found.append(given)

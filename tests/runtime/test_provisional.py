@@ -33,8 +33,8 @@ from vtensor.runtime.probing import Probe
 from vtensor.runtime.program_notes import Notes
 from vtensor.runtime.programs import KeptPlan
 from vtensor.runtime.strategies import Strategies
-from vtensor.runtime.taken_over import Known
 from vtensor.runtime.strategy_cache import StrategyCache
+from vtensor.runtime.taken_over import Known
 from vtensor.runtime.weight_notes import NotKept
 
 if TYPE_CHECKING:
