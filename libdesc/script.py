@@ -13,6 +13,8 @@ from operator import index
 from types import ModuleType
 from typing import Any
 
+from libdesc.noted import NOTING
+
 #: What says of a module which build it is, as far as it has that.
 _BUILDS = ("level", "version", "isa", "library_path")
 
@@ -30,7 +32,8 @@ Line = list[Any]
 class Script:
     """Notes the native calls of a block: what they give can say how it was made.
 
-    What was made goes on to work once nobody asks any more (``forget``): its calls are not noted.
+    What was made goes on to work afterwards, on other threads meanwhile, and in forked children:
+    calls are noted of the block alone, until nobody asks any more (``forget``).
     """
 
     def __init__(self) -> None:
@@ -39,9 +42,14 @@ class Script:
         self._places: dict[str, int] = {}
         self._remembered: dict[Any, Any] = {}
 
+    @property
+    def _silent(self) -> bool:
+        """Nothing is noted here and now."""
+        return self._over or NOTING.get() is None
+
     def foreign(self, native: Any) -> Any:
         """What notes the calls of a native module; Python's own functions stay what they are."""
-        if self._over or not isinstance(native, ModuleType):
+        if self._silent or not isinstance(native, ModuleType):
             return native
         return _Noted(self, native, [native.__name__])
 
@@ -53,7 +61,7 @@ class Script:
         named: Mapping[str, Any],
     ) -> Any:
         """What a function gives that is remembered by its arguments."""
-        if self._over:
+        if self._silent:
             return aside(*given, **named)
         try:
             key = function, given, tuple(named.items())
@@ -66,7 +74,7 @@ class Script:
 
     def attribute(self, of: _Noted, name: str) -> Any:
         """An attribute of what is noted."""
-        if self._over:
+        if self._silent:
             return getattr(of.own, name)
         value, path = getattr(of.own, name), [*of.path, name]
         if isinstance(value, type) and issubclass(value, BaseException):
@@ -76,14 +84,14 @@ class Script:
     def call(self, of: _Noted, given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """A native call."""
         result = of.own(*_real(given), **{name: _real(one) for name, one in named.items()})
-        if self._over:
+        if self._silent:
             return result
         told = [[*map(_told, given)], {name: _told(one) for name, one in named.items()}]
         return self._found(result, [of.path, told])
 
     def _found(self, value: Any, line: Line) -> Any:
         """What a line gives: natives in it are noted, where the line can be written down."""
-        if self._over or isinstance(value, _PLAIN):
+        if self._silent or isinstance(value, _PLAIN):
             return value
         if type(value) is tuple:
             return tuple([self._found(one, [*line, place]) for place, one in enumerate(value)])

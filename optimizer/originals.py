@@ -32,7 +32,7 @@ class Original:
 
     Attributes:
         shape, dtype: the array's.
-        asked: somebody has asked for the array, whose values may have decided something.
+        asks: how often somebody has asked for the array, whose values may have decided something.
 
     >>> one = Original(np.arange(3))
     >>> one.recovered_by(lambda: np.arange(3))
@@ -43,7 +43,7 @@ class Original:
 
     __slots__ = (
         *("__weakref__", "_array", "_lent", "_read", "_recover", "_turns", "_views"),
-        *("asked", "dtype", "shape"),
+        *("asks", "dtype", "shape"),
     )
 
     def __init__(self, array: Array, recover: Callable[[], Array] | None = None) -> None:
@@ -55,7 +55,7 @@ class Original:
         self._lent = _lend(array)
         self._views: dict[tuple[int, ...], Original] = {}
         self._turns: dict[tuple[int, ...], Original] = {}
-        self.asked = False
+        self.asks = 0
 
     @classmethod
     def unread(cls, shape: tuple[int, ...], dtype: np.dtype[Any], read: Read) -> Original:
@@ -64,7 +64,7 @@ class Original:
         made.shape, made.dtype, made._read = shape, dtype, read
         made._recover = partial(_viewed, read, reused, dtype, shape)
         made._array, made._lent, made._views, made._turns = None, _nobody, {}, {}
-        made.asked = False
+        made.asks = 0
         return made
 
     @property
@@ -85,8 +85,13 @@ class Original:
     @property
     def array(self) -> Array:
         """The array, recovered if it was let go of."""
-        self.asked = True
+        self.asks += 1
         return self.now()
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody has asked for the array."""
+        return self.asks > 0
 
     def now(self) -> Array:
         """As ``array``, for who decides nothing by its values."""
@@ -166,12 +171,12 @@ class _Turned(Original):
         return self._given.turned(tuple(self._axes[axis] for axis in axes))
 
     @property
-    def asked(self) -> bool:
-        return self._given.asked
+    def asks(self) -> int:
+        return self._given.asks
 
-    @asked.setter
-    def asked(self, asked: bool) -> None:
-        self._given.asked = asked
+    @asks.setter
+    def asks(self, asks: int) -> None:
+        self._given.asks = asks
 
 
 def _turned(given: Original, axes: tuple[int, ...]) -> Array:
@@ -193,12 +198,12 @@ class _View(Original):
         return self._whole
 
     @property
-    def asked(self) -> bool:
-        return self._whole.asked
+    def asks(self) -> int:
+        return self._whole.asks
 
-    @asked.setter
-    def asked(self, asked: bool) -> None:
-        self._whole.asked = asked
+    @asks.setter
+    def asks(self, asks: int) -> None:
+        self._whole.asks = asks
 
     def now(self) -> Array:
         return self._whole.now().reshape(self.shape)

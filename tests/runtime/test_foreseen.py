@@ -140,8 +140,33 @@ def test_shapes_near_by() -> None:
     apart = [*((one, 24) for one, _ in every), *((320, one) for _, one in every)]
     assert found == [{"x": (1, 3, *sizes), **fixed} for sizes in (*every, *apart)]
     found = source.near({"x": (1, 3, 1, 8), **fixed}, {"n"})  # nor is there a size of none
-    assert found == [{"x": (1, 3, 1, size), **fixed} for size in (16, 24, 8, 32)]
+    assert found == [{"x": (1, 3, 1, size), **fixed} for size in (16, 24, 32)]
     assert source.near({"x": (1, 3, 1, 1), **fixed}, {"n"}) == []
+    source.inputs = [Port(name, "s64", (None, None), ("N", "T")) for name in ("ids", "mask")]
+    found = source.near({"ids": (1, 6), "mask": (1, 6)}, ())
+    assert found == [{"ids": (1, size), "mask": (1, size)} for size in (8, 10, 4, 12)]
+
+
+def test_what_is_refused_of_any_size_near_by_is_chosen_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network, faults = NETWORKS["mobile"](), list[frozenset[str]]()
+    sizes = {(32, 32): 0, (48, 48): 1, (16, 64): 2}
+
+    def refusing(blueprint: Blueprint, given: Sequence[int], *_: Any) -> frozenset[str]:
+        names = sorted(node.name for node in blueprint.strategy.chosen.operators)
+        at = sizes.get((given[1], given[2]))
+        return frozenset(() if at is None or faults else [names[at]])
+
+    def widened(_: object, nodes: frozenset[str]) -> None:
+        faults.append(nodes)
+        raise StrategyRefused("for a test")
+
+    monkeypatch.setattr(Blueprint, "refusing", refusing)
+    monkeypatch.setattr(strategies_module, "widened", widened)
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        used(session, network.feeds(1, 16, 16))
+    assert [len(nodes) for nodes in faults] == [3]
 
 
 @pytest.mark.parametrize("kinds", [0, 1, 2, 5])

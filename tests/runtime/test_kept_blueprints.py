@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from vtensor.runtime import open_constants, programs
 from vtensor.runtime.better import Better
 from vtensor.runtime.blueprint import Blueprint
 from vtensor.runtime.blueprint_entries import BlueprintEntries
+from vtensor.runtime.drawing_notes import DrawingNotes
 from vtensor.runtime.drawn import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.graphs import Graphs
@@ -185,6 +187,67 @@ def test_what_is_written_down_is_traced_and_drawn_once(
         np.testing.assert_allclose(y, wanted(path, OTHER)[0], rtol=1e-4, atol=1e-5)
 
 
+def test_who_measures_a_plan_writes_down_what_other_sizes_are_made_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process does, behind the plan as it runs."""
+    monkeypatch.setattr("vtensor.runtime.options.speeds_asked_for", lambda: dict)
+    monkeypatch.setattr(Better, "wait", lambda one, _: setattr(one, "_wait_s", 1e9))
+    path = net(tmp_path / "net.onnx")
+    with used(path, X, tmp_path) as session:
+        assert not session.plan.provisional
+    assert blueprints(tmp_path)
+    with started(path, X, tmp_path) as session:
+        session.run(None, OTHER)
+        assert isinstance(session.plan, DrawnPlan)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_what_looks_at_more_arrays_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted: bool
+) -> None:
+    """Their values are not among those by which the model is known again."""
+    path, looking = net(tmp_path / "net.onnx"), Source.looking
+    used(path, X, tmp_path).close()
+
+    @contextmanager
+    def looks(source: Source) -> Iterator[set[Any]]:
+        with looking(source) as found:
+            yield found
+        found.add(("elsewhere", 1))
+
+    monkeypatch.setattr(Source, "looking", looks)
+    if not noted:
+        monkeypatch.setattr(BlueprintEntries, "notes", lambda *_: None)
+    used(path, X, tmp_path).close()
+    assert not blueprints(tmp_path)
+
+
+def test_nothing_is_noted_of_what_is_drawn_once_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that was forked meanwhile has nobody who would end that."""
+    monkeypatch.setattr(DrawingNotes, "forget", lambda _: None)
+    drawn, draw = list[Blueprint](), Blueprint.__init__
+
+    def drawing(blueprint: Blueprint, *given: Any, **named: Any) -> None:
+        drawn.append(blueprint)
+        draw(blueprint, *given, **named)
+
+    monkeypatch.setattr(Blueprint, "__init__", drawing)
+    path = net(tmp_path / "net.onnx")
+    used(path, X, tmp_path).close()
+    drawn.clear()
+    with used(path, X, tmp_path) as session:
+        lines = [len(one.notes.script._lines) for one in drawn if one.notes is not None]
+        assert all(lines)
+        assert lines
+        for rows in (3, 4, 5):
+            session.run(None, {"x": f32(rows, 64, 6, 8)})
+            assert isinstance(session.plan, DrawnPlan)
+        assert lines == [len(one.notes.script._lines) for one in drawn if one.notes is not None]
+
+
 def test_they_serve_behind_a_size_that_none_of_them_serves(
     tmp_path: Path, graphs: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,8 +304,9 @@ def test_those_of_provisional_choices_serve_until_others_are_there(
         assert not session.plan.provisional
 
 
+@pytest.mark.parametrize("draws", [True, False])
 def test_those_of_provisional_choices_serve_behind_a_measured_plan(
-    tmp_path: Path, graphs: list[Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, graphs: list[Any], monkeypatch: pytest.MonkeyPatch, draws: bool
 ) -> None:
     """As long as there are no others: to read the model takes far longer."""
     path, feeds = net(tmp_path / "net.onnx"), {"x": f32(1, 64, 5, 8)}
@@ -257,12 +321,20 @@ def test_those_of_provisional_choices_serve_behind_a_measured_plan(
         kept(path, feeds, tmp_path)
     assert not blueprints(tmp_path)
     assert [*(tmp_path / FOLDER).glob("first-blueprint-*")]
+    if not draws:
+        monkeypatch.setattr("vtensor.runtime.strategies._draw", None)
     with started(path, feeds, tmp_path) as session:
         provisional = [session.plan.provisional]
         assert is_taken(session, other, graphs, wanted)
         provisional.append(session.plan.provisional)
         assert session.lock().text()  # which makes the measured plan of this size
         provisional.append(session.plan.provisional)
+        plans = session._runner.plans
+        assert plans is not None
+        for _ in range(2):
+            session.run(None, feeds)
+        settle(session)
+        assert (plans._others._behind is None) == draws
     assert provisional == [False, True, False]
 
 

@@ -34,6 +34,17 @@ class Beside:
     @property
     def looked_at(self) -> Iterator[Place]:
         """Where arrays are whose values may have decided something: all that were asked for."""
+        return self.looked_at_since({})
+
+    @property
+    def asks(self) -> dict[str, int]:
+        """How often somebody has asked for which array."""
+        return {name: one.asks for name, one in self.later.items()}
+
+    def looked_at_since(self, asks: Mapping[str, int]) -> Iterator[Place]:
+        """The same, of what was asked for since then."""
         if self.files is not None:
             yield from self.files.at_once
-        yield from (self.places[name] for name, one in self.later.items() if one.asked)
+        for name, one in self.later.items():
+            if one.asks > asks.get(name, 0):
+                yield self.places[name]

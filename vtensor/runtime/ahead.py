@@ -113,9 +113,10 @@ class Ahead:
         Args:
             keys: of plans that are foreseen, first of the sizes of a run.
             near: of sizes near those.
-            writes: is done last.
+            writes: is done first: what other sizes are made of stands behind a kept plan.
         """
         yield self._others.read
+        yield from writes
         left = [*near]
         first, blueprints = keys[0], self._others.blueprints
         notes = blueprints.notes(first, self._graphs.entering(first)) if blueprints else None
@@ -132,8 +133,13 @@ class Ahead:
         finally:
             if notes is not None:
                 notes.forget()
-        yield self._others.forget
-        yield from writes
+        yield partial(self._forget_kept, first)
+
+    def _forget_kept(self, key: PlanKey) -> None:
+        """Blueprints that were kept are not asked any more, where this process has drawn one."""
+        sized = self._others.sized(key, self._graphs.entering(key), traces=False)
+        if sized is not None and self._others.strategies.drawn_of(key, sized.outline) is not None:
+            self._others.forget()
 
     def hurries(self) -> bool:
         """Nothing runs that would be in the way, or somebody waits for a plan."""
@@ -159,20 +165,25 @@ class Ahead:
         self._kept = self._others.unread and self._others.has_kept(key)
 
     def _foresee(
-        self, key: PlanKey, notes: DrawingNotes | None, beside: Sequence[PlanKey] = ()
+        self,
+        key: PlanKey,
+        notes: DrawingNotes | None,
+        beside: Sequence[PlanKey] = (),
+        traces: bool = True,
     ) -> None:
         """Draw what a plan would be of.
 
         Args:
-            key: of the plan; where there are others beside it, nobody has asked for its sizes.
+            key: of the plan.
             notes: what notes how it is drawn.
             beside: of more sizes that this is to be for.
+            traces: as for ``Outlines.graph``.
         """
         if self._workspace.full:  # weights in further forms would take the place of plans
             return
         options = self._graphs.entering(key)
-        looks, disk = notes is not None, self._others.disk
-        if (sized := self._others.sized(key, options, not beside, looks)) is None:
+        disk, looks = self._others.disk, self._others.blueprints is not None
+        if (sized := self._others.sized(key, options, traces, looks)) is None:
             return
         go_on()
         network = self._graphs.network(key, sized.graph, options)
@@ -200,7 +211,7 @@ class Ahead:
             one for one in left if strategies.refused(one, *outlines.of(one), self._workspace)
         ]
         if left:
-            self._foresee(left[0], notes, left[1:])
+            self._foresee(left[0], notes, left[1:], traces=False)
             drawn.append(left.pop(0))
 
     def _keep_drawn(self, key: PlanKey) -> None:

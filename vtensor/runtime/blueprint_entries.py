@@ -11,7 +11,7 @@ from ptensor.stopping import go_on
 from vtensor.errors import BudgetError
 from vtensor.language.imported import logger
 from vtensor.runtime.kept_blueprints import KeptBlueprint, KeptBlueprints, blueprint_names
-from vtensor.runtime.programs import FIRST, KeptPlan, is_kept
+from vtensor.runtime.programs import KeptPlan, is_kept
 
 if TYPE_CHECKING:
     from vtensor.frontends.beside import Place
@@ -101,18 +101,12 @@ class BlueprintEntries:
             if plan is not None:
                 plan.taken_from = one.shapes
                 plan.provisional = one.provisional
-                if not one.provisional:  # others are not asked first any more
-                    self.forget(FIRST)
                 return plan, one
         return None
 
-    def forget(self, kind: str = "") -> None:
-        """Let go of what was read, and of the weights with it.
-
-        Args:
-            kind: how the names of those entries begin.
-        """
-        self._known = {name: one for name, one in self._known.items() if not name.startswith(kind)}
+    def forget(self) -> None:
+        """Let go of what was read, and of the weights with it."""
+        self._known = {}
 
     def notes(self, key: PlanKey, options: Options) -> DrawingNotes | None:
         """What is to note drawings for a key, so that they can be written down."""
@@ -143,8 +137,7 @@ class BlueprintEntries:
             traced: traces the graph.
         """
         key, surface = network.key, self._source.surface
-        names = self._names(key, network.options, known.provisional)
-        name = next((one for one in names if self._entries.read(one) is None), None)
+        name = self._free(key, network.options, known, strategy)
         if name is None or surface is None:
             return
         from vtensor.runtime.blueprint_notes import payload
@@ -176,6 +169,23 @@ class BlueprintEntries:
             self._entries.write(name, told)
         finally:
             again.forget()
+
+    def _free(self, key: PlanKey, options: Options, known: Known, strategy: bytes) -> str | None:
+        """The name of an entry that is still to be written; None where there is no room, or another
+        process has drawn the same.
+        """
+        surface, given = self._source.surface, self._source.open_sizes(key.shapes, key.known)
+        for name in self._names(key, options, known.provisional):
+            found = self._entries.read(name)
+            if found is None or surface is None:
+                return name
+            try:
+                one = KeptBlueprint(name, found, surface, self._workspace, {})
+                if one.chosen == strategy and one.serves(given):
+                    return None
+            except Exception as why:  # of any kind, of whatever an entry says
+                _log.debug("%s: what is kept is not taken: %s", name, why)
+        return None
 
     def _drawn(
         self, sized: Sized, known: Known, options: Options, notes: DrawingNotes

@@ -85,7 +85,7 @@ def payload(
     Args:
         name: the entry's.
         blueprint: drawn while ``script`` noted native calls.
-        constants: those of the graph that it was drawn for.
+        constants: those of a graph of the outline that it was drawn on.
         large: the arrays of the model that are read later, by the id of what holds them.
         script: noted its steps.
         applied: where rules were applied to its graph.

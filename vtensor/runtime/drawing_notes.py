@@ -26,5 +26,5 @@ class DrawingNotes:
 
     def forget(self) -> None:
         """Let go of what was noted; what was drawn goes on to work."""
-        self.over = True
+        self.over, self.recipes = True, Recipes()
         self.script.forget()

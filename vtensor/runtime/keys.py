@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from math import log
 
@@ -75,6 +76,14 @@ class PlanKey:
 
     inputs: tuple[InputKey, ...]
     inner: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """A run of new sizes looks for its key a dozen times."""
+        return hash((self.inputs, self.inner))
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

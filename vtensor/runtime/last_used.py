@@ -47,13 +47,6 @@ class LastUsed:
                 self._plans.move_to_end(key)
         return plan
 
-    def used(self, key: PlanKey) -> set[Plan]:
-        """All that are kept, after a use of this one."""
-        with keeping:
-            if key in self._plans:
-                self._plans.move_to_end(key)
-            return set(self._plans.values())
-
     def keep(self, key: PlanKey, plan: Plan, most: int) -> Plan | None:
         """Keep one more; the one that goes, if there are more than so many."""
         dropped: Plan | None = None  # freed after the lock is

@@ -18,8 +18,8 @@ from vtensor.language.open_arrays import as_it_is, spread_under, turned
 Array = np.ndarray[Any, Any]
 Row = list[Any]
 
-#: A large array that was read stays, up to so many bytes: rows take a part of it for new sizes, a
-#: text's positions for each of its words, and reading it takes longer than all rows.
+#: A large array that was read stays, up to so many bytes of a blueprint's: rows take a part of it
+#: for new sizes, a text's positions for each of its words, and reading takes longer than all rows.
 MOST_HELD = 1 << 24
 
 #: What makes an array of others, beside nodes.

@@ -57,7 +57,7 @@ class Outlines:
             simplified: simplifies a graph.
             applied: what that depends on: where rules are looked for.
             traces: an outline is made where there is none for these sizes.
-            looks: it says which arrays were looked at for that; no other thread makes a graph now.
+            looks: it says which arrays were looked at for that.
         """
         if applied != self._applied:
             self._kept.clear()

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from vtensor.runtime.strategies import Refused
     from vtensor.runtime.strategy_cache import Network
 
+#: After so many plans in a row that no process has kept as they run, none is looked for: sizes that
+#: grow with every run have none.
+MISSES = 8
+
 
 class Planner:
     """Makes the plans of a session. Used by one thread at a time.
@@ -38,6 +42,7 @@ class Planner:
     def __init__(self, others: OtherSizes, last: LastUsed) -> None:
         self._graphs, self._others, self._last = others.graphs, others, last
         self._workspace = others.graphs.workspace
+        self._missed = 0  # plans in a row of which none was kept as it runs
 
     def plan(self, key: PlanKey, options: Options) -> Plan:
         """The plan for this.
@@ -50,16 +55,21 @@ class Planner:
             return self._locked(options.lock, key, options)
         about = self._graphs.source, key, options, self._workspace
         entry = PlanEntry(*about, kept_in(options))
-        if (plan := entry.plan(partial(self._by_nodes, key, options))) is not None:
+        plan = None
+        if self._missed < MISSES:
+            plan = entry.plan(partial(self._by_nodes, key, options))
+            self._missed = self._missed + 1 if plan is None else 0
+        if plan is not None:
             if plan.provisional:  # once: later somebody has looked at weights
                 self._last.networks[key] = cache(partial(self._graphs.own_network, key, options))
             self._others.behind(key)
             self._graphs.source.seen = key.shapes, key.known
             return plan
-        if self._others.unread and (plan := self._kept(key, options)) is not None:
+        asked = self._others.unread
+        if asked and (plan := self._behind_kept(key, options)) is not None:
             return plan
         ready_to_plan()
-        return self._made(key, options, entry)
+        return self._made(key, options, entry, asked)
 
     def keep(self, network: Network) -> None:
         """Write down a plan as it runs, whose choices are on disk: it is made once more, while
@@ -94,14 +104,16 @@ class Planner:
         found = disk.plan(network, self._workspace, chosen) if disk else None
         return found.plan if found else plan_of(network.graph, options, self._workspace)
 
-    def _made(self, key: PlanKey, options: Options, entry: PlanEntry) -> Plan:
-        """A plan that is not there as it runs."""
+    def _made(self, key: PlanKey, options: Options, entry: PlanEntry, asked: bool) -> Plan:
+        """A plan that is not there as it runs; kept blueprints were asked, or are to be."""
         others, sized = self._others, None
         refused: Refused = {}
         network = others.beside(key, options)
         beside = network is not None
         if network is None:
-            plan = self._drawn(key, options, refused) or self._kept(key, options)
+            plan = self._drawn(key, options, refused)
+            if plan is None and not asked:
+                plan = self._behind_kept(key, options)
             if plan is not None:
                 return plan
             sized = others.sized(key, options)
@@ -125,7 +137,7 @@ class Planner:
         others.learn(network.graph)
         return self._in_full(network)
 
-    def _kept(self, key: PlanKey, options: Options) -> Plan | None:
+    def _behind_kept(self, key: PlanKey, options: Options) -> Plan | None:
         """The plan of a blueprint that is kept, where there is one for these sizes."""
         plan = self._others.kept(key, options)
         if plan is not None and plan.provisional:

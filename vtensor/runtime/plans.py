@@ -142,9 +142,13 @@ class PlanCache:
         with self._making.taken(), self._workspace.executor.planning():
             return plan.strict
 
-    def used(self, key: PlanKey) -> set[Plan]:
-        """All that are kept, after a use of this one."""
-        return self._kept.used(key)
+    def used(self, key: PlanKey) -> None:
+        """A plan was used."""
+        self._kept.use(key)
+
+    def keeps(self, key: PlanKey, plan: Plan) -> bool:
+        """Whether a plan still has its place."""
+        return self._kept.get(key) is plan
 
     def _found(self, key: PlanKey) -> Plan | None:
         plan = self._kept.use(key)
@@ -211,7 +215,7 @@ class PlanCache:
     def _measured(self, key: PlanKey, first: Plan) -> Plan:
         """The plan by times of this machine; where there is one for other sizes, as that is."""
         from vtensor.runtime.own_plan import TIME_LIMIT
-        from vtensor.runtime.provisional import measured
+        from vtensor.runtime.provisional import confirmed, measured
 
         options = replace(self._graphs.entering(key), first=None)
         if self._others.strategies.measured(key):
@@ -221,8 +225,8 @@ class PlanCache:
         network, disk = replace(make(), options=options), self._others.disk
         with self._planning():
             found = disk.plan(network, self._workspace) if disk is not None else None
-        if found is not None:  # another process has measured it
-            return found.plan
+            if found is not None:  # another process has measured it
+                return first if confirmed(first, found.plan.graph) else found.plan
         limit = options.settings.time_limit if self._awaited else TIME_LIMIT
         return measured(first, network.graph, options, self._workspace, limit)
 

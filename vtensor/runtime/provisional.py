@@ -100,10 +100,17 @@ def measured(
             _import_libraries()
             resolved = resolved_of(graph, options)
         lowered = optimise(resolved, options.passes, options.settings)
-        if first.taken_from is None and _choice(lowered) == _choice(first.graph):
-            first.nodes = replace(first.nodes, graph=lowered)  # which says what was measured
+        if confirmed(first, lowered):
             return first
         return recorded(graph, resolved, lowered, options, workspace)
+
+
+def confirmed(first: Plan, lowered: LoweredGraph) -> bool:
+    """Whether a first plan's choice is the measured one; it says then what was measured."""
+    if first.taken_from is not None or _choice(lowered) != _choice(first.graph):
+        return False
+    first.nodes = replace(first.nodes, graph=lowered)
+    return True
 
 
 def _import_libraries() -> None:

@@ -38,6 +38,7 @@ DRAWING = (
     "vtensor.runtime.blueprint",
     "vtensor.runtime.blueprint_notes",
     "vtensor.runtime.drawing",
+    "vtensor.runtime.drawing_notes",
     "vtensor.runtime.sized",
     *BLUEPRINTS,
 )

@@ -236,14 +236,14 @@ class Recipes:
         return known
 
     def adopt(self, other: Recipes) -> None:
-        """Know what was recorded elsewhere, too."""
+        """Know what was recorded elsewhere, of which nothing is known here."""
         with _keeping:
             for key, entry in other._kept.items():
                 self._kept.setdefault(key, Entry(entry.recipe, self._plan))
             for kind, known in other._sized.items():
                 own = self._sized.setdefault(kind, Known())
                 own.plan = self._plan
-                own.recipes += [one for one in known.recipes if one not in own.recipes]
+                own.recipes = own.recipes or [*known.recipes]
 
     def use(self, entry: Entry) -> Recipe | None:
         """The recipe, which the plan uses that is recorded."""

@@ -149,8 +149,12 @@ class Runner:
 
     def _remember(self, request: Request, plans: PlanCache) -> None:
         """It is the last one; those whose plans are not kept are forgotten."""
-        kept = plans.used(request.key)
-        others = (one for one in self._requests if not one.like(request) and one.plan in kept)
+        plans.used(request.key)
+        others = (
+            one
+            for one in self._requests
+            if not one.like(request) and plans.keeps(one.key, one.plan)
+        )
         self._requests, self._direct = [request, *others][:REQUESTS_KEPT], None
 
     @memory_errors()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from optimizer.originals import Original, Originals
@@ -101,17 +100,12 @@ class Source:
     @contextmanager
     def looking(self) -> Iterator[set[Place]]:
         """Where the arrays are that somebody asks for meanwhile, once that is over."""
-        large = [*self.large.values()]
-        asked = [one.asked for one in large]
+        beside = self._beside
         found: set[Place] = set()
-        for one in large:
-            one.asked = False
-        try:
-            yield found
-        finally:
-            found |= self.looked_at
-            for one, before in zip(large, asked, strict=True):
-                one.asked |= before
+        asks = beside.asks if beside is not None else {}
+        yield found
+        if self._beside is not None:  # it may be read only now
+            found.update(self._beside.looked_at_since(asks))
 
     def may_keep(self, looked_at: frozenset[Place] | None) -> bool:
         """Whether ``keep_surface`` may keep something."""
@@ -298,7 +292,7 @@ class Source:
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
     ) -> list[dict[str, tuple[int, ...]]]:
         """Shapes with larger and smaller sizes in the place of open ones but ones: of all, then of
-        one name after the other. Of which sizes the model takes nothing is known here.
+        the dims of one name after the other. The model may take none of them.
 
         A library may have a kernel for some sizes and none for those beside them. Sizes of pictures
         and of lines go by steps: what halves a size is kept.
@@ -306,29 +300,33 @@ class Source:
         Args:
             shapes, known: as for ``foreseen``.
         """
-        sizes = self.open_sizes(shapes, known)
-        several = [place for place, one in enumerate(sizes) if one != 1]
-        groups = [several, *([one] for one in several)] if len(several) in (2, 3) else [several]
-        found = list[dict[str, tuple[int, ...]]]()
-        for group in groups if several else ():
-            for steps in STEPS:
-                found.append(self._with(shapes, known, partial(_moved, frozenset(group), steps)))
-        return found
+        names = dict.fromkeys(
+            dim
+            for port in self.inputs
+            if port.name not in known
+            for dim, declared, size in zip(port.dims, port.shape, shapes[port.name], strict=True)
+            if declared is None and size != 1
+        )
+        groups = [[*names], *([one] for one in names)] if len(names) in (2, 3) else [[*names]]
+        found = [
+            self._with(shapes, known, partial(_moved, frozenset(group), steps))
+            for group in groups
+            for steps in STEPS
+        ]
+        return [one for one in found if one != shapes]
 
     def _with(
         self,
         shapes: Mapping[str, tuple[int, ...]],
         known: Collection[str],
-        other: Callable[[int, int], int],
+        other: Callable[[str, int], int],
     ) -> dict[str, tuple[int, ...]]:
-        """Shapes with other numbers in the place of open sizes, which are told by their places."""
-        made, places = dict(shapes), count()
+        """Shapes with other numbers in the place of open sizes, which are told with their dims."""
+        made = dict(shapes)
         for port in self.inputs:
             if port.name not in known:
-                rows = zip(port.shape, shapes[port.name], strict=True)
-                made[port.name] = tuple(
-                    [other(next(places), s) if d is None else s for d, s in rows]
-                )
+                rows = zip(port.dims, port.shape, shapes[port.name], strict=True)
+                made[port.name] = tuple([other(n, s) if d is None else s for n, d, s in rows])
         return made
 
     def traced(
@@ -404,15 +402,15 @@ class Source:
         )
 
 
-def _instead(more: int, _: int, size: int) -> int:
+def _instead(more: int, _: str, size: int) -> int:
     """Another number in the place of one."""
     return more if size == 1 else size
 
 
-def _moved(places: Collection[int], steps: int, place: int, size: int) -> int:
-    """A size that is so many steps larger, if it is at one of these places."""
+def _moved(names: Collection[str], steps: int, dim: str, size: int) -> int:
+    """A size that is so many steps larger, if it is that of one of these dims, and not one."""
     more = steps * min(size & -size, STEP)
-    return size + more if place in places and size + more > 0 else size
+    return size + more if dim in names and size != 1 and size + more > 0 else size
 
 
 def _port(name: str, value: Any) -> Port:

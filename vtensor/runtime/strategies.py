@@ -158,14 +158,19 @@ class Strategies:
         outlines: Sequence[Outline],
         workspace: Workspace,
     ) -> bool:
-        """Whether libraries refuse what is drawn for inputs of this kind; not where nothing is.
+        """Whether libraries refuse what is drawn for inputs of this kind; not where nothing is that
+        has such sizes.
 
         Args:
             key, given, outlines, workspace: as for ``drawn``.
         """
-        known = self._nearest(key)
-        drawn = [found for one in known for at in outlines if (found := at.drawn.get(one.strategy))]
-        return bool(drawn) and all(one.refusing(given, workspace, {}) for one in drawn)
+        known, refuses = self._nearest(key), False
+        for outline in [one for one in outlines if one.sizes(given) is not None]:
+            for blueprint in (outline.drawn.get(one.strategy) for one in known):
+                go_on()
+                if blueprint and not (refuses := bool(blueprint.refusing(given, workspace, {}))):
+                    return False
+        return refuses
 
     def foresee(
         self,
@@ -197,8 +202,11 @@ class Strategies:
                 if one.strategy not in sized.outline.drawn:
                     _draw(one.strategy, sized, options, workspace, notes)
                 elif drawn is not None:
-                    rows = (drawn.refusing(one, workspace, {}) for one in (sized.given, *also))
-                    if names := frozenset[str]().union(*rows):
+                    names = frozenset[str]()
+                    for given in (sized.given, *also):
+                        go_on()
+                        names |= drawn.refusing(given, workspace, {})
+                    if names:
                         raise StrategyRefused("libraries do not take all as it was", names)
                 if one is found:
                     self.add(one)
@@ -207,6 +215,8 @@ class Strategies:
                 _log.debug(REFUSED, sized.graph.name, one.key.shapes, why)
                 faults.append((one, why.nodes))
         for one, nodes in faults[:1]:
+            if self._full(key, one.provisional):  # nobody would ask for it
+                return None
             about: Any = {"sized": sized, "options": options, "workspace": workspace}
             make = partial(_drawn_anew, one, **about, notes=notes)
             lowered, strategy = widened(make, nodes)
