@@ -357,19 +357,33 @@ def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     network, asked = NETWORKS["mobile"](), list[Any]()
     with Session(network.proto, threads=1, cache_dir=None) as session:
         outline, blueprint = drawn_of(session, network)
-        last, ask = blueprint.calls[-1].tape, program_module._says
+        last, ask = blueprint.calls[-1].tape, program_module.says
 
         def noted(tape: Any, sizes: Any) -> Any:
             asked.append(tape)
             return None if tape is last else ask(tape, sizes)
 
-        monkeypatch.setattr(program_module, "_says", noted)
+        monkeypatch.setattr(program_module, "says", noted)
         sizes = outline.sizes([4, 16, 16])
         assert blueprint._told(sizes, {}, session._runner.workspace) is None
         assert len(asked) > 1
         asked.clear()
         assert blueprint._told(sizes, {}, session._runner.workspace) is None
         assert asked == [last]
+
+
+def test_what_libraries_decline_before_anything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = NETWORKS["mobile"]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        _, blueprint = drawn_of(session, network)
+        [*_, one] = [one for one in blueprint.calls if len(one.nodes) == 1]
+        monkeypatch.setattr(program_module, "described", None)  # which compiles a step
+        assert blueprint.declining([4, 16, 16]) == frozenset()
+        monkeypatch.setattr(one.tape, "run", lambda _: None)
+        assert blueprint.declining([4, 16, 16]) == {*one.nodes}
+        assert blueprint.declining([4, 16, 0]) == frozenset()  # there is no such graph
 
 
 def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +393,7 @@ def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPat
     with Session(network.proto, threads=1, cache_dir=None) as session:
         _, blueprint = drawn_of(session, network)
         [*_, first, second] = [one for one in blueprint.calls if len(one.nodes) == 1]
-        ask = program_module._says
+        ask = program_module.says
 
         def noted(tape: Any, sizes: Any) -> Any:
             return None if tape in (first.tape, second.tape) else ask(tape, sizes)
@@ -388,7 +402,7 @@ def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPat
             asked.append(faults)
             return refitted(known, faults, **given)
 
-        monkeypatch.setattr(program_module, "_says", noted)
+        monkeypatch.setattr(program_module, "says", noted)
         monkeypatch.setattr(strategies_module, "refitted", refit)
         monkeypatch.setattr(strategies_module, "taken", None)
         feeds = network.feeds(4, 16, 16)
@@ -435,7 +449,7 @@ def test_what_took_long_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     network = NETWORKS["mobile"]()
     with Session(network.proto, threads=1, cache_dir=None) as session:
         outline, blueprint = drawn_of(session, network)
-        ask, asked = program_module._says, list[Any]()
+        ask, asked = program_module.says, list[Any]()
         slow = blueprint.calls[len(blueprint.calls) // 2].tape
 
         def noted(tape: Any, sizes: Any) -> Any:
@@ -443,7 +457,7 @@ def test_what_took_long_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
             sleep(0.5 * (tape is slow))
             return ask(tape, sizes)
 
-        monkeypatch.setattr(program_module, "_says", noted)
+        monkeypatch.setattr(program_module, "says", noted)
         for n in (4, 5):
             asked.clear()
             sizes = outline.sizes([n, 16, 16])

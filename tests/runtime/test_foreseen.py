@@ -163,6 +163,7 @@ def test_what_is_refused_of_any_size_near_by_is_chosen_anew(
         raise StrategyRefused("for a test")
 
     monkeypatch.setattr(Blueprint, "refusing", refusing)
+    monkeypatch.setattr(Blueprint, "declining", refusing)
     monkeypatch.setattr(strategies_module, "widened", widened)
     with Session(network.proto, threads=1, cache_dir=None) as session:
         used(session, network.feeds(1, 16, 16))
@@ -192,6 +193,7 @@ def test_what_a_library_refuses_of_sizes_near_by_is_chosen_ahead(
     with Session(network.proto, threads=1, cache_dir=None) as session:
         if kinds:
             monkeypatch.setattr(Blueprint, "refusing", refusing)
+            monkeypatch.setattr(Blueprint, "declining", refusing)
         used(session, network.feeds(1, 16, 16))
         assert strategies(session) == without + min(kinds, NEAR)
         assert check(session, network.feeds(1, 48, 32), programs)

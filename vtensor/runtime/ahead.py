@@ -207,9 +207,7 @@ class Ahead:
             notes: as for ``_foresee``.
         """
         strategies, outlines = self._others.strategies, self._others.outlines
-        left[:] = [
-            one for one in left if strategies.refused(one, *outlines.of(one), self._workspace)
-        ]
+        left[:] = [one for one in left if strategies.refused(one, *outlines.of(one))]
         if left:
             self._foresee(left[0], notes, left[1:], traces=False)
             drawn.append(left.pop(0))

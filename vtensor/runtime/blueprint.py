@@ -35,6 +35,7 @@ from vtensor.runtime.open_program import (
     OpenProgram,
     Stand,
     Told,
+    says,
     unnamed,
 )
 from vtensor.runtime.open_slots import Numbers, Pieces, Slots
@@ -188,7 +189,19 @@ class Blueprint(OpenProgram):
             return True
 
         all_of(ask, [*new], workspace.executor, workspace.lanes.threads)
-        names = {name for one, key in rows if known[key] is None for name in one.nodes}
+        return self._operators(one for one, key in rows if known[key] is None)
+
+    def declining(self, given: Sequence[int]) -> frozenset[str]:
+        """The same, of libraries that decline before anything is compiled: nobody is to have a plan
+        for these sizes now.
+        """
+        sizes = self.outline.sizes(given)
+        rows = zip(self.calls, self._asking(sizes) if sizes is not None else (), strict=False)
+        return self._operators(one for one, key in rows if says(*key) is None)
+
+    def _operators(self, calls: Iterable[Calls]) -> frozenset[str]:
+        """The operators that have these calls; none where some are no operator's."""
+        names = {name for one in calls for name in one.nodes}
         operators = {node.name for node in self.strategy.chosen.operators}
         return frozenset(names if names <= operators else ())
 

@@ -247,7 +247,7 @@ class OpenProgram:
 
     def _ask(self, known: Told, calls: Mapping[Asking, Calls], key: Asking) -> bool:
         """Note what a tape says, and compile its steps; whether it says anything."""
-        begun, numbers = perf_counter(), _says(*key)
+        begun, numbers = perf_counter(), says(*key)
         places = calls[key].natives if numbers is not None else ()
         if numbers is not None and any(_access(numbers[one]) is None for one in places):
             numbers = None
@@ -299,7 +299,7 @@ def described(native: Any) -> tuple[str, tuple[str, ...]]:
     return str(about["kernel"]), tuple(access for _, _, access in about["slots"])
 
 
-def _says(tape: Tells, sizes: Sequence[int]) -> Sequence[Any] | None:
+def says(tape: Tells, sizes: Sequence[int]) -> Sequence[Any] | None:
     """What a call comes to; None where that is not known."""
     try:
         return tape.run(sizes)

@@ -156,19 +156,18 @@ class Strategies:
         key: PlanKey,
         given: Sequence[int],
         outlines: Sequence[Outline],
-        workspace: Workspace,
     ) -> bool:
         """Whether libraries refuse what is drawn for inputs of this kind; not where nothing is that
         has such sizes.
 
         Args:
-            key, given, outlines, workspace: as for ``drawn``.
+            key, given, outlines: as for ``drawn``.
         """
         known, refuses = self._nearest(key), False
         for outline in [one for one in outlines if one.sizes(given) is not None]:
             for blueprint in (outline.drawn.get(one.strategy) for one in known):
                 go_on()
-                if blueprint and not (refuses := bool(blueprint.refusing(given, workspace, {}))):
+                if blueprint and not (refuses := bool(blueprint.declining(given))):
                     return False
         return refuses
 
@@ -202,10 +201,10 @@ class Strategies:
                 if one.strategy not in sized.outline.drawn:
                     _draw(one.strategy, sized, options, workspace, notes)
                 elif drawn is not None:
-                    names = frozenset[str]()
-                    for given in (sized.given, *also):
+                    names = drawn.refusing(sized.given, workspace, {})
+                    for given in also:
                         go_on()
-                        names |= drawn.refusing(given, workspace, {})
+                        names |= drawn.declining(given)
                     if names:
                         raise StrategyRefused("libraries do not take all as it was", names)
                 if one is found:
