@@ -157,23 +157,31 @@ def test_what_a_plan_has_stopped_is_written_down_behind_it(
     assert all(asked.count(shapes) == 2 for shapes in asked)
 
 
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Blueprint]:
+    """The blueprints that were drawn."""
+    found, draw = list[Blueprint](), Blueprint.__init__
+
+    def drawing(blueprint: Blueprint, *given: Any, **named: Any) -> None:
+        found.append(blueprint)
+        draw(blueprint, *given, **named)
+
+    monkeypatch.setattr(Blueprint, "__init__", drawing)
+    return found
+
+
 def test_what_is_written_down_is_traced_and_drawn_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: list[Blueprint]
 ) -> None:
     path = net(tmp_path / "net.onnx")
     used(path, X, tmp_path).close()
-    drawn, traced = list[Blueprint](), list[object]()
-    draw, trace = Blueprint.__init__, Source.traced
-
-    def drawing(blueprint: Blueprint, *given: Any, **named: Any) -> None:
-        drawn.append(blueprint)
-        draw(blueprint, *given, **named)
+    traced, trace = list[object](), Source.traced
+    drawn.clear()
 
     def tracing(source: Source, *given: Any) -> Any:
         traced.append(given)
         return trace(source, *given)
 
-    monkeypatch.setattr(Blueprint, "__init__", drawing)
     monkeypatch.setattr(Source, "traced", tracing)
     with used(path, X, tmp_path) as session:
         assert blueprints(tmp_path)
@@ -224,17 +232,10 @@ def test_what_looks_at_more_arrays_is_not_kept(
 
 
 def test_nothing_is_noted_of_what_is_drawn_once_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: list[Blueprint]
 ) -> None:
     """A child that was forked meanwhile has nobody who would end that."""
     monkeypatch.setattr(DrawingNotes, "forget", lambda _: None)
-    drawn, draw = list[Blueprint](), Blueprint.__init__
-
-    def drawing(blueprint: Blueprint, *given: Any, **named: Any) -> None:
-        drawn.append(blueprint)
-        draw(blueprint, *given, **named)
-
-    monkeypatch.setattr(Blueprint, "__init__", drawing)
     path = net(tmp_path / "net.onnx")
     used(path, X, tmp_path).close()
     drawn.clear()
