@@ -79,7 +79,8 @@ def main(
             f"{case.name}: {tally.shapes} shapes, {len(edges)} of them at borders: "
             f"{tally.taken} taken over, {tally.anew} with nodes anew, {tally.same} made again to "
             f"the bit, {tally.refused} refused, other choices off by {tally.worst:.1e}, "
-            f"{len(tally.faults)} faults, {took}",
+            f"{tally.rounded} by more than the bound as rounding is, {len(tally.faults)} faults, "
+            f"{took}",
             *tally.faults,
             sep="\n  ",
             flush=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ import pytest
 from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS
 from tests.shapes.borders import at_borders
-from tests.shapes.proof import Proof
+from tests.shapes.proof import Array, Feeds, Proof
 from vtensor.benchmark.report import Case
 from vtensor.runtime.evaluations import RecordEvaluation
 
@@ -67,3 +68,29 @@ def test_the_proof_sees_a_kernel_that_other_sizes_have_not(
             for rows in (4, 5):
                 proof.at({"x": f32(1, 2, rows, 8)})
         assert len(proof.tally.faults) == faults, proof.tally
+
+
+@pytest.mark.parametrize(("by", "faults"), [(1.0, 1), (1e-4, 0)])
+def test_the_proof_tells_rounding_from_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: float, faults: int
+) -> None:
+    """What is left of numbers that are almost equal changes by a thousandth with a last bit."""
+    proto = model(
+        "apart (float[n, 4] x) => (float[n, 4] y) { y = Sub(x, one) }",
+        17,
+        one=np.array(1, np.float32),
+    )
+    own = Proof._own
+
+    def other(proof: Proof, feeds: Feeds, **options: Any) -> list[Array]:
+        found = own(proof, feeds, **options)
+        return found if "plan" in options else [one * (1 + by) for one in found]
+
+    monkeypatch.setattr(Proof, "_own", other)
+    with Proof(proto, tmp_path) as proof:
+        proof.at({"x": np.full((3, 4), 1.0001, np.float32)})
+    assert (len(proof.tally.faults), proof.tally.rounded) == (faults, 2 - 2 * faults)
+    monkeypatch.setattr("tests.shapes.proof.ROUNDINGS", 0)
+    with Proof(proto, tmp_path) as proof:
+        proof.at({"x": np.full((3, 4), 1.0001, np.float32)})
+    assert len(proof.tally.faults) == 1
