@@ -113,11 +113,11 @@ class Ahead:
         Args:
             keys: of plans that are foreseen, first of the sizes of a run.
             near: of sizes near those.
-            writes: is done first: what other sizes are made of stands behind a kept plan.
+            writes: is done once all are drawn: it is for other processes. A model is known by its
+                outside only then, where this process is the first: what is drawn was not noted.
         """
         yield self._others.read
-        yield from writes
-        left = [*near]
+        left, drawn = [*near], [*keys]
         first, blueprints = keys[0], self._others.blueprints
         notes = blueprints.notes(first, self._graphs.entering(first)) if blueprints else None
         try:
@@ -125,14 +125,17 @@ class Ahead:
                 yield partial(self._foresee, one, notes)
                 yield partial(self._keep_drawn, one)
                 for _ in range(NEAR if one is first else 0):
-                    drawn = list[PlanKey]()
+                    count = len(drawn)
                     yield partial(self._foresee_near, left, drawn, notes)
-                    if not drawn:
+                    if len(drawn) == count:
                         break
                     yield partial(self._keep_drawn, drawn[-1])
         finally:
             if notes is not None:
                 notes.forget()
+        yield from writes
+        for one in drawn if notes is None else ():
+            yield partial(self._keep_drawn, one)
         yield partial(self._forget_kept, first)
 
     def _forget_kept(self, key: PlanKey) -> None:
