@@ -231,7 +231,7 @@ class _Cell:
 
     weights: Sequence[Array]
     biases: Array
-    peepholes: Array
+    peepholes: Array | None
     activations: Sequence[Activation]
     clip: float
 
@@ -243,6 +243,12 @@ class _Cell:
         """What goes into a gate."""
         both = self.part(which, 0, x) + self.part(which, 1, h)
         return np.asarray(both + self.biases[which])
+
+    def peephole(self, which: int, carried: Array) -> Array | float:
+        """What goes into a gate from what is carried; nothing where no peepholes are given, however
+        large that is.
+        """
+        return 0.0 if self.peepholes is None else np.asarray(self.peepholes[which] * carried)
 
     def apply(self, which: int, x: Array) -> Array:
         """One of the functions, of a clipped value."""
@@ -376,21 +382,22 @@ class LSTM(_Recurrent):
     def step(self, cell: _Cell, x: Array, h: Array, c: Array) -> States:
         """The states after one more element."""
         inward, forget, content, outward = (cell.gate(i, x, h) for i in range(4))
-        p = cell.peepholes
-        i = cell.apply(0, inward + p[0] * c)
-        kept = 1 - i if self.input_forget else cell.apply(0, forget + p[1] * c)
+        i = cell.apply(0, inward + cell.peephole(0, c))
+        kept = 1 - i if self.input_forget else cell.apply(0, forget + cell.peephole(1, c))
         new = kept * c + i * cell.apply(1, content)
-        return cell.apply(0, outward + p[2] * new) * cell.apply(2, new), new
+        return cell.apply(0, outward + cell.peephole(2, new)) * cell.apply(2, new), new
 
 
 def _cells(op: Any, w: Array, r: Array, more: dict[str, Array]) -> Iterator[_Cell]:
     """Each direction."""
     directions, _, units, _ = w.shape
     biases = more.get("bias", np.zeros((directions, op.rows, units), w.dtype))
-    peepholes = more.get("peepholes", np.zeros((directions, 3, units), w.dtype))
+    peepholes = more.get("peepholes")
     for d in range(directions):
         own = op.activations[d * op.count :][: op.count]
-        yield _Cell((w[d], r[d]), biases[d], peepholes[d], own, op.clip)
+        yield _Cell(
+            (w[d], r[d]), biases[d], None if peepholes is None else peepholes[d], own, op.clip
+        )
 
 
 def _run(

@@ -236,7 +236,7 @@ private:
             return x[which * units] + h[which * units] + bias(own, which, u);
         };
         const auto peephole = [&](Index which, float cell) {
-            return own.peepholes == nullptr ? 0 * cell : own.peepholes[which * units + u] * cell;
+            return own.peepholes == nullptr ? 0 : own.peepholes[which * units + u] * cell;
         };
         const float before = own.cell[i];
         const float in = apply(own, 0, gate(0) + peephole(0, before));

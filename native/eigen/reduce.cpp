@@ -211,6 +211,7 @@ private:
     void reduce(void *const *slots, const Piece &piece, Index threads) const {
         alignas(64) std::array<W, kTile> total;
         alignas(64) std::array<A, kTile> shift;
+        std::array<bool, kTile> none;
         W *all = total.data();
         const Index n = piece.count;
         const auto fold = [&]<class Op>(Op, W nothing) {
@@ -237,10 +238,14 @@ private:
         case Kind::log_sum_exp:
             if constexpr (std::is_floating_point_v<A>) {
                 fold(Largest(), least_);
-                for (Index i = 0; i < n; ++i)
+                for (Index i = 0; i < n; ++i) {
+                    none[i] = all[i] == -std::numeric_limits<W>::infinity();
                     shift[i] = std::isfinite(all[i]) ? static_cast<A>(all[i]) : A(0);
-                fold(Add<Power>(), W(0));
-                for (Index i = 0; i < n; ++i) all[i] = std::log(all[i]) + shift[i];
+                }
+                fold(Add<Power>(), W(0));  // of minus infinity Eigen's is no 0 everywhere
+                for (Index i = 0; i < n; ++i)
+                    all[i] = none[i] ? -std::numeric_limits<W>::infinity()
+                                     : std::log(all[i]) + shift[i];
             }
             break;
         case Kind::log_sum:

@@ -22,6 +22,7 @@ from libdesc.onednn.routines import OneDnnRoutine, is_reference
 from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
+from ops import Cast
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Decline, Mode, Step, installed
 from ptensor.layout import Layout
@@ -169,7 +170,8 @@ def check_special(library: str, case: Case, inputs: Sequence[Given], bound: floa
         return
     found = run(library, case.op, inputs)
     for value, wanted, storage in zip(found.values, expected, found.physical, strict=True):
-        check_same(value, wanted, bound)
+        if wanted.dtype.kind == "f" or not isinstance(case.op, Cast):
+            check_same(value, wanted, bound)  # which integer NaN or an infinity is, nobody says
         check_pads(storage)
 
 
