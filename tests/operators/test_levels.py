@@ -76,6 +76,26 @@ def test_the_definition_lets_nan_through(name: str) -> None:
         assert np.isnan(found[np.isnan(given[0].array)]).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "library"), [("LSTM", "onednn"), ("LSTM", "eigen"), ("ReduceLogSumExp", "eigen")]
+)
+def test_each_case_of_what_has_lost_infinities(name: str, library: str) -> None:
+    cases = [case for case in CASES[name] if library not in case.refused]
+    assert cases
+    assert [fault for case in cases for fault in special_faults(case, library)] == []
+
+
+def test_a_state_goes_to_gates_by_peepholes_alone() -> None:
+    """Without these an infinite one is behind a tanh, which is 1 then."""
+    [case] = [one for one in CASES["LSTM"] if one.op.given == ("bias", "hidden", "cell")]
+    given = case.given()
+    given[5] = levels.sprinkled(given[5], np.inf)
+    y, hidden, cell = definition(case.op, given)
+    assert np.isfinite(y).all()
+    assert np.isfinite(hidden).all()
+    assert (np.isinf(cell) == np.isinf(given[5].array)).all()
+
+
 def test_an_invoker_that_swallows_nan_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin of special_faults: oneDNN's own clip."""
     case = Case(Relu(), ("N=2 C=17 H=5 W=6",))
