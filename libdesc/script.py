@@ -34,10 +34,13 @@ class Script:
 
     What was made goes on to work afterwards, on other threads meanwhile, and in forked children:
     calls are noted of the block alone, until nobody asks any more (``forget``).
+
+    Attributes:
+        over: nobody asks any more.
     """
 
     def __init__(self) -> None:
-        self._over = False
+        self.over = False
         self._lines: list[Line] = []
         self._places: dict[str, int] = {}
         self._remembered: dict[Any, Any] = {}
@@ -45,7 +48,7 @@ class Script:
     @property
     def _silent(self) -> bool:
         """Nothing is noted here and now."""
-        return self._over or NOTING.get() is None
+        return self.over or NOTING.get() is None
 
     def foreign(self, native: Any) -> Any:
         """What notes the calls of a native module; Python's own functions stay what they are."""
@@ -108,7 +111,7 @@ class Script:
 
     def forget(self) -> None:
         """Let go of what was noted: nobody asks any more."""
-        self._over = True
+        self.over = True
         self._lines.clear()
         self._places.clear()
         self._remembered.clear()

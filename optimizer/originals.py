@@ -88,11 +88,6 @@ class Original:
         self.asks += 1
         return self.now()
 
-    @property
-    def asked(self) -> bool:
-        """Whether somebody has asked for the array."""
-        return self.asks > 0
-
     def now(self) -> Array:
         """As ``array``, for who decides nothing by its values."""
         array = self._array

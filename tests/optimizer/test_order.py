@@ -126,7 +126,7 @@ def test_an_array_of_a_file_is_turned_as_whoever_keeps_it_knows() -> None:
     whole = Original(np.arange(30, dtype=np.float32).reshape(3, 2, 5))
     name, constants = simplified_with(Originals({"c": whole}))
     assert origin(constants, name) == (whole.turned((1, 0, 2)), None)
-    assert not whole.asked
+    assert not whole.asks
     np.testing.assert_array_equal(constants[name], whole.now().transpose(1, 0, 2))
 
 

@@ -63,9 +63,9 @@ def test_who_asks_for_another_shape_asks_for_the_values() -> None:
     one = Original(f32(2, 3))
     view = one.reshape((3, 2))
     view.now()
-    assert (one.asked, view.asked) == (False, False)
+    assert (one.asks, view.asks) == (0, 0)
     assert view.array.shape == (3, 2)
-    assert (one.asked, one.reshape((6,)).asked) == (True, True)
+    assert (one.asks, one.reshape((6,)).asks) == (1, 1)
 
 
 def test_who_turns_an_original_asks_for_nothing() -> None:
@@ -80,12 +80,12 @@ def test_who_turns_an_original_asks_for_nothing() -> None:
     ]:
         assert (made.shape, made.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_array_equal(made.now(), wanted)
-    assert not one.asked
+    assert not one.asks
     assert turned.turned_from == (one, (2, 0, 1))
     assert again is one.turned((2, 1, 0))
     assert other.whole is turned
     assert turned.array.flags.c_contiguous
-    assert (one.asked, again.asked, other.asked) == (True, True, True)
+    assert (one.asks, again.asks, other.asks) == (1, 1, 1)
     turned.let_go()
     np.testing.assert_array_equal(turned.now(), array.transpose(2, 0, 1))
 

@@ -185,8 +185,8 @@ class Ahead:
         if self._workspace.full:  # weights in further forms would take the place of plans
             return
         options = self._graphs.entering(key)
-        disk, looks = self._others.disk, self._others.blueprints is not None
-        if (sized := self._others.sized(key, options, traces, looks)) is None:
+        sized, disk = self._others.sized(key, options, traces), self._others.disk
+        if sized is None:
             return
         go_on()
         network = self._graphs.network(key, sized.graph, options)

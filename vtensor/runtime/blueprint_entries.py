@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -14,8 +14,6 @@ from vtensor.runtime.kept_blueprints import KeptBlueprint, KeptBlueprints, bluep
 from vtensor.runtime.programs import KeptPlan, is_kept
 
 if TYPE_CHECKING:
-    from vtensor.frontends.beside import Place
-    from vtensor.frontends.surface import Surface
     from vtensor.runtime.blueprint import Blueprint
     from vtensor.runtime.drawing_notes import DrawingNotes
     from vtensor.runtime.entries import Entries
@@ -148,16 +146,14 @@ class BlueprintEntries:
         try:
             blueprint: Blueprint | None = sized.outline.drawn[known.strategy]
             notes = blueprint.notes if blueprint is not None else None
-            if notes is None or notes.over or sized.outline.looked_at is None:
-                with self._source.looking() as looked_at:
-                    made = traced()
-                if made is None:
+            if notes is None or notes.script.over:
+                if (made := traced()) is None:
                     return
-                _check_looked_at(looked_at, surface)
-                sized, notes = made, again
-                blueprint = self._drawn(made, known, network.options, notes)
-            assert blueprint is not None, "else nobody has noted it"
-            _check_looked_at(sized.outline.looked_at or (), surface)
+                sized, notes, blueprint = made, again, None
+            if more := sized.outline.looked_at - surface.looked_at:
+                raise NotKept(f"it looks at {len(more)} more arrays")
+            if blueprint is None:
+                blueprint = self._drawn(sized, known, network.options, notes)
             go_on()
             large = {id(one.whole): array for array, one in self._source.large.items()}
             constants, applied = sized.graph.constants, network.graph.applied
@@ -209,15 +205,3 @@ class BlueprintEntries:
         if surface is None or not is_kept(key, options):
             return []
         return blueprint_names(surface, key, options, threads, provisional)
-
-
-def _check_looked_at(looked_at: Collection[Place], surface: Surface) -> None:
-    """See that a model's outside says all that was looked at.
-
-    Raises:
-        NotKept: it does not.
-    """
-    from vtensor.runtime.weight_notes import NotKept
-
-    if more := {*looked_at} - surface.looked_at:
-        raise NotKept(f"it looks at {len(more)} more arrays")

@@ -17,14 +17,12 @@ class DrawingNotes:
         script: says how their native steps are made.
         recipes: what their calls came to. Nothing is taken of what plans have recorded: nobody
             noted that.
-        over: nobody asks any more.
     """
 
     script: Script = field(default_factory=Script)
     recipes: Recipes = field(default_factory=Recipes)
-    over: bool = False
 
     def forget(self) -> None:
         """Let go of what was noted; what was drawn goes on to work."""
-        self.over, self.recipes = True, Recipes()
+        self.recipes = Recipes()
         self.script.forget()

@@ -93,21 +93,19 @@ class OtherSizes:
 
         return StrategyCache.of(self.graphs.options)
 
-    def sized(
-        self, key: PlanKey, options: Options, traces: bool = True, looks: bool = False
-    ) -> Sized | None:
+    def sized(self, key: PlanKey, options: Options, traces: bool = True) -> Sized | None:
         """The simplified graph, where it is made as those of other sizes were.
 
         Args:
             key, options: what a plan is for.
-            traces, looks: as for ``Outlines.graph``.
+            traces: as for ``Outlines.graph``.
         """
         if self.applied is None:
             return None
         from vtensor.runtime.planning import simplified
 
         simplify = partial(simplified, options=options, only=self.applied)
-        return self.outlines.graph(key, simplify, self.applied, traces, looks)
+        return self.outlines.graph(key, simplify, self.applied, traces)
 
     def learn(self, graph: Graph) -> None:
         """A plan is made of a simplified graph: for other sizes its rules are looked for."""

@@ -116,8 +116,8 @@ class Outline:
         self._fitted: dict[Strategy, Fitted] = {}
         #: What was drawn of strategies (``Blueprint``); None of those that cannot be.
         self.drawn: dict[Strategy, Any] = {}
-        #: Where arrays are that were looked at to make it; None where nobody saw to that.
-        self.looked_at: Set[Place] | None = None
+        #: Where arrays are that were looked at to make it, or may have been.
+        self.looked_at: Set[Place] = frozenset()
 
     def sizes(self, given: Sizes) -> Sizes | None:
         """All sizes, for other open ones; None where the graph would be another.

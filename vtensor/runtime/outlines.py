@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping
-from contextlib import nullcontext
 
 from ptensor.stopping import go_on
 from vtensor.language.graph import Graph
@@ -48,7 +47,6 @@ class Outlines:
         simplified: Callable[[Graph], Graph],
         applied: Collection[tuple[str, str]],
         traces: bool = True,
-        looks: bool = False,
     ) -> Sized | None:
         """The simplified graph for these inputs; None where it has to be made otherwise.
 
@@ -57,7 +55,6 @@ class Outlines:
             simplified: simplifies a graph.
             applied: what that depends on: where rules are looked for.
             traces: an outline is made where there is none for these sizes.
-            looks: it says which arrays were looked at for that.
         """
         if applied != self._applied:
             self._kept.clear()
@@ -76,7 +73,7 @@ class Outlines:
                 return Sized(graph, outline, given)
         if not traces:
             return None
-        made = self._traced(key, known, simplified, looks)
+        made = self._traced(key, known, simplified)
         go_on()
         graph = made.graph(given) if made is not None else None
         if made is None or graph is None:
@@ -103,11 +100,10 @@ class Outlines:
         key: PlanKey,
         known: Mapping[str, Array],
         simplified: Callable[[Graph], Graph],
-        looks: bool,
     ) -> Outline | None:
         tape = Tape()
         try:
-            with self._source.looking() if looks else nullcontext() as looked_at:
+            with self._source.looking() as looked_at:
                 graph = self._source.traced(key.shapes, known, key.inner, tape)
                 made = None if graph is None else Outline(simplified(graph), tape)
         except Exception as why:  # of any kind: sizes are no numbers here, which few expect

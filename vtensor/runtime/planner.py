@@ -1,8 +1,9 @@
 """How the plan for a key is made: in the soonest way that there is.
 
 In this order: of a plan that was written down; as the cache keeps it; of a blueprint that is kept,
-behind such a plan; of a blueprint that this process drew; of a strategy for other sizes; of the one
-on disk for exactly these; of a strategy, with other variants around what does not fit; in full.
+behind such a plan (last of the blueprints, once the model is read); of a blueprint that this
+process drew; of a strategy for other sizes; of the one on disk for exactly these; of a strategy,
+with other variants around what does not fit; in full.
 """
 
 from __future__ import annotations
