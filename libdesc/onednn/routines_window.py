@@ -134,8 +134,16 @@ class Deconvolution(Sliding):
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """The primitive on src, weights, bias, dst."""
-        return dnnl.deconvolution(src, weights, bias, dst, *self.window, attr)
+        """The primitive on src, weights, bias, dst.
+
+        Raises:
+            Decline: it would make products of matrices, where a sigmoid behind them is 0 of NaN.
+        """
+        made = dnnl.deconvolution(src, weights, bias, dst, *self.window, attr)
+        sigmoid = attr is not None and any(post[0] == "logistic" for post in self.chain)
+        if sigmoid and "gemm" in made.kernel:
+            raise Decline(f"{made.kernel} makes 0 of NaN in a sigmoid behind it")
+        return made
 
 
 class Resampling(FollowingRoutine):
