@@ -4,7 +4,9 @@
 that it waits for, where others use the processors as well. Each engine is a process of its own and
 has its turn in each round: once with the machine to itself, once beside a process that never
 sleeps. The first quarter of a second of each turn is not timed, nor are the first three seconds of
-each process, in which VTensor measures kernels beside runs. ``--spin`` adds VTensor with so many
+each process, in which VTensor measures kernels beside runs. A figure is the median of those of all
+turns: a virtual machine may have one speed in one turn and another in the next, and percentiles of
+both together tell of that alone. ``--spin`` adds VTensor with so many
 turns of libgomp's waiting loop (``GOMP_SPINCOUNT``) after which a thread always sleeps; VTensor
 itself spins for 10,000, and for 100 where it notices others. ``--quota 1.5``, which the report asks
 for, has one more process of each engine in a control group of so many processors, where this
@@ -34,7 +36,7 @@ from eval.markdown import told
 from eval.quota import Group, limited
 from eval.start import here, written
 from vtensor.benchmark.messages import Timed
-from vtensor.benchmark.peer import Task
+from vtensor.benchmark.peer import Array, Task
 from vtensor.benchmark.race import OUR_PRECISION, OURS, Contender
 from vtensor.commands.bench import PEERS, LimitOption, RoundsOption, SecondsOption, case_of, chosen
 from vtensor.commands.shared import (
@@ -53,7 +55,7 @@ TITLE = "Beside another process"
 KEY = ("model", "engine")
 #: One whose run takes about a millisecond, and one of twenty times that.
 NETWORKS = ("mobilenet_v2", "resnet50")
-ROUNDS, SECONDS, LIMIT_S = 4, 24.0, 120.0
+ROUNDS, SECONDS, LIMIT_S = 6, 36.0, 120.0
 
 #: For how long each runs untimed at the begin of a turn: it finds out that others came, or left.
 SETTLES = 0.25
@@ -80,24 +82,27 @@ class Row:
 
     Attributes:
         reason: why it was not timed; empty where it was.
-        seconds: of its runs, by condition.
+        turns: seconds of its runs in each turn, by condition.
     """
 
     model: str
     engine: str
     reason: str = ""
-    seconds: dict[str, list[float]] = field(default_factory=dict)
+    turns: dict[str, list[Sequence[float]]] = field(default_factory=dict)
 
     def figures(self) -> dict[str, float]:
         """Medians and 99th percentiles in ms by condition, and how much a busy core costs."""
         found: dict[str, float] = {}
-        for condition, seconds in self.seconds.items():
-            found[f"{condition} p50"], found[f"{condition} p99"] = (
-                float(one) * 1e3 for one in np.percentile(seconds, [50, 99])
-            )
-            found[f"{condition} p99 / p50"] = found[f"{condition} p99"] / found[f"{condition} p50"]
-        if all(f"{condition} p50" in found for condition in CONDITIONS):
-            found["busy / idle"] = found["busy p50"] / found["idle p50"]
+        usual = dict[str, Array]()
+        for condition, turns in self.turns.items():
+            p50, p99 = np.array([np.percentile(seconds, [50, 99]) for seconds in turns]).T
+            usual[condition] = p50
+            found[f"{condition} p50"] = float(np.median(p50)) * 1e3
+            found[f"{condition} p99"] = float(np.median(p99)) * 1e3
+            found[f"{condition} p99 / p50"] = float(np.median(p99 / p50))
+        idle, busy = (usual.get(condition, np.empty(0)) for condition in CONDITIONS)
+        if 0 < len(busy) == len(idle):
+            found["busy / idle"] = float(np.median(busy / idle))
         return found
 
 
@@ -249,7 +254,7 @@ def measured(
                         one.ask(SETTLES, Timed)
                         answer = one.ask(seconds / rounds / len(kinds), Timed)
                     if answer is not None:
-                        rows[name].seconds.setdefault(condition, []).extend(answer.seconds)
+                        rows[name].turns.setdefault(condition, []).append(answer.seconds)
     for able in kinds.values():
         for name, one in able.items():
             rows[name].reason = rows[name].reason or one.reason

@@ -146,16 +146,29 @@ def test_turns_are_set_for_their_own_process_alone() -> None:
 
 
 def test_figures() -> None:
-    row = Row("m", "e", seconds={"idle": [0.001, 0.002, 0.003], "busy": [0.004]})
+    """Of a turn each; the second has the machine at half its speed."""
+    row = Row(
+        "m",
+        "e",
+        turns={"idle": [[0.001, 0.002, 0.003], [0.004]], "busy": [[0.004], [0.012, 0.012]]},
+    )
     assert row.figures() == pytest.approx(
         {
-            "idle p50": 2,
-            "idle p99": 2.98,
-            "idle p99 / p50": 1.49,
-            "busy p50": 4,
-            "busy p99": 4,
+            "idle p50": 3,
+            "idle p99": 3.49,
+            "idle p99 / p50": 1.245,
+            "busy p50": 8,
+            "busy p99": 8,
             "busy p99 / p50": 1,
-            "busy / idle": 2,
+            "busy / idle": 2.5,
         }
     )
     assert Row("m", "e").figures() == {}
+
+
+def test_a_slower_machine_is_no_slow_run() -> None:
+    """Half the turns take twice as long: no run among them is far from the usual one."""
+    usual = [0.001] * 50
+    row = Row("m", "e", turns={"idle": [usual, [2 * one for one in usual]] * 2})
+    assert row.figures()["idle p99 / p50"] == 1
+    assert "busy / idle" not in row.figures()
