@@ -199,8 +199,15 @@ Raises:
 
 Runs of teams look now and then: whether a thread had to wait for a processor.)")
         .def(nb::init<>())
-        .def("observe", &Crowding::observe, "crowded"_a,
-             "Take what a look has found; returns the judgement of all so far.");
+        .def(
+            "observe",
+            [](Crowding &self, bool crowded, std::int64_t waited) {
+                return self.observe(crowded, std::chrono::nanoseconds(waited));
+            },
+            "crowded"_a, "waited"_a = 0,
+            R"(Take what a look has found; returns the judgement of all so far.
+
+``waited``: for how long a thread had to, in nanoseconds.)");
     m.def("share_processors", &say_shared, "shared"_a, "threads"_a,
           R"(Say whether others use the processors too: a team's threads that wait then sleep sooner.
 

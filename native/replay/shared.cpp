@@ -194,7 +194,9 @@ public:
         if (time_ < (together ? kBetweenLooksTogether : kBetweenLooks) || process_ != getpid())
             return;
         const long long all = std::exchange(time_, {}).count();
-        const bool idles = std::exchange(idle_, 0) * 4 > all * 3;
+        const long long idle_then = std::exchange(idle_, 0);
+        const bool idles = idle_then * 4 > all * 3;
+        const bool never_idles = idle_then >= 0 && idle_then * kPart < all;
         const TeamSpent team = spent_by(threads);
         const bool was = crowding_.shared();
         if (together) {
@@ -202,7 +204,7 @@ public:
             held_up_ = held_up && !idles ? held_up_ + 1 : 0;
             if (idles && !held_up) {
                 crowding_.end();
-            } else {
+            } else if (!never_idles) {  // else there is nothing to try
                 crowding_.observe(true);
             }
             if (held_up && idles) place_ = seats->left();  // others are on ours
@@ -212,15 +214,17 @@ public:
             }
         } else {
             const bool crowded = team.longest_wait * kPart > all;
-            crowding_.observe(crowded);
-            crowded_ = was && crowded ? crowded_ + all : 0;
-            if (seats && crowded_ >= std::chrono::nanoseconds(kCrowdedFor).count())
-                place_ = seats->of(team.second_waited_less ? 1 : 0);
+            crowding_.observe(crowded, std::chrono::nanoseconds(team.longest_wait));
+            crowded_ = crowded && crowding_.shared() ? crowded_ + all : 0;
         }
-        if (crowding_.shared() == was) return;
-        share_processors(!was, threads);
-        place_ = kApart;
-        crowded_ = held_up_ = 0;
+        if (crowding_.shared() != was) {
+            share_processors(!was, threads);
+            place_ = kApart;
+            held_up_ = 0;
+        }
+        if (!crowding_.shared()) crowded_ = 0;
+        if (!together && seats && crowded_ >= std::chrono::nanoseconds(kCrowdedFor).count())
+            place_ = seats->of(team.second_waited_less ? 1 : 0);
     }
 
     // What somebody knows better. Nobody waits for the guard: a forked child may have it taken.
@@ -256,8 +260,9 @@ Looks &looks() {
 
 }  // namespace
 
-bool Crowding::observe(bool crowded) {
+bool Crowding::observe(bool crowded, std::chrono::nanoseconds waited) {
     against_ = crowded == shared_ ? 0 : against_ + 1;
+    waited_ = against_ == 0 ? std::chrono::nanoseconds{} : waited_ + waited;
     looks_ = std::min(looks_ + 1, kMostPatient);
     if (!shared_ && looks_ >= kTry) {  // they had gone
         patience_ = kTry;
@@ -268,9 +273,11 @@ bool Crowding::observe(bool crowded) {
         patience_ = std::min(2 * patience_, kMostPatient);
         begin_ = kAgain;
     }
-    if (tried || against_ >= (shared_ ? kEnd : begin_)) {
+    const int begin = waited_ > kLong ? kAgain : begin_;
+    if (tried || against_ >= (shared_ ? kEnd : begin)) {
         shared_ = !shared_;
         against_ = looks_ = 0;
+        waited_ = {};
     }
     return shared_;
 }
@@ -279,6 +286,7 @@ void Crowding::end() {
     shared_ = false;
     begin_ = kBegin;
     against_ = looks_ = 0;
+    waited_ = {};
     patience_ = kTry;
 }
 

@@ -13,8 +13,9 @@ namespace vtensor::replay {
 // sleeps may be woken on the processor of its waker, and wait there for us alone.
 class Crowding {
 public:
-    // Whether a team had to wait for processors, this time. Returns the judgement.
-    bool observe(bool crowded);
+    // Whether a team had to wait for processors, this time, and for how long a thread did. Returns the
+    // judgement.
+    bool observe(bool crowded, std::chrono::nanoseconds waited = {});
     bool shared() const { return shared_; }
     // They have gone, as is known without looks.
     void end();
@@ -22,15 +23,18 @@ public:
 private:
     // To begin, how many in a row have to say so: some task of the system takes a processor for 20 to
     // 50 ms now and then, and threads that sleep at once would double what runs behind it take. Where
-    // others were there just before, fewer do. And to end, since that costs more if it is wrong. A
-    // quota of processors stops a team once in 100 ms: so many looks fit between.
+    // others were there just before, fewer do, and where a thread has waited for longer than that:
+    // there is one look a run, which may take 100 ms. And to end, since that costs more if it is
+    // wrong. A quota of processors stops a team once in 100 ms: so many looks fit between.
     static constexpr int kBegin = 6, kAgain = 2, kEnd = 4;
+    static constexpr auto kLong = std::chrono::milliseconds(60);
     // After how many looks it is tried whether they still do; twice as many where they did.
     static constexpr int kTry = 64, kMostPatient = 4096;
 
     bool shared_ = false;
     int begin_ = kBegin;
     int against_ = 0;
+    std::chrono::nanoseconds waited_{};  // meanwhile
     int looks_ = 0;  // since it began, or ended
     int patience_ = kTry;
 };

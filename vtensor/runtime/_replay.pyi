@@ -263,8 +263,12 @@ class Crowding:
     """
 
     def __init__(self) -> None: ...
-    def observe(self, crowded: bool) -> bool:
-        """Take what a look has found; returns the judgement of all so far."""
+    def observe(self, crowded: bool, waited: int = 0) -> bool:
+        """
+        Take what a look has found; returns the judgement of all so far.
+
+        ``waited``: for how long a thread had to, in nanoseconds.
+        """
 
 def share_processors(shared: bool, threads: int) -> None:
     """
