@@ -9,6 +9,7 @@ from libdesc.groups import Groups
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.routine import Routine
+from ops._layers_ahead import LAYERS
 from ops._names import broadcast_input, fresh, last_names
 from ops._places import one_output
 from ops._products import product_names, read_factors
@@ -89,8 +90,8 @@ def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
     dims={"a": "*", "b": "*", "y": "*"},
     holds=[(lambda op, a, b: a.size(op.over) == b.size(op.over), "{op.over} has two sizes")],
     onnx=[
-        Spelling("MatMul", 1, _read, product_names, write=_write),
-        Spelling("Gemm", 1, _read_gemm, _gemm_names),
+        Spelling("MatMul", 1, _read, product_names, write=_write, ahead=LAYERS["MatMul"]),
+        Spelling("Gemm", 1, _read_gemm, _gemm_names, ahead=LAYERS["Gemm"]),
     ],
     traits=[
         Cost(lambda op, a, _b, y: 2 * y.num_elements * a.size(op.over)),

@@ -13,6 +13,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
 from ops._elementwise import Unary
+from ops._layers_ahead import LAYERS
 from ops._names import axes_of, last_names, same_names
 from ops._normalizations import behind, channels, dims_from, epsilon, positions
 from ops._places import one_output, within
@@ -64,7 +65,7 @@ def _scaled(op_type: str, since: int) -> Spelling:
         operands = node.operand(x, order), node.operand(scale, order)
         node.emit(op_type, *operands, order=order, axis=-len(op.axes), epsilon=float(op.epsilon))
 
-    return Spelling(op_type, since, read, _names, write=write)
+    return Spelling(op_type, since, read, _names, write=write, ahead=LAYERS.get(op_type))
 
 
 def _image_names(node: Naming) -> None:

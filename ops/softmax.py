@@ -13,6 +13,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
 from ops._elementwise import Unary
+from ops._layers_ahead import LAYERS
 from ops._names import same_names
 from ops._normalizations import behind, dims_from, positions
 from ops._writing import write_along
@@ -57,7 +58,8 @@ def _along(cost: int, *more: Trait) -> Callable[[type[A]], type[A]]:
             return node.add(cls(dims_from(node, x, 1)), x)
 
         old = Spelling(name, 1, read_flattening, same_names, until=12)
-        new = Spelling(name, 13, read, same_names, write=write_along(name))
+        ahead = LAYERS.get(name)
+        new = Spelling(name, 13, read, same_names, write=write_along(name), ahead=ahead)
         holds = [(lambda op, _: bool(op.axis), "axis () must name dims of x")]
         dims, traits = {"x": "*", "y": "*"}, [Cost(cost), *more]
         return operator(name, dims=dims, holds=holds, onnx=[old, new], traits=traits)(cls)

@@ -235,6 +235,32 @@ def places() -> Network:
     )
 
 
+def queries() -> Network:
+    """Queries attend to one another before they meet a text: constants for each batch."""
+    body = """
+        s = Shape<start = 0, end = 1>(x) t = Concat<axis = 0>(s, rest) q0 = Expand(query, t)
+        q = MatMul(q0, w0) k0 = MatMul(q0, w1) k = Transpose<perm = [0, 2, 1]>(k0)
+        c = MatMul(q, k) a = Softmax<axis = -1>(c) v = MatMul(a, q0) f = Reshape(v, flat)
+        g = Gemm<transB = 1>(f, w2, bias) h = Reshape(g, t)
+        n = LayerNormalization<axis = -1>(h, scale, bias)
+        y0 = MatMul(x, w3) y1 = Add(y0, n) y = Relu(y1)
+    """
+    weights: dict[str, Array] = {
+        **{f"w{i}": f32(16, 16, seed=i) / 4 for i in range(4)},
+        "query": f32(1, 6, 16),
+        "scale": f32(16),
+        "bias": f32(16, seed=1),
+        "rest": np.array([6, 16]),
+        "flat": np.array([-1, 16]),
+    }
+    text = f"queries (float[n, 6, 16] x) => (float[n, 6, 16] y) {{ {body} }}"
+    return Network(
+        model(text, 17, **weights),
+        lambda random: (random.randrange(1, 300),),
+        lambda n: {"x": f32(n, 6, 16, seed=n)},
+    )
+
+
 NETWORKS = {
     "mobile": mobile,
     "transformer": transformer,
@@ -243,4 +269,5 @@ NETWORKS = {
     "attention": attention,
     "squeeze": squeeze,
     "places": places,
+    "queries": queries,
 }

@@ -21,7 +21,7 @@ from vtensor import Graph, Session
 from vtensor.errors import BudgetError, InputError, NativeError, VTensorError
 from vtensor.language.tape import Tape
 from vtensor.report import plan_dict
-from vtensor.runtime import _replay, taken_over
+from vtensor.runtime import _replay, sized, taken_over
 from vtensor.runtime import open_program as program_module
 from vtensor.runtime import strategies as strategies_module
 from vtensor.runtime.all_of import ALONE_S, all_of
@@ -298,6 +298,17 @@ def check_drawn(session: Session, feeds: Mapping[str, Array]) -> None:
     """A run has a blueprint's plan."""
     settled(session, feeds)
     assert isinstance(session.plan, DrawnPlan)
+
+
+@pytest.mark.usefixtures("others_done")
+def test_what_was_traced_in_vain_is_drawn_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each drawing of a detector traces its convolutions anew: whoever draws has no other way."""
+    monkeypatch.setattr(sized, "TRIES", 0)
+    network = NETWORKS["mobile"]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        for batch in (1, 2):
+            settled(session, network.feeds(batch, 16, 16))
+        check_drawn(session, network.feeds(3, 16, 16))
 
 
 @pytest.mark.usefixtures("others_done")

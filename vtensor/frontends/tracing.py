@@ -107,8 +107,9 @@ class _Traced(Again):
         ahead, read = _ahead(node), attributes_of(node, self._network)
         traced, made, call = False, partial(_folded, self._network, node), None
         if ahead is not None:
-            traced, made = ahead.traced, partial(ahead.compute, read)
             call = partial(_call, node, self._network, ahead.compute)
+        if ahead is not None and not ahead.kept:
+            traced, made = ahead.traced, partial(ahead.compute, read)
         sample = np.asarray(made(*(a.sample if isinstance(a, OpenArray) else a for a in given)))
         elements = self._elements(made, given, sample) if traced else None
         shape = sample.shape if elements is not None else self._shape(node, given, sample)

@@ -32,8 +32,8 @@ class OpenArray:
         sample: the array for the sizes that the tape was made with.
         made: computes the array for other sizes, of those that it depends on (``sources``).
         elements: the elements, some traced; None where they are not.
-        call: says which call ``made`` is: the name of a function, if it has one, and what
-            attributes of a node it is told; None where it is no such call.
+        call: says which call gives what ``made`` does: the name of a function, if it has one, and
+            what attributes of a node it is told; None where none does.
         origins: what holds the sources, where that is not the arrays themselves.
     """
 

@@ -151,10 +151,12 @@ class Ahead(NamedTuple):
     Attributes:
         compute: its only output, as an array: of a look-up of attributes, and its inputs as arrays.
         traced: it also does so with elements that are traced sizes.
+        kept: it does so for kept plans alone, as the way of any node does, which computes it else.
     """
 
     compute: Callable[..., Any]
     traced: bool = False
+    kept: bool = False
 
 
 @dataclass(frozen=True)

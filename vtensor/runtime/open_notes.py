@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from libdesc.noted import named
 from optimizer.originals import Original
 from vtensor.language.open_arrays import OpenArray, as_it_is, spread_under, turned
 from vtensor.language.tape import TracedSize
-from vtensor.runtime.open_constants import Row
+from vtensor.runtime.open_constants import Array, Row
 from vtensor.runtime.weight_notes import NotKept, WeightNotes
 
 #: What an attribute may be in a row.
@@ -63,6 +64,7 @@ class OpenRows:
         values = [row if type(row) is list else [row] for row in attributes.values()]
         if name is None or not all(isinstance(one, _PLAIN) for row in values for one in row):
             raise NotKept(f"no row holds {name} with {attributes}")
+        _check_alike(array, named(name), attributes)
         return ["ahead", *about, sources, name, attributes]
 
     def _size(self, size: Any) -> Any:
@@ -80,3 +82,22 @@ class OpenRows:
             raise NotKept("a constant that depends on sizes is made of a large array")
         memory = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
         return [source.dtype.str, source.shape, self._weights.keep(memory)]
+
+
+def _check_alike(
+    array: OpenArray, compute: Callable[..., Array], attributes: Mapping[str, Any]
+) -> None:
+    """See that a row's function gives what an array is made by, where that is another one.
+
+    Raises:
+        NotKept: it does not, for the sizes at hand.
+    """
+    if getattr(array.made, "func", None) is compute:
+        return
+    samples = [one.sample if isinstance(one, OpenArray) else one for one in array.sources]
+    try:
+        found = compute(attributes.get, *samples)
+    except (TypeError, ValueError) as why:
+        raise NotKept(f"no row holds a constant that depends on sizes: {why}") from why
+    if found.dtype != array.dtype or found.tobytes() != array.sample.tobytes():
+        raise NotKept("a constant that depends on sizes is computed otherwise than a row says")

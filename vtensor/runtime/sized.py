@@ -23,7 +23,8 @@ from vtensor.runtime.recipe_keys import Key, Operand
 from vtensor.runtime.recipes import Known, Recipe, Recipes, Recorded, Row
 from vtensor.runtime.steps import Failure, RecordedStep
 
-#: How often a call is traced, whose guards keep failing or of which nothing can be noted.
+#: How often a call is traced, whose guards keep failing or of which nothing can be noted, while
+#: somebody waits for a plan.
 TRIES = 3
 
 #: A number before, and now.
@@ -275,9 +276,19 @@ def traced(
     if known.tries >= TRIES:
         return None
     known.tries += 1
-    if (made := _traced(before, now, pairs, record)) is None:
-        return None
-    if not made.tape.pinned:
+    return traced_anew(known, before, now, pairs, record)
+
+
+def traced_anew(
+    known: Known,
+    before: Row,
+    now: Row,
+    pairs: Sequence[Pair],
+    record: Callable[[Traced], Recipe | None],
+) -> SizedRecipe | None:
+    """As ``traced``, however often that was in vain: who draws has no other way."""
+    made = _traced(before, now, pairs, record)
+    if made is not None and not made.tape.pinned:
         known.recipes.append(made)
     return made
 

@@ -1,0 +1,66 @@
+"""Layers of constants that depend on open sizes, by NumPy: as definitions compute them, bit by bit.
+
+A process that reads a model computes such a constant in the way of any node. One that has but kept
+plans computes it so: whoever keeps a plan has seen that both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from libdesc.noted import nameable
+from libdesc.numpy.arrays import Array
+from ptensor.blas import one_thread
+from vtensor.language.spelling import Ahead
+
+#: An attribute's value, or the default.
+Read = Callable[[str, Any], Any]
+
+
+def _product(_: Read, a: Array, b: Array) -> Array:
+    rows = a.reshape(-1, a.shape[-1]) if b.ndim == 2 else a  # all of them at once
+    with one_thread():
+        product = rows @ b
+    return product.reshape(*a.shape[:-1], b.shape[-1]) if b.ndim == 2 else product
+
+
+def _gemm(read: Read, a: Array, b: Array, *bias: Array) -> Array:
+    if read("alpha", 1.0) != 1 or read("beta", 1.0) != 1:
+        raise ValueError("the parts of a sum are scaled")
+    turned = zip((a, b), ("transA", "transB"), strict=True)
+    rows, columns = (np.ascontiguousarray(x.T) if read(name, 0) else x for x, name in turned)
+    product = _product(read, rows, columns)
+    return product + bias[0] if bias else product
+
+
+def _softmax(read: Read, x: Array) -> Array:
+    axis = read("axis", -1)
+    power = np.exp(x - x.max(axis, keepdims=True))
+    share: Array = power / power.sum(axis, keepdims=True)
+    return share
+
+
+def _normalized(read: Read, x: Array, scale: Array, *bias: Array) -> Array:
+    axes = tuple(range(read("axis", -1) % x.ndim, x.ndim))
+    count, values = prod(x.shape[axis] for axis in axes), x.astype(np.float64)
+    centred = values - values.sum(axes, keepdims=True) / count
+    spread = np.sqrt((centred**2).sum(axes, keepdims=True) / count + read("epsilon", 1e-5))
+    result: Array = (centred * (1 / spread).astype(x.dtype) * scale).astype(x.dtype)
+    return result + bias[0] if bias else result
+
+
+_NAMED: Mapping[str, Callable[..., Array]] = {
+    "MatMul": _product,
+    "Gemm": _gemm,
+    "Softmax": _softmax,
+    "LayerNormalization": _normalized,
+}
+for _name, _one in _NAMED.items():
+    nameable(_one, f"{__name__}:{_name}")
+
+#: All of them by ONNX's name, for the spellings of these operators.
+LAYERS = {name: Ahead(one, kept=True) for name, one in _NAMED.items()}

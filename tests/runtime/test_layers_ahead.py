@@ -1,0 +1,83 @@
+"""What kept plans compute of constants is what definitions do, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ops._layers_ahead import LAYERS
+from tests.frontends.support import f32, model
+from vtensor import Session
+from vtensor.language.open_arrays import OpenArray
+from vtensor.language.tape import Tape
+from vtensor.runtime.open_notes import _check_alike
+from vtensor.runtime.weight_notes import NotKept
+
+Array = np.ndarray[Any, Any]
+
+#: Nodes, each with its attributes and what gives its inputs of two sizes.
+NODES: dict[str, tuple[dict[str, Any], Any]] = {
+    "MatMul": ({}, lambda n, m: (f32(n, m, 8), f32(8, 5, seed=1))),
+    "MatMul of stacks": ({}, lambda n, m: (f32(2, n, m), f32(2, m, n, seed=1))),
+    "Gemm": ({"transB": 1}, lambda n, m: (f32(n, m), f32(5, m, seed=1), f32(5, seed=2))),
+    "Gemm, turned": ({"transA": 1}, lambda n, m: (f32(m, n), f32(m, 5, seed=1))),
+    "Softmax": ({"axis": 1}, lambda n, m: (4 * f32(n, m, 3),)),
+    "LayerNormalization": (
+        {"axis": -2, "epsilon": 1e-3},
+        lambda n, m: (f32(2, n, m), f32(n, m, seed=1), f32(n, m, seed=2)),
+    ),
+}
+
+
+def computed(what: str, given: tuple[Array, ...]) -> Array:
+    attributes, _ = NODES[what]
+    found: Array = LAYERS[what.split(",")[0].split()[0]].compute(attributes.get, *given)
+    return found
+
+
+@pytest.mark.parametrize("what", NODES)
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_they_are_as_definitions(what: str, n: int, m: int) -> None:
+    attributes, make = NODES[what]
+    inputs = {f"x{place}": one for place, one in enumerate(make(n, m))}
+    said = ", ".join(f"{name} = {value}" for name, value in attributes.items())
+    label = what.split(",")[0].split()[0]
+    rows = [f"float[{', '.join(map(str, one.shape))}] {name}" for name, one in inputs.items()]
+    sizes = ", ".join(f"d{axis}" for axis in range(computed(what, make(n, m)).ndim))
+    call = f"{label}{f'<{said}>' if said else ''}({', '.join(inputs)})"
+    proto = model(f"g ({', '.join(rows)}) => (float[{sizes}] y) {{ y = {call} }}", 17)
+    with Session(proto, threads=1, libraries=["numpy"], optimize="none") as session:
+        [wanted] = session.run(None, inputs)
+    np.testing.assert_array_equal(computed(what, make(n, m)), wanted)
+
+
+def test_parts_that_are_scaled_are_not() -> None:
+    with pytest.raises(ValueError, match="scaled"):
+        LAYERS["Gemm"].compute({"alpha": 0.5}.get, f32(2, 3), f32(3, 4))
+
+
+def _open(off: float = 0.0, **attributes: Any) -> tuple[OpenArray, dict[str, Any]]:
+    """A product in the way of any node, perhaps off by so much."""
+    one, other = f32(3, 4), f32(4, 5)
+
+    def made(*given: Array) -> Array:
+        product: Array = LAYERS["Gemm"].compute({}.get, *given)
+        return product + np.float32(off)
+
+    sample = made(one, other)
+    return OpenArray(Tape(), sample.shape, sample, made, (one, other)), attributes
+
+
+def test_only_what_is_the_same_is_kept() -> None:
+    compute = LAYERS["Gemm"].compute
+    array, attributes = _open()
+    _check_alike(array, compute, attributes)
+    for off, more in ((1e-3, {}), (0.0, {"alpha": 2.0}), (0.0, {"transA": 1})):
+        array, attributes = _open(off, **more)
+        with pytest.raises(NotKept):
+            _check_alike(array, compute, attributes)
