@@ -4,14 +4,14 @@
 that it waits for, where others use the processors as well. Each engine is a process of its own and
 has its turn in each round: once with the machine to itself, once beside a process that never
 sleeps. The first quarter of a second of each turn is not timed, nor are the first three seconds of
-each process, in which VTensor measures kernels beside runs. A figure is the median of those of all
-turns: a virtual machine may have one speed in one turn and another in the next, and percentiles of
-both together tell of that alone. ``--spin`` adds VTensor with so many
-turns of libgomp's waiting loop (``GOMP_SPINCOUNT``) after which a thread always sleeps; VTensor
-itself spins for 10,000, and for 100 where it notices others. ``--quota 1.5``, which the report asks
-for, has one more process of each engine in a control group of so many processors, where this
-process may make one. *p99 / p50* says how far the slowest runs are from the usual one, *busy /
-idle* what the other process costs. Other models than the report's are named behind the command.
+each process, in which VTensor measures kernels beside runs. Each run is compared with the median of
+its turn: a virtual machine may have one speed in one turn and another in the next, and percentiles
+of both together tell of that alone. ``--spin`` adds VTensor with so many turns of libgomp's waiting
+loop (``GOMP_SPINCOUNT``) after which a thread always sleeps; VTensor itself spins for 10,000, and
+for 100 where it notices others. ``--quota 1.5``, which the report asks for, has one more process of
+each engine in a control group of so many processors, where this process may make one. *p99 / p50*
+says how far the slowest runs are from the usual one, *busy / idle* what the other process costs.
+Other models than the report's are named behind the command.
 """
 
 from __future__ import annotations
@@ -95,11 +95,12 @@ class Row:
         found: dict[str, float] = {}
         usual = dict[str, Array]()
         for condition, turns in self.turns.items():
-            p50, p99 = np.array([np.percentile(seconds, [50, 99]) for seconds in turns]).T
-            usual[condition] = p50
+            usual[condition] = p50 = np.array([np.median(seconds) for seconds in turns])
+            runs = [np.asarray(seconds) / one for seconds, one in zip(turns, p50, strict=True)]
+            slow = float(np.percentile(np.concatenate(runs), 99))
             found[f"{condition} p50"] = float(np.median(p50)) * 1e3
-            found[f"{condition} p99"] = float(np.median(p99)) * 1e3
-            found[f"{condition} p99 / p50"] = float(np.median(p99 / p50))
+            found[f"{condition} p99"] = slow * found[f"{condition} p50"]
+            found[f"{condition} p99 / p50"] = slow
         idle, busy = (usual.get(condition, np.empty(0)) for condition in CONDITIONS)
         if 0 < len(busy) == len(idle):
             found["busy / idle"] = float(np.median(busy / idle))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from libdesc.noted import nameable
-from libdesc.numpy.arrays import Array
+from libdesc.numpy.arrays import Array, wide
 from ptensor.blas import one_thread
 from vtensor.language.spelling import Ahead
 
@@ -24,7 +24,7 @@ Read = Callable[[str, Any], Any]
 def _product(_: Read, a: Array, b: Array) -> Array:
     rows = a.reshape(-1, a.shape[-1]) if b.ndim == 2 else a  # all of them at once
     with one_thread():
-        product = rows @ b
+        product: Array = (wide(rows) @ wide(b)).astype(a.dtype)
     return product.reshape(*a.shape[:-1], b.shape[-1]) if b.ndim == 2 else product
 
 
@@ -40,7 +40,8 @@ def _gemm(read: Read, a: Array, b: Array, *bias: Array) -> Array:
 def _softmax(read: Read, x: Array) -> Array:
     axis = read("axis", -1)
     power = np.exp(x - x.max(axis, keepdims=True))
-    share: Array = power / power.sum(axis, keepdims=True)
+    total = wide(power).sum(axis, keepdims=True)
+    share: Array = power / total.astype(power.dtype)
     return share
 
 
@@ -49,7 +50,8 @@ def _normalized(read: Read, x: Array, scale: Array, *bias: Array) -> Array:
     count, values = prod(x.shape[axis] for axis in axes), x.astype(np.float64)
     centred = values - values.sum(axes, keepdims=True) / count
     spread = np.sqrt((centred**2).sum(axes, keepdims=True) / count + read("epsilon", 1e-5))
-    result: Array = (centred * (1 / spread).astype(x.dtype) * scale).astype(x.dtype)
+    inverse = (1 / spread).astype(wide(x).dtype)
+    result: Array = (centred * inverse * scale).astype(x.dtype)
     return result + bias[0] if bias else result
 
 
@@ -63,4 +65,4 @@ for _name, _one in _NAMED.items():
     nameable(_one, f"{__name__}:{_name}")
 
 #: All of them by ONNX's name, for the spellings of these operators.
-LAYERS = {name: Ahead(one, kept=True) for name, one in _NAMED.items()}
+LAYERS = {name: Ahead(one, only_kept=True) for name, one in _NAMED.items()}

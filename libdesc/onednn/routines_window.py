@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -80,6 +80,21 @@ class Sliding(FusingRoutine):
                 return found
         return self.fused(self.own, row, self.make)
 
+    def together(
+        self, own: Sequence[Operand], row: Row, make: Callable[..., Primitive], matrix: bool = False
+    ) -> Primitive:
+        """All of it on one kernel; no sigmoid on those that make 0 of NaN there: products of
+        matrices, and convolutions that serve as deconvolutions.
+
+        Raises:
+            LayoutNotSupported, Decline: as FusingRoutine; or there is such a sigmoid.
+        """
+        found = super().together(own, row, make, matrix)
+        unclean = "gemm" in found.kernel or found.kernel.startswith("conv:")
+        if unclean and any(post[0] == "logistic" for post in self.chain):
+            raise Decline(f"{found.kernel} makes 0 of NaN in a sigmoid behind it")
+        return found
+
     def tried_rows(self) -> Iterator[Row]:
         """Those asked for anyhow; then each order of images, on both sides or on one."""
         yield from self.rows()
@@ -134,16 +149,8 @@ class Deconvolution(Sliding):
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """The primitive on src, weights, bias, dst.
-
-        Raises:
-            Decline: it would make products of matrices, where a sigmoid behind them is 0 of NaN.
-        """
-        made = dnnl.deconvolution(src, weights, bias, dst, *self.window, attr)
-        sigmoid = attr is not None and any(post[0] == "logistic" for post in self.chain)
-        if sigmoid and "gemm" in made.kernel:
-            raise Decline(f"{made.kernel} makes 0 of NaN in a sigmoid behind it")
-        return made
+        """The primitive on src, weights, bias, dst."""
+        return dnnl.deconvolution(src, weights, bias, dst, *self.window, attr)
 
 
 class Resampling(FollowingRoutine):

@@ -207,7 +207,12 @@ Runs of teams look now and then: whether a thread had to wait for a processor.)"
             "crowded"_a, "waited"_a = 0,
             R"(Take what a look has found; returns the judgement of all so far.
 
-``waited``: for how long a thread had to, in nanoseconds.)");
+``waited``: for how long a thread had to, in nanoseconds.)")
+        .def("observe_together", &Crowding::observe_together, "idle"_a, "held_up"_a,
+             R"(The same of threads that share a processor.
+
+``idle``: the part of this time for which the other processor was; below 0: not known.
+``held_up``: theirs was not their own.)");
     m.def("share_processors", &say_shared, "shared"_a, "threads"_a,
           R"(Say whether others use the processors too: a team's threads that wait then sleep sooner.
 

@@ -91,6 +91,8 @@ void limit_processors(double processors, nanoseconds period) {
     limited = own.pace.has_value();
 }
 
+bool has_quota() { return limited; }
+
 void keep_pace(int threads, nanoseconds run) {
     if (!limited) return;
     Paced &own = paced();

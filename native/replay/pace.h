@@ -41,6 +41,8 @@ private:
 // The quota of this process; infinity without one. Throws as Pace does.
 void limit_processors(double processors, std::chrono::nanoseconds period);
 
+bool has_quota();
+
 // Waits until a run may begin on so many threads, of which the last took so long: a fifth of a
 // period at most.
 void keep_pace(int threads, std::chrono::nanoseconds run);

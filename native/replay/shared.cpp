@@ -194,19 +194,14 @@ public:
         if (time_ < (together ? kBetweenLooksTogether : kBetweenLooks) || process_ != getpid())
             return;
         const long long all = std::exchange(time_, {}).count();
-        const long long idle_then = std::exchange(idle_, 0);
-        const bool idles = idle_then * 4 > all * 3;
-        const bool never_idles = idle_then >= 0 && idle_then * kPart < all;
+        const double idled = double(std::exchange(idle_, 0)) / double(all);
+        const bool idles = idled * 4 > 3;
         const TeamSpent team = spent_by(threads);
         const bool was = crowding_.shared();
         if (together) {
             const bool held_up = team.ran * kPart < all * (kPart - 1);
             held_up_ = held_up && !idles ? held_up_ + 1 : 0;
-            if (idles && !held_up) {
-                crowding_.end();
-            } else if (!never_idles) {  // else there is nothing to try
-                crowding_.observe(true);
-            }
+            crowding_.observe_together(idled, held_up);
             if (held_up && idles) place_ = seats->left();  // others are on ours
             if (held_up_ >= kHeldUp) {  // only apart do waits say whether others are there
                 place_ = kApart;
@@ -214,8 +209,12 @@ public:
             }
         } else {
             const bool crowded = team.longest_wait * kPart > all;
-            crowding_.observe(crowded, std::chrono::nanoseconds(team.longest_wait));
-            crowded_ = crowded && crowding_.shared() ? crowded_ + all : 0;
+            // A quota stops threads, which looks as if they had to wait for as long.
+            const bool stopped = has_quota();
+            const long long waited = stopped ? 0 : std::min(team.longest_wait, all);
+            crowding_.observe(crowded, std::chrono::nanoseconds(waited));
+            const bool shared = stopped ? was : crowding_.shared();
+            crowded_ = crowded && shared ? crowded_ + all : 0;
         }
         if (crowding_.shared() != was) {
             share_processors(!was, threads);
@@ -282,12 +281,15 @@ bool Crowding::observe(bool crowded, std::chrono::nanoseconds waited) {
     return shared_;
 }
 
-void Crowding::end() {
-    shared_ = false;
-    begin_ = kBegin;
-    against_ = looks_ = 0;
-    waited_ = {};
-    patience_ = kTry;
+bool Crowding::observe_together(double idle, bool held_up) {
+    if (idle > kIdle && !held_up) {
+        *this = Crowding();
+        return false;
+    }
+    // There is little to try; yet who has what is left of it may give way to a team.
+    if (0 <= idle && idle < kHardly && ++uncounted_ < kFew) return shared_;
+    uncounted_ = 0;
+    return observe(true);
 }
 
 void share_processors(bool shared, int threads) {

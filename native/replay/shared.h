@@ -16,9 +16,11 @@ public:
     // Whether a team had to wait for processors, this time, and for how long a thread did. Returns the
     // judgement.
     bool observe(bool crowded, std::chrono::nanoseconds waited = {});
+    // The same of a team whose threads share a processor: of others it knows how much of this time
+    // the other processor was idle, a part of 1 (below 0: not known), and whether theirs was not
+    // their own.
+    bool observe_together(double idle, bool held_up);
     bool shared() const { return shared_; }
-    // They have gone, as is known without looks.
-    void end();
 
 private:
     // To begin, how many in a row have to say so: some task of the system takes a processor for 20 to
@@ -28,6 +30,10 @@ private:
     // wrong. A quota of processors stops a team once in 100 ms: so many looks fit between.
     static constexpr int kBegin = 6, kAgain = 2, kEnd = 4;
     static constexpr auto kLong = std::chrono::milliseconds(60);
+    // Of a processor that is idle for more than one part others have gone; of one that hardly is, so
+    // few looks count.
+    static constexpr double kIdle = 3.0 / 4, kHardly = 1.0 / 8;
+    static constexpr int kFew = 16;
     // After how many looks it is tried whether they still do; twice as many where they did.
     static constexpr int kTry = 64, kMostPatient = 4096;
 
@@ -36,6 +42,7 @@ private:
     int against_ = 0;
     std::chrono::nanoseconds waited_{};  // meanwhile
     int looks_ = 0;  // since it began, or ended
+    int uncounted_ = 0;
     int patience_ = kTry;
 };
 

@@ -74,10 +74,39 @@ def test_two_long_waits_say_as_much() -> None:
 
 @pytest.mark.parametrize("waited", [30_000_000, 500_000_000])
 def test_a_task_of_the_system_is_no_long_wait(waited: int) -> None:
-    """It takes a processor from one run, or from two for a part of 60 ms each."""
+    """It takes a processor from one run, or from two that share one wait of 60 ms."""
     crowding = _replay.Crowding()
     looks = [True, False] if waited > 60_000_000 else [True, True, False]
     assert not any(crowding.observe(crowded, waited * crowded) for crowded in looks * 20)
+
+
+def crowded() -> _replay.Crowding:
+    """Others are there, as looks have said."""
+    crowding = _replay.Crowding()
+    while not crowding.observe(True):
+        pass
+    return crowding
+
+
+def tried_after(idle: float) -> int:
+    """How many looks of a team that shares a processor come before it is tried apart."""
+    crowding, looks = crowded(), 1
+    while crowding.observe_together(idle, held_up=False):
+        looks += 1
+    return looks
+
+
+def test_who_shares_a_processor_looks_whether_the_other_one_is_idle() -> None:
+    assert tried_after(0.8) == 1
+    assert tried_after(0.5) == tried_after(0.125) == tried_after(-1) == 64
+    assert tried_after(0.1) == tried_after(0) == 64 * 16, "there is hardly anything to try"
+
+
+def test_who_has_to_wait_there_as_well_stays() -> None:
+    crowding = crowded()
+    assert crowding.observe_together(0.8, held_up=True)
+    assert not crowding.observe_together(0.8, held_up=False)
+    assert [crowding.observe(True) for _ in range(6)] == [*[False] * 5, True], "as at first"
 
 
 def test_others_that_were_there_are_found_sooner() -> None:

@@ -108,7 +108,7 @@ class _Traced(Again):
         traced, made, call = False, partial(_folded, self._network, node), None
         if ahead is not None:
             call = partial(_call, node, self._network, ahead.compute)
-        if ahead is not None and not ahead.kept:
+        if ahead is not None and not ahead.only_kept:
             traced, made = ahead.traced, partial(ahead.compute, read)
         sample = np.asarray(made(*(a.sample if isinstance(a, OpenArray) else a for a in given)))
         elements = self._elements(made, given, sample) if traced else None

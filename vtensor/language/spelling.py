@@ -151,12 +151,12 @@ class Ahead(NamedTuple):
     Attributes:
         compute: its only output, as an array: of a look-up of attributes, and its inputs as arrays.
         traced: it also does so with elements that are traced sizes.
-        kept: it does so for kept plans alone, as the way of any node does, which computes it else.
+        only_kept: kept plans alone use it; who has read the model computes the node as any other.
     """
 
     compute: Callable[..., Any]
     traced: bool = False
-    kept: bool = False
+    only_kept: bool = False
 
 
 @dataclass(frozen=True)

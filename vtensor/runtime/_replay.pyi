@@ -270,6 +270,14 @@ class Crowding:
         ``waited``: for how long a thread had to, in nanoseconds.
         """
 
+    def observe_together(self, idle: float, held_up: bool) -> bool:
+        """
+        The same of threads that share a processor.
+
+        ``idle``: the part of this time for which the other processor was; below 0: not known.
+        ``held_up``: theirs was not their own.
+        """
+
 def share_processors(shared: bool, threads: int) -> None:
     """
     Say whether others use the processors too: a team's threads that wait then sleep sooner.

@@ -56,7 +56,8 @@ class OpenConstants:
         found = list[Array]()
         for under, dtype, shape, make in self._rows:
             told = tuple(number(one, sizes) for one in shape)
-            array = np.asarray(make(sizes, found))
+            with np.errstate(all="ignore"):
+                array = np.asarray(make(sizes, found))
             if under:
                 array = array.reshape(told)
             if array.shape != told or array.dtype != dtype:

@@ -96,7 +96,8 @@ def _check_alike(
         return
     samples = [one.sample if isinstance(one, OpenArray) else one for one in array.sources]
     try:
-        found = compute(attributes.get, *samples)
+        with np.errstate(all="ignore"):
+            found = compute(attributes.get, *samples)
     except (TypeError, ValueError) as why:
         raise NotKept(f"no row holds a constant that depends on sizes: {why}") from why
     if found.dtype != array.dtype or found.tobytes() != array.sample.tobytes():
