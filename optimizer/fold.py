@@ -192,7 +192,7 @@ def _longer(graph: Graph, chain: Chain, node: Node, preferences: Preferences) ->
     if (before.dtype, [*before.dims.items()]) != (after.dtype, [*after.dims.items()]):
         return None
     sizes = [pair for name in constants for pair in graph.values[name].dims.items()]
-    dims = chain.dims | {dim for dim, size in sizes if size > 1}
+    dims = chain.dims | {dim for dim, size in sizes if size != 1}
     if len(dims) > 1 or not dims <= chain.parts.keys():
         return None
     given = [_vector(graph.constants[n]) if n in constants else None for n in node.inputs]

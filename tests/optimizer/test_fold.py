@@ -210,6 +210,16 @@ def test_along_another_dim_nothing_is_folded() -> None:
     assert fold(g.seal()).merged == {}
 
 
+def test_of_no_pictures_nothing_is_folded() -> None:
+    """A constant of each picture, of which there are none."""
+    g, rng = Graph("empty"), np.random.default_rng(0)
+    w = g.constant(rng.standard_normal((4, 4), np.float32), "K C")
+    product = g.add(MatMul("K"), g.input("x", {"N": 0, "K": 4}), w)
+    g.output(g.add(Add(), product, g.constant(np.zeros((0, 4), np.float32), "N C")), "y")
+    [y] = Session(g, threads=1).run(None, {"x": np.zeros((0, 4), np.float32)})
+    assert y.shape == (0, 4)
+
+
 def test_a_nan_comes_through() -> None:
     graph = chain("Conv2D", ["BatchNorm"])
     given = feeds(graph)
