@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 #: What is done one after the other; who wants a plan may stop each, which then begins anew.
 Works = list[Callable[[], None]]
+
+#: How often what is for other processes gives way to who wants a plan here.
+GIVES_WAY = 16
 
 #: Drawings for sizes near those of a run, at most: more would take longer than they spare.
 NEAR = 2
@@ -79,7 +82,7 @@ class Ahead:
         def draw() -> None:
             self._in_turn(self.drawings.draw)
             if key is not None:
-                self._in_turn(partial(attempt, partial(self._keep_drawn, key)))
+                self._for_others(partial(self._keep_drawn, key))
 
         self.drawings.add(drawing)
         self._beside(draw)
@@ -96,19 +99,20 @@ class Ahead:
         near = [key.sized(one) for one in source.near(key.shapes, known)]
 
         def draw() -> None:
-            self._in_turn(partial(attempt, partial(self._look, key)))
-            for work in writes if self._kept or not keys else self._drawing(keys, near, writes):
-                self._in_turn(partial(attempt, work))
+            self._get_ready(partial(self._look, key))
+            if self._kept or not keys:
+                for work in writes:
+                    self._for_others(work)
+            else:
+                self._draw(keys, near, writes)
             if keys:
                 self._workspace.make_room()
 
         if keys or writes:
             self._beside(draw, reads=self._others.unread or not keys)
 
-    def _drawing(
-        self, keys: Sequence[PlanKey], near: Sequence[PlanKey], writes: Works
-    ) -> Iterator[Callable[[], None]]:
-        """What draws plans, and writes down what was drawn.
+    def _draw(self, keys: Sequence[PlanKey], near: Sequence[PlanKey], writes: Works) -> None:
+        """Draw plans, and write down what was drawn.
 
         Args:
             keys: of plans that are foreseen, first of the sizes of a run.
@@ -116,27 +120,28 @@ class Ahead:
             writes: is done once all are drawn: it is for other processes. A model is known by its
                 outside only then, where this process is the first: what is drawn was not noted.
         """
-        yield self._others.read
+        self._get_ready(self._others.read)
         left, drawn = [*near], [*keys]
         first, blueprints = keys[0], self._others.blueprints
         notes = blueprints.notes(first, self._graphs.entering(first)) if blueprints else None
         try:
             for one in keys:
-                yield partial(self._foresee, one, notes)
-                yield partial(self._keep_drawn, one)
+                self._get_ready(partial(self._foresee, one, notes))
+                self._for_others(partial(self._keep_drawn, one))
                 for _ in range(NEAR if one is first else 0):
                     count = len(drawn)
-                    yield partial(self._foresee_near, left, drawn, notes)
+                    self._get_ready(partial(self._foresee_near, left, drawn, notes))
                     if len(drawn) == count:
                         break
-                    yield partial(self._keep_drawn, drawn[-1])
+                    self._for_others(partial(self._keep_drawn, drawn[-1]))
         finally:
             if notes is not None:
                 notes.forget()
-        yield from writes
+        for work in writes:
+            self._for_others(work)
         for one in drawn if notes is None else ():
-            yield partial(self._keep_drawn, one)
-        yield partial(self._forget_kept, first)
+            self._for_others(partial(self._keep_drawn, one))
+        self._get_ready(partial(self._forget_kept, first))
 
     def _forget_kept(self, key: PlanKey) -> None:
         """Blueprints that were kept are not asked any more, where this process has drawn one."""
@@ -159,9 +164,17 @@ class Ahead:
                 made.stop()
         made.wanted(lambda _: None)
 
-    def _in_turn(self, work: Callable[[], None]) -> None:
+    def _get_ready(self, work: Callable[[], None]) -> None:
+        """Do what makes ready for other sizes; what goes wrong is noted."""
+        self._in_turn(partial(attempt, work))
+
+    def _for_others(self, work: Callable[[], None]) -> None:
+        """Do what is for other processes alone."""
+        self._in_turn(partial(attempt, work), GIVES_WAY)
+
+    def _in_turn(self, work: Callable[[], None], times: int = 1) -> None:
         with self._workspace.executor.planning(), collector.later():
-            self._turn.ahead(work)
+            self._turn.ahead(work, times)
 
     def _look(self, key: PlanKey) -> None:
         """See whether blueprints are kept, so that nothing is to be read nor drawn."""

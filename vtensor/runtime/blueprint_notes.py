@@ -11,6 +11,7 @@ from libdesc.noted import name_of
 from libdesc.script import Script, noted_path
 from libdesc.tape_rows import rows_of
 from ptensor.layout import Layout
+from ptensor.stopping import go_on
 from vtensor.runtime.blueprint import Blueprint
 from vtensor.runtime.open_notes import OpenRows
 from vtensor.runtime.open_program import End, Stand
@@ -98,6 +99,7 @@ def payload(
     weights = WeightNotes(blueprint.packed, blueprint.graph, constants, large, script)
     nodes = [one for one in blueprint.graph.operators if one.name in blueprint.recorded]
     check_unseen(nodes, blueprint.graph, blueprint.recorded, weights)
+    go_on()
     natives, sizes = _Natives(), _Wanted()
     sources = [sizes, *(_Wanted() for _ in blueprint.calls)]
     rows = [(source, sources[source].at(place)) for source, place in blueprint.rows]
@@ -107,11 +109,13 @@ def payload(
     ]
     calls = _calls(blueprint, sources, natives)
     opened, ends = _opened(blueprint, sizes, weights)
+    go_on()
     outline = rows_of(blueprint.outline.tape, [*sizes.places], natives.told)
     own = rows_of(blueprint.tape, range(blueprint.tape.count), natives.told)
     anew = dict(blueprint.opened)
     plain = [one for place, one in enumerate(blueprint.constants) if place not in anew]
     fixed = [one for one in steps if type(one) is not tuple]
+    go_on()
     told, places = weights.data(plain, [*fixed, *natives.things], natives.modules)
     left = iter(places)
     head = {
@@ -145,14 +149,16 @@ def _calls(blueprint: Blueprint, sources: Sequence[_Wanted], natives: _Natives) 
         NotKept: no entry can hold their tapes.
     """
     sizes, *calls = sources
-    return [
-        {
+    kinds = list[Data]()
+    for one, wanted in zip(blueprint.calls, calls, strict=True):
+        go_on()
+        about = {
             "sizes": [sizes.at(place) for place in one.sizes],
             "natives": sorted(wanted.at(place) for place in one.natives),
-            "tape": rows_of(one.tape, [*wanted.places], natives.told),  # type: ignore[arg-type]
         }
-        for one, wanted in zip(blueprint.calls, calls, strict=True)
-    ]
+        tape = rows_of(one.tape, [*wanted.places], natives.told)  # type: ignore[arg-type]
+        kinds.append({**about, "tape": tape})
+    return kinds
 
 
 def _numbers(blueprint: Blueprint) -> Data:

@@ -70,19 +70,20 @@ class Turn:
             self.place.ident = 0
             lock.release()
 
-    def ahead(self, work: Callable[[], None]) -> None:
-        """Do what nobody waits for, in a turn. Who wants a plan meanwhile has it first, once: one
-        plan is made sooner than what many are made of.
+    def ahead(self, work: Callable[[], None], times: int = 1) -> None:
+        """Do what nobody waits for, in a turn. Who wants a plan meanwhile has it first, so often:
+        once, since one plan is made sooner than what many are made of.
 
         Raises:
             Stopped: the work is not wanted any more.
         """
-        with suppress(Stopped):
-            with self.taken(), giving_way(self.waiting.copy):
-                work()
-            return
-        while self.waiting:  # who lets go of a lock and wants it again has it before others
-            go_on()
-            sleep(SOON)
+        for _ in range(times):
+            with suppress(Stopped):
+                with self.taken(), giving_way(self.waiting.copy):
+                    work()
+                return
+            while self.waiting:  # who lets go of a lock and wants it again has it before others
+                go_on()
+                sleep(SOON)
         with self.taken():
             work()
