@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 #: What is done one after the other; who wants a plan may stop each, which then begins anew.
 Works = list[Callable[[], None]]
 
-#: How often what is for other processes gives way to who wants a plan here.
-GIVES_WAY = 16
+#: How often what is for other processes gives way to who wants a plan here. Where it did so each
+#: time, a process of some seconds that had many sizes wrote nothing down.
+GIVES_WAY = 2
 
 #: Drawings for sizes near those of a run, at most: more would take longer than they spare.
 NEAR = 2

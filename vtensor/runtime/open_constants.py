@@ -54,15 +54,15 @@ class OpenConstants:
             Exception: of any kind, where one is of another shape or type than was foreseen.
         """
         found = list[Array]()
-        for under, dtype, shape, make in self._rows:
-            told = tuple(number(one, sizes) for one in shape)
-            with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
+            for under, dtype, shape, make in self._rows:
+                told = tuple(number(one, sizes) for one in shape)
                 array = np.asarray(make(sizes, found))
-            if under:
-                array = array.reshape(told)
-            if array.shape != told or array.dtype != dtype:
-                raise ValueError(f"an array of shape {array.shape} is made, not {told}")
-            found.append(array)
+                if under:
+                    array = array.reshape(told)
+                if array.shape != told or array.dtype != dtype:
+                    raise ValueError(f"an array of shape {array.shape} is made, not {told}")
+                found.append(array)
         return found
 
     def _read(
