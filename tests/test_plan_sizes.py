@@ -37,6 +37,7 @@ FED = {
     "attention": (2, 9),
     "squeeze": (2, 9, 9),
     "places": (2,),
+    "queries": (2,),
 }
 SIZES = {
     "mobile": "n=1..3,w=1..12",
@@ -46,6 +47,7 @@ SIZES = {
     "attention": "n=1..3,s=1..9",
     "squeeze": "n=1..3,h=1..9",
     "places": "n=1..9",
+    "queries": "n=1..9",
 }
 
 SMALL = "g (float[n, 3, h, w] x) => (float[n, 4, a, b] y) { c = Conv(x, k) y = Relu(c) }"
