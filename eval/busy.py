@@ -10,8 +10,8 @@ of both together tell of that alone. ``--spin`` adds VTensor with so many turns 
 loop (``GOMP_SPINCOUNT``) after which a thread always sleeps; VTensor itself spins for 10,000, and
 for 100 where it notices others. ``--quota 1.5``, which the report asks for, has one more process of
 each engine in a control group of so many processors, where this process may make one. *p99 / p50*
-says how far the slowest runs are from the usual one, *busy / idle* what the other process costs.
-Other models than the report's are named behind the command.
+says how far the slowest runs are from the usual one, *p99* is so many times *p50*, *busy / idle*
+what the other process costs. Other models than the report's are named behind the command.
 """
 
 from __future__ import annotations

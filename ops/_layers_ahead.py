@@ -6,19 +6,16 @@ plans computes it so: whoever keeps a plan has seen that both are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from libdesc.noted import nameable
 from libdesc.numpy.arrays import Array, wide
+from ops._elements import Computes, Read
 from ptensor.blas import one_thread
 from vtensor.language.spelling import Ahead
-
-#: An attribute's value, or the default.
-Read = Callable[[str, Any], Any]
 
 
 def _product(_: Read, a: Array, b: Array) -> Array:
@@ -55,7 +52,7 @@ def _normalized(read: Read, x: Array, scale: Array, *bias: Array) -> Array:
     return result + bias[0] if bias else result
 
 
-_NAMED: Mapping[str, Callable[..., Array]] = {
+_NAMED: Mapping[str, Computes] = {
     "MatMul": _product,
     "Gemm": _gemm,
     "Softmax": _softmax,

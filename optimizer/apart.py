@@ -7,6 +7,8 @@ import sys
 import threading
 from typing import Any
 
+from vtensor.language.forks import ahead_of_logging
+
 
 def apart(name: str) -> Any:
     """A module, imported on a thread of its own if it has not been yet.
@@ -18,6 +20,7 @@ def apart(name: str) -> Any:
         ImportError: there is no such module.
     """
     if name not in sys.modules:
+        ahead_of_logging()  # the caller may hold what a fork waits for
         thread = threading.Thread(target=_import, args=[name], name=f"import {name}")
         thread.start()
         thread.join()

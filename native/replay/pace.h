@@ -41,6 +41,7 @@ private:
 // The quota of this process; infinity without one. Throws as Pace does.
 void limit_processors(double processors, std::chrono::nanoseconds period);
 
+// Whether there is one.
 bool has_quota();
 
 // Waits until a run may begin on so many threads, of which the last took so long: a fifth of a

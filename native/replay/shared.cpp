@@ -195,7 +195,7 @@ public:
             return;
         const long long all = std::exchange(time_, {}).count();
         const double idled = double(std::exchange(idle_, 0)) / double(all);
-        const bool idles = idled * 4 > 3;
+        const bool idles = idled > Crowding::kIdle;
         const TeamSpent team = spent_by(threads);
         const bool was = crowding_.shared();
         if (together) {

@@ -22,6 +22,9 @@ public:
     bool observe_together(double idle, bool held_up);
     bool shared() const { return shared_; }
 
+    // From a processor that is idle for more than this part others have gone.
+    static constexpr double kIdle = 3.0 / 4;
+
 private:
     // To begin, how many in a row have to say so: some task of the system takes a processor for 20 to
     // 50 ms now and then, and threads that sleep at once would double what runs behind it take. Where
@@ -30,9 +33,8 @@ private:
     // wrong. A quota of processors stops a team once in 100 ms: so many looks fit between.
     static constexpr int kBegin = 6, kAgain = 2, kEnd = 4;
     static constexpr auto kLong = std::chrono::milliseconds(60);
-    // Of a processor that is idle for more than one part others have gone; of one that hardly is, so
-    // few looks count.
-    static constexpr double kIdle = 3.0 / 4, kHardly = 1.0 / 8;
+    // Of a processor that hardly is idle so few looks count.
+    static constexpr double kHardly = 1.0 / 8;
     static constexpr int kFew = 16;
     // After how many looks it is tried whether they still do; twice as many where they did.
     static constexpr int kTry = 64, kMostPatient = 4096;

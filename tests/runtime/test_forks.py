@@ -56,6 +56,26 @@ child(ahead)
 done.set()
 for thread in threads: thread.join()
 """,
+    "an import needs the lock of logging": """
+from optimizer.apart import apart
+from vtensor.language import forks
+from vtensor.language.index import importing
+forks.PATIENCE = 3.0
+held, done = threading.Event(), threading.Event()
+def imports():
+    with importing:
+        apart("colorsys")
+        held.set()
+        time.sleep(0.3)  # the fork has begun
+        import logging
+        logging.getLogger("another")
+        done.set()
+thread = threading.Thread(target=imports)
+thread.start()
+held.wait()
+child(lambda: os._exit(not done.is_set()))
+thread.join()
+""",
     "the registry is filled": """
 import libdesc.registry as registries
 begun, fill = threading.Event(), registries.Registry._fill

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import cache
+from importlib import import_module
 
 #: How long a fork waits for a lock, in seconds: as long as imports may take that it guards.
 PATIENCE = 30.0
@@ -59,5 +61,20 @@ def _in_child() -> None:
     _in_parent()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+def _wait_at_forks() -> None:
+    """Have forks wait for locks, before whatever others have asked for so far."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+
+
+@cache
+def ahead_of_logging() -> None:
+    """Have forks wait for locks before they take that of ``logging``, which imports need.
+
+    What was asked for last is done first, and ``logging``, which is slow to import, comes late.
+    """
+    import_module("logging")
+    _wait_at_forks()
+
+
+_wait_at_forks()

@@ -25,7 +25,7 @@ from vtensor.runtime.outline import CODED
 from vtensor.runtime.recipe_keys import Key, Operand
 from vtensor.runtime.recipes import Entry, Recipe, Recipes, Recorded, Row
 from vtensor.runtime.record import Recorder
-from vtensor.runtime.sized import Traced, opened, traced_anew
+from vtensor.runtime.sized import Traced, opened, traced
 
 if TYPE_CHECKING:
     from vtensor.runtime.workspace import Workspace
@@ -227,7 +227,7 @@ class Drawing(Recorder):
         def record(call: Traced) -> Recipe | None:
             return self._recipe(key, call.node, call.operands[:count], call.operands[count:])
 
-        sized = found or traced_anew(known, before, row, pairs, record)
+        sized = found or traced(known, before, row, pairs, record, limited=False)
         told = None if sized is None else sized.tape.run(numbers)
         if sized is None or told is None:
             self._recipe(row.key, now, own[:count], own[count:])  # says so, if its library declines

@@ -264,6 +264,7 @@ def traced(
     now: Row,
     pairs: Sequence[Pair],
     record: Callable[[Traced], Recipe | None],
+    limited: bool = True,
 ) -> SizedRecipe | None:
     """What a call comes to in all sizes for which that holds; None where nothing can be said.
 
@@ -272,21 +273,13 @@ def traced(
         before, now: the call with other numbers, and with its own.
         pairs: both numbers, of each place where they differ.
         record: makes a recipe of a call with traced sizes.
+        limited: nothing is said of a call that was traced ``TRIES`` times. Who draws has no other
+            way.
     """
-    if known.tries >= TRIES:
-        return None
-    known.tries += 1
-    return traced_anew(known, before, now, pairs, record)
-
-
-def traced_anew(
-    known: Known,
-    before: Row,
-    now: Row,
-    pairs: Sequence[Pair],
-    record: Callable[[Traced], Recipe | None],
-) -> SizedRecipe | None:
-    """As ``traced``, however often that was in vain: who draws has no other way."""
+    if limited:
+        if known.tries >= TRIES:
+            return None
+        known.tries += 1
     made = _traced(before, now, pairs, record)
     if made is not None and not made.tape.pinned:
         known.recipes.append(made)
