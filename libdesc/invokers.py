@@ -27,6 +27,7 @@ class InvokerInfo:
         priority: overrides the library's for this operator.
         python: it computes in Python and becomes a call-back step.
         inplace: roles of inputs, over any of which it may write its first output.
+        first: a condition on ``(op, *inputs)`` under which it goes before higher priorities.
     """
 
     op: str
@@ -40,6 +41,7 @@ class InvokerInfo:
     file: str
     line: int
     inplace: tuple[str, ...] = ()
+    first: When | None = None
 
 
 def make_invoker(
@@ -52,6 +54,7 @@ def make_invoker(
     priority: int | None,
     python: bool,
     inplace: Sequence[str],
+    first: When | None,
 ) -> InvokerInfo:
     """An invoker from what ``@invoker`` was told.
 
@@ -68,14 +71,18 @@ def make_invoker(
             raise LibraryError(f"{who}: {key}={value!r} must be a name ({place})")
     if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
         raise LibraryError(f"{who}: priority={priority!r} must be an integer ({place})")
-    if when is not None and not callable(when):
-        raise LibraryError(f"{who}: when={when!r} must be a function of (op, *operands) ({place})")
+    conditions: dict[str, object] = {"when": when, "first": first}
+    for key, condition in conditions.items():
+        if condition is not None and not callable(condition):
+            takes = "operands" if key == "when" else "inputs"
+            text = f"{key}={condition!r} must be a function of (op, *{takes})"
+            raise LibraryError(f"{who}: {text} ({place})")
     if isinstance(inplace, str):
         raise LibraryError(f"{who}: inplace={inplace!r} must be roles in a list ({place})")
     file, _, line = place.rpartition(":")
     types, roles = _types(dtypes, who, place), tuple(inplace)
     return InvokerInfo(
-        op, library, device, function, types, when, priority, python, file, int(line), roles
+        op, library, device, function, types, when, priority, python, file, int(line), roles, first
     )
 
 

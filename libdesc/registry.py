@@ -382,6 +382,7 @@ def invoker(
     priority: int | None = None,
     python: bool = False,
     inplace: Sequence[str] = (),
+    first: When | None = None,
 ) -> Callable[[InvokerFunction], InvokerFunction]:
     """Register a function as a library's invoker of an operator.
 
@@ -397,6 +398,10 @@ def invoker(
         python: True if it computes in Python: a plan then calls it back in every run.
         inplace: roles of the inputs whose memory the first output may be written over, if both
             have the same layout and nothing reads the input later.
+        first: called with ``(op, *inputs)``. Where it returns True, and the session names no order
+            of libraries, this one is asked before those of higher priority whether it takes the
+            call with all that may be fused behind it; where it does not, the order is as ever. It
+            should hold for all sizes or for none: a choice is taken over to other sizes.
 
     Raises:
         LibraryError: another function is registered for the same operator, library and device, or
@@ -407,7 +412,9 @@ def invoker(
     """
 
     def add(function: InvokerFunction) -> InvokerFunction:
-        info = make_invoker(op, library, device, function, dtypes, when, priority, python, inplace)
+        info = make_invoker(
+            op, library, device, function, dtypes, when, priority, python, inplace, first
+        )
         key, found = (op, library, device), registry(fill=False)
         have = found.invokers.get(key)
         name = function.__qualname__

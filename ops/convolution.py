@@ -237,7 +237,12 @@ def eigen_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -
     return eigen.convolution(x, w, y, op.slide(w), op.group)
 
 
-@invoker("Conv2D", library="winograd", dtypes=["f32"])
+@invoker(
+    "Conv2D",
+    library="winograd",
+    dtypes=["f32"],
+    first=lambda op, x, w: winograd.is_faster(op.strides, x, w),
+)
 def winograd_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> Routine:
     return winograd.convolution(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)
 

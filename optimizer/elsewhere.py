@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from libdesc.preferences import goes_before
 from libdesc.registry import ready
 from optimizer.candidates import Candidates, other_libraries
 from optimizer.estimate import Estimate
@@ -51,6 +52,7 @@ class Elsewhere:
         self.graph = replace(graph, values={**graph.values, **inside})
         self._candidates = Candidates(self.graph)
         self._estimate = estimate
+        self._measured = clock.measured
         self._how = "as measured" if clock.measured else "by estimate"
         self._spares = spares
         self._inexact = inexact
@@ -61,7 +63,7 @@ class Elsewhere:
             return
         most = self._ns([node]) + self._spares[node.name]
         bound = self.graph.preferences.order is not None
-        others = [] if bound else other_libraries(self.graph, node)
+        others = [] if bound else self._others(node)
         for library in others:
             if self._ns([self._on(node, library)]) < most:
                 for variant in self._candidates.on(node, library, self._inexact):
@@ -69,6 +71,13 @@ class Elsewhere:
         for count in range(len(node.followers)):
             for library in (node.variant.library, *others):
                 yield from self._apart(node, count, library, most)
+
+    def _others(self, node: OpNode) -> list[str]:
+        """Other libraries; by estimate none before which its own goes: no estimate knows why."""
+        behind = goes_before(node.variant.library)
+        passed = {one.library for one in node.variant.refused if one.reason == behind}
+        found = other_libraries(self.graph, node)
+        return found if self._measured else [one for one in found if one not in passed]
 
     def _refused(self, node: OpNode, library: str) -> tuple[Refusal, ...]:
         """Why the library that priority chooses does not have it."""

@@ -13,21 +13,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from libdesc.dispatcher import DispatchContext, post_roles
-from libdesc.preferences import EVERY, Preferences
+from libdesc.preferences import EVERY, Preferences, goes_before
 from libdesc.registry import ready
 from ptensor.buffer import TensorStorage
-from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
+from ptensor.evaluation import Call, Evaluation, Mode, Refusal, Step, installed
 from ptensor.layout import Layout
 from resolver.calls import Calls
 from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, Value, split
-from vtensor.errors import NoInvokerError, ResolutionError
+from vtensor.errors import InvokerError, NoInvokerError, ResolutionError, describe
+from vtensor.language.failures import place_of, raised
 from vtensor.language.operators import Context, info_of
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Linear
 
 if TYPE_CHECKING:
+    from libdesc.invokers import When
     from vtensor.language.graph import Graph, Node
 
 _resolutions = 0
@@ -67,13 +69,14 @@ class PartialEvaluation(Evaluation):
 @dataclass
 class _Resolving:
     """What is known so far: values with their produced layouts, nodes with their variants, and the
-    libraries of operators, the first one first.
+    invokers of operators, the first one first.
     """
 
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: list[OpNode] = field(default_factory=list)
     calls: Calls = field(default_factory=Calls)
     libraries: dict[str, dict[str, int]] = field(default_factory=dict)
+    first: dict[str, dict[str, When]] = field(default_factory=dict)
 
     def libraries_of(self, node: Node) -> Mapping[str, int]:
         """Those that have its operator, each with its priority there."""
@@ -81,7 +84,13 @@ class _Resolving:
         if op not in self.libraries:
             rows = ready().candidates(op, Context.device)
             self.libraries[op] = {row.library: priority for priority, row in rows}
+            self.first[op] = {row.library: row.first for _, row in rows if row.first is not None}
         return self.libraries[op]
+
+    def first_of(self, node: Node) -> Mapping[str, When]:
+        """Those that may go before higher priorities, and when."""
+        self.libraries_of(node)
+        return self.first[info_of(node.op).name]
 
 
 def resolve(
@@ -220,7 +229,9 @@ def _decided(
     offered: Sequence[Node],
 ) -> OpNode:
     """A node with as much behind it as its library takes; its values are spread."""
-    if not offered:
+    if (before := _before_others(state, node, preferences, offered)) is not None:
+        made, values = before
+    elif not offered:
         made, values = _partially(state, node, preferences)
     elif preferences.order is None and _light(state, node, out):
         longer = _run(state, node, preferences, offered)
@@ -229,6 +240,51 @@ def _decided(
         made, values = _with_behind(state, node, preferences, offered)
     state.values.update({value.name: value for value in values})
     return made
+
+
+def _before_others(
+    state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
+) -> tuple[OpNode, tuple[VTensor, ...]] | None:
+    """A node on a library that goes before those of higher priority here, with all that is offered.
+
+    None where there is no such library, or it does not take all of it.
+    """
+    pinned = preferences.pinned(node.name, info_of(node.op).name)
+    if preferences.order is not None or pinned is not None:
+        return None
+    for library, holds in state.first_of(node).items():
+        if ready().libraries[library].absent or not all(
+            _allows(preferences, one, library) for one in (node, *offered)
+        ):
+            continue
+        if not _holds(state, node, library, holds):
+            continue
+        with suppress(NoInvokerError):
+            fused, values = _fused(state, node, preferences, offered, library)
+            known, why = state.libraries_of(node), goes_before(library)
+            ahead = sorted(_before(state, preferences, node, library) & known.keys())
+            refused = tuple(Refusal(known[one], one, why) for one in ahead)
+            return replace(fused, variant=replace(fused.variant, refused=refused)), values
+    return None
+
+
+def _holds(state: _Resolving, node: Node, library: str, condition: When) -> bool:
+    """Whether a library goes before others.
+
+    Raises:
+        InvokerError: its condition fails.
+    """
+    inputs = _operands(state, node.inputs)
+    try:
+        return bool(condition(node.op, *inputs))
+    except MemoryError:
+        raise
+    except Exception as error:  # an author's own
+        who = f"the condition ({place_of(condition)}) under which {library} goes first"
+        headline = f"{node.op_name} {node.name!r}, {who}: {raised(error, place_of(condition))}"
+        roles = info_of(node.op).roles(len(inputs), 0)
+        rows = {role: (one.dtype, one.dims) for role, one in zip(roles, inputs, strict=True)}
+        raise InvokerError(describe(headline, rows)) from error
 
 
 def _with_behind(

@@ -97,8 +97,16 @@ private:
         }
     }
 
+    // Where weights are more than pixels, each thread reads a part of these, and all pixels: they come
+    // from far away.
+    Grid grid_of(Index threads) const {
+        const bool even = panels_ % threads == 0 || panels_ >= 8 * threads;
+        if (even && panels_ * kPanel > pixels_) return {1, threads};
+        return Grid::of(threads, pixels_);
+    }
+
     void multiply_image(const Operands &at) const {
-        const Grid grid = Grid::of(omp_get_num_threads(), pixels_);
+        const Grid grid = grid_of(omp_get_num_threads());
         const Range rows = grid.rows(omp_get_thread_num(), pixels_);
         const Range panels = grid.share(omp_get_thread_num()).of(panels_);
         const bool kept = panels_ * src_.channels <= kKeptBytes / kPanelBytes;

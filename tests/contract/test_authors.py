@@ -268,6 +268,7 @@ def test_an_invoker_that_asks_for_a_dim_that_is_not_there(bench: Bench) -> None:
         ({"inplace": "x"}, LibraryError, ": inplace='x' must be roles in a list ({place})"),
         ({"priority": "5"}, LibraryError, ": priority='5' must be an integer ({place})"),
         ({"when": True}, LibraryError, ": when=True must be a function of (op, *operands)"),
+        ({"first": 5}, LibraryError, ": first=5 must be a function of (op, *inputs) ({place})"),
         ({"device": None}, LibraryError, ": device=None must be a name ({place})"),
     ],
 )

@@ -63,13 +63,15 @@ STEPS = [
     Shape(1, 5, 20, (8, 8), (7, 7, 0, 0)),
 ]
 APART = [way._replace(src=-1) for way in WAYS]
-#: A filter of one element: images of fewer and of more pixels than a core takes at once, and
-#: weights that a core's cache does not hold.
+#: A filter of one element: images of fewer and of more pixels than a core takes at once, weights
+#: that a core's cache does not hold, and weights that threads share out, as they do no pixels.
 POINTS = [
     Shape(1, 16, 32, (12, 12), (0, 0, 0, 0)),
     Shape(2, 19, 37, (13, 9), (0, 0, 0, 0)),
     Shape(1, 5, 3, (1, 2), (0, 0, 0, 0)),
     Shape(1, 310, 330, (5, 7), (0, 0, 0, 0)),
+    Shape(1, 48, 250, (7, 7), (0, 0, 0, 0)),
+    Shape(2, 200, 1000, (5, 3), (0, 0, 0, 0)),
 ]
 #: Tiles that two threads share unevenly, in as many blocks as caches ask for: one may have a block
 #: more than the other.
