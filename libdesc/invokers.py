@@ -15,6 +15,7 @@ from vtensor.language.table import OperatorInfo
 #: Returns what it would call, a Routine or several in order; None where it does all itself.
 InvokerFunction = Callable[..., object]
 When = Callable[..., bool | str]
+First = Callable[..., bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,7 @@ class InvokerInfo:
         python: it computes in Python and becomes a call-back step.
         inplace: roles of inputs, over any of which it may write its first output.
         first: a condition on ``(op, *inputs)`` under which it goes before higher priorities.
+        before: the libraries of higher priority that it goes before then.
     """
 
     op: str
@@ -41,7 +43,8 @@ class InvokerInfo:
     file: str
     line: int
     inplace: tuple[str, ...] = ()
-    first: When | None = None
+    first: First | None = None
+    before: tuple[str, ...] = ()
 
 
 def make_invoker(
@@ -54,7 +57,8 @@ def make_invoker(
     priority: int | None,
     python: bool,
     inplace: Sequence[str],
-    first: When | None,
+    first: First | None,
+    before: Sequence[str],
 ) -> InvokerInfo:
     """An invoker from what ``@invoker`` was told.
 
@@ -77,12 +81,18 @@ def make_invoker(
             takes = "operands" if key == "when" else "inputs"
             text = f"{key}={condition!r} must be a function of (op, *{takes})"
             raise LibraryError(f"{who}: {text} ({place})")
+    if isinstance(before, str):
+        raise LibraryError(f"{who}: before={before!r} must be libraries in a list ({place})")
+    if bool(before) != (first is not None):
+        raise LibraryError(f"{who}: first and before, whom it goes before, go together ({place})")
     if isinstance(inplace, str):
         raise LibraryError(f"{who}: inplace={inplace!r} must be roles in a list ({place})")
     file, _, line = place.rpartition(":")
     types, roles = _types(dtypes, who, place), tuple(inplace)
     return InvokerInfo(
-        op, library, device, function, types, when, priority, python, file, int(line), roles, first
+        *(op, library, device, function, types, when, priority, python, file, int(line), roles),
+        first=first,
+        before=tuple(before),
     )
 
 

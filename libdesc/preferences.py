@@ -103,11 +103,6 @@ def check_invoker(key: str, op: str, library: str, device: str = CPU) -> None:
         )
 
 
-def goes_before(library: str) -> str:
-    """Why another of higher priority has not been asked."""
-    return f"{library} goes before it here, where its kernels are faster"
-
-
 def listed(names: Iterable[str]) -> str:
     """Names in a message."""
     return ", ".join(sorted(names)) or "none"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from libdesc.installed import entry_points
-from libdesc.invokers import InvokerFunction, InvokerInfo, When, fault_of, make_invoker
+from libdesc.invokers import First, InvokerFunction, InvokerInfo, When, fault_of, make_invoker
 from libdesc.library import RegisteredLibrary, build_library
 from libdesc.load import (
     description_file,
@@ -382,7 +382,8 @@ def invoker(
     priority: int | None = None,
     python: bool = False,
     inplace: Sequence[str] = (),
-    first: When | None = None,
+    first: First | None = None,
+    before: Sequence[str] = (),
 ) -> Callable[[InvokerFunction], InvokerFunction]:
     """Register a function as a library's invoker of an operator.
 
@@ -398,10 +399,12 @@ def invoker(
         python: True if it computes in Python: a plan then calls it back in every run.
         inplace: roles of the inputs whose memory the first output may be written over, if both
             have the same layout and nothing reads the input later.
-        first: called with ``(op, *inputs)``. Where it returns True, and the session names no order
-            of libraries, this one is asked before those of higher priority whether it takes the
-            call with all that may be fused behind it; where it does not, the order is as ever. It
-            should hold for all sizes or for none: a choice is taken over to other sizes.
+        first: called with ``(op, *inputs)``. Where it returns True, this library is asked before
+            those that ``before`` names, whether it takes the call with all that may be fused behind
+            it; where it does not, the order is as ever. So it is, too, where the session names an
+            order or a pin, and where another library of higher priority would be passed over. What
+            is chosen for some sizes is taken over to others, whatever it returns there.
+        before: the libraries of higher priority than which it is faster then, by name.
 
     Raises:
         LibraryError: another function is registered for the same operator, library and device, or
@@ -413,7 +416,7 @@ def invoker(
 
     def add(function: InvokerFunction) -> InvokerFunction:
         info = make_invoker(
-            op, library, device, function, dtypes, when, priority, python, inplace, first
+            op, library, device, function, dtypes, when, priority, python, inplace, first, before
         )
         key, found = (op, library, device), registry(fill=False)
         have = found.invokers.get(key)

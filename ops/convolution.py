@@ -242,6 +242,7 @@ def eigen_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -
     library="winograd",
     dtypes=["f32"],
     first=lambda op, x, w: winograd.is_faster(op.strides, x, w),
+    before=["onednn", "eigen"],
 )
 def winograd_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> Routine:
     return winograd.convolution(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)

@@ -154,6 +154,7 @@ class _Absorbing:
             return
         for library in other_libraries(self.bare, reader):
             why = f"the plan takes less time with {library}, which reads a value where it is"
+            before = [one for one in own.refused if one.library != library]
             refused = Refusal(ready().libraries[own.library].priority, own.library, why)
             for variant in self._candidates.on(reader, library)[:1]:
-                yield replace(variant.lying(layouts), refused=(*own.refused, refused))
+                yield replace(variant.lying(layouts), refused=(*before, refused))

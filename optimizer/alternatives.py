@@ -162,7 +162,7 @@ class _Search:
         node, problem = self.problem.nodes[name], self.problem
         others = [
             variant
-            for library in other_libraries(self.problem.graph, node)
+            for library in other_libraries(self.problem.graph, node, passed=True)
             for variant in Candidates(problem.graph).on(node, library)
         ]
         variants = {**problem.variants, name: (*problem.variants_of(name), *others)}

@@ -11,6 +11,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 
+from libdesc.invokers import InvokerInfo
+from libdesc.precedence import precedes
 from libdesc.registry import ready
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
@@ -89,23 +91,38 @@ def paper_variants(graph: LoweredGraph) -> Variants:
     return variants
 
 
-def other_libraries(graph: LoweredGraph, node: OpNode) -> list[str]:
+def other_libraries(graph: LoweredGraph, node: OpNode, passed: bool = False) -> list[str]:
     """Libraries that may take a node, and have invokers of it; no call-back instead of native code.
 
     Who may take it may take what is fused behind it, too.
+
+    Args:
+        graph, node: a node of that graph.
+        passed: those, too, that its own library goes before here: no estimate tells its kernels
+            from theirs, measurements do.
     """
     ops = {node.name: node.op, **{one.name: one.op for one in node.followers}}
     names = {name: info_of(op).name for name, op in ops.items()}
     device = graph.bare.tensors[node.outputs[0]].device
     able = {one.library: one for _, one in ready().candidates(names[node.name], device)}
     own = able.get(node.variant.library)
+    behind = () if passed or own is None else _behind(graph, node, own)
     return [
         library
         for library, one in able.items()
         if one is not own
+        and library not in behind
         and (own is None or one.python <= own.python)
         and not any(graph.preferences.refusal(name, op, library) for name, op in names.items())
     ]
+
+
+def _behind(graph: LoweredGraph, node: OpNode, own: InvokerInfo) -> tuple[str, ...]:
+    """The libraries that its own goes before."""
+    if own.first is None:
+        return ()
+    inputs, _ = node.split([graph.tensors[name] for name in node.inputs])
+    return own.before if precedes(own, node.name, node.op, inputs) else ()
 
 
 def usual(value: VTensor) -> list[Layout]:

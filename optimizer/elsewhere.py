@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from libdesc.preferences import goes_before
 from libdesc.registry import ready
 from optimizer.candidates import Candidates, other_libraries
 from optimizer.estimate import Estimate
@@ -29,6 +28,7 @@ class Elsewhere:
             node is above the node's by as much, nor of other nodes: no plan is faster for it.
         estimate: what nodes would take.
         inexact: variants may be inexact.
+        measured: the nodes whose times are measured.
 
     Attributes:
         graph: with the values that pass inside of fused nodes.
@@ -41,6 +41,7 @@ class Elsewhere:
         spares: Mapping[str, int],
         estimate: Estimate,
         inexact: bool = False,
+        measured: Container[str] = (),
     ) -> None:
         inside = {
             name: replace(graph.values[node.outputs[0]], name=name)
@@ -52,7 +53,7 @@ class Elsewhere:
         self.graph = replace(graph, values={**graph.values, **inside})
         self._candidates = Candidates(self.graph)
         self._estimate = estimate
-        self._measured = clock.measured
+        self._measured = measured
         self._how = "as measured" if clock.measured else "by estimate"
         self._spares = spares
         self._inexact = inexact
@@ -63,7 +64,8 @@ class Elsewhere:
             return
         most = self._ns([node]) + self._spares[node.name]
         bound = self.graph.preferences.order is not None
-        others = [] if bound else self._others(node)
+        measured = node.name in self._measured
+        others = [] if bound else other_libraries(self.graph, node, passed=measured)
         for library in others:
             if self._ns([self._on(node, library)]) < most:
                 for variant in self._candidates.on(node, library, self._inexact):
@@ -72,21 +74,14 @@ class Elsewhere:
             for library in (node.variant.library, *others):
                 yield from self._apart(node, count, library, most)
 
-    def _others(self, node: OpNode) -> list[str]:
-        """Other libraries; by estimate none before which its own goes: no estimate knows why."""
-        behind = goes_before(node.variant.library)
-        passed = {one.library for one in node.variant.refused if one.reason == behind}
-        found = other_libraries(self.graph, node)
-        return found if self._measured else [one for one in found if one not in passed]
-
     def _refused(self, node: OpNode, library: str) -> tuple[Refusal, ...]:
         """Why the library that priority chooses does not have it."""
         first = node.variant.library
         if library == first:
             return node.variant.refused
         why = f"the plan takes less time with {library}, {self._how}"
-        priority = ready().libraries[first].priority
-        return (*node.variant.refused, Refusal(priority, first, why))
+        before = [one for one in node.variant.refused if one.library != library]
+        return (*before, Refusal(ready().libraries[first].priority, first, why))
 
     def _apart(self, node: OpNode, count: int, library: str, most: int) -> Iterator[Variant]:
         """With so many followers on a library, and each other one as a node of its own."""
@@ -116,7 +111,7 @@ class Elsewhere:
 
     def _after(self, node: OpNode, before: OpNode) -> Variant | None:
         """What the first library decides that takes a node by itself behind another."""
-        names = [node.variant.library, *other_libraries(self.graph, node)]
+        names = [node.variant.library, *other_libraries(self.graph, node, passed=True)]
         rank, known = self.graph.preferences.rank, ready().libraries
         given = {before.outputs[0]: before.variant.layouts[len(before.inputs)]}
         for library in sorted(set(names), key=lambda name: (rank(name), -known[name].priority)):

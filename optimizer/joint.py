@@ -178,13 +178,15 @@ def timed_variants(
     for node in graph.operators:
         if node.name in probed:
             spares[node.name] += probed[node.name].node(node, graph.tensors) or 0
-    prober, elsewhere = Prober(graph), Elsewhere(graph, clock, spares, estimate, inexact)
+    measured = {one.name for one in graph.operators if probed.get(one.name, clock).measured}
+    elsewhere = Elsewhere(graph, clock, spares, estimate, inexact, measured)
+    prober = Prober(graph)
     more: Variants = {}
     for node in graph.operators:
         if only is not None and node.name not in only:
             continue
         more[node.name] = [*elsewhere.variants(node)]
-        if probed.get(node.name, clock).measured:
+        if node.name in measured:
             others = prober.variants(node)
             if node.name in probed:
                 others = [one for one in others if not _padded(graph, node, one)]

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from libdesc.dispatcher import DispatchContext, post_roles
-from libdesc.preferences import EVERY, Preferences, goes_before
+from libdesc.precedence import precedes, present
+from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Refusal, Step, installed
@@ -21,15 +22,14 @@ from ptensor.layout import Layout
 from resolver.calls import Calls
 from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, Value, split
-from vtensor.errors import InvokerError, NoInvokerError, ResolutionError, describe
-from vtensor.language.failures import place_of, raised
+from vtensor.errors import NoInvokerError, ResolutionError
 from vtensor.language.operators import Context, info_of
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Linear
 
 if TYPE_CHECKING:
-    from libdesc.invokers import When
+    from libdesc.invokers import InvokerInfo
     from vtensor.language.graph import Graph, Node
 
 _resolutions = 0
@@ -76,7 +76,7 @@ class _Resolving:
     nodes: list[OpNode] = field(default_factory=list)
     calls: Calls = field(default_factory=Calls)
     libraries: dict[str, dict[str, int]] = field(default_factory=dict)
-    first: dict[str, dict[str, When]] = field(default_factory=dict)
+    first: dict[str, list[InvokerInfo]] = field(default_factory=dict)
 
     def libraries_of(self, node: Node) -> Mapping[str, int]:
         """Those that have its operator, each with its priority there."""
@@ -84,11 +84,11 @@ class _Resolving:
         if op not in self.libraries:
             rows = ready().candidates(op, Context.device)
             self.libraries[op] = {row.library: priority for priority, row in rows}
-            self.first[op] = {row.library: row.first for _, row in rows if row.first is not None}
+            self.first[op] = [row for _, row in rows if row.first is not None]
         return self.libraries[op]
 
-    def first_of(self, node: Node) -> Mapping[str, When]:
-        """Those that may go before higher priorities, and when."""
+    def first_of(self, node: Node) -> list[InvokerInfo]:
+        """Those that may go before higher priorities."""
         self.libraries_of(node)
         return self.first[info_of(node.op).name]
 
@@ -247,44 +247,33 @@ def _before_others(
 ) -> tuple[OpNode, tuple[VTensor, ...]] | None:
     """A node on a library that goes before those of higher priority here, with all that is offered.
 
-    None where there is no such library, or it does not take all of it.
+    None where there is no such library, it does not take all of it, or another would be passed over
+    than those that it goes before.
     """
     pinned = preferences.pinned(node.name, info_of(node.op).name)
     if preferences.order is not None or pinned is not None:
         return None
-    for library, holds in state.first_of(node).items():
-        if ready().libraries[library].absent or not all(
-            _allows(preferences, one, library) for one in (node, *offered)
+    for row in state.first_of(node):
+        library, all_of_them = row.library, (node, *offered)
+        if not present([library]) or not all(
+            _allows(preferences, one, library) for one in all_of_them
         ):
             continue
-        if not _holds(state, node, library, holds):
+        passed = [present(_before(state, preferences, one, library)) for one in all_of_them]
+        if not set().union(*passed) <= {*row.before}:
+            continue
+        if not precedes(row, node.name, node.op, _operands(state, node.inputs)):
             continue
         with suppress(NoInvokerError):
             fused, values = _fused(state, node, preferences, offered, library)
-            known, why = state.libraries_of(node), goes_before(library)
-            ahead = sorted(_before(state, preferences, node, library) & known.keys())
-            refused = tuple(Refusal(known[one], one, why) for one in ahead)
+            refused = tuple(_passed_over(state, node, one, library) for one in sorted(passed[0]))
             return replace(fused, variant=replace(fused.variant, refused=refused)), values
     return None
 
 
-def _holds(state: _Resolving, node: Node, library: str, condition: When) -> bool:
-    """Whether a library goes before others.
-
-    Raises:
-        InvokerError: its condition fails.
-    """
-    inputs = _operands(state, node.inputs)
-    try:
-        return bool(condition(node.op, *inputs))
-    except MemoryError:
-        raise
-    except Exception as error:  # an author's own
-        who = f"the condition ({place_of(condition)}) under which {library} goes first"
-        headline = f"{node.op_name} {node.name!r}, {who}: {raised(error, place_of(condition))}"
-        roles = info_of(node.op).roles(len(inputs), 0)
-        rows = {role: (one.dtype, one.dims) for role, one in zip(roles, inputs, strict=True)}
-        raise InvokerError(describe(headline, rows)) from error
+def _passed_over(state: _Resolving, node: Node, library: str, by: str) -> Refusal:
+    why = f"passed over: {by} says that it is faster here"
+    return Refusal(state.libraries_of(node)[library], library, why)
 
 
 def _with_behind(

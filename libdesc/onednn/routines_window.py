@@ -133,7 +133,9 @@ class Convolution(Sliding):
         if src.dtype != "f32" or not dnnl.isa().startswith("avx2") or not self._is_dense:
             return False
         outputs, inputs = weights.size("O"), weights.size("I")
-        return 16 < dst.num_elements // outputs <= 100 or (outputs in (16, 32) and inputs > outputs)
+        return 25 <= dst.num_elements // outputs <= 100 or (
+            outputs in (16, 32) and inputs > outputs
+        )
 
     @property
     def _is_dense(self) -> bool:

@@ -36,9 +36,10 @@ PANEL = 32
 #: A form must save so much of the products, tiles that reach over the edge included.
 WORTH = 0.8
 
-#: Points of all images with which a filter of one element is faster here than elsewhere: with more
-#: its weights count for less, and with fewer they are all that counts.
-SMALL_IMAGES = range(17, 65)
+#: Points of all images with which a filter of one element is faster here than elsewhere, and the
+#: bytes of its weights from which on it is: with more points weights count for less, and fewer
+#: bytes lie near anyhow.
+SMALL_IMAGES, LARGE_WEIGHTS = range(17, 65), 1 << 17
 
 #: Elements of filters with forms: along one dim, and of a square one's half where it steps by 2.
 LINES, HALVES = (3, 7), (3, 4)
@@ -216,21 +217,24 @@ class OfImages(Routine):
 def is_faster(strides: Sequence[int], src: VTensor, weights: VTensor) -> bool:
     """Whether a convolution takes less time here than by oneDNN's kernels, and is as exact.
 
-    So it is where a filter of one element is more than the image: the next weights are fetched
-    while these are used, and no thread reads those of another. Measured on Zen 5, with AVX-512 and
-    capped to AVX2: the 7 x 7 images of ResNet-50 and MobileNet take 0.80 to 0.95 of oneDNN's time
-    in networks, where weights come from far away, and 0.95 to 1.03 alone.
+    So it is where a filter of one element has more weights than the image has pixels: the next
+    weights are fetched while these are used, and where they can be shared out evenly each thread
+    has its own. Measured on Zen 5, with AVX-512 and capped to AVX2: the 7 x 7 images of ResNet-50
+    and MobileNet take 0.80 to 0.95 of oneDNN's time in networks, where weights come from far away,
+    and 0.95 to 1.03 alone.
 
     >>> src = VTensor("f32", {"N": 1, "C": 512, "H": 7, "W": 7})
     >>> weights = VTensor("f32", {"O": 2048, "I": 512, "h": 1, "w": 1})
     >>> is_faster((1, 1), src, weights), is_faster((2, 2), src, weights)
     (True, False)
     """
-    alone = weights.num_elements == weights.size("O") * weights.size("I") and {*strides} == {1}
-    if not alone or native.load().lanes < 8:
+    alone = all(size == 1 for dim, size in weights.dims.items() if dim not in ("O", "I"))
+    large = 4 * weights.num_elements >= LARGE_WEIGHTS
+    if not (alone and large) or {*strides} != {1} or native.load().lanes < 8:
         return False
     outputs, points = weights.size("O"), src.num_elements // src.size("C")
-    return points in SMALL_IMAGES and -outputs % PANEL <= outputs // 16  # few of a panel are pads
+    few_pads = -outputs % PANEL <= outputs // 16
+    return few_pads and points in SMALL_IMAGES and points < outputs
 
 
 class Convolution(OfImages):

@@ -248,6 +248,8 @@ false, a score is masked. With zero, a query whose weights are not numbers gets 
 }  // namespace vtensor::eigen
 
 NB_MODULE(VTENSOR_EIGEN_MODULE, m) {
+    // Plans in Python hold kernels to the end of the process.
+    nb::set_leak_warnings(false);
     m.doc() = "Kernels on Eigen, compiled for one instruction set.";
     vtensor::eigen::bind(m);
 }

@@ -84,6 +84,8 @@ Weights lie in vectors of outputs, channels, taps down, taps across, outputs of 
 }  // namespace vtensor::winograd
 
 NB_MODULE(VTENSOR_WINOGRAD_MODULE, m) {
+    // Plans in Python hold kernels to the end of the process.
+    nb::set_leak_warnings(false);
     m.doc() = "Convolutions by Winograd's algorithm, compiled for one instruction set.";
     vtensor::winograd::bind(m);
 }

@@ -97,8 +97,8 @@ private:
         }
     }
 
-    // Where weights are more than pixels, each thread reads a part of these, and all pixels: they come
-    // from far away.
+    // Where there are more weights than pixels, each thread reads a part of the weights, which come
+    // from far away, and all pixels.
     Grid grid_of(Index threads) const {
         const bool even = panels_ % threads == 0 || panels_ >= 8 * threads;
         if (even && panels_ * kPanel > pixels_) return {1, threads};

@@ -121,6 +121,7 @@ def _convolutions() -> Iterator[Case]:
     small, no = "N=2 C=16 H=9 W=8", ("winograd",)
     yield Case(Conv2D(), (small, "!O=32 I=16 h=1 w=1"))
     yield Case(Conv2D(), ("N=2 C=19 H=5 W=7", "!O=37 I=19 h=1 w=1"))
+    yield Case(Conv2D(), ("N=1 C=0 H=5 W=7", "!O=32 I=0 h=1 w=1"), ("onednn", *no))
     yield Case(Conv2D(pads=(1, 0, 0, 0)), (small, "!O=32 I=16 h=1 w=1"), no)
     yield Case(Conv2D(pads=(1, 1, 1, 1)), (small, "!O=16 I=16 h=3 w=3"))
     yield Case(Conv2D((2, 2), (3, 3, 3, 3)), ("N=1 C=3 H=20 W=22", "!O=64 I=3 h=7 w=7"))

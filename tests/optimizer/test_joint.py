@@ -14,6 +14,7 @@ from libdesc.registry import registry
 from libdesc.transforms import LayoutChange
 from ops import BiasAdd, Conv2D, DepthwiseConv2D, Mean, Relu, Softmax
 from optimizer import joint as joint_module
+from optimizer.candidates import other_libraries
 from optimizer.elsewhere import Elsewhere
 from optimizer.estimate import REFERENCE, Estimate
 from optimizer.ilp import choose
@@ -248,6 +249,50 @@ def test_kernels_on_pads_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     if max(sizes) == most:
         pytest.skip("there is no such kernel here")
     assert most <= joint_module.PADDED_BYTES or most <= 8 * least < max(sizes)
+
+
+class Moving(Timed):
+    """Transforms take a microsecond."""
+
+    def transform(self, value: VTensor, change: LayoutChange) -> int | None:
+        """As said."""
+        return 1000
+
+
+def small_image() -> tuple[LoweredGraph, Graph]:
+    """A convolution that ``winograd`` goes before others for."""
+    random = np.random.default_rng(1)
+    g = Graph("small")
+    x = g.input("x", {"N": 1, "H": 7, "W": 7, "C": 512})
+    w = g.constant(random.normal(size=(2048, 512, 1, 1)).astype(np.float32), "O I h w")
+    g.output(g.add(Relu(), g.add(Conv2D(), x, w, name="conv")), "y")
+    resolved, source = lowered(g.seal())
+    if libraries(resolved) != {"conv": "winograd"}:
+        pytest.skip("the machine has no AVX2")
+    return resolved, source
+
+
+def test_no_estimate_undoes_what_goes_before_others() -> None:
+    """The joint choice looks for no other, and nor does the bound that a plan is compared with."""
+    resolved, source = small_image()
+    found = sound(joint(resolved, Settings()), source)
+    assert libraries(found) == {"conv": "winograd"}
+    [node] = resolved.bare.operators
+    assert not {"onednn", "eigen"} & {*other_libraries(resolved.bare, node)}
+    assert {"onednn", "eigen"} <= {*other_libraries(resolved.bare, node, passed=True)}
+
+
+@pytest.mark.parametrize("probing", [True, False])
+def test_measured_times_undo_it(probing: bool) -> None:
+    """And then nobody is said to be passed over who has the node."""
+    resolved, source = small_image()
+    times = Moving({"winograd": 10**9, "onednn": 10**6, "eigen": 10**7})
+    settings = Settings(probe=times) if probing else Settings("time", clock=times)
+    found = sound(joint(resolved, settings), source)
+    assert libraries(found) == {"conv": "onednn"}
+    declined = {row["library"]: row["reason"] for row in explain_node(found, "conv")["declined"]}
+    assert "takes less time with onednn" in declined["winograd"]
+    assert "onednn" not in declined
 
 
 def test_small_nodes_are_not_probed() -> None:
