@@ -27,10 +27,10 @@ def precedes(row: InvokerInfo, name: str, op: object, inputs: Sequence[VTensor])
         return False
     try:
         answer: object = row.first(op, *inputs)
-    except (Decline, MemoryError) as why:
-        if isinstance(why, MemoryError):
-            raise
+    except Decline:
         return False
+    except MemoryError:
+        raise
     except Exception as error:  # an author's own
         raise _fault(row, name, op, inputs, raised(error, place_of(row.first))) from error
     if answer is None or isinstance(answer, str):

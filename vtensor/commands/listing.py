@@ -168,6 +168,7 @@ def operators_list(device: str) -> list[dict[str, Any]]:
                     "priority": priority,
                     "dtypes": {role: sorted(types) for role, types in info.dtypes.items()},
                     "conditional": info.when is not None,
+                    "before": list(info.before),
                     "python": info.python,
                     "at": f"{info.file}:{info.line}",
                     "absent": found.libraries[info.library].absent or None,
@@ -244,6 +245,7 @@ def _operator_lines(rows: list[dict[str, Any]]) -> Iterator[Line]:
             yield Line("ref", "  no library has an invoker")
         for one in row["invokers"]:
             marks = [" (in Python)"] * one["python"] + [" (on a condition)"] * one["conditional"]
+            marks += [f" (for some calls before {', '.join(one['before'])})"] * bool(one["before"])
             marks += [f" (absent: {one['absent']})"] * (one["absent"] is not None)
             text = f"  {one['priority']:>4} {one['library']:<10} {dtypes_text(one['dtypes'])}"
             yield Line("", text + "".join(marks))
