@@ -23,25 +23,19 @@ def channels_last(image: Operand) -> Layout:
     return Layout.plain([*(dim for dim in image.order if dim != "C"), "C"])
 
 
-def is_product(operands: Sequence[Operand], row: Row) -> bool:
-    """One group, a window of one element, and all places of both images one after another.
-
-    The window's steps and pads are the caller's to look at.
+def lies_as_rows(operands: Sequence[Operand], row: Row) -> bool:
+    """All places of both images lie one after another, where a window is one element that moves by
+    one, with no groups.
     """
-    src, weights, dst = operands
-    window = [size for dim, size in weights.tensor.dims.items() if dim not in "GOI"]
-    return (
-        "G" not in weights.order
-        and set(window) == {1}
-        and all(
-            not layout.is_any and layout.same(channels_last(image), image.tensor.dims)
-            for image, layout in ((src, row[0]), (dst, row[2]))
-        )
+    src, _, dst = operands
+    return all(
+        not layout.is_any and layout.same(channels_last(image), image.tensor.dims)
+        for image, layout in ((src, row[0]), (dst, row[2]))
     )
 
 
 def product(kind: str, operands: Sequence[Operand], row: Row) -> Primitive:
-    """One of ``PRODUCTS`` on the operands of a convolution for which ``is_product`` holds.
+    """One of ``PRODUCTS`` on the operands of a convolution for which ``lies_as_rows`` holds.
 
     Raises:
         LayoutNotSupported: oneDNN has no word for the weights' layout.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from libdesc.onednn.layouts import canonical_order
 from libdesc.onednn.native import dnnl
-from libdesc.onednn.products import PRODUCTS, is_product, product, product_layouts
+from libdesc.onednn.products import PRODUCTS, lies_as_rows, product, product_layouts
 from libdesc.onednn.routines import (
     FollowingRoutine,
     Operand,
@@ -150,7 +150,7 @@ class Convolution(Sliding):
     def kernels(self, row: Row) -> Iterator[Primitive]:
         """Those of the convolution, then, if nothing is behind it, those of the product."""
         yield from super().kernels(row)
-        if self._is_dense and not self.follows and is_product(self.own, row):
+        if self._is_dense and not self.follows and lies_as_rows(self.own, row):
             for kind in PRODUCTS:
                 make = partial(product, kind, self.own, row)
                 yield from compiled(lambda: self.build((), (), make))  # noqa: B023  # used at once

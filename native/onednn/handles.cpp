@@ -22,9 +22,9 @@ struct ThreadStream {
 
 using StreamHandle = std::unique_ptr<dnnl_stream, Destroyer<dnnl_stream_destroy>>;
 
-// Copies a number, without a team. oneDNN makes static objects when it executes something for the first time: a
-// process that forks in the midst of that has a child in which they are never done, and whose first
-// run waits for them for ever.
+// Copies a number, without a team. oneDNN makes static objects when it executes something for the
+// first time: a process that forks in the midst of that has a child in which they are never done, and
+// whose first run waits for them for ever.
 void execute_once(dnnl_engine_t engine) {
     const ThreadScope scope(1);
     const dnnl_dims_t dims = {1};

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from libdesc import onednn
@@ -13,6 +9,7 @@ from libdesc.onednn.native import dnnl
 from libdesc.onednn.routines_matrix import BLOCKS
 from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
+from tests.operators.capped import printed_under
 from vtensor.language.tensor import VTensor
 
 CODE = """
@@ -47,30 +44,15 @@ for dims, k, n in (
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     print(*(step.kernel for step in session.plan.recorded))
 """
-ROOT = Path(__file__).parents[2]
-
-
-def kernels(isa: str) -> list[str]:
-    """What runs for each product, in a process of its own; values are compared there."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, isa],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("isa", ["sse41", "max"])
 def test_values(isa: str) -> None:
-    assert len(kernels(isa)) == 4
+    assert len(printed_under(isa, CODE)) == 4
 
 
 def test_without_avx512_rows_of_pixels_are_multiplied() -> None:
-    lines = kernels("avx2")
+    lines = printed_under("avx2", CODE)
     single = lines.pop(2)
     assert [line.split() for line in lines] == [["jit_1x1:avx2"]] * 3
     assert "jit_1x1" not in single

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from libdesc.winograd import native
+from tests.operators.capped import printed_under
 
 CODE = """
 import json, sys
@@ -38,21 +36,11 @@ for size, inputs, outputs, behind, options in json.loads(sys.argv[2]):
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
     print(",".join(step.kernel for step in session.plan.recorded))
 """
-ROOT = Path(__file__).parents[2]
 
 
 def kernels(isa: str, *cases: object) -> list[str]:
-    """What runs for each, in a process of its own; values are compared there."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, isa, json.dumps(cases)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    """What runs for each; values are compared there."""
+    return printed_under(isa, CODE, json.dumps(cases))
 
 
 pytestmark = pytest.mark.skipif(native.load().lanes < 8, reason="the machine has no AVX2")
