@@ -3,10 +3,10 @@
 ``python -m eval.shapes``: all models of today whose sizes are open; ``make eval`` takes some. Each
 engine is a process of its own, in turns with the others; when it has run a model, the peers twice
 and we for three seconds, it is given other sizes. *new* is the first run of a shape, *again* the
-runs that follow, *back* a run of a shape that was seen before, after others. *at once* is our first
-run of a shape where the model had run but twice here, too: what we do beside runs to be ready for
-other sizes has hardly begun then. Our cache has what two earlier processes have kept; *without a
-cache* it has nothing.
+runs that follow, *back* a run of a shape that was seen before, after others. *without a cache* is
+our first run of a shape where nobody had run the model before, and this process but twice, as the
+peers: what we do beside runs to be ready for other sizes has hardly begun then. *at once* is the
+same in the process behind that one.
 OpenVINO's model is compiled once for all sizes. *growing*: the length of the past grows by one with
 every run, as with every word that a language model writes; *new* is then the time of a word.
 *ratio* is our *new* by the peer's, the median over shapes and rounds. Sizes that an engine refuses
@@ -133,8 +133,8 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
                 with np.load(to) as kept:
                     answers[engine] = {name: kept[name] for name in kept.files}
         about = US, case, feeds, threads, json.dumps(asked), Path(folder) / "soon.npz"
-        soon = _once(*about, environment)
-        cold = _once(*about, {**environment, "VTENSOR_CACHE_DIR": f"{folder}/nothing"})
+        nothing = {**environment, "VTENSOR_CACHE_DIR": f"{folder}/nothing"}
+        cold, soon = _once(*about, nothing), _once(*about, nothing)
     for engine in list(found):
         if engine != US and (fault := _apart(answers[US], answers[engine])):
             print(f"note: {engine} on {case.name}: {fault}", file=sys.stderr)
@@ -230,8 +230,8 @@ def section(store: Store) -> Iterator[str]:
     for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
         own = [row for row in rows if row["engine"] == peer]
         mean, without = (mean_of(row.get(what) for row in own) for what in SOON)
-        yield f"At once, geometric mean of the ratio to {peer}: {mean}."
-        yield f"At once without a cache, likewise: {without}."
+        yield f"At once, behind one short process, geometric mean of the ratio to {peer}: {mean}."
+        yield f"Without a cache, likewise: {without}."
 
 
 def _times(row: Row) -> str | None:

@@ -3,10 +3,9 @@
 ``python -m eval.start``. Every engine starts in fresh processes, in turns with the others, on the
 same file, feeds and threads. *CPU* is the processor time of all threads until the first answer,
 which a busy machine changes little; *wall* is what somebody waits. Python's compiled code and what
-engines keep on disk for a machine and a network are there already, from two starts that do not
-count: the second one keeps what the first could not. *ratio* is our processor time by the peer's,
-the median of the rounds. ``--cold MODEL...`` begins each start with nothing of ours on disk but
-compiled code.
+engines keep on disk for a machine and a network are there already, from one start that does not
+count. *ratio* is our processor time by the peer's, the median of the rounds. ``--cold MODEL...``
+begins each start with nothing of ours on disk but compiled code.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ US, ONE_NODE = "vtensor", "one node"
 ROUNDS, LIMIT_S = 3, 300.0
 
 #: Rounds that are not counted.
-BEFORE = 2
+BEFORE = 1
 
 
 def measure(scope: Scope, store: Store) -> None:

@@ -64,7 +64,7 @@ def no_collector() -> Iterator[None]:
 def nothing_beside(others_done: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else of the process is at work: what earlier sessions began is over, and nothing new
     begins beside runs, which would hold collections up as well."""
-    monkeypatch.setattr(Ahead, "_beside", lambda self, work: None)
+    monkeypatch.setattr(Ahead, "_beside", lambda *_, **named: None)
 
 
 @pytest.mark.usefixtures("nothing_beside")

@@ -20,6 +20,7 @@ from optimizer.pipeline import simplify
 from resolver.evaluate import resolutions
 from resolver.stored import from_plain_data, plain_data
 from tests.runtime.opened import NETWORKS
+from tests.runtime.test_better import settled
 from vtensor import Graph, Session, save_onnx
 from vtensor.cli import app
 from vtensor.errors import InputError, UnsoundPlanError
@@ -425,6 +426,7 @@ def test_two_processes_make_the_same_entry(tmp_path: Path) -> None:
     kept = {entry: entry.read_bytes() for entry in files(tmp_path / "cache")}
     plans = [one for one in kept if one.name.startswith(("program-", "surface-"))]
     assert len(kept) - len(plans) == 2, "one of the model, one of its strategy"
+    settled()  # what other tests left is over
     before = resolutions()
     Session(tmp_path / "net.onnx", threads=1, cache_dir=tmp_path / "cache")
     assert resolutions() == before

@@ -20,6 +20,7 @@ from tests.libraries.bench import Bench
 from tests.libraries.steps import READ, WRITE, FloatStep
 from tests.runtime.opened import NETWORKS
 from tests.runtime.simulation import faults
+from tests.runtime.test_better import settled
 from vtensor import Graph, Session
 from vtensor.errors import InputError, VTensorError
 from vtensor.runtime import recipe_keys, recipes
@@ -372,11 +373,12 @@ def test_names_that_were_made_up_say_nothing(one: Any, other: Any, alike: bool) 
 
 
 def test_recipes_go_with_their_session() -> None:
-    before = {id(one) for one in gc.get_objects() if isinstance(one, recipes.Recipe)}
+    settled()  # what other tests left is over
+    before = {id(one) for one in gc.get_objects() if type(one) is recipes.Recipe}
     with Session(pairs(), threads=1, deterministic=True) as session:
         for feeds in drawn(2, 2):
             session.run(None, feeds)
     del session
     gc.collect()
-    after = {id(one) for one in gc.get_objects() if isinstance(one, recipes.Recipe)}
+    after = {id(one) for one in gc.get_objects() if type(one) is recipes.Recipe}
     assert after <= before

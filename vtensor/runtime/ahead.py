@@ -22,6 +22,7 @@ from vtensor.runtime.turns import Turn
 if TYPE_CHECKING:
     from vtensor.runtime.drawing_notes import DrawingNotes
     from vtensor.runtime.outline import Outline
+    from vtensor.runtime.strategy_cache import Network
     from vtensor.runtime.taken_over import Known
 
 #: What is done one after the other; who wants a plan may stop each, which then begins anew.
@@ -30,6 +31,10 @@ Works = list[Callable[[], None]]
 #: How often what is for other processes gives way to who wants a plan here. Where it did so each
 #: time, a process of some seconds that had many sizes wrote nothing down.
 GIVES_WAY = 2
+
+#: Seconds for which what is written for other processes may go on behind the end of this one: it
+#: takes 0.1 to 0.4, for each model once.
+LINGERS_S = 2.0
 
 #: Drawings for sizes near those of a run, at most: more would take longer than they spare.
 NEAR = 2
@@ -42,6 +47,7 @@ class Ahead:
         others: what is known for other sizes.
         last: the plans that are kept.
         turn: of those who make plans.
+        keep: writes down a plan as it runs, by what it is made of.
 
     Attributes:
         foreseen: it is ready for other sizes, as far as it can be.
@@ -49,8 +55,10 @@ class Ahead:
         drawings: the blueprints that are still to be drawn.
     """
 
-    def __init__(self, others: OtherSizes, last: LastUsed, turn: Turn) -> None:
-        self._others, self._last, self._turn = others, last, turn
+    def __init__(
+        self, others: OtherSizes, last: LastUsed, turn: Turn, keep: Callable[[Network], None]
+    ) -> None:
+        self._others, self._last, self._turn, self._keep = others, last, turn, keep
         self._graphs, self._workspace = others.graphs, others.graphs.workspace
         self.foreseen = False
         self.writes: Works = []
@@ -71,22 +79,45 @@ class Ahead:
             work.stop()
 
     def has_run(self, plan: Plan) -> None:
-        """Draw the blueprint of a plan that has run, for sizes to come: beside runs, or before the
-        next plan but one. Somebody waits for its first run, which that would slow down.
+        """See to what a plan that has run leaves for others: somebody waited for that run, which
+        it would have slowed down.
+
+        The blueprint of what was chosen for other sizes is drawn beside runs, or before the next
+        plan but one. It is written down, as is a plan as it runs where nothing is of the model, for
+        programs that are over soon, too: these would find no more the next time.
         """
         with keeping:
             drawing, plan.drawing = plan.drawing, None
-        if drawing is None:
+        source = self._graphs.source
+        unknown = plan.provisional and source.surface is None and source.may_keep(frozenset())
+        if drawing is None and not unknown:
             return
         key = self._last.key_of(plan)
+        blueprints = self._others.blueprints if key is not None else None
+        notes = blueprints.notes(key, self._graphs.entering(key)) if blueprints and key else None
+        if drawing is not None:
+            self.drawings.add(partial(drawing, notes))
+            self._beside(partial(self._in_turn, self.drawings.draw))
+        if blueprints is not None and key is not None:
+            first = self._last.first()  # a session that is closed has no plans
+            writes = self.drawings.draw, partial(self._keep_first, first)
+            self._write_soon([*writes, partial(self._keep_drawn, key)], notes)
 
-        def draw() -> None:
-            self._in_turn(self.drawings.draw)
-            if key is not None:
-                self._for_others(partial(self._keep_drawn, key))
+    def _write_soon(self, writes: Works, notes: DrawingNotes | None = None) -> None:
+        """Write down what is for other processes, once nothing is left to do for this one.
 
-        self.drawings.add(drawing)
-        self._beside(draw)
+        Args:
+            writes: do so.
+            notes: are then needed no longer.
+        """
+
+        def write() -> None:
+            for work in writes:
+                self._for_others(work)
+            if notes is not None:
+                notes.forget()
+
+        self._beside(write, lingers_s=LINGERS_S)
 
     def foresee(self, key: PlanKey) -> None:
         """A plan is used again: once, be ready for other sizes, where there may be such."""
@@ -121,9 +152,11 @@ class Ahead:
             writes: is done once all are drawn: it is for other processes. A model is known by its
                 outside only then, where this process is the first: what is drawn was not noted.
         """
-        self._get_ready(self._others.read)
         left, drawn = [*near], [*keys]
         first, blueprints = keys[0], self._others.blueprints
+        if blueprints is not None:
+            self._write_soon([*writes, partial(self._keep_every, drawn)])
+        self._get_ready(self._others.read)
         notes = blueprints.notes(first, self._graphs.entering(first)) if blueprints else None
         try:
             for one in keys:
@@ -138,10 +171,6 @@ class Ahead:
         finally:
             if notes is not None:
                 notes.forget()
-        for work in writes:
-            self._for_others(work)
-        for one in drawn if notes is None else ():
-            self._for_others(partial(self._keep_drawn, one))
         self._get_ready(partial(self._forget_kept, first))
 
     def _forget_kept(self, key: PlanKey) -> None:
@@ -154,11 +183,13 @@ class Ahead:
         """Nothing runs that would be in the way, or somebody waits for a plan."""
         return not self._workspace.lanes.busy or bool(self._turn.waiting)
 
-    def _beside(self, work: Callable[[], None], reads: bool = False) -> None:
+    def _beside(
+        self, work: Callable[[], None], reads: bool = False, lingers_s: float = 0.0
+    ) -> None:
         """Do it between runs, and a little beside them; what reads a model imports by itself."""
         if not reads:
             ready_to_draw(self._graphs.source.reads_nodes)
-        made = Better(work, "plans are made node by node", self.hurries)
+        made = Better(work, "plans are made node by node", self.hurries, None, lingers_s)
         with keeping:
             self._works = [*(one for one in self._works if not one.done), made]
             if self._closed:
@@ -229,6 +260,25 @@ class Ahead:
             self._foresee(left[0], notes, left[1:], traces=False)
             drawn.append(left.pop(0))
 
+    def _keep_first(self, first: tuple[Callable[[], Network], bool] | None) -> None:
+        """Write down what others know the model by, if nobody has, and a plan as it runs."""
+        source, works = self._graphs.source, self.writes
+        if source.surface is not None:
+            return
+        if works:
+            works[0]()
+        elif first is not None:
+            network, own = first[0](), first[1]
+            if own:
+                self._keep(network)
+            elif network.looked_at is not None:
+                source.keep_surface(network.looked_at)
+
+    def _keep_every(self, keys: Sequence[PlanKey]) -> None:
+        """Write down what was drawn of each."""
+        for one in keys:
+            self._keep_drawn(one)
+
     def _keep_drawn(self, key: PlanKey) -> None:
         """Write down what was drawn, for other processes."""
         options, others = self._graphs.entering(key), self._others
@@ -245,12 +295,13 @@ class Ahead:
 
         self._written.append((known, sized.outline))
         network, applied = self._graphs.network(key, sized.graph, options), others.applied or ()
+        told = options.soon if known.provisional else options
         simplify = partial(simplified, options=options, only=applied)
         traced = partial(Outlines(self._graphs.source).graph, key, simplify, applied)
         try:
             go_on()
             strategy = StrategyCache.payload(
-                replace(network, key=known.key),
+                replace(network, key=known.key, options=told),
                 sized.on(known.strategy),
                 network.first if known.provisional else network.name,
             )

@@ -15,6 +15,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
+from time import monotonic
 from typing import Any, Generic, NoReturn, TypeVar
 
 from ptensor.stopping import Stopped, go_on, stopping
@@ -45,6 +47,8 @@ class Better(Generic[T]):
         hurries: as for ``stopping``.
         ready: called where it is first wanted: imports what it needs, for a fork in the midst of
             that would leave it locked in the child.
+        lingers_s: seconds for which it may go on where nobody wants it any more in this process,
+            for others do.
 
     Attributes:
         note: where it stands, in words.
@@ -58,7 +62,9 @@ class Better(Generic[T]):
         why: str,
         hurries: Callable[[], bool] | None = None,
         ready: Callable[[], None] | None = None,
+        lingers_s: float = 0.0,
     ) -> None:
+        self.lingers_s, self._until = lingers_s, inf
         self._make, self._why, self._hurries = make, why, hurries
         self._ready = ready or _nothing_else
         self.note = f"{why}; a better one is made when it is used again"
@@ -106,8 +112,9 @@ class Better(Generic[T]):
         self.work()
 
     def stop(self) -> None:
-        """Nobody wants it any more."""
-        self._over = True
+        """Nobody wants it any more here."""
+        self._end()
+        self._over = not self._process or not self.lingers_s
         if not self._process:
             self._make = _nothing  # what makes it may hold much
 
@@ -137,7 +144,12 @@ class Better(Generic[T]):
         return self._awaited or self._hurries is None or self._hurries()
 
     def _is_over(self) -> bool:
-        return self._over or not threading.main_thread().is_alive()
+        if not threading.main_thread().is_alive():
+            self._end()
+        return self._over or monotonic() >= self._until
+
+    def _end(self) -> None:
+        self._until = min(self._until, monotonic() + self.lingers_s)
 
     def _stay(self, why: str) -> None:
         self.note, self.stays = f"{self._why}; {why}", True
@@ -186,7 +198,10 @@ class _Background:
     def _next(self) -> Better[Any] | None:
         with self._lock:
             if self._waiting:
-                return self._waiting.popleft()
+                here = (one for one in self._waiting if not one.lingers_s)
+                found = next(here, self._waiting[0])
+                self._waiting.remove(found)
+                return found
             self._process = 0
             return None
 

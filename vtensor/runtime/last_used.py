@@ -77,6 +77,14 @@ class LastUsed:
             found = next((key for key, one in self._plans.items() if one is plan), None)
             return found or self._exchanged.get(plan)
 
+    def first(self) -> tuple[Callable[[], Network], bool] | None:
+        """What the first of those was made of that may be exchanged, and whether that was chosen
+        for its own sizes.
+        """
+        with keeping:
+            found = next(((one, self._plans[key]) for key, one in self.networks.items()), None)
+        return None if found is None else (found[0], found[1].taken_from is None)
+
     def clear(self) -> list[Plan]:
         """Keep none of them; those that there were."""
         with keeping:

@@ -30,7 +30,7 @@ def let_go() -> None:
     """
     ready = getattr(sys.modules.get("libdesc.registry"), "ready", None)
     if ready is not None:  # nor is somebody in the midst of importing it
-        for library in ready().libraries.values():
+        for library in [*ready().libraries.values()]:  # others may register some meanwhile
             try:
                 library.let_go()
             except Exception as error:  # of whatever a library raises: it keeps them

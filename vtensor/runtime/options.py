@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from libdesc.onnx_reference import LIBRARY as REFERENCE
@@ -67,6 +67,13 @@ class Options:
     lock: Lock | None = None
     later: Settings | None = None
     first: Settings | None = None
+
+    @property
+    def soon(self) -> Options:
+        """The same for a provisional plan, which asks for no times of this machine; for another
+        where the session has none such.
+        """
+        return self if self.first is None else replace(self, settings=self.first)
 
     @classmethod
     def of(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from ptensor.stopping import go_on
 from vtensor.language.index import importing
 from vtensor.runtime.better import UNPROVEN, Better
 from vtensor.runtime.graphs import Graphs
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from resolver.lowered import LoweredGraph
     from vtensor.language.graph import Graph
     from vtensor.runtime.blueprint_entries import BlueprintEntries
+    from vtensor.runtime.drawing_notes import DrawingNotes
     from vtensor.runtime.kept_blueprints import KeptBlueprint
     from vtensor.runtime.outline import Sized
     from vtensor.runtime.outlines import Outlines
@@ -59,6 +61,8 @@ class OtherSizes:
         self._unread: PlanKey | None = None
         #: The same, as long as blueprints that were kept behind it are asked.
         self._behind: PlanKey | None = None
+        self._began: PlanKey | None = None
+        self._drew = False  # blueprints of its own: others' are not asked any more
 
     @cached_property
     def strategies(self) -> Strategies:
@@ -115,10 +119,14 @@ class OtherSizes:
         """A plan was taken as it was kept."""
         self._unread, self._behind = self._unread or key, self._behind or key
 
+    def began_with(self, key: PlanKey) -> bool:
+        """The first plan was of a blueprint that was kept; this is its key."""
+        return self._began == key
+
     @property
     def unread(self) -> bool:
-        """The only plan so far was taken as it was kept."""
-        return self._unread is not None and self.applied is None
+        """No plan was made of a graph so far: there are those that were kept, if any."""
+        return self.applied is None
 
     def has_kept(self, key: PlanKey) -> bool:
         """Whether blueprints are on disk that may serve a key."""
@@ -129,9 +137,9 @@ class OtherSizes:
         return any(True for _ in self.blueprints.of(key, options, lender, provisional))
 
     def kept(self, key: PlanKey, options: Options) -> Plan | None:
-        """The plan of a blueprint that was kept, behind a plan that was, too."""
+        """The plan of a blueprint that was kept; until this process has drawn its own."""
         behind = self._behind
-        if behind is None or behind.kind != key.kind:
+        if self._drew or (behind is not None and behind.kind != key.kind):
             return None
         if not transferable(options) or self.blueprints is None:
             return None
@@ -142,6 +150,8 @@ class OtherSizes:
         if found is None:
             return None
         plan, blueprint = found
+        if behind is None:
+            self._began = self._began or key
         self.full_s = max(self.full_s, STEP_S * blueprint.steps)
         if not blueprint.proven:
             make = partial(self._own, key, options, plan)
@@ -189,6 +199,19 @@ class OtherSizes:
         self.read()
         return None
 
+    def draw(self, key: PlanKey, options: Options, notes: DrawingNotes | None) -> None:
+        """Draw what a plan is of whose graph no outline has made.
+
+        Args:
+            key, options: of the plan.
+            notes: what notes how it is drawn.
+        """
+        sized = self.sized(key, options)
+        if sized is not None:
+            go_on()
+            about = sized, options, self._workspace
+            self.strategies.foresee(key, *about, lambda: None, notes=notes)
+
     def read(self) -> None:
         """Have at hand what was chosen for a plan that was taken as it was kept."""
         if (key := self._unread) is not None and self.applied is None:
@@ -208,7 +231,7 @@ class OtherSizes:
 
     def forget(self) -> None:
         """Blueprints that were kept are not asked any more: this process has drawn its own."""
-        self._behind = None
+        self._behind, self._drew = None, True
         if (blueprints := self.__dict__.get("blueprints")) is not None:
             blueprints.forget()
 

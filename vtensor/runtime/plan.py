@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from resolver.lowered import Certificate, LoweredGraph, Reason
     from resolver.values import Value
     from vtensor.runtime._replay import Arena, Program
+    from vtensor.runtime.drawing_notes import DrawingNotes
     from vtensor.runtime.packed import PackedWeights
     from vtensor.runtime.placement import Placement
     from vtensor.runtime.plan_steps import PlanStep
@@ -181,7 +182,7 @@ class Plan:
         everything = tuple(node.name for node in graph.operators)
         self.anew: tuple[str, ...] = everything if taken_from is None else tuple(anew)
         self.better: Better[Plan] | None = None
-        self.drawing: Callable[[], None] | None = None
+        self.drawing: Callable[[DrawingNotes | None], None] | None = None
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self._strictly = strictly
         steps = recorder.evaluation.compiled(workspace.lanes.threads)

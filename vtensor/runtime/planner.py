@@ -83,7 +83,7 @@ class Planner:
         entry = PlanEntry(self._graphs.source, network.key, options, apart, kept_in(options))
         if (disk := self._others.disk) is None or not entry.can_note(network):
             return
-        resting = replace(network.options, first=None, progress=lambda _: go_on())
+        resting = replace(network.options, progress=lambda _: go_on())
         entry.noted(network, partial(disk.plan, replace(network, options=resting), apart))
 
     def _locked(self, lock: Lock, key: PlanKey, options: Options) -> Plan:
@@ -132,6 +132,8 @@ class Planner:
         self._ask_disk(network, ahead=beside or sized is not None)
         if (plan := self._fitting(network, sized, refused)) is not None:
             others.learn(network.graph)
+            if sized is None and plan.taken_from and not options.deterministic:
+                plan.drawing = partial(others.draw, key, options)
             return plan
         if others.applied is not None:  # more rules may apply to these sizes
             network = replace(network, graph=self._graphs.simplified(key, options))
@@ -141,7 +143,7 @@ class Planner:
     def _behind_kept(self, key: PlanKey, options: Options) -> Plan | None:
         """The plan of a blueprint that is kept, where there is one for these sizes."""
         plan = self._others.kept(key, options)
-        if plan is not None and plan.provisional:
+        if plan is not None and (plan.better is not None or plan.provisional):
             self._last.networks[key] = partial(self._graphs.own_network, key, options)
         return plan
 
@@ -203,7 +205,7 @@ class Planner:
 
         key, graph, options = network.key, network.graph, network.options
         first, disk = options.first, self._others.disk
-        told = replace(options, settings=first or options.settings)
+        told = options.soon
         plan = (plan_of if first is None else first_plan)(graph, told, self._workspace)
         self._others.strategies.keep(key, plan.graph, told, plan.provisional)
         if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights

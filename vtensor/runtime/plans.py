@@ -69,7 +69,7 @@ class PlanCache:
         self._graphs = Graphs(source, options, workspace)
         self._others = OtherSizes(self._graphs, self._kept)
         self._planner = Planner(self._others, self._kept)
-        self.ahead = Ahead(self._others, self._kept, self._making)
+        self.ahead = Ahead(self._others, self._kept, self._making, self._planner.keep)
         self._count = 0  # of plans that were made
         self._longest = 0.0  # that making a plan took, in seconds: the first is made in full
         self._awaited = False  # somebody waits for a better plan
@@ -171,7 +171,10 @@ class PlanCache:
         if disk is not None and network is not None and new.taken_from is None:
             told = network()
             disk.keep(told, new.graph)
-            if first:
+            if began := self._others.began_with(key):
+                with self._making.taken():
+                    self._others.learn(told.graph)
+            if first or began:
                 self.ahead.writes.append(partial(self._planner.keep, told))
         if first and new.taken_from is None:  # other sizes are to be as the new one is
             self.ahead.foreseen = False

@@ -190,8 +190,7 @@ class Runner:
             try:
                 ran = request.run(fed, into, times)
             finally:
-                if plan.drawing is not None:
-                    plans.ahead.has_run(plan)
+                plans.ahead.has_run(plan)
             if (better := plan.better) is not None:
                 better.ran(perf_counter() - begun)
             if ran[2]:

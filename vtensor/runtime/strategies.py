@@ -335,7 +335,7 @@ def _kind(key: PlanKey) -> Hashable:
 
 def _drawing(
     strategy: Strategy, sized: Sized, options: Options, workspace: Workspace
-) -> Callable[[], None] | None:
+) -> Callable[[DrawingNotes | None], None] | None:
     """What draws a strategy for the graphs of an outline; None where that was seen to already."""
     if options.deterministic or strategy in sized.outline.drawn:
         return None

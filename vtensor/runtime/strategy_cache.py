@@ -194,16 +194,24 @@ class StrategyCache:
         return None
 
     def others(self, network: Network) -> Iterator[Known]:
-        """What was chosen for other sizes, the last used first."""
-        names = self._entries.names(f"{network.alike}-")
-        for name in [name for name in names if name != network.name][:KEPT]:
+        """What was chosen for other sizes, the last used first; provisional choices, where the
+        session takes such, if there are no others.
+        """
+        found = self._others(network, "")
+        yield from found or (self._others(network, FIRST) if network.options.first else ())
+
+    def _others(self, network: Network, first: str) -> list[Known]:
+        """Those of entries with such names."""
+        names, found = self._entries.names(f"{first}{network.alike}-"), list[Known]()
+        for name in [one for one in names if one not in (network.name, network.first)][:KEPT]:
             try:
                 chosen, key, part = self._chosen(self._read(name), network)
             except StrategyRefused as why:
                 _log.debug("%s: %s: %s", network.graph.name, name, why)
                 continue
             if key != network.key:
-                yield Known(Strategy.of(chosen), key, part)
+                found.append(Known(Strategy.of(chosen), key, part, provisional=bool(first)))
+        return found
 
     def beside(self, network: Network, payload: bytes) -> Known | None:
         """What an entry says that was chosen for other sizes; None where it says nothing here."""

@@ -104,6 +104,7 @@ def _refit(
     """
     from resolver.refit import refitted
 
+    options = options.soon if known.provisional else options
     before = known.strategy.roughly(graph)
     lowered, anew = refitted(before, faults)
     if [*lowered.transforms()] != [*before.transforms()]:
@@ -186,7 +187,7 @@ def _chosen(
 ) -> LoweredGraph:
     """A resolved graph optimised, of which some nodes may change; soon, where what is known was."""
     if known.provisional:
-        return chosen_soon(resolved, options, only)
+        return chosen_soon(resolved, options.soon, only)
     if only is not None:
         return partly_optimised(resolved, options, only)
     return optimise(resolved, options.passes, options.settings)
