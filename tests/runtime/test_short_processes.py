@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from tests.runtime.test_better import settled
 from tests.runtime.test_kept_blueprints import written
 from vtensor import Session
 from vtensor.runtime.better import Better
+from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.last_used import LastUsed
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,14 +62,17 @@ else:
         raise SystemExit(0)
 """
 
-#: Work that never ends by itself.
+#: Works that never end by themselves.
 ENDLESS = """
 import time
 from ptensor.stopping import go_on
 from vtensor.runtime.better import Better
+from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.last_used import LastUsed
 
 def work():
     try:
+        print("begun", flush=True)
         while True:
             go_on()
             time.sleep(0.001)
@@ -73,7 +80,9 @@ def work():
         print(type(why).__name__, flush=True)
         raise
 
-Better(work, "it may be off", lingers_s=0.1).wanted(lambda _: None)
+works = [Better(work, "it may be off", for_others=True, lingers_s=0.1) for _ in range(3)]
+for one in works:
+    one.wanted(lambda _: None)
 """
 
 
@@ -114,6 +123,16 @@ def test_a_second_process_finds_what_the_first_one_ran(
     ]
 
 
+@pytest.mark.parametrize("how", ["with", "function", "global", "fails"])
+def test_one_run_is_enough_for_the_next_start(
+    process: Callable[..., list[Any]], tmp_path: Path, how: str
+) -> None:
+    """Nothing was imported in the first process that other sizes need."""
+    _, path = written("mobile", tmp_path)
+    assert process("mobile", path, how, (1, 16, 16))[0][0] == "Plan"
+    assert process("mobile", path, how, (1, 16, 16)) == [["KeptPlan", 0]]
+
+
 def test_each_process_has_another_size(process: Callable[..., list[Any]], tmp_path: Path) -> None:
     """The second one takes over what the first one chose; the others need no graph at all."""
     _, path = written("mobile", tmp_path)
@@ -144,10 +163,11 @@ def test_without_a_cache_nothing_goes_on_behind_the_end(tmp_path: Path) -> None:
         assert plans is not None
         assert not plans.ahead._works
         session.run(None, network.feeds(4, 7))
-        assert not [one for one in plans.ahead._works if one.lingers_s]
+        assert not [one for one in plans.ahead._works if one.for_others]
 
 
 def test_the_end_of_a_process_waits_for_a_while_alone() -> None:
+    """All that is left has that while together: none begins behind the first one."""
     ran = subprocess.run(
         [sys.executable, "-c", ENDLESS],
         capture_output=True,
@@ -156,10 +176,11 @@ def test_the_end_of_a_process_waits_for_a_while_alone() -> None:
         timeout=60,
         cwd=ROOT,
     )
-    assert ran.stdout == "Stopped\n"
+    assert ran.stdout == "begun\nStopped\n"
 
 
-def test_what_is_for_others_goes_on_where_nobody_wants_it_here() -> None:
+@pytest.mark.parametrize("lingers_s", [60.0, 0.0])
+def test_what_is_for_others_goes_on_where_nobody_wants_it_here(lingers_s: float) -> None:
     begun, stopped, done = threading.Event(), threading.Event(), list[str]()
 
     def work() -> None:
@@ -168,34 +189,129 @@ def test_what_is_for_others_goes_on_where_nobody_wants_it_here() -> None:
         go_on()
         done.append("it went on")
 
-    for lingers_s, found in ((60.0, ["it went on"]), (0.0, [])):
-        begun.clear()
-        stopped.clear()
-        done.clear()
-        one = Better(work, "it may be off", lingers_s=lingers_s)
-        one.wanted(lambda _: None)
-        assert begun.wait(60)
-        one.stop()
-        stopped.set()
-        settled()
-        assert done == found
+    one = Better(work, "it may be off", for_others=True, lingers_s=lingers_s)
+    one.wanted(lambda _: None)
+    assert begun.wait(60)
+    one.stop()
+    stopped.set()
+    settled()
+    assert bool(done) == bool(lingers_s)
 
 
-def test_what_is_for_others_comes_last() -> None:
-    order, wait = list[int](), threading.Event()
-    works = [
-        Better(lambda: assert_waited(wait), "it may be off"),
-        Better(lambda: order.append(1), "it may be off", lingers_s=60.0),
-        Better(lambda: order.append(2), "it may be off"),
-        Better(lambda: order.append(3), "it may be off", lingers_s=60.0),
-    ]
-    for one in works:
+def test_what_is_for_others_comes_last_and_what_is_over_first() -> None:
+    order, wait = list[str](), threading.Event()
+
+    def work(name: str, for_others: bool = False) -> Better[None]:
+        made = partial(order.append, name)
+        return Better(made, "it may be off", for_others=for_others, lingers_s=60.0 * for_others)
+
+    before = Better(partial(waited, wait), "it may be off")
+    works = [work("first", True), work("here"), work("second", True), work("over", True)]
+    for one in (before, *works):
         one.wanted(lambda _: None)
+    over = works[-1]
+    assert not over.is_over()
+    over._until = 0.0
+    assert over.is_over()
     wait.set()
     settled()
-    assert order == [2, 1, 3]
+    assert order == ["here", "first", "second"]
+    assert over.done
 
 
-def assert_waited(event: threading.Event) -> None:
+def waited(event: threading.Event) -> None:
     """Wait for an event, which comes."""
     assert event.wait(60)
+
+
+def test_whoever_closes_a_session_writes_by_himself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written behind that: the folder may go."""
+    provisional(monkeypatch)
+    network, path = written("attention", tmp_path)
+    with Session(path, threads=1, cache_dir=tmp_path) as session:
+        for sizes in ((3, 6), (4, 7)):
+            session.run(None, network.feeds(*sizes))
+    found = sorted(one.name.rsplit("-", 1)[0] for one in (tmp_path / "strategies").iterdir())
+    assert [name.split("-")[:2][-1] for name in found][-3:] == ["blueprint", "program", "surface"]
+    shutil.rmtree(tmp_path / "strategies")
+    settled()
+    assert not (tmp_path / "strategies").exists()
+
+
+def test_what_takes_long_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind each end of a process it would be cut off again."""
+    provisional(monkeypatch)
+    monkeypatch.setattr("vtensor.runtime.ahead.LONG_S", 0.0)
+    network, path = written("attention", tmp_path)
+    with Session(path, threads=1, cache_dir=tmp_path) as session:
+        for sizes in ((3, 6), (4, 7)):
+            session.run(None, network.feeds(*sizes))
+    settled()
+    names = [one.name for one in (tmp_path / "strategies").iterdir()]
+    assert not [one for one in names if "blueprint" in one or "program" in one]
+
+
+def test_a_measured_plan_serves_behind_one_of_another_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was over before it was used again."""
+    provisional(monkeypatch)
+    network, path = written("attention", tmp_path)
+    a, b = network.feeds(3, 6), network.feeds(4, 7)
+
+    def run(*given: Any, locks: bool = False) -> tuple[str, bool]:
+        with Session(path, threads=1, cache_dir=tmp_path) as session:
+            for feeds in given:
+                session.run(None, feeds)
+            if locks:
+                session.lock()
+            return type(session.plan).__name__, session.plan.provisional
+
+    assert run(a, b) == ("Plan", True)
+    assert run(b) == ("DrawnPlan", True)
+    assert not run(b, locks=True)[1]
+    assert run(b) == ("KeptPlan", False)
+    assert run(b) == ("KeptPlan", False)
+
+
+@pytest.mark.parametrize("why", ["read-only", "progress", "registered"])
+def test_what_cannot_be_kept_is_tried_once_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    provisional(monkeypatch)
+    network, path = written("attention", tmp_path)
+    cache, options = tmp_path / "cache", dict[str, Any]()
+    if why == "read-only":
+        monkeypatch.setattr("vtensor.runtime.entries.Entries.write", lambda *_: None)
+    elif why == "progress":
+        options["progress"] = lambda _: None
+    else:
+        monkeypatch.setattr("vtensor.runtime.programs.only_own", lambda: False)
+    with Session(path, threads=1, cache_dir=cache, **options) as session:
+        plans, works = session._runner.plans, set[int]()
+        assert plans is not None
+        kept = list[object]()  # so that none has the place of another
+        for _ in range(6):
+            feeds = {
+                name: one[..., ::-1].copy()[..., ::-1] for name, one in network.feeds(3, 6).items()
+            }
+            session.run(None, feeds)  # the long way
+            kept += plans.ahead._works
+            works |= {id(one) for one in plans.ahead._works if one.for_others}
+        assert len(works) == (why == "read-only")
+
+
+def test_what_a_plan_is_made_of_is_noted_before_the_plan_is_there() -> None:
+    last, key = LastUsed(), PlanKey(())
+    last.networks[key] = lambda: pytest.fail("nobody asks for it")
+    assert last.made_of() is None
+
+
+def provisional(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First plans are provisional, as where speeds are asked for; other tests may have registered
+    operators.
+    """
+    monkeypatch.setattr("vtensor.runtime.options.speeds_asked_for", lambda: dict)
+    monkeypatch.setattr("vtensor.runtime.programs.only_own", lambda: True)

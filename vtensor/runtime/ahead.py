@@ -1,13 +1,12 @@
-"""What is made beside runs, for sizes to come: strategies, blueprints, and entries of them."""
+"""What is made beside runs, for sizes to come: strategies and blueprints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ptensor.stopping import Stopped, go_on
+from ptensor.stopping import go_on
 from vtensor.language import collector
 from vtensor.runtime.better import Better
 from vtensor.runtime.drawings import Drawings, attempt
@@ -16,14 +15,13 @@ from vtensor.runtime.last_used import LastUsed, keeping
 from vtensor.runtime.options import transferable
 from vtensor.runtime.other_sizes import OtherSizes
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.ready import ready_to_draw
+from vtensor.runtime.ready import ready_to_draw, ready_to_write
 from vtensor.runtime.turns import Turn
+from vtensor.runtime.written import Written
 
 if TYPE_CHECKING:
     from vtensor.runtime.drawing_notes import DrawingNotes
-    from vtensor.runtime.outline import Outline
     from vtensor.runtime.strategy_cache import Network
-    from vtensor.runtime.taken_over import Known
 
 #: What is done one after the other; who wants a plan may stop each, which then begins anew.
 Works = list[Callable[[], None]]
@@ -32,9 +30,9 @@ Works = list[Callable[[], None]]
 #: time, a process of some seconds that had many sizes wrote nothing down.
 GIVES_WAY = 2
 
-#: Seconds for which what is written for other processes may go on behind the end of this one: it
-#: takes 0.1 to 0.4, for each model once.
-LINGERS_S = 2.0
+#: Seconds for which what is for other processes may go on behind the end of this one, where making
+#: a plan took so many at most: it takes up to twice as long. It is done once for a model.
+LINGERS_S, LONG_S = 3.0, 1.0
 
 #: Drawings for sizes near those of a run, at most: more would take longer than they spare.
 NEAR = 2
@@ -51,77 +49,90 @@ class Ahead:
 
     Attributes:
         foreseen: it is ready for other sizes, as far as it can be.
-        writes: what writes plans down, once it is ready: that is for other processes.
+        longest_s: seconds that making a plan took, at most.
         drawings: the blueprints that are still to be drawn.
     """
 
     def __init__(
         self, others: OtherSizes, last: LastUsed, turn: Turn, keep: Callable[[Network], None]
     ) -> None:
-        self._others, self._last, self._turn, self._keep = others, last, turn, keep
+        self._others, self._last, self._turn = others, last, turn
         self._graphs, self._workspace = others.graphs, others.graphs.workspace
-        self.foreseen = False
-        self.writes: Works = []
+        self.foreseen, self.longest_s = False, 0.0
         self.drawings = Drawings(self._workspace)
+        self._written = Written(others, keep)
         self._works: list[Better[None]] = []
         self._closed = False
-        #: Blueprints are on disk, behind a plan that was taken as it was kept.
+        #: Blueprints are on disk that serve the model.
         self._kept = False
-        #: Strategies whose blueprints were written down, or could not be; each with its outline.
-        self._written: list[tuple[Known, Outline]] = []
 
-    def close(self) -> None:
-        """Nobody wants it any more."""
+    def close(self, finishing: bool = False) -> None:
+        """Nobody wants it any more.
+
+        Args:
+            finishing: what is for other processes is done first, as at the end of a process.
+        """
         with keeping:
             self._closed = True
             works, self._works = self._works, []
         for work in works:
             work.stop()
+        for work in works if finishing else ():
+            work.finish()
 
     def has_run(self, plan: Plan) -> None:
-        """See to what a plan that has run leaves for others: somebody waited for that run, which
-        it would have slowed down.
+        """See to what a plan that has run leaves: somebody waited for that run, which it would have
+        slowed down.
 
         The blueprint of what was chosen for other sizes is drawn beside runs, or before the next
-        plan but one. It is written down, as is a plan as it runs where nothing is of the model, for
-        programs that are over soon, too: these would find no more the next time.
+        plan but one. It is written down for other processes. If the cache has nothing of the model,
+        the first plan is written down, too.
         """
         with keeping:
             drawing, plan.drawing = plan.drawing, None
-        source = self._graphs.source
-        unknown = plan.provisional and source.surface is None and source.may_keep(frozenset())
-        if drawing is None and not unknown:
+        first = self._written.first(self._last) if plan.provisional else None
+        if drawing is None and first is None:
             return
-        key = self._last.key_of(plan)
-        blueprints = self._others.blueprints if key is not None else None
-        notes = blueprints.notes(key, self._graphs.entering(key)) if blueprints and key else None
+        key, notes = self._last.key_of(plan), None
         if drawing is not None:
+            notes = self._written.notes(key)
             self.drawings.add(partial(drawing, notes))
             self._beside(partial(self._in_turn, self.drawings.draw))
-        if blueprints is not None and key is not None:
-            first = self._last.first()  # a session that is closed has no plans
-            writes = self.drawings.draw, partial(self._keep_first, first)
-            self._write_soon([*writes, partial(self._keep_drawn, key)], notes)
+        self.write([first] if first is not None else [], [key] if key and drawing else [], notes)
 
-    def _write_soon(self, writes: Works, notes: DrawingNotes | None = None) -> None:
-        """Write down what is for other processes, once nothing is left to do for this one.
+    def write(
+        self, works: Works, drawn: Sequence[PlanKey] = (), notes: DrawingNotes | None = None
+    ) -> None:
+        """Write down what is for other processes, once nothing is left to do for this one; for a
+        moment also behind its end, unless it takes long.
 
         Args:
-            writes: do so.
-            notes: are then needed no longer.
+            works: write something down.
+            drawn: of what may be drawn by then.
+            notes: of that; they are then needed no longer.
         """
+        if not self._written.can:
+            return
 
         def write() -> None:
-            for work in writes:
-                self._for_others(work)
-            if notes is not None:
-                notes.forget()
+            ready_to_write()
+            try:
+                for work in works:
+                    self._for_others(work)
+                if drawn:
+                    self._for_others(self.drawings.draw)
+                for key in drawn:
+                    self._for_others(partial(self._written.keep_drawn, key))
+            finally:
+                if notes is not None:
+                    notes.forget()
 
-        self._beside(write, lingers_s=LINGERS_S)
+        lingers_s = LINGERS_S if self.longest_s <= LONG_S else 0.0
+        self._beside(write, True, for_others=True, lingers_s=lingers_s)
 
     def foresee(self, key: PlanKey) -> None:
         """A plan is used again: once, be ready for other sizes, where there may be such."""
-        self.foreseen, (writes, self.writes) = True, (self.writes, [])
+        self.foreseen = True
         options = self._graphs.options
         if options.deterministic or options.later or options.lock or not transferable(options):
             return
@@ -132,42 +143,34 @@ class Ahead:
 
         def draw() -> None:
             self._get_ready(partial(self._look, key))
-            if self._kept or not keys:
-                for work in writes:
-                    self._for_others(work)
-            else:
-                self._draw(keys, near, writes)
-            if keys:
-                self._workspace.make_room()
+            if not self._kept:
+                self._draw(keys, near)
+            self._workspace.make_room()
 
-        if keys or writes:
-            self._beside(draw, reads=self._others.unread or not keys)
+        if keys:
+            self._beside(draw, reads=self._others.unread)
 
-    def _draw(self, keys: Sequence[PlanKey], near: Sequence[PlanKey], writes: Works) -> None:
+    def _draw(self, keys: Sequence[PlanKey], near: Sequence[PlanKey]) -> None:
         """Draw plans, and write down what was drawn.
 
         Args:
             keys: of plans that are foreseen, first of the sizes of a run.
             near: of sizes near those.
-            writes: is done once all are drawn: it is for other processes. A model is known by its
-                outside only then, where this process is the first: what is drawn was not noted.
         """
-        left, drawn = [*near], [*keys]
-        first, blueprints = keys[0], self._others.blueprints
-        if blueprints is not None:
-            self._write_soon([*writes, partial(self._keep_every, drawn)])
+        left, drawn, first = [*near], [*keys], keys[0]
+        self.write([], drawn)
         self._get_ready(self._others.read)
-        notes = blueprints.notes(first, self._graphs.entering(first)) if blueprints else None
+        notes = self._written.notes(first)
         try:
             for one in keys:
                 self._get_ready(partial(self._foresee, one, notes))
-                self._for_others(partial(self._keep_drawn, one))
+                self._for_others(partial(self._written.keep_drawn, one))
                 for _ in range(NEAR if one is first else 0):
                     count = len(drawn)
                     self._get_ready(partial(self._foresee_near, left, drawn, notes))
                     if len(drawn) == count:
                         break
-                    self._for_others(partial(self._keep_drawn, drawn[-1]))
+                    self._for_others(partial(self._written.keep_drawn, drawn[-1]))
         finally:
             if notes is not None:
                 notes.forget()
@@ -184,12 +187,24 @@ class Ahead:
         return not self._workspace.lanes.busy or bool(self._turn.waiting)
 
     def _beside(
-        self, work: Callable[[], None], reads: bool = False, lingers_s: float = 0.0
+        self,
+        work: Callable[[], None],
+        reads: bool = False,
+        *,
+        for_others: bool = False,
+        lingers_s: float = 0.0,
     ) -> None:
-        """Do it between runs, and a little beside them; what reads a model imports by itself."""
+        """Do it between runs, and a little beside them; what reads a model imports by itself.
+
+        Args:
+            work: does it.
+            reads: it reads the model.
+            for_others, lingers_s: as for ``Better``.
+        """
         if not reads:
             ready_to_draw(self._graphs.source.reads_nodes)
-        made = Better(work, "plans are made node by node", self.hurries, None, lingers_s)
+        about: Any = {"for_others": for_others, "lingers_s": lingers_s}
+        made = Better(work, "plans are made node by node", self.hurries, **about)
         with keeping:
             self._works = [*(one for one in self._works if not one.done), made]
             if self._closed:
@@ -259,53 +274,3 @@ class Ahead:
         if left:
             self._foresee(left[0], notes, left[1:], traces=False)
             drawn.append(left.pop(0))
-
-    def _keep_first(self, first: tuple[Callable[[], Network], bool] | None) -> None:
-        """Write down what others know the model by, if nobody has, and a plan as it runs."""
-        source, works = self._graphs.source, self.writes
-        if source.surface is not None:
-            return
-        if works:
-            works[0]()
-        elif first is not None:
-            network, own = first[0](), first[1]
-            if own:
-                self._keep(network)
-            elif network.looked_at is not None:
-                source.keep_surface(network.looked_at)
-
-    def _keep_every(self, keys: Sequence[PlanKey]) -> None:
-        """Write down what was drawn of each."""
-        for one in keys:
-            self._keep_drawn(one)
-
-    def _keep_drawn(self, key: PlanKey) -> None:
-        """Write down what was drawn, for other processes."""
-        options, others = self._graphs.entering(key), self._others
-        if (blueprints := others.blueprints) is None or self._graphs.source.surface is None:
-            return
-        if (sized := others.sized(key, options, traces=False)) is None:
-            return
-        known = others.strategies.drawn_of(key, sized.outline)
-        if known is None or (known, sized.outline) in self._written:
-            return
-        from vtensor.runtime.outlines import Outlines
-        from vtensor.runtime.planning import simplified
-        from vtensor.runtime.strategy_cache import StrategyCache
-
-        self._written.append((known, sized.outline))
-        network, applied = self._graphs.network(key, sized.graph, options), others.applied or ()
-        told = options.soon if known.provisional else options
-        simplify = partial(simplified, options=options, only=applied)
-        traced = partial(Outlines(self._graphs.source).graph, key, simplify, applied)
-        try:
-            go_on()
-            strategy = StrategyCache.payload(
-                replace(network, key=known.key, options=told),
-                sized.on(known.strategy),
-                network.first if known.provisional else network.name,
-            )
-            blueprints.keep(network, known, strategy, sized, traced)
-        except Stopped:  # who is stopped begins anew
-            self._written.remove((known, sized.outline))
-            raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 from operator import length_hint
+from threading import main_thread
 from time import perf_counter
 from typing import TypeVar
 
@@ -34,6 +35,8 @@ def all_of(
         takes: how many seconds that is likely to take; 0 where nobody knows, infinity where one of
             the first is likely to say no.
     """
+    if not main_thread().is_alive():
+        threads = 1  # the interpreter is shutting down: no pool begins any more
     left, failed = iter(rows), list[T]()
 
     def work(until: float = inf) -> None:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Generic, NoReturn, TypeVar
 
 from ptensor.stopping import Stopped, go_on, stopping
@@ -29,6 +29,10 @@ T = TypeVar("T")
 #: it is kept from running with that in hand.
 NICE = 5
 
+
+#: Seconds in which nothing new begins until what is for other processes does, and until it is
+#: looked at whether that is so: a new size may be next, and is not to find the thread at that.
+REST_S, LOOKS_S = 0.2, 0.005
 
 #: What a plan says of itself that was chosen for other sizes.
 UNPROVEN = "it is not proven the best for its sizes"
@@ -47,10 +51,11 @@ class Better(Generic[T]):
         hurries: as for ``stopping``.
         ready: called where it is first wanted: imports what it needs, for a fork in the midst of
             that would leave it locked in the child.
-        lingers_s: seconds for which it may go on where nobody wants it any more in this process,
-            for others do.
+        for_others: it is for other processes: it begins when nothing else has for a moment.
+        lingers_s: seconds for which such work may go on where nobody wants it any more here.
 
     Attributes:
+        for_others: the same.
         note: where it stands, in words.
         stays: the present plan keeps its place for good.
         done: nothing more comes of it.
@@ -62,9 +67,11 @@ class Better(Generic[T]):
         why: str,
         hurries: Callable[[], bool] | None = None,
         ready: Callable[[], None] | None = None,
+        *,
+        for_others: bool = False,
         lingers_s: float = 0.0,
     ) -> None:
-        self.lingers_s, self._until = lingers_s, inf
+        self.for_others, self._lingers_s, self._until = for_others, lingers_s, inf
         self._make, self._why, self._hurries = make, why, hurries
         self._ready = ready or _nothing_else
         self.note = f"{why}; a better one is made when it is used again"
@@ -112,11 +119,18 @@ class Better(Generic[T]):
         self.work()
 
     def stop(self) -> None:
-        """Nobody wants it any more here."""
-        self._end()
-        self._over = not self._process or not self.lingers_s
+        """Nobody wants it any more here; it goes on for as long as it lingers."""
+        self._until = min(self._until, monotonic() + self._lingers_s)
+        self._over = self._over or not (self._process and self._lingers_s)
         if not self._process:
             self._make = _nothing  # what makes it may hold much
+
+    def finish(self) -> None:
+        """Nobody wants it any more here: what lingers is done now, on this thread."""
+        self.stop()
+        if not self._over and self._process == os.getpid():
+            self._awaited = True
+            self.work()
 
     def work(self) -> None:
         """Make it and hand it over, once; whatever goes wrong is noted."""
@@ -126,7 +140,7 @@ class Better(Generic[T]):
 
     def _work(self) -> None:
         try:
-            with stopping(self._is_over, self._hurries and self._in_hurry):
+            with stopping(self.is_over, self._hurries and self._in_hurry):
                 go_on()
                 made = self._make()
             self._exchange(made)
@@ -143,13 +157,17 @@ class Better(Generic[T]):
     def _in_hurry(self) -> bool:
         return self._awaited or self._hurries is None or self._hurries()
 
-    def _is_over(self) -> bool:
-        if not threading.main_thread().is_alive():
-            self._end()
-        return self._over or monotonic() >= self._until
+    @property
+    def ends(self) -> bool:
+        """Nobody wants it any more here, whether it lingers or not."""
+        return self._over or self._until < inf or _background.ended_s() is not None
 
-    def _end(self) -> None:
-        self._until = min(self._until, monotonic() + self.lingers_s)
+    def is_over(self) -> bool:
+        """It is not to go on."""
+        ended_s = _background.ended_s()
+        if ended_s is not None and ended_s >= self._lingers_s:
+            return True
+        return self._over or monotonic() >= self._until
 
     def _stay(self, why: str) -> None:
         self.note, self.stays = f"{self._why}; {why}", True
@@ -174,6 +192,14 @@ class _Background:
         self._lock = process_lock()
         self._waiting: deque[Better[Any]] = deque()
         self._process = 0
+        self._added = 0.0  # when something was, the last time
+        self._ended: float | None = None  # when the main thread was first seen to be over
+
+    def ended_s(self) -> float | None:
+        """Seconds since the main thread was first seen to be over; None where it is not."""
+        if self._ended is None and not threading.main_thread().is_alive():
+            self._ended = monotonic()
+        return None if self._ended is None else monotonic() - self._ended
 
     def add(self, work: Better[Any]) -> None:
         """Have it done after what waits already."""
@@ -185,25 +211,37 @@ class _Background:
                     thread.start()
                     self._process = os.getpid()
             self._waiting.append(work)
+            self._added = monotonic()
 
     def _work(self) -> None:
         with suppress(OSError, AttributeError):  # where threads have no priority of their own
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
-        while (work := self._next()) is not None:
+        while self._waits():
+            while (work := self._next()) is None:
+                sleep(LOOKS_S)
             work.work()
             del work  # and what it was made of
             if not self._waiting:
                 let_go()
 
-    def _next(self) -> Better[Any] | None:
+    def _waits(self) -> bool:
+        """Whether there is something to do; the thread ends where there is not."""
         with self._lock:
-            if self._waiting:
-                here = (one for one in self._waiting if not one.lingers_s)
-                found = next(here, self._waiting[0])
+            if not self._waiting:
+                self._process = 0
+            return bool(self._waiting)
+
+    def _next(self) -> Better[Any] | None:
+        """What is done next; None as long as that is only for others, and the process in use."""
+        with self._lock:
+            found = next((one for one in self._waiting if one.is_over()), None)
+            found = found or next((one for one in self._waiting if not one.for_others), None)
+            first = self._waiting[0]
+            if found is None and (first.ends or monotonic() - self._added >= REST_S):
+                found = first
+            if found is not None:
                 self._waiting.remove(found)
-                return found
-            self._process = 0
-            return None
+            return found
 
 
 _background = _Background()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from vtensor.language.forks import process_lock
@@ -16,6 +16,20 @@ if TYPE_CHECKING:
 
 #: Guards what sessions keep, for moments; whoever has it takes no other lock.
 keeping = process_lock(2)
+
+
+class MadeOf(NamedTuple):
+    """What a plan was made of.
+
+    Attributes:
+        key: what it is for.
+        network: makes that.
+        own: it was chosen for its own sizes.
+    """
+
+    key: PlanKey
+    network: Callable[[], Network]
+    own: bool
 
 
 class LastUsed:
@@ -77,13 +91,13 @@ class LastUsed:
             found = next((key for key, one in self._plans.items() if one is plan), None)
             return found or self._exchanged.get(plan)
 
-    def first(self) -> tuple[Callable[[], Network], bool] | None:
-        """What the first of those was made of that may be exchanged, and whether that was chosen
-        for its own sizes.
-        """
+    def made_of(self) -> MadeOf | None:
+        """What the first of those was made of that may be exchanged."""
         with keeping:
-            found = next(((one, self._plans[key]) for key, one in self.networks.items()), None)
-        return None if found is None else (found[0], found[1].taken_from is None)
+            for key, network in [*self.networks.items()]:  # who makes a plan may add one
+                if (plan := self._plans.get(key)) is not None:
+                    return MadeOf(key, network, plan.taken_from is None)
+        return None
 
     def clear(self) -> list[Plan]:
         """Keep none of them; those that there were."""

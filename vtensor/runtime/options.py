@@ -70,8 +70,8 @@ class Options:
 
     @property
     def soon(self) -> Options:
-        """The same for a provisional plan, which asks for no times of this machine; for another
-        where the session has none such.
+        """Options for a provisional plan, which asks for no times of this machine; these themselves
+        where the session makes none.
         """
         return self if self.first is None else replace(self, settings=self.first)
 

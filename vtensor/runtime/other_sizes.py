@@ -1,8 +1,9 @@
 """What a session knows for other sizes than those of its plans.
 
 It learns as it makes plans: strategies, and where rules were applied. A first plan that was taken
-as it was kept teaches nothing, since nobody made its graph. Behind it other sizes have the
-blueprints on disk; else the strategy that it was made of, which is read when it is needed.
+as it was kept, or is of a blueprint on disk, teaches nothing, since nobody made its graph. Behind
+it other sizes have the blueprints on disk; else the strategy that it was made of, which is read
+when it is needed.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class OtherSizes:
         self._unread: PlanKey | None = None
         #: The same, as long as blueprints that were kept behind it are asked.
         self._behind: PlanKey | None = None
+        #: The first plan, if it was of a blueprint that was kept.
         self._began: PlanKey | None = None
-        self._drew = False  # blueprints of its own: others' are not asked any more
+        self._has_drawn = False  # blueprints of its own: others' are not asked any more
 
     @cached_property
     def strategies(self) -> Strategies:
@@ -139,7 +141,7 @@ class OtherSizes:
     def kept(self, key: PlanKey, options: Options) -> Plan | None:
         """The plan of a blueprint that was kept; until this process has drawn its own."""
         behind = self._behind
-        if self._drew or (behind is not None and behind.kind != key.kind):
+        if self._has_drawn or (behind is not None and behind.kind != key.kind):
             return None
         if not transferable(options) or self.blueprints is None:
             return None
@@ -231,7 +233,7 @@ class OtherSizes:
 
     def forget(self) -> None:
         """Blueprints that were kept are not asked any more: this process has drawn its own."""
-        self._behind, self._drew = None, True
+        self._behind, self._has_drawn = None, True
         if (blueprints := self.__dict__.get("blueprints")) is not None:
             blueprints.forget()
 

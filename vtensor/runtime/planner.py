@@ -1,9 +1,9 @@
 """How the plan for a key is made: in the soonest way that there is.
 
-In this order: of a plan that was written down; as the cache keeps it; of a blueprint that is kept,
-behind such a plan (last of the blueprints, once the model is read); of a blueprint that this
-process drew; of a strategy for other sizes; of the one on disk for exactly these; of a strategy,
-with other variants around what does not fit; in full.
+In this order: of a plan that was written down; as the cache keeps it; of a blueprint that is kept
+(last of the blueprints, once a graph was made); of a blueprint that this process drew; of a
+strategy for other sizes; of the one on disk for exactly these; of a strategy, with other variants
+around what does not fit; in full.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Planner:
         """The plan of a blueprint that is kept, where there is one for these sizes."""
         plan = self._others.kept(key, options)
         if plan is not None and (plan.better is not None or plan.provisional):
-            self._last.networks[key] = partial(self._graphs.own_network, key, options)
+            self._last.networks[key] = cache(partial(self._graphs.own_network, key, options))
         return plan
 
     def _drawn(self, key: PlanKey, options: Options, refused: Refused) -> Plan | None:

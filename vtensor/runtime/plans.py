@@ -74,11 +74,15 @@ class PlanCache:
         self._longest = 0.0  # that making a plan took, in seconds: the first is made in full
         self._awaited = False  # somebody waits for a better plan
 
-    def close(self) -> None:
-        """What is made in the background is not wanted any more."""
+    def close(self, finishing: bool = False) -> None:
+        """What is made in the background is not wanted any more.
+
+        Args:
+            finishing: as for ``Ahead.close``.
+        """
         for plan in self._kept.clear():  # a better one of theirs may have this
             _stop(plan)
-        self.ahead.close()
+        self.ahead.close(finishing)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -125,6 +129,7 @@ class PlanCache:
                 tidy = give_back if self._count else let_go  # what it was made with is not needed
                 tidy()
             self._longest = max(self._longest, time.perf_counter() - begun)
+            self.ahead.longest_s = self._longest
             plan.better = self._provisional(key, plan) or plan.better
             if plan.better is not None:
                 plan.better.wait(self._full_s)
@@ -175,7 +180,7 @@ class PlanCache:
                 with self._making.taken():
                     self._others.learn(told.graph)
             if first or began:
-                self.ahead.writes.append(partial(self._planner.keep, told))
+                self.ahead.write([partial(self._planner.keep, told)])
         if first and new.taken_from is None:  # other sizes are to be as the new one is
             self.ahead.foreseen = False
 

@@ -43,6 +43,9 @@ DRAWING = (
     *BLUEPRINTS,
 )
 
+#: What writes for other processes, beside what it is of.
+WRITING = ("vtensor.frontends.surface", "vtensor.runtime.program_notes")
+
 #: What measuring needs beside the passes.
 MEASURING = (
     "concurrent.futures.thread",
@@ -87,3 +90,12 @@ def ready_to_measure() -> None:
     import_passes()
     for name in MEASURING:
         import_module(name)
+
+
+@cache
+def ready_to_write() -> None:
+    """Import what writes for other processes; a fork waits for that."""
+    with importing:
+        for name in WRITING:
+            import_module(name)
+    ready_for_blueprints()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from ptensor.stopping import in_front
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.runtime.budget import memory_errors, ran_out
 from vtensor.runtime.delivery import Result
+from vtensor.runtime.drawings import attempt
 from vtensor.runtime.feeds import Array, check_names, check_out, feed_of, memory_of
 from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
@@ -190,7 +192,7 @@ class Runner:
             try:
                 ran = request.run(fed, into, times)
             finally:
-                plans.ahead.has_run(plan)
+                attempt(partial(plans.ahead.has_run, plan))
             if (better := plan.better) is not None:
                 better.ran(perf_counter() - begun)
             if ran[2]:
@@ -235,9 +237,9 @@ class Runner:
 
     def close(self) -> None:
         """Let go of plans, weights and memory."""
-        if self.plans is not None:
-            self.plans.close()
-        self.plans = None
+        plans, self.plans = self.plans, None
+        if plans is not None:
+            plans.close(finishing=True)
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
         self._last = None

@@ -187,7 +187,9 @@ def _chosen(
 ) -> LoweredGraph:
     """A resolved graph optimised, of which some nodes may change; soon, where what is known was."""
     if known.provisional:
-        return chosen_soon(resolved, options.soon, only)
+        limit, soon = options.settings.time_limit, options.soon
+        soon = replace(soon, settings=replace(soon.settings, time_limit=limit))
+        return chosen_soon(resolved, soon, only)
     if only is not None:
         return partly_optimised(resolved, options, only)
     return optimise(resolved, options.passes, options.settings)
