@@ -66,19 +66,14 @@ class Ahead:
         #: Blueprints are on disk that serve the model.
         self._kept = False
 
-    def close(self, finishing: bool = False) -> None:
-        """Nobody wants it any more.
-
-        Args:
-            finishing: what is for other processes is done first, as at the end of a process.
-        """
+    def close(self) -> list[Better[None]]:
+        """Nobody wants it any more; what goes on for a while all the same, for other processes."""
         with keeping:
             self._closed = True
             works, self._works = self._works, []
         for work in works:
             work.stop()
-        for work in works if finishing else ():
-            work.finish()
+        return [work for work in works if work.for_others]
 
     def has_run(self, plan: Plan) -> None:
         """See to what a plan that has run leaves: somebody waited for that run, which it would have

@@ -74,15 +74,11 @@ class PlanCache:
         self._longest = 0.0  # that making a plan took, in seconds: the first is made in full
         self._awaited = False  # somebody waits for a better plan
 
-    def close(self, finishing: bool = False) -> None:
-        """What is made in the background is not wanted any more.
-
-        Args:
-            finishing: as for ``Ahead.close``.
-        """
+    def close(self) -> list[Better[None]]:
+        """What is made in the background is not wanted any more; what lingers of it."""
         for plan in self._kept.clear():  # a better one of theirs may have this
             _stop(plan)
-        self.ahead.close(finishing)
+        return self.ahead.close()
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -238,11 +238,13 @@ class Runner:
     def close(self) -> None:
         """Let go of plans, weights and memory."""
         plans, self.plans = self.plans, None
-        if plans is not None:
-            plans.close(finishing=True)
+        lingering = [] if plans is None else plans.close()
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
         self._last = None
+        del plans
+        for work in lingering:
+            work.finish()
 
     def forget(self) -> None:
         """Nobody asks for plans any more; bindings have theirs."""
