@@ -88,7 +88,9 @@ def main() -> None:
         feeds = dict(kept)
     run = ENGINES[engine](model, feeds, int(threads))
     run()
+    answered = time.monotonic()  # of the machine, so that who began the process can reckon
     row = {"import_s": imported[0], "load_s": loaded[0], "cpu_s": cpu_s(), "peak_kib": kib("VmHWM")}
+    row["answered"] = answered
     if further:
         row |= used(run, int(further[0]), float(further[1]))
     print(json.dumps(row), flush=True)

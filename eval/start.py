@@ -2,10 +2,10 @@
 
 ``python -m eval.start``. Every engine starts in fresh processes, in turns with the others, on the
 same file, feeds and threads. *CPU* is the processor time of all threads until the first answer,
-which a busy machine changes little; *wall* is what somebody waits. Python's compiled code and what
-engines keep on disk for a machine and a network are there already, from one start that does not
-count. *ratio* is our processor time by the peer's, the median of the rounds. ``--cold MODEL...``
-begins each start with nothing of ours on disk but compiled code.
+which a busy machine changes little; *wall* is what somebody waits for it. Python's compiled code
+and what engines keep on disk for a machine and a network are there already, from one start that
+does not count. *ratio* is our processor time by the peer's, the median of the rounds. ``--cold
+MODEL...`` begins each start with nothing of ours on disk but compiled code.
 """
 
 from __future__ import annotations
@@ -145,11 +145,10 @@ def once(
     """
     given = [engine, str(model), str(feeds), *map(str, told)]
     command = [sys.executable, "-P", first.__file__, *given]
-    begin = time.perf_counter()
+    begin = time.monotonic()
     ran = subprocess.run(
         command, check=False, capture_output=True, text=True, env=environment, timeout=LIMIT_S
     )
-    wall_s = time.perf_counter() - begin
     if ran.returncode:
         fault = f"{engine} on {model}: {ran.stderr.strip() or 'it gave no reason'}"
         if engine == US:
@@ -157,14 +156,18 @@ def once(
         print(f"note: {fault}", file=sys.stderr)
         return None
     row: Row = json.loads(ran.stdout.splitlines()[-1])
-    return {**row, "wall_s": wall_s}
+    row["wall_s"] = row.pop("answered") - begin
+    return row
 
 
 def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
-    """Medians of an engine's rounds; our processor time by its, round by round."""
-    ratios = [us["cpu_s"] / it["cpu_s"] for us, it in zip(ours, rows, strict=True)]
+    """Medians of an engine's rounds; our times by its, round by round."""
+    pairs = [*zip(ours, rows, strict=True)]
+    ratio, wall = (
+        round(median(us[key] / it[key] for us, it in pairs), 3) for key in ("cpu_s", "wall_s")
+    )
     medians = {key: median(row[key] for row in rows) for key in rows[0]}
-    return {**medians, "ratio": round(median(ratios), 3)}
+    return {**medians, "ratio": ratio, "wall_ratio": wall}
 
 
 def section(store: Store) -> Iterator[str]:
@@ -176,6 +179,9 @@ def section(store: Store) -> Iterator[str]:
 def shown(rows: Sequence[Row]) -> Iterator[str]:
     """Rows as a table, and their means."""
     yield from beside(rows, "CPU s (wall s)", _times)
+    for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
+        walls = [row.get("wall_ratio") for row in rows if row["engine"] == peer]
+        yield f"Likewise of the wall clock, all of them, to {peer}: {mean_of(walls)}."
 
 
 def beside(rows: Sequence[Row], what: str, cell: Callable[[Row], str | None]) -> Iterator[str]:
