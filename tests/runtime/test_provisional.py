@@ -418,9 +418,8 @@ def test_nothing_is_made_to_be_written_of_what_no_file_has(
     with Session(model if in_a_file else network(), threads=1, cache_dir=tmp_path) as session:
         used(session, feeds())
         assert not session.plan.provisional
-    # For the first plan and to write it, to see whether another process has measured it, and to
-    # write it then.
-    assert len(asked) == 2 + 2 * in_a_file
+    # For the first plan, to see whether another process has measured it, and to write it then.
+    assert len(asked) == 2 + in_a_file
 
 
 def test_fixed_sizes_get_no_room_for_others(

@@ -30,9 +30,13 @@ T = TypeVar("T")
 NICE = 5
 
 
-#: Seconds in which nothing new begins until what is for other processes does, and until it is
-#: looked at whether that is so: a new size may be next, and is not to find the thread at that.
-REST_S, LOOKS_S = 0.2, 0.005
+#: Seconds in which nothing new is to be done and nothing runs, until what is for other processes
+#: begins; and in which nothing new is to be done, whatever runs. A new size may be next, and is not
+#: to find the thread at that; and what is measured by then need not be written before it is.
+REST_S, BUSY_S = 0.2, 5.0
+
+#: Seconds until it is looked at whether that is so.
+LOOKS_S = 0.005
 
 #: What a plan says of itself that was chosen for other sizes.
 UNPROVEN = "it is not proven the best for its sizes"
@@ -140,7 +144,7 @@ class Better(Generic[T]):
 
     def _work(self) -> None:
         try:
-            with stopping(self.is_over, self._hurries and self._in_hurry):
+            with stopping(self.is_over, self._hurries and self.hurries):
                 go_on()
                 made = self._make()
             self._exchange(made)
@@ -154,7 +158,8 @@ class Better(Generic[T]):
             self._over = self.done = True
             self._make, self._exchange = _nothing, _ignored
 
-    def _in_hurry(self) -> bool:
+    def hurries(self) -> bool:
+        """It need not rest just now."""
         return self._awaited or self._hurries is None or self._hurries()
 
     @property
@@ -192,7 +197,7 @@ class _Background:
         self._lock = process_lock()
         self._waiting: deque[Better[Any]] = deque()
         self._process = 0
-        self._added = 0.0  # when something was, the last time
+        self._added = self._busy = 0.0  # when something was, and when runs were seen, the last time
         self._ended: float | None = None  # when the main thread was first seen to be over
 
     def ended_s(self) -> float | None:
@@ -236,12 +241,19 @@ class _Background:
         with self._lock:
             found = next((one for one in self._waiting if one.is_over()), None)
             found = found or next((one for one in self._waiting if not one.for_others), None)
-            first = self._waiting[0]
-            if found is None and (first.ends or monotonic() - self._added >= REST_S):
-                found = first
+            if found is None and self._rests(self._waiting[0]):
+                found = self._waiting[0]
             if found is not None:
                 self._waiting.remove(found)
             return found
+
+    def _rests(self, work: Better[Any]) -> bool:
+        """Whether what is for others may begin."""
+        now = monotonic()
+        if not work.hurries():
+            self._busy = now
+        rests = min(now - self._added, now - self._busy) >= REST_S
+        return work.ends or rests or now - self._added >= BUSY_S
 
 
 _background = _Background()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ptensor.stopping import Stopped, go_on
 from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.last_used import LastUsed
+from vtensor.runtime.last_used import LastUsed, MadeOf
 from vtensor.runtime.options import kept_in
 from vtensor.runtime.other_sizes import OtherSizes
 from vtensor.runtime.programs import is_kept
@@ -62,13 +62,14 @@ class Written:
         if made is None or not is_kept(made.key, self._graphs.entering(made.key)):
             return None
         self._tried = True
-        return partial(self._keep_first, made.network, made.own)
+        return partial(self._keep_first, made)
 
-    def _keep_first(self, made_of: Callable[[], Network], own: bool) -> None:
-        source, network = self._graphs.source, made_of()
-        if source.surface is not None:
-            return
-        if own:
+    def _keep_first(self, made: MadeOf) -> None:
+        source = self._graphs.source
+        if source.surface is not None or self._others.strategies.measured(made.key):
+            return  # who measured a plan writes that one
+        network = made.network()
+        if made.own:
             self._keep(network)
         elif network.looked_at is not None:
             source.keep_surface(network.looked_at)
