@@ -123,7 +123,7 @@ class Ahead:
                     notes.forget()
 
         lingers_s = LINGERS_S if self.longest_s <= LONG_S else 0.0
-        self._beside(write, True, for_others=True, lingers_s=lingers_s)
+        self._beside(write, reads=True, for_others=True, lingers_s=lingers_s)
 
     def foresee(self, key: PlanKey) -> None:
         """A plan is used again: once, be ready for other sizes, where there may be such."""
@@ -184,8 +184,8 @@ class Ahead:
     def _beside(
         self,
         work: Callable[[], None],
-        reads: bool = False,
         *,
+        reads: bool = False,
         for_others: bool = False,
         lingers_s: float = 0.0,
     ) -> None:

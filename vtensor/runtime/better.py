@@ -6,6 +6,10 @@ was made between them: a shape that comes a few times gains nothing, and while s
 run, the work would only take time from runs. It runs on the process's one thread for such work.
 Whoever keeps plans then exchanges the two: runs that are under way end on the plan that they have.
 Where nothing better comes of it, for whatever reason, the plan stays, and says why.
+
+What is for other processes is done by the same thread, once there is nothing else to do. It goes on
+for a moment where nobody wants it here any more: behind the end of the process, since Python waits
+for its threads, and by whoever closes a session.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ NICE = 5
 REST_S, BUSY_S = 0.2, 5.0
 
 #: Seconds until it is looked at whether that is so.
-LOOKS_S = 0.005
+LOOKS_S = 0.01
 
 #: What a plan says of itself that was chosen for other sizes.
 UNPROVEN = "it is not proven the best for its sizes"

@@ -38,8 +38,10 @@ class Written:
 
     @property
     def can(self) -> bool:
-        """There is a cache."""
-        return kept_in(self._graphs.options) is not None
+        """There is a cache, and the model is one of which it holds anything."""
+        source = self._graphs.source
+        known = source.surface is not None or source.may_keep(frozenset())
+        return known and kept_in(self._graphs.options) is not None
 
     def notes(self, key: PlanKey | None) -> DrawingNotes | None:
         """What is to note how something is drawn, where that can be written down."""
