@@ -49,7 +49,7 @@ class Ahead:
 
     Attributes:
         foreseen: it is ready for other sizes, as far as it can be.
-        longest_s: seconds that making a plan took, at most.
+        longest_s: seconds that making a plan took, at most: the first is made in full.
         drawings: the blueprints that are still to be drawn.
     """
 
@@ -106,7 +106,7 @@ class Ahead:
             drawn: of what may be drawn by then.
             notes: of that; they are then needed no longer.
         """
-        if not self._written.can:
+        if not self._written.can_write:
             return
 
         def write() -> None:

@@ -71,7 +71,6 @@ class PlanCache:
         self._planner = Planner(self._others, self._kept)
         self.ahead = Ahead(self._others, self._kept, self._making, self._planner.keep)
         self._count = 0  # of plans that were made
-        self._longest = 0.0  # that making a plan took, in seconds: the first is made in full
         self._awaited = False  # somebody waits for a better plan
 
     def close(self) -> list[Better[None]]:
@@ -124,8 +123,7 @@ class PlanCache:
             if self._workspace.weights.nbytes > before:
                 tidy = give_back if self._count else let_go  # what it was made with is not needed
                 tidy()
-            self._longest = max(self._longest, time.perf_counter() - begun)
-            self.ahead.longest_s = self._longest
+            self.ahead.longest_s = max(self.ahead.longest_s, time.perf_counter() - begun)
             plan.better = self._provisional(key, plan) or plan.better
             if plan.better is not None:
                 plan.better.wait(self._full_s)
@@ -252,7 +250,7 @@ class PlanCache:
     @property
     def _full_s(self) -> float:
         """Seconds that making a plan in full takes."""
-        return max(self._longest, self._others.full_s)
+        return max(self.ahead.longest_s, self._others.full_s)
 
     def _expected(self, port: Port) -> Layout:
         return self._options.entry.get(port.name, Layout.plain(port.dims))

@@ -458,9 +458,9 @@ class Session:
     def close(self) -> None:
         """Free plans, weights and memory; a second call does nothing.
 
-        A run that is under way ends first; no other begins. If the cache is still to get something
-        of the model, it gets that first, once for each model: it takes 0.1 to 0.4 seconds, three at
-        most, and nothing is written afterwards.
+        A run that is under way ends first; no other begins. What the cache is still to get of the
+        model is written before this returns, and nothing afterwards: three seconds at most, once
+        for a model.
         """
         self._runner.close()
         self._backlog.close()

@@ -104,7 +104,7 @@ def _refit(
     """
     from resolver.refit import refitted
 
-    options = options.soon if known.provisional else options
+    options = _told(known, options)
     before = known.strategy.roughly(graph)
     lowered, anew = refitted(before, faults)
     if [*lowered.transforms()] != [*before.transforms()]:
@@ -127,8 +127,14 @@ def refit_or_anew(
         return _refit(known, faults, graph, options)[0]
     except (StrategyRefused, VTensorError) as why:
         _log.debug(REFUSED, graph.name, known.key.shapes, why)
+    options = _told(known, options)
     options = replace(options, settings=replace(options.settings, time_limit=TIME_LIMIT))
     return _chosen(known, resolved_of(graph, options), options)
+
+
+def _told(known: Known, options: Options) -> Options:
+    """What is chosen by where a strategy does not fit: as for that, no times of this machine."""
+    return options.soon if known.provisional else options
 
 
 def mended(
@@ -175,7 +181,7 @@ def _around(
 
     resolved = extend(resolve(graph, options.entry, options.preferences, kept), options.delivery)
     anew = frozenset(node.name for node in resolved.operators if node.name not in kept)
-    lowered = _chosen(known, resolved, options, anew)
+    lowered = _chosen(known, resolved, _told(known, options), anew)
     before = {name: node.variant for name, node in kept.items()}
     return lowered, tuple(
         node.name for node in lowered.operators if before.get(node.name) != node.variant
@@ -187,9 +193,7 @@ def _chosen(
 ) -> LoweredGraph:
     """A resolved graph optimised, of which some nodes may change; soon, where what is known was."""
     if known.provisional:
-        limit, soon = options.settings.time_limit, options.soon
-        soon = replace(soon, settings=replace(soon.settings, time_limit=limit))
-        return chosen_soon(resolved, soon, only)
+        return chosen_soon(resolved, options, only)
     if only is not None:
         return partly_optimised(resolved, options, only)
     return optimise(resolved, options.passes, options.settings)

@@ -37,7 +37,7 @@ class Written:
         self._drawn: list[tuple[Known, Outline]] = []
 
     @property
-    def can(self) -> bool:
+    def can_write(self) -> bool:
         """There is a cache, and the model is one of which it holds anything."""
         source = self._graphs.source
         known = source.surface is not None or source.may_keep(frozenset())
@@ -67,6 +67,7 @@ class Written:
         return partial(self._keep_first, made)
 
     def _keep_first(self, made: MadeOf) -> None:
+        """As ``first`` says, unless somebody has done so meanwhile, or is to."""
         source = self._graphs.source
         if source.surface is not None or self._others.strategies.measured(made.key):
             return  # who measured a plan writes that one
