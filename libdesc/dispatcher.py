@@ -10,6 +10,7 @@ Source: the paper, sections 2.2 and 4.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from vtensor.errors import (
     VTensorError,
     describe,
 )
-from vtensor.language.checks import check_names, check_source, compile_text
+from vtensor.language.checks import check_source, compile_check, compile_text
 from vtensor.language.failures import place_of, raised
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of
 from vtensor.language.records import dataclass, replace
@@ -70,7 +71,9 @@ def dispatcher(op: str, device: str = CPU) -> Dispatch:
     have = found.dispatchers.get((op, device))
     if have is not None and have[0] == version:
         return have[1]
-    text, names = _generate(found, _operator(op), device)
+    info = _operator(op)
+    text, names = _generate(found, info, device)
+    names |= {f"check_{op}": compile_check(info.check), "invoke": _invoke()}
     code = compile_text(text, f"<generated dispatcher of {op} on {device}>", names)
     function: Dispatch = code[f"dispatch_{op}"]
     found.dispatchers[op, device] = (version, function)
@@ -78,12 +81,22 @@ def dispatcher(op: str, device: str = CPU) -> Dispatch:
 
 
 def dispatcher_source(op: str, device: str = CPU) -> str:
-    """The text of an operator's dispatcher, exactly as it is compiled.
+    """The text of an operator's dispatcher, exactly as it is compiled: its check, what is done with
+    each library's routine, which all dispatchers share, and the order of the libraries.
 
     Raises:
         GraphError: no operator has this name.
     """
-    return _generate(ready(), _operator(op), device)[0]
+    info = _operator(op)
+    own, _ = _generate(ready(), info, device)
+    return "\n\n".join([check_source(info.check), _INVOKE, own])
+
+
+@cache
+def _invoke() -> Callable[..., None]:
+    names = {one.__name__: one for one in (PTensor, described, lib_tagger, sides)}
+    function: Callable[..., None] = compile_text(_INVOKE, "<generated invoke>", names)["invoke"]
+    return function
 
 
 def _operator(op: str) -> OperatorInfo:
@@ -95,23 +108,14 @@ def _operator(op: str) -> OperatorInfo:
 
 def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, dict[str, Any]]:
     names: dict[str, Any] = {
-        **check_names(info.check),
         "Candidate": Candidate,
-        "PTensor": PTensor,
         "attempt": attempt,
-        "described": described,
-        "lib_tagger": lib_tagger,
         "no_invoker": no_invoker,
-        "sides": sides,
     }
     rows = found.candidates(info.name, device)
     for _, row in rows:
         names |= {f"describe_{row.library}": row.function, f"when_{row.library}": row.when}
     lines = [
-        check_source(info.check),
-        "",
-        _INVOKE,
-        "",
         "CANDIDATES = [  # by priority",
         *(f"    {line}" for priority, row in rows for line in _candidate(priority, row)),
         "]",

@@ -42,7 +42,7 @@ class Original:
     """
 
     __slots__ = (
-        *("__weakref__", "_array", "_lent", "_read", "_recover", "_turns", "_views"),
+        *("__weakref__", "_array", "_fresh", "_lent", "_read", "_recover", "_turns", "_views"),
         *("asks", "dtype", "shape"),
     )
 
@@ -52,6 +52,7 @@ class Original:
         self._array: Array | None = array
         self._recover = recover
         self._read: Read | None = None
+        self._fresh = False
         self._lent = _lend(array)
         self._views: dict[tuple[int, ...], Original] = {}
         self._turns: dict[tuple[int, ...], Original] = {}
@@ -61,7 +62,7 @@ class Original:
     def unread(cls, shape: tuple[int, ...], dtype: np.dtype[Any], read: Read) -> Original:
         """Of an array that nobody has read so far; ``read`` reads the bytes of its elements."""
         made = cls.__new__(cls)
-        made.shape, made.dtype, made._read = shape, dtype, read
+        made.shape, made.dtype, made._read, made._fresh = shape, dtype, read, True
         made._recover = partial(_viewed, read, reused, dtype, shape)
         made._array, made._lent, made._views, made._turns = None, _nobody, {}, {}
         made.asks = 0
@@ -100,6 +101,11 @@ class Original:
         return array
 
     @property
+    def reader(self) -> Read | None:
+        """What reads it, where nobody has so far; the file has its elements in their order."""
+        return self._read if self._fresh and not self.held else None
+
+    @property
     def whole(self) -> Original:
         """What this is another shape of; else this."""
         return self
@@ -116,7 +122,7 @@ class Original:
 
     def recovered_by(self, recover: Callable[[], Array]) -> None:
         """This makes the array anew, bit for bit."""
-        self._recover = recover
+        self._recover, self._fresh = recover, False
 
     def let_go(self) -> None:
         """Keep only what makes the array anew, where something does."""
@@ -156,7 +162,7 @@ class _Turned(Original):
         self.shape, self.dtype = tuple(given.shape[axis] for axis in axes), given.dtype
         self._recover = partial(_turned, given, axes)
         self._array, self._lent, self._views, self._turns = None, _nobody, {}, {}
-        self._read = None
+        self._read, self._fresh = None, False
 
     @property
     def turned_from(self) -> tuple[Original, tuple[int, ...]]:
@@ -202,6 +208,10 @@ class _View(Original):
 
     def now(self) -> Array:
         return self._whole.now().reshape(self.shape)
+
+    @property
+    def reader(self) -> Read | None:
+        return self._whole.reader
 
     @property
     def held(self) -> bool:

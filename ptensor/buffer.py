@@ -296,6 +296,11 @@ class TensorStorage(_InMemory):
         self._buffer = buffer
         self._array = None
 
+    def bind_later(self, buffer: Callable[[], Buffer]) -> None:
+        """Look at memory that is not filled yet: whoever looks first calls this."""
+        self.release()
+        self._source = buffer
+
     def release(self) -> None:
         """Let go of the memory; it must be bound again before the next use."""
         self._buffer = None

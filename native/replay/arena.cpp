@@ -60,6 +60,13 @@ void Pages::bring([[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size
 #endif
 }
 
+void Pages::leave(std::size_t begin) const {
+    begin = (begin + kHugePage - 1) / kHugePage * kHugePage;
+    if (begin < memory_.bytes)
+        madvise(static_cast<std::byte *>(memory_.address) + begin, memory_.bytes - begin,
+                MADV_DONTNEED);
+}
+
 std::shared_ptr<const Pages> Arena::pages() const {
     const Unforked whole;
     const std::scoped_lock lock(guard_);

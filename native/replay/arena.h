@@ -28,6 +28,8 @@ public:
     // Have the system clear these bytes' pages now, where it can: whoever touches one first waits
     // for that. Others may use the memory meanwhile.
     void bring(std::size_t begin, std::size_t bytes) const;
+    // Let the system have the pages from a byte on: what is there is zeros again.
+    void leave(std::size_t begin) const;
 
 private:
     void *mapping_ = nullptr;

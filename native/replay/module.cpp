@@ -289,6 +289,7 @@ other orders are tried too.
 
 Raises:
     ValueError: the three are not of one length, or a number is out of range.)");
+    bind_aside(m);
     bind_program(m);
     bind_team(m);
     bind_request(m);

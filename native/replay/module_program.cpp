@@ -162,6 +162,10 @@ Old pages that nobody looks at are among the new ones; others live on with a vie
             R"(Have the system clear the pages of these bytes now, where it can.
 
 Whoever is the first to touch a page waits for that. Runs may go on meanwhile.)")
+        .def(
+            "leave",
+            [](const Arena &arena, std::size_t begin) { arena.pages()->leave(begin); }, "begin"_a,
+            "Let the system have the pages from a byte on: nobody looks at what is there.")
         .def("close", &Arena::close,
              "No run that needs it begins any more (Stopped); one that has it goes on.")
         .def("memory", &view, nb::sig("def memory(self) -> numpy.typing.NDArray[numpy.uint8]"),

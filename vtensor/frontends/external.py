@@ -15,7 +15,7 @@ import stat
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -106,7 +106,7 @@ class DataFiles:
         if file is None:
             return None
         self._taken += nbytes
-        return Data(None, nbytes, partial(file.read, offset, nbytes))
+        return Data(None, nbytes, file.stretch(offset, nbytes))
 
     def _located(self, location: str) -> Path:
         if (path := self._paths.get(location)) is None:

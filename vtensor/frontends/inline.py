@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ptensor.pages import lasting
-from vtensor.frontends.open_file import LATER, Bytes, Data, OpenFile, Room
+from vtensor.frontends.open_file import LATER, Bytes, Data, OpenFile, Stretch
 from vtensor.language.records import dataclass
 
 #: Puts the bytes from an offset on into an array; False where there are fewer.
 Fill = Callable[[int, Bytes], bool]
 
-#: Reads so many bytes from an offset on into room that is made for them.
-Again = Callable[[int, int, Room], Bytes]
+#: What reads so many bytes from an offset on, at any later time.
+Again = Callable[[int, int], Stretch]
 
 #: Data of fewer bytes stays where it is.
 LEAST = 1 << 12
@@ -87,7 +86,7 @@ class _Field(NamedTuple):
 
 def parts_of_file(file: OpenFile) -> Parts | None:
     """A file in two parts; None where it is for ONNX's parser as a whole."""
-    return parts(file.fill, file.size, file.read)
+    return parts(file.fill, file.size, file.stretch)
 
 
 def parts_of_bytes(data: bytes) -> Parts:
@@ -107,7 +106,7 @@ def parts(fill: Fill, size: int, again: Again | None = None) -> Parts | None:
     Args:
         fill: reads it.
         size: its bytes.
-        again: reads bytes of it at any later time; None where that cannot be.
+        again: what reads bytes of it at any later time; None where that cannot be.
     """
     model = _Model(fill, size, again)
     try:
@@ -251,7 +250,7 @@ class _Model:
     def kept(self, begin: int, end: int) -> Data:
         """Some bytes that stay, and what reads them; where that can be later, it is."""
         nbytes = end - begin
-        read = None if self.again is None else partial(self.again, begin, nbytes)
+        read = None if self.again is None else self.again(begin, nbytes)
         later = read is not None and nbytes >= LATER
         return Data(None if later else self.array(begin, end), nbytes, read)
 

@@ -27,6 +27,17 @@ def state_of(facts: os.stat_result) -> tuple[int, ...]:
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
+class Stretch(NamedTuple):
+    """Bytes of a file that stays open; called, it reads them, as ``OpenFile.read``."""
+
+    file: OpenFile
+    offset: int
+    nbytes: int
+
+    def __call__(self, room: Room) -> Bytes:
+        return self.file.read(self.offset, self.nbytes, room)
+
+
 class Data(NamedTuple):
     """Raw data of a tensor.
 
@@ -63,6 +74,14 @@ class OpenFile:
         self.size, self._state = facts.st_size, state_of(facts)
         finalize(self, os.close, self._descriptor)
 
+    def stretch(self, offset: int, nbytes: int) -> Stretch:
+        """Some bytes, which are read later."""
+        return Stretch(self, offset, nbytes)
+
+    def fileno(self) -> int:
+        """The descriptor, which is open as long as this is there."""
+        return self._descriptor
+
     def fill(self, offset: int, into: Bytes) -> bool:
         """As ``Fill``."""
         view, done = into.data, 0
@@ -97,9 +116,15 @@ class OpenFile:
         try:
             whole = self.fill(offset, made)
         except OSError as error:
-            raise ModelError(f"{self._label} cannot be read again: {reason(error)}") from error
+            raise self.unread(error) from error
         self.check()
         if not whole:
-            raise ModelError(f"{self._label} is shorter than it was; load it again")
+            raise self.unread()
         made.flags.writeable = False
         return made
+
+    def unread(self, error: OSError | None = None) -> ModelError:
+        """Why it cannot be read: it ends too soon, where the system does not say."""
+        if error is None:
+            return ModelError(f"{self._label} is shorter than it was; load it again")
+        return ModelError(f"{self._label} cannot be read again: {reason(error)}")

@@ -81,9 +81,14 @@ def _type_rule(hint: Any) -> tuple[str, str]:
     return "True", "value"
 
 
-def parameter_lines(name: str, cls: type) -> list[str]:
+#: The types of a class's fields; to find them, Python compiles their texts.
+_hints = cache(typing.get_type_hints)
+
+
+@cache
+def parameter_lines(name: str, cls: type) -> Sequence[str]:
     """The lines that check the parameters of ``op``."""
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     lines: list[str] = []
     for field in dataclasses.fields(cls):
         test, word = _type_rule(hints[field.name])
@@ -159,7 +164,7 @@ def compile_text(text: str, file_name: str, names: Mapping[str, object]) -> dict
 
 def parameter_names(cls: type) -> dict[str, object]:
     """What the lines that check parameters refer to."""
-    hints = typing.get_type_hints(cls).values()
+    hints = _hints(cls).values()
     types = {hint.__name__: hint for hint in hints if isinstance(hint, type)}
     return {"OpenSize": OpenSize, "parameter_error": parameter_error, **types}
 

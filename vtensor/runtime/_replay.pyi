@@ -114,6 +114,57 @@ def offsets(
         ValueError: the three are not of one length, or a number is out of range.
     """
 
+class Aside:
+    """
+    A thread that runs steps while its maker goes on.
+
+    It runs them on itself alone, in any order; it ends with this.
+    """
+
+    def __init__(self) -> None: ...
+    def run(
+        self,
+        pieces: Sequence[tuple[object, Sequence[object]]],
+        factor: object | None = None,
+        source: tuple[int, int, int] | None = None,
+    ) -> None:
+        """
+        Have steps run, one after the other.
+
+        ``pieces``: each a step and its memory, as ``execute`` takes them. Where a step reads, None
+        stands for bytes of a file: ``source`` is its descriptor, their offset and number. From
+        ``factor`` its subnormal floats are gone when the steps are done, as by ``clear_subnormals``.
+        All memory lives until then.
+
+        Raises:
+            TypeError, ValueError: as ``execute``, for what is no step or no memory.
+            OSError: the descriptor is none.
+            Stopped: a forked process has this from its parent.
+        """
+
+    def bring(self, pages: object) -> None:
+        """
+        Have the system clear these pages as long as no step is to be run.
+
+        Those before are left. ``pages`` live until these are.
+        """
+
+    def leave_pages(self) -> None:
+        """No page is brought any more when this is done."""
+
+    def wait(self) -> list[bool]:
+        """
+        Wait until all steps were run; this thread runs some of them.
+
+        Returns:
+            Of each ``run`` since the last time, whether its factor had subnormals.
+
+        Raises:
+            StepFailed: a step failed; ``index`` is the place of its ``run``.
+            ValueError: memory is not what a step takes.
+            OSError, EOFError: a file cannot be read, or is shorter.
+        """
+
 class Arena:
     """
     Memory of one run at a time, which programs share.
@@ -142,6 +193,11 @@ class Arena:
         Have the system clear the pages of these bytes now, where it can.
 
         Whoever is the first to touch a page waits for that. Runs may go on meanwhile.
+        """
+
+    def leave(self, begin: int) -> None:
+        """
+        Let the system have the pages from a byte on: nobody looks at what is there.
         """
 
     def close(self) -> None:

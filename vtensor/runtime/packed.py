@@ -5,16 +5,17 @@ reads them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from optimizer.computed import origin
-from optimizer.originals import Original, place
+from optimizer.originals import Original, Read, place
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.encoding import of_type
+from ptensor.layout import Layout
 from ptensor.pages import contiguous
 from ptensor.transform import pack, unpack
 from resolver.lowered import LoweredGraph, OpNode, Value
@@ -38,6 +39,7 @@ class PackedWeights:
         graph: says which constants are read, in which order, in which layouts.
         constants: arrays by name.
         packed: those of other plans; new ones are added.
+        room_of: makes memory for so many bytes of those that are packed here.
 
     Attributes:
         nbytes: what it reads of them, whichever plan has packed it.
@@ -48,6 +50,7 @@ class PackedWeights:
         graph: LoweredGraph,
         constants: Mapping[str, Array],
         packed: WeakValueDictionary[Hashable, Packed],
+        room_of: Callable[[int], Array],
     ) -> None:
         self._constants = constants
         self._packed = packed
@@ -69,9 +72,7 @@ class PackedWeights:
                 room += _aligned(value.nbytes)
         shared = {id(one): one.storage.nbytes for one in self._have.values()}
         self.nbytes: int = room + sum(map(_aligned, shared.values()))
-        from vtensor.runtime import _replay
-
-        self._memory = _replay.Arena(room).memory()
+        self._memory = room_of(room)
 
     def _read(self, graph: LoweredGraph) -> Iterator[Value]:
         """The constants that are packed side by side, as operators read them."""
@@ -121,6 +122,20 @@ class PackedWeights:
         self.keep(value, storage)
         return storage
 
+    def reader(self, value: Value) -> Read | None:
+        """What reads a constant that nobody has read, and that lies in its file as it is read here;
+        None of any other.
+        """
+        if value.name in self._have or value.name in self._offsets:
+            return None
+        source, change = self._source(value.name)
+        if not isinstance(source, Original) or change is not None:
+            return None
+        plain = Layout.plain(value.dims)
+        lies = value.layout == plain and plain.stored(value.dtype) == of_type(value.dtype)
+        same = source.shape == tuple(value.dims.values()) and source.nbytes == value.nbytes
+        return source.reader if lies and same else None
+
     def lies(self, value: Value) -> TensorStorage:
         """A constant that is read as it lies."""
         array, tensor = self._constants[value.name], VTensor(value.dtype, value.dims)
@@ -134,6 +149,12 @@ class PackedWeights:
         if begin is None:
             return Buffer.allocate(value.nbytes)
         return Buffer(self._memory[begin : begin + value.nbytes])
+
+    def promise(self, value: Value, storage: TensorStorage) -> None:
+        """What is still being packed, for this plan alone; ``keep`` follows."""
+        if value.name in self._offsets:
+            source, _ = self._source(value.name)
+            self._have[value.name] = Packed(storage, source, self._memory)
 
     def keep(self, value: Value, storage: TensorStorage, cleared: bool = False) -> None:
         """Let other plans have what is packed here; ``cleared``: its elements are others."""

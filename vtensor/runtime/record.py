@@ -19,8 +19,10 @@ from ptensor.evaluation import Evaluation, installed
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from resolver.strategy import StrategyRefused
 from vtensor.errors import ContractError, VTensorError
+from vtensor.frontends.open_file import Stretch
 from vtensor.language.operators import run_compute
 from vtensor.language.tensor import Option, VTensor
+from vtensor.runtime.aside import Aside
 from vtensor.runtime.evaluations import (
     NormalEvaluation,
     RecipeEvaluation,
@@ -73,7 +75,13 @@ class Recorder:
         for name in graph.inputs:
             value = graph.values[name]
             self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
-        self.packed = PackedWeights(graph, constants, workspace.weights.packed)
+        several = _replay.threads() > 1
+        expected = workspace.expected.pop() if several and workspace.expected else None
+        room_of = _room if expected is None else expected.room
+        self.packed = PackedWeights(graph, constants, workspace.weights.packed, room_of)
+        thread = expected.thread if expected is not None else _replay.Aside()
+        #: Packs constants meanwhile, where there is a processor for that.
+        self._aside = Aside(thread, self.packed.keep) if several else None
         #: Nodes that were chosen for other sizes and that their libraries do not take in these.
         self.refused: dict[str, str] = {}
         self._factors = of_products(graph)
@@ -101,6 +109,15 @@ class Recorder:
         self._before = self._recipes.begin(self._keys.plan)
         self._walk(progress)
         self._recipes.end(self._keys.plan, self.rows)
+
+    def settle(self) -> None:
+        """See that all constants are packed.
+
+        Raises:
+            ModelError, NativeError: as ``Aside.wait``.
+        """
+        if self._aside is not None:
+            self._aside.wait()
 
     def _walk(self, progress: Callable[[str], None] | None = None) -> None:
         for node in self.graph.nodes:
@@ -243,9 +260,38 @@ class Recorder:
             self.storages[node.output] = packed  # for another plan
             return
         room, factor = self.packed.room(target), target.name in self._factors
+        if self._is_packed_aside(node, source, target, room, factor):
+            return
         storage, cleared = changed(node, source, self._storage(source), target, room, factor)
         self.storages[node.output] = storage
         self.packed.keep(target, storage, cleared)
+
+    def _is_packed_aside(
+        self, node: TransformNode, source: Value, target: Value, room: Buffer, factor: bool
+    ) -> bool:
+        """Whether another thread has it to do: where one could, and need not be several."""
+        aside = self._aside
+        if aside is None or target.nbytes >= LARGE:
+            return False
+        reader = None if source.name in self.storages else self.packed.reader(source)
+        stretch = reader if isinstance(reader, Stretch) else None
+        if stretch is None:
+            given = self._storage(source)
+        else:
+            given = TensorStorage(source.dtype, source.dims, source.layout, constant=True)
+        made, steps = packing(node, source, target, given)
+        if not aside.pack(steps, given, stretch, target, made, room, factor):
+            return False
+        self.storages[node.output] = made
+        self.packed.promise(target, made)
+        return True
+
+
+def _room(nbytes: int) -> np.ndarray[Any, Any]:
+    """Memory for constants."""
+    from vtensor.runtime import _replay
+
+    return _replay.Arena(nbytes).memory()
 
 
 def changed(
@@ -274,17 +320,17 @@ def changed(
     return made, factor and clear_subnormals(target.dtype, target.layout, room.memory)
 
 
-def packing(node: TransformNode, source: Value, target: Value) -> Sequence[RecordedStep]:
-    """The steps that transform a constant, as ``changed`` runs them; the slots of each are the two
-    storages, and scratch.
+def packing(
+    node: TransformNode, source: Value, target: Value, storage: TensorStorage
+) -> tuple[TensorStorage, Sequence[RecordedStep]]:
+    """What a constant becomes, still without memory, and the steps that transform it, as
+    ``changed`` runs them; their slots are that, the constant's storage, and scratch.
     """
-    storage, evaluation = (
-        TensorStorage(source.dtype, source.dims, source.layout),
-        RecordEvaluation(),
-    )
+    evaluation = RecordEvaluation()
     with Executor.alone() if target.nbytes < LARGE else nullcontext(), installed(evaluation):
         x = Operand(source, source.layout).tensor(storage)
-        return _transformed(node, target, evaluation, [x]).steps
+        made = _transformed(node, target, evaluation, [x])
+    return made.outputs[0], made.steps
 
 
 def _recording(node: LoweredNode, made: Value) -> Record:

@@ -189,7 +189,9 @@ class Session:
             options = locked_options(Lock.read(plan), executor, progress, **allowed)
         listed = options.preferences.allows(REFERENCE)
         entries = entries_of(cache_dir)
-        source = Source(model, listed, workspace.max_bytes, external_data_root, entries)
+        source = Source(
+            model, listed, workspace.max_bytes, external_data_root, entries, workspace.expect
+        )
         if options.lock is None:
             entry = parse_layouts(input_layouts, source.inputs, "input_layouts")
             delivery = parse_layouts(output_layouts, source.outputs, "output_layouts", any_too=True)

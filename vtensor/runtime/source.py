@@ -50,6 +50,7 @@ class Source:
         max_bytes: the most that constants computed at load may take.
         external_data_root: where files of external data may lie.
         entries: the cache, where there is one.
+        expect: told the bytes of weights, where a plan that packs them is likely to come.
 
     Attributes:
         inputs, outputs: what a run is given and returns.
@@ -65,7 +66,9 @@ class Source:
         max_bytes: int | None,
         external_data_root: str | os.PathLike[str] | None,
         entries: Entries | None = None,
+        expect: Callable[[int], None] | None = None,
     ) -> None:
+        self._expect = expect
         self._given: Given | None = model
         self._file = _opened(model)
         self._reference, self._max_bytes = reference, max_bytes
@@ -181,6 +184,8 @@ class Source:
         else:
             loaded = Model(file or model, self._reference, **limits, earlier=earlier)
         self._beside = loaded.beside
+        if self._expect is not None and self.surface is None and self._beside is not None:
+            self._expect(sum(one.nbytes for one in set(self._beside.later.values())))
         graph, text = loaded.stored, loaded.text
         if graph is not None and text is not None and file is not None and entries is not None:
             keep_known(file, text, graph, entries)

@@ -199,7 +199,8 @@ class WeightNotes:
         """The step that transforms a constant, and its slots."""
         script = self.script if value.nbytes >= LARGE else self._alone
         with noting(script):
-            steps = packing(node, given, value)
+            storage = TensorStorage(given.dtype, given.dims, given.layout)
+            _, steps = packing(node, given, value, storage)
         if len(steps) != 1 or steps[0].native is None:
             raise NotKept(f"{node.name} is no native step")
         [step] = steps

@@ -17,6 +17,7 @@ from vtensor.runtime.weights import Weights
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
+    from vtensor.runtime.aside import Expected
     from vtensor.runtime.recipes import Recipes
 
 
@@ -46,6 +47,7 @@ class Workspace:
         weights: constants as libraries want them.
         lanes: all places where plans run.
         needed: what plans need of an arena at most, so far.
+        expected: memory for the weights of the first plan, as long as there is none.
     """
 
     executor: Executor
@@ -55,6 +57,7 @@ class Workspace:
     weights: Weights = field(default_factory=Weights)
     lanes: Lanes = field(init=False)
     needed: int = 0
+    expected: list[Expected] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         first = Lane(self.executor, self.arena)
@@ -68,6 +71,13 @@ class Workspace:
 
         one: Recipes = self.__dict__.setdefault("recipes", Recipes())
         return one  # two threads get the same
+
+    def expect(self, nbytes: int) -> None:
+        """A plan with so many bytes of weights is likely to come: let their pages come before."""
+        from vtensor.runtime import aside
+
+        if self.executor.threads > 1 and aside.LEAST <= nbytes <= self.max_bytes // 2:
+            self.expected.append(aside.Expected(nbytes))
 
     def grow(self, nbytes: int, others: int) -> None:
         """Make each arena at least so large.

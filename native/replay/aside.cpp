@@ -1,0 +1,183 @@
+// native/replay/aside.cpp: work that a thread of its own does while its maker goes on.
+#include "aside.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "subnormal.h"
+#include "thread.h"
+
+namespace vtensor::replay {
+
+namespace {
+
+// Pages are brought so many bytes at a time: works, and who wants the memory, wait for no more.
+constexpr std::size_t kAtOnce = std::size_t{2} << 20;
+
+// What vectors of any machine are aligned to.
+constexpr std::size_t kAlignment = 64;
+
+}  // namespace
+
+Unread::Unread(int code)
+    : std::runtime_error(code == 0 ? "the file ends before" : std::strerror(code)), code(code) {}
+
+Stretch::Stretch(int descriptor, off_t offset, std::size_t bytes)
+    : descriptor_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)), offset_(offset), bytes_(bytes) {
+    if (descriptor_ < 0) throw Unread(errno);
+}
+
+Stretch::Stretch(Stretch &&other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      offset_(other.offset_),
+      bytes_(other.bytes_) {}
+
+Stretch::~Stretch() {
+    if (descriptor_ >= 0) close(descriptor_);
+}
+
+void Stretch::read(std::byte *into) const {
+    for (std::size_t done = 0; done < bytes_;) {
+        const ssize_t more = pread(descriptor_, into + done, bytes_ - done,
+                                   offset_ + static_cast<off_t>(done));
+        if (more < 0 && errno == EINTR) continue;
+        if (more < 0) throw Unread(errno);
+        if (more == 0) throw Unread(0);
+        done += static_cast<std::size_t>(more);
+    }
+}
+
+Scratch::~Scratch() { std::free(memory_); }
+
+std::byte *Scratch::room(std::size_t bytes) {
+    if (bytes > bytes_) {
+        std::free(std::exchange(memory_, nullptr));
+        bytes_ = 0;
+        if (bytes > PTRDIFF_MAX - kAlignment) throw std::bad_alloc();
+        const std::size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+        memory_ = static_cast<std::byte *>(std::aligned_alloc(kAlignment, whole));
+        if (memory_ == nullptr) throw std::bad_alloc();
+        bytes_ = whole;
+    }
+    return memory_;
+}
+
+void Work::run(Scratch &scratch) {
+    const FloatScope plain;
+    if (source) {
+        std::byte *const read = scratch.room(source->bytes());
+        source->read(read);
+        for (Piece &piece : pieces)
+            for (Memory &memory : piece.memory)
+                if (memory.address == nullptr) memory = {read, source->bytes()};
+    }
+    for (const Piece &piece : pieces) run_once(*piece.step, {piece.memory, {}, nullptr}, 1);
+    if (factor.address != nullptr) lost = clear_subnormals(factor);
+}
+
+Aside::Aside() : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {}
+
+Aside::~Aside() {
+    {
+        const std::scoped_lock lock(guard_);
+        ends_ = true;
+        changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+}
+
+void Aside::start() {
+    if (thread_.joinable()) return;
+    try {
+        thread_ = std::thread([this] { serve(); });
+    } catch (const std::system_error &) {  // who waits does the works
+    }
+}
+
+void Aside::add(Work &work) {
+    const std::scoped_lock lock(guard_);
+    start();
+    waiting_.push_back(&work);
+    ++left_;
+    changed_.notify_all();
+}
+
+void Aside::bring(const Memory &pages) {
+    const std::scoped_lock lock(guard_);
+    start();
+    pages_ = pages;
+    changed_.notify_all();
+}
+
+void Aside::leave_pages() {
+    std::unique_lock lock(guard_);
+    pages_ = {nullptr, 0};
+    changed_.wait(lock, [this] { return !brings_; });
+}
+
+bool Aside::is_over(const Work &work) {
+    const std::scoped_lock lock(guard_);
+    return work.over;
+}
+
+void Aside::wait_until_left(std::size_t most) {
+    Scratch scratch;
+    std::unique_lock lock(guard_);
+    while (left_ > most)
+        if (!work(lock, scratch)) changed_.wait(lock);
+}
+
+bool Aside::work(std::unique_lock<std::mutex> &lock, Scratch &scratch) {
+    if (waiting_.empty()) return false;
+    Work &one = *waiting_.front();
+    waiting_.pop_front();
+    lock.unlock();
+    try {
+        one.run(scratch);
+    } catch (...) {
+        one.failure = std::current_exception();
+    }
+    lock.lock();
+    one.over = true;
+    --left_;
+    changed_.notify_all();
+    return true;
+}
+
+void Aside::bring_some(std::unique_lock<std::mutex> &lock) {
+    const Memory now{pages_.address, std::min(pages_.bytes, kAtOnce)};
+    pages_ = {static_cast<std::byte *>(pages_.address) + now.bytes, pages_.bytes - now.bytes};
+    brings_ = true;
+    lock.unlock();
+    // Asked by madvise, the system would let no other thread map memory meanwhile.
+    auto *const first = static_cast<unsigned char *>(now.address);
+    for (std::size_t at = 0; at < now.bytes; at += page_)
+        __atomic_fetch_or(first + at, 0, __ATOMIC_RELAXED);
+    lock.lock();
+    brings_ = false;
+    changed_.notify_all();
+}
+
+void Aside::serve() {
+    pthread_setname_np(pthread_self(), "vtensor-aside");
+    Scratch scratch;
+    std::unique_lock lock(guard_);
+    while (!ends_) {
+        if (work(lock, scratch)) continue;
+        if (pages_.bytes != 0)
+            bring_some(lock);
+        else
+            changed_.wait(lock);
+    }
+}
+
+}  // namespace vtensor::replay

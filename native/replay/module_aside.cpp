@@ -1,0 +1,238 @@
+// native/replay/module_aside.cpp: Aside as Python sees it.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "aside.h"
+#include "module.h"
+
+using namespace nb::literals;
+
+namespace vtensor::replay {
+
+namespace {
+
+// While works hold more than this, whoever brings another one does some first.
+constexpr std::size_t kMostHeld = std::size_t{32} << 20;
+
+// A work, and the Python objects that it needs.
+struct Held {
+    Work work;
+    std::vector<nb::object> steps;
+    Buffers buffers, factor;
+    std::size_t bytes = 0;
+};
+
+[[noreturn]] void raise(const Unread &unread) {
+    if (unread.code == 0)
+        PyErr_SetString(PyExc_EOFError, unread.what());
+    else
+        PyErr_SetObject(PyExc_OSError, nb::make_tuple(unread.code, unread.what()).ptr());
+    throw nb::python_error();
+}
+
+Stretch stretch(int descriptor, std::int64_t offset, std::int64_t bytes) {
+    if (offset < 0 || bytes <= 0) throw nb::value_error("a file has no such bytes");
+    try {
+        return {descriptor, offset, static_cast<std::size_t>(bytes)};
+    } catch (const Unread &unread) {
+        raise(unread);
+    }
+}
+
+class PyAside {
+public:
+    using Pieces = std::vector<std::pair<nb::object, nb::sequence>>;
+    using Source = std::tuple<int, std::int64_t, std::int64_t>;
+
+    PyAside() : works_(std::make_unique<Aside>()) {}
+    PyAside(const PyAside &) = delete;
+    PyAside &operator=(const PyAside &) = delete;
+
+    ~PyAside() {
+        if (process_ != getpid()) {  // the thread is the parent's, and may have had the guard
+            works_.release();
+            for (std::unique_ptr<Held> &one : held_) one.release();
+            pages_.release();
+            return;
+        }
+        const nb::gil_scoped_release unlocked;
+        works_.reset();
+    }
+
+    void run(const Pieces &pieces, nb::handle factor, const std::optional<Source> &source) {
+        check_process();
+        auto made = std::make_unique<Held>();
+        if (source) made->work.source.emplace(std::apply(stretch, *source));
+        for (const auto &[object, slots] : pieces) add(*made, object, slots);
+        if (!factor.is_none()) {
+            made->factor.add(factor, true, "a factor");
+            made->work.factor = made->factor.memory()[0];
+        }
+        let_go();
+        if (bytes_ > kMostHeld) wait_for_all();
+        bytes_ += made->bytes;
+        works_->add(made->work);
+        held_.push_back(std::move(made));
+    }
+
+    void bring(nb::handle buffer) {
+        check_process();
+        leave_pages();
+        auto made = std::make_unique<Buffers>();
+        made->add(buffer, true, "pages");
+        const Memory &whole = made->memory()[0];
+        const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+        const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(whole.address);
+        const std::uintptr_t first = (begin + page - 1) / page * page;
+        const std::uintptr_t last = (begin + whole.bytes) / page * page;
+        pages_ = std::move(made);
+        if (first < last)
+            works_->bring({reinterpret_cast<void *>(first), static_cast<std::size_t>(last - first)});
+    }
+
+    void leave_pages() {
+        check_process();
+        {
+            const nb::gil_scoped_release unlocked;
+            works_->leave_pages();
+        }
+        pages_.reset();
+    }
+
+    std::vector<bool> wait() {
+        check_process();
+        wait_for_all();
+        std::vector<bool> lost = std::move(lost_);
+        lost_.clear();
+        const std::exception_ptr failure = std::exchange(failure_, nullptr);
+        if (failure) rethrow(failure);
+        return lost;
+    }
+
+private:
+    void check_process() const {
+        if (process_ != getpid())
+            throw Stopped("this is of the parent process, whose thread a forked one has not");
+    }
+
+    static void add(Held &held, const nb::object &object, const nb::sequence &slots) {
+        HeldStep step = hold(object);
+        const nb::tuple given(slots);
+        check_plane_count(step.step, given.size());
+        const std::vector<Plane> planes = planes_of(step.step);
+        Piece piece{&step.step, {}};
+        for (std::size_t i = 0; i < given.size(); ++i) {
+            const bool reads = step.step.slots[planes[i].slot].access == VTENSOR_READ;
+            const std::string label = plane_label(step.step, planes[i]);
+            if (given[i].is_none()) {
+                if (!held.work.source || !reads)
+                    throw nb::value_error((label + " is no memory").c_str());
+                piece.memory.push_back({nullptr, held.work.source->bytes()});
+                continue;
+            }
+            held.buffers.add(given[i], !reads, label);
+            const Memory &memory = held.buffers.memory().back();
+            if (memory.address == nullptr) throw nb::value_error((label + " is empty").c_str());
+            piece.memory.push_back(memory);
+            held.bytes += memory.bytes;
+        }
+        held.work.pieces.push_back(std::move(piece));
+        held.steps.push_back(std::move(step.capsule));
+    }
+
+    void wait_for_all() {
+        {
+            const nb::gil_scoped_release unlocked;
+            works_->wait_until_left(0);
+        }
+        let_go();
+    }
+
+    // Of works that are over only the answer is kept.
+    void let_go() {
+        while (!held_.empty() && works_->is_over(held_.front()->work)) {
+            const Held &one = *held_.front();
+            lost_.push_back(one.work.lost);
+            if (one.work.failure && !failure_) {
+                failure_ = one.work.failure;
+                failed_ = lost_.size() - 1;
+            }
+            bytes_ -= one.bytes;
+            held_.pop_front();
+        }
+    }
+
+    void rethrow(const std::exception_ptr &failure) const {
+        try {
+            std::rethrow_exception(failure);
+        } catch (StepFailed &failed) {
+            failed.index = failed_;
+            throw;
+        } catch (const Unread &unread) {
+            raise(unread);
+        }
+    }
+
+    std::deque<std::unique_ptr<Held>> held_;  // in the order in which they came
+    std::unique_ptr<Buffers> pages_;
+    std::unique_ptr<Aside> works_;  // ends before what it needs
+    std::vector<bool> lost_;        // of those that are not held any more
+    std::exception_ptr failure_;
+    std::size_t failed_ = 0;
+    std::size_t bytes_ = 0;
+    const pid_t process_ = getpid();
+};
+
+}  // namespace
+
+void bind_aside(nb::module_ &m) {
+    nb::class_<PyAside>(m, "Aside", nb::is_final(),
+                        R"(A thread that runs steps while its maker goes on.
+
+It runs them on itself alone, in any order; it ends with this.)")
+        .def(nb::init<>())
+        .def("run", &PyAside::run, "pieces"_a, "factor"_a = nb::none(), "source"_a = nb::none(),
+             nb::sig("def run(self, pieces: collections.abc.Sequence[tuple[object, "
+                     "collections.abc.Sequence[object]]], factor: object | None = None, "
+                     "source: tuple[int, int, int] | None = None) -> None"),
+             R"(Have steps run, one after the other.
+
+``pieces``: each a step and its memory, as ``execute`` takes them. Where a step reads, None
+stands for bytes of a file: ``source`` is its descriptor, their offset and number. From
+``factor`` its subnormal floats are gone when the steps are done, as by ``clear_subnormals``.
+All memory lives until then.
+
+Raises:
+    TypeError, ValueError: as ``execute``, for what is no step or no memory.
+    OSError: the descriptor is none.
+    Stopped: a forked process has this from its parent.)")
+        .def("bring", &PyAside::bring, "pages"_a,
+             R"(Have the system clear these pages as long as no step is to be run.
+
+Those before are left. ``pages`` live until these are.)")
+        .def("leave_pages", &PyAside::leave_pages,
+             "No page is brought any more when this is done.")
+        .def("wait", &PyAside::wait,
+             R"(Wait until all steps were run; this thread runs some of them.
+
+Returns:
+    Of each ``run`` since the last time, whether its factor had subnormals.
+
+Raises:
+    StepFailed: a step failed; ``index`` is the place of its ``run``.
+    ValueError: memory is not what a step takes.
+    OSError, EOFError: a file cannot be read, or is shorter.)");
+}
+
+}  // namespace vtensor::replay

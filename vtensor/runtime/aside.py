@@ -1,0 +1,157 @@
+"""Constants that another thread reads and packs while a plan is recorded.
+
+To read a network's weights, to pack them, and to have the system clear the pages that they go to
+takes as long as all else of a first plan, and no Python. So a thread of native code does it, with
+the processor that recording does not use; who makes the plan helps in the end, and waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ptensor.buffer import Buffer, TensorStorage
+from vtensor.frontends.open_file import Stretch
+from vtensor.runtime.evaluations import step_error
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from resolver.values import Value
+    from vtensor.runtime import _replay
+    from vtensor.runtime.steps import RecordedStep
+
+    Array = np.ndarray[Any, Any]
+
+    #: Called with what was packed, its memory, and whether it has lost subnormals.
+    Done = Callable[[Value, TensorStorage, bool], None]
+
+#: Of fewer bytes no pages are expected: a few faults take less than a thread.
+LEAST = 4 << 20
+
+#: So many bytes are expected at most: those behind them are not there in time.
+MOST = 1 << 29
+
+
+class Expected:
+    """Memory for weights whose number is known before their layouts; its pages come meanwhile.
+
+    Args:
+        nbytes: of the weights as they are in their file.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        from vtensor.runtime import _replay
+
+        self.thread = _replay.Aside()
+        self._arena = _replay.Arena(min(nbytes, MOST))
+        self.thread.bring(self._arena.memory())
+
+    def room(self, nbytes: int) -> Array:
+        """So much memory, of which pages are there; the others go back to the system."""
+        self.thread.leave_pages()
+        self._arena.grow(nbytes)
+        self._arena.leave(nbytes)
+        return self._arena.memory()[:nbytes]
+
+
+class _Waiting(NamedTuple):
+    """A constant that is being packed: what it becomes, where, who asks, and what it is read of."""
+
+    value: Value
+    storage: TensorStorage
+    room: Buffer
+    step: RecordedStep
+    stretch: Stretch | None
+
+
+class Aside:
+    """What is packed while its maker goes on.
+
+    Args:
+        thread: packs it.
+        done: called for each constant by whoever waits.
+    """
+
+    def __init__(self, thread: _replay.Aside, done: Done) -> None:
+        self._thread, self._done = thread, done
+        self._waiting: list[_Waiting] = []
+
+    def pack(
+        self,
+        steps: Sequence[RecordedStep],
+        source: TensorStorage,
+        stretch: Stretch | None,
+        value: Value,
+        made: TensorStorage,
+        room: Buffer,
+        factor: bool,
+    ) -> bool:
+        """Have a constant packed; whoever looks at it waits for that. False where steps need more
+        than its memory and another's.
+
+        Args:
+            steps: pack it.
+            source: what they read; where that is still in a file, there.
+            stretch: the bytes of the file.
+            value, made, room: what is packed, without memory, and the memory for it.
+            factor: it loses subnormals.
+        """
+        if any(step.callback is not None for step in steps):
+            return False
+        pieces: list[tuple[object, list[Array | None]]] = []
+        for step in steps:
+            slots: list[Array | None] = []
+            for one in step.slots:
+                if isinstance(one, int):
+                    slots.append(Buffer.allocate(one).memory)
+                elif one.root is made:
+                    slots.append(room.memory[one.begin : one.begin + one.nbytes])
+                elif stretch is None or one.root is not source:
+                    slots.append(one.memory)
+                elif one.nbytes == stretch.nbytes:
+                    slots.append(None)
+                else:
+                    return False
+            pieces.append((step.native, slots))
+        where = stretch and (stretch.file.fileno(), stretch.offset, stretch.nbytes)
+        self._thread.run(pieces, room.memory if factor else None, where)
+        made.constant = True
+        made.bind_later(lambda: self._filled(room))
+        self._waiting.append(_Waiting(value, made, room, steps[-1], stretch))
+        return True
+
+    def _filled(self, room: Buffer) -> Buffer:
+        self.wait()
+        return room
+
+    def wait(self) -> None:
+        """See that all constants are packed.
+
+        Raises:
+            ModelError: a file was changed, or cannot be read.
+            NativeError: a step failed.
+        """
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        files = {one.stretch.file: None for one in waiting if one.stretch is not None}
+        try:
+            lost = self._thread.wait()
+        except (OSError, EOFError) as error:
+            for file in files:
+                file.check()
+            with suppress(StopIteration):
+                why = error if isinstance(error, OSError) else None
+                raise next(iter(files)).unread(why) from error
+            raise
+        except (RuntimeError, ValueError, TypeError) as error:
+            step = waiting[getattr(error, "index", 0)].step
+            raise step_error(error, step.node, step.told) from error
+        for file in files:
+            file.check()
+        for one, has_lost in zip(waiting, lost, strict=True):
+            one.storage.forget()
+            one.storage.bind(one.room)
+            self._done(one.value, one.storage, has_lost)
