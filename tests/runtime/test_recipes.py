@@ -15,6 +15,7 @@ import pytest
 from ops import Neg, Relu
 from ptensor.evaluation import emit, lib_tagger, share
 from ptensor.tensor import PTensor
+from resolver.made_up import Names
 from tests.frontends.support import f32, model
 from tests.libraries.bench import Bench
 from tests.libraries.steps import READ, WRITE, FloatStep
@@ -25,7 +26,7 @@ from vtensor import Graph, Session
 from vtensor.errors import InputError, VTensorError
 from vtensor.runtime import recipe_keys, recipes
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.recipe_keys import Names
+from vtensor.runtime.recipe_keys import Operand
 from vtensor.runtime.recipes import Entry, Recipes, Row
 
 Array = np.ndarray[Any, Any]
@@ -118,10 +119,10 @@ def test_calls_that_differ_in_one_thing_do_the_same() -> None:
 
 
 def kind_without(place: int) -> Callable[..., Any]:
-    known = Names.kind
+    known = Operand.kind
 
-    def kind(self: Names, operand: Any) -> Any:
-        row = list(known(self, operand))
+    def kind(self: Operand, names: Names) -> Any:
+        row = list(known(self, names))
         row[place] = ()
         return tuple(row)
 
@@ -130,8 +131,8 @@ def kind_without(place: int) -> Callable[..., Any]:
 
 #: Of each part of a key: what is replaced so that keys lack it.
 PARTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
-    "element types": (Names, "kind", kind_without(0)),
-    "sizes": (Names, "kind", kind_without(2)),
+    "element types": (Operand, "kind", kind_without(0)),
+    "sizes": (Operand, "kind", kind_without(2)),
     "parameters": (Names, "of", lambda self, value: type(value)),
     "what is fused behind": (recipe_keys, "_behind", lambda node, names: iter(())),
     "which name": (Names, "__missing__", lambda self, text: text[:1]),
@@ -179,7 +180,7 @@ def test_without_orders_or_variants_in_keys_it_is_found_out(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fault == "orders":
-        monkeypatch.setattr(Names, "kind", kind_without(3))
+        monkeypatch.setattr(Operand, "kind", kind_without(3))
     else:
         monkeypatch.setattr(recipe_keys, "_way", lambda variant: ())
     with pytest.raises((AssertionError, VTensorError, ValueError)):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ptensor.pages import reused
 from vtensor.errors import ModelError
+from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -27,7 +28,8 @@ def state_of(facts: os.stat_result) -> tuple[int, ...]:
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
-class Stretch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Stretch:
     """Bytes of a file that stays open; called, it reads them, as ``OpenFile.read``."""
 
     file: OpenFile

@@ -132,9 +132,9 @@ class Aside:
         Have steps run, one after the other.
 
         ``pieces``: each a step and its memory, as ``execute`` takes them. Where a step reads, None
-        stands for bytes of a file: ``source`` is its descriptor, their offset and number. From
-        ``factor`` its subnormal floats are gone when the steps are done, as by ``clear_subnormals``.
-        All memory lives until then.
+        stands for bytes of a file: ``source`` is its descriptor, their offset and number. In the
+        end ``factor`` loses its subnormal floats, as by ``clear_subnormals``. All memory lives as
+        long.
 
         Raises:
             TypeError, ValueError: as ``execute``, for what is no step or no memory.

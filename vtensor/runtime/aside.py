@@ -115,7 +115,9 @@ class Aside:
                 else:
                     return False
             pieces.append((step.native, slots))
-        where = stretch and (stretch.file.fileno(), stretch.offset, stretch.nbytes)
+        where = None
+        if stretch is not None:
+            where = stretch.file.fileno(), stretch.offset, stretch.nbytes
         self._thread.run(pieces, room.memory if factor else None, where)
         made.constant = True
         made.bind_later(lambda: self._filled(room))
