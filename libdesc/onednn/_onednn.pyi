@@ -187,6 +187,11 @@ class Primitive:
     def __vtensor_step__(self) -> object:
         """A capsule with a step of native/include/vtensor/step.h."""
 
+    def compiling(self) -> object:
+        """
+        A capsule with a step without memory that compiles this one, on any thread.
+        """
+
     def __repr__(self) -> str: ...
 
 def convolution(
@@ -401,7 +406,9 @@ def cache_info() -> dict[str, int]:
     """
 
 def cache_let_go(but: int = 0) -> int:
-    """Forget primitives that nobody else holds, but so many used last; how many it forgot."""
+    """
+    Forget primitives that nobody else holds, but so many used last; how many it forgot.
+    """
 
 def cache_clear() -> None:
     """Forget all primitives and both counts."""

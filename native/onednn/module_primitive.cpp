@@ -3,6 +3,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
+#include <memory>
+#include <utility>
+
 #include "cache.h"
 #include "module.h"
 #include "operators.h"
@@ -55,6 +59,43 @@ nb::object step_capsule(Primitive &primitive) {
     return nb::steal(capsule);
 }
 
+// A step without memory that compiles a primitive; should it fail, who asks for the primitive's own
+// step is told why.
+struct Compiling {
+    std::shared_ptr<Primitive> primitive;
+    std::atomic<std::size_t> owners{1};
+    vtensor_step step{};
+
+    explicit Compiling(std::shared_ptr<Primitive> one) : primitive(std::move(one)) {
+        step.abi = VTENSOR_STEP_ABI;
+        step.struct_bytes = sizeof step;
+        step.kernel = "compile";
+        step.context = this;
+        step.run = [](void *context, void *const *, const vtensor_run *) {
+            try {
+                const vtensor_step *made =
+                    static_cast<Compiling *>(context)->primitive->retained_step();
+                made->release(made->context);
+            } catch (...) {
+            }
+            return 0;
+        };
+        step.retain = [](void *context) { ++static_cast<Compiling *>(context)->owners; };
+        step.release = [](void *context) {
+            auto *const one = static_cast<Compiling *>(context);
+            if (--one->owners == 0) delete one;
+        };
+    }
+};
+
+nb::object compiling_capsule(std::shared_ptr<Primitive> primitive) {
+    auto made = std::make_unique<Compiling>(std::move(primitive));
+    PyObject *capsule = PyCapsule_New(&made->step, VTENSOR_STEP_CAPSULE, &release_step);
+    if (capsule == nullptr) throw nb::python_error();
+    made.release();  // the capsule's
+    return nb::steal(capsule);
+}
+
 void bind_primitive(nb::module_ &m) {
     nb::class_<Primitive>(m, "Primitive", nb::is_final(), R"(A kernel of oneDNN.
 
@@ -74,6 +115,8 @@ of the thread that asked for it, whichever thread runs it.)")
              "The implementation that oneDNN offers next for the same request, or None.")
         .def("__vtensor_step__", &step_capsule,
              "A capsule with a step of native/include/vtensor/step.h.")
+        .def("compiling", &compiling_capsule,
+             "A capsule with a step without memory that compiles this one, on any thread.")
         .def("__repr__", [](const Primitive &p) {
             return "Primitive(" + p.kind() + ", " + p.kernel() + ")";
         });

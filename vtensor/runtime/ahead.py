@@ -86,6 +86,8 @@ class Ahead:
         with keeping:
             drawing, plan.drawing = plan.drawing, None
         first = self._written.first(self._last) if plan.provisional else None
+        if first is None or not (self._lingers_s and self._written.can_write):
+            plan.written()  # it might be lost where it is left to others
         if drawing is None and first is None:
             return
         key, notes = self._last.key_of(plan), None
@@ -93,7 +95,8 @@ class Ahead:
             notes = self._written.notes(key)
             self.drawings.add(partial(drawing, notes))
             self._beside(partial(self._in_turn, self.drawings.draw))
-        self.write([first] if first is not None else [], [key] if key and drawing else [], notes)
+        works = [one for one in (plan.taken_writing(), first) if one is not None]
+        self.write(works, [key] if key and drawing else [], notes)
 
     def write(
         self, works: Works, drawn: Sequence[PlanKey] = (), notes: DrawingNotes | None = None
@@ -122,8 +125,12 @@ class Ahead:
                 if notes is not None:
                     notes.forget()
 
-        lingers_s = LINGERS_S if self.longest_s <= LONG_S else 0.0
-        self._beside(write, reads=True, for_others=True, lingers_s=lingers_s)
+        self._beside(write, reads=True, for_others=True, lingers_s=self._lingers_s)
+
+    @property
+    def _lingers_s(self) -> float:
+        """Seconds for which what is for other processes may go on behind the end of this one."""
+        return LINGERS_S if self.longest_s <= LONG_S else 0.0
 
     def foresee(self, key: PlanKey) -> None:
         """A plan is used again: once, be ready for other sizes, where there may be such."""

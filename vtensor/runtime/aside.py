@@ -1,8 +1,9 @@
-"""Constants that another thread reads and packs while a plan is recorded.
+"""What another thread does while a plan is recorded: it reads and packs constants, and compiles.
 
-To read a network's weights, to pack them, and to have the system clear the pages that they go to
-takes as long as all else of a first plan, and no Python. So a thread of native code does it, with
-the processor that recording does not use; who makes the plan helps in the end, and waits.
+To read a network's weights, to pack them, to have the system clear the pages that they go to, and
+to compile kernels takes as long as all else of a first plan, and no Python. So a thread of native
+code does it, with the processor that recording does not use; who makes the plan helps in the end,
+and waits.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from vtensor.runtime.evaluations import step_error
 if TYPE_CHECKING:
     import numpy as np
 
+    from ptensor.evaluation import Step
     from resolver.values import Value
     from vtensor.runtime import _replay
     from vtensor.runtime.steps import RecordedStep
@@ -67,16 +69,25 @@ class _Waiting(NamedTuple):
 
 
 class Aside:
-    """What is packed while its maker goes on.
+    """What is packed and compiled while its maker goes on.
 
     Args:
-        thread: packs it.
+        thread: does it.
         done: called for each constant by whoever waits.
     """
 
     def __init__(self, thread: _replay.Aside, done: Done) -> None:
         self._thread, self._done = thread, done
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Waiting | None] = []
+
+    def compile(self, step: Step) -> None:
+        """Have a kernel compiled, where its library can do so apart from Python; who asks for it
+        meanwhile waits.
+        """
+        compiling = getattr(type(step), "compiling", None)  # not of what notes a step's calls
+        if compiling is not None:
+            self._thread.run([(compiling(step), ())])
+            self._waiting.append(None)
 
     def pack(
         self,
@@ -138,7 +149,7 @@ class Aside:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        files = {one.stretch.file: None for one in waiting if one.stretch is not None}
+        files = {one.stretch.file: None for one in waiting if one and one.stretch}
         try:
             lost = self._thread.wait()
         except (OSError, EOFError) as error:
@@ -149,11 +160,14 @@ class Aside:
                 raise next(iter(files)).unread(why) from error
             raise
         except (RuntimeError, ValueError, TypeError) as error:
-            step = waiting[getattr(error, "index", 0)].step
-            raise step_error(error, step.node, step.told) from error
+            failed = waiting[getattr(error, "index", 0)]
+            node, told = (failed.step.node, failed.step.told) if failed else ("", str)
+            raise step_error(error, node, told) from error
         for file in files:
             file.check()
         for one, has_lost in zip(waiting, lost, strict=True):
+            if one is None:
+                continue
             one.storage.forget()
             one.storage.bind(one.room)
             self._done(one.value, one.storage, has_lost)

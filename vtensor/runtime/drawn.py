@@ -63,7 +63,7 @@ class DrawnPlan(Plan):
         self.inputs, self.own, self.deliveries = brought.inputs, brought.own, brought.deliveries
         self.packed, self.calls_back = packed, False
         self.taken_from, self.anew, self.replaces = None, (), None
-        self.better = self.drawing = None
+        self.better = self.drawing = self.writing = None
         self._strictly, self._workspace, self._make = None, workspace, full
         workspace.grow(nbytes, packed.nbytes + sum(self.own_sizes))
         self._held = constants

@@ -109,13 +109,20 @@ class RecordEvaluation(Evaluation):
     Args:
         confirming: variants come from a plan for other sizes, and are confirmed first.
         inexact: there are inexact ones among them.
+        early: has kernels compiled while others are still recorded.
     """
 
     mode = Mode.RECORD
     #: It is for a recipe, and the call has none, since it calls back into Python.
     python = False
 
-    def __init__(self, confirming: bool = False, inexact: bool = False) -> None:
+    def __init__(
+        self,
+        confirming: bool = False,
+        inexact: bool = False,
+        early: Callable[[Step], None] | None = None,
+    ) -> None:
+        self.early = early
         self.steps: list[RecordedStep] = []
         self.confirming = confirming
         self.inexact = inexact
@@ -123,12 +130,14 @@ class RecordEvaluation(Evaluation):
 
     def again(self, kind: type[Recording]) -> Recording:
         """Another one, of nothing yet."""
-        return kind(self.confirming, self.inexact)
+        return kind(self.confirming, self.inexact, self.early)
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
         """Keep the step and the storages of its operands; it is compiled with all others."""
         kept = tuple(slot if isinstance(slot, int) else storage_of(slot) for slot in slots)
         replaces = _replaceable(call)
+        if self.early is not None:
+            self.early(step)
         self.steps.append(
             RecordedStep(call.node, call.library, "", step, kept, None, replaces, Failure.of(call))
         )
@@ -141,7 +150,7 @@ class RecordEvaluation(Evaluation):
         """
         new = [step for step in self.steps if step.native is not None and not step.kernel]
         several = [*{step.code: step for step in new}.values()]
-        if threads == 1 or len(several) < FEW:
+        if threads == 1 or len(several) < FEW or self.early is not None:
             for step in several:
                 compile_step(step)
         else:

@@ -149,6 +149,7 @@ class Plan:
             taken from others, those that did not fit there and those around them.
         better: the plan that may take its place in later runs; None where none is looked for.
         drawing: draws the blueprint of such plans, where there is none yet.
+        writing: writes down what was chosen, where nobody has done so yet.
         replaces: the shapes that the plan was taken from whose place it took in the background.
         provisional: it was chosen by what libraries declare, or taken from such a plan; ``better``
             is the plan by times of this machine.
@@ -183,6 +184,7 @@ class Plan:
         self.anew: tuple[str, ...] = everything if taken_from is None else tuple(anew)
         self.better: Better[Plan] | None = None
         self.drawing: Callable[[DrawingNotes | None], None] | None = None
+        self.writing: Callable[[], None] | None = None
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self._strictly = strictly
         steps = recorder.evaluation.compiled(workspace.lanes.threads)
@@ -204,6 +206,16 @@ class Plan:
         self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}
         #: Python looks at memory through storages: they are bound for each run.
         self.calls_back = any(step.callback is not None for step in recorded)
+
+    def written(self) -> None:
+        """See that what was chosen is written down."""
+        if (writing := self.taken_writing()) is not None:
+            writing()
+
+    def taken_writing(self) -> Callable[[], None] | None:
+        """What writes it down, which the caller is to see to."""
+        writing, self.writing = self.writing, None
+        return writing
 
     @cached_property
     def kept(self) -> Stretches:

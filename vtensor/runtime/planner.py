@@ -210,7 +210,9 @@ class Planner:
         self._others.strategies.keep(key, plan.graph, told, plan.provisional)
         if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
             name = network.name if first is None else network.first
-            disk.keep(replace(network, options=told), plan.graph, name)
+            plan.writing = partial(disk.keep, replace(network, options=told), plan.graph, name)
+            if not plan.provisional:
+                plan.written()
         if plan.provisional:
             self._last.networks[key] = lambda: network
         return plan

@@ -70,7 +70,6 @@ class Recorder:
 
         self.graph = graph
         self.constants = constants
-        self.evaluation = RecordEvaluation(confirming, graph.inexact)
         self.storages: dict[str, TensorStorage] = {}
         for name in graph.inputs:
             value = graph.values[name]
@@ -80,8 +79,10 @@ class Recorder:
         room_of = _room if expected is None else expected.room
         self.packed = PackedWeights(graph, constants, workspace.weights.packed, room_of)
         thread = expected.thread if expected is not None else _replay.Aside()
-        #: Packs constants meanwhile, where there is a processor for that.
+        #: Packs constants and compiles meanwhile, where there is a processor for that.
         self._aside = Aside(thread, self.packed.keep) if several else None
+        early = self._aside.compile if self._aside is not None else None
+        self.evaluation = RecordEvaluation(confirming, graph.inexact, early)
         #: Nodes that were chosen for other sizes and that their libraries do not take in these.
         self.refused: dict[str, str] = {}
         self._factors = of_products(graph)

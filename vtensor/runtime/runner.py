@@ -68,6 +68,7 @@ class Runner:
                 "makes it; "
                 "or load the model with shapes= (--shape on the command line)"
             )
+        self._last.written()  # it may never run
         return self._last
 
     def settled(self) -> Plan:
