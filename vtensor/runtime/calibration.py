@@ -18,8 +18,6 @@ from ptensor.evaluation import Step
 from vtensor.language.imported import logger
 from vtensor.language.wording import reason
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.peaks import times_of
-from vtensor.runtime.tuning import environment
 
 #: So many bytes are copied: twice that is more than a core's own caches hold.
 COPY_BYTES = 1 << 24
@@ -56,6 +54,7 @@ def _speed(library: RegisteredLibrary) -> Rates | None:
 def _looked_up(library: RegisteredLibrary) -> Rates | None:
     """From the disk, else measured."""
     from vtensor.runtime.timings import Timings  # with a database, which few sessions need
+    from vtensor.runtime.tuning import environment
 
     timings = Timings(environment(1, [library]))
     rows = [(f"peak {kind}", library.name) for kind in KINDS]
@@ -91,4 +90,6 @@ def _measured(library: RegisteredLibrary) -> list[int]:
 
 
 def _least_ns(step: Step) -> int:
+    from vtensor.runtime.peaks import times_of
+
     return min(times_of(step, ENOUGH_NS))

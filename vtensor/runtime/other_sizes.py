@@ -126,13 +126,18 @@ class OtherSizes:
         return self._began == key
 
     @property
+    def _none_kept(self) -> bool:
+        """Nobody has kept anything of the model, so there are no blueprints to be read."""
+        return self.graphs.source.surface is None
+
+    @property
     def unread(self) -> bool:
         """No plan was made of a graph so far: there are those that were kept, if any."""
         return self.applied is None
 
     def has_kept(self, key: PlanKey) -> bool:
         """Whether blueprints are on disk that may serve a key."""
-        if self.blueprints is None:
+        if self._none_kept or self.blueprints is None:
             return False
         lender, options = self._lender(self._behind), self.graphs.entering(key)
         provisional = lender is not None and lender.provisional
@@ -143,7 +148,7 @@ class OtherSizes:
         behind = self._behind
         if self._has_drawn or (behind is not None and behind.kind != key.kind):
             return None
-        if not transferable(options) or self.blueprints is None:
+        if not transferable(options) or self._none_kept or self.blueprints is None:
             return None
         if options.deterministic:  # a plan is then compared with one of its own
             return None

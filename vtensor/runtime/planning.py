@@ -22,7 +22,6 @@ from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
 from vtensor.language.records import replace
 from vtensor.runtime.fewer import fewer
-from vtensor.runtime.measure import fastest
 from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plan_bytes import check_plan
@@ -65,6 +64,8 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     made = _recorded(graph, resolved, options, options.settings, workspace)
     if options.settings.clock is None:
         return made
+    from vtensor.runtime.measure import fastest  # nothing else is timed
+
     plain = _recorded(graph, resolved, options, Settings(speeds=options.settings.speeds), workspace)
     choice = partial(optimise, resolved, options.passes)
     few = list[Plan]()
@@ -98,6 +99,7 @@ def within_tolerance(
     """
     if not options.tolerance:
         return strict
+    from vtensor.runtime.measure import fastest
     from vtensor.runtime.tolerant import observable, tolerant  # nothing else needs it
 
     again = partial(  # recorded when it is needed: its packed weights need not be kept

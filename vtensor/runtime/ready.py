@@ -50,9 +50,12 @@ WRITING = ("vtensor.frontends.surface", "vtensor.runtime.program_notes")
 MEASURING = (
     "concurrent.futures.thread",
     "libdesc.calls",
+    "vtensor.runtime.measure",
+    "vtensor.runtime.peaks",
     "vtensor.runtime.program_notes",
     "vtensor.runtime.sized",
     "vtensor.runtime.timings",
+    "vtensor.runtime.tuning",
 )
 
 
