@@ -31,28 +31,44 @@ constexpr std::size_t kAlignment = 64;
 Unread::Unread(int code)
     : std::runtime_error(code == 0 ? "the file ends before" : std::strerror(code)), code(code) {}
 
-Stretch::Stretch(int descriptor, off_t offset, std::size_t bytes)
-    : descriptor_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)), offset_(offset), bytes_(bytes) {
+Stretch::Stretch(int descriptor, const Rows &rows)
+    : descriptor_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)), rows_(rows) {
     if (descriptor_ < 0) throw Unread(errno);
 }
 
 Stretch::Stretch(Stretch &&other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
-      offset_(other.offset_),
-      bytes_(other.bytes_) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)), rows_(other.rows_) {}
 
 Stretch::~Stretch() {
     if (descriptor_ >= 0) close(descriptor_);
 }
 
 void Stretch::read(std::byte *into) const {
-    for (std::size_t done = 0; done < bytes_;) {
-        const ssize_t more = pread(descriptor_, into + done, bytes_ - done,
-                                   offset_ + static_cast<off_t>(done));
+    for (std::size_t row = 0; row < rows_.count; ++row)
+        read_row(rows_.offset + static_cast<off_t>(row * rows_.step), into + row * rows_.bytes);
+}
+
+void Stretch::read_row(off_t offset, std::byte *into) const {
+    for (std::size_t done = 0; done < rows_.bytes;) {
+        const ssize_t more = pread(descriptor_, into + done, rows_.bytes - done,
+                                   offset + static_cast<off_t>(done));
         if (more < 0 && errno == EINTR) continue;
         if (more < 0) throw Unread(errno);
         if (more == 0) throw Unread(0);
         done += static_cast<std::size_t>(more);
+    }
+}
+
+void Scale::apply(std::byte *numbers, std::size_t bytes) const {
+    for (std::size_t at = 0; at < bytes;) {
+        for (const double factor : factors) {
+            for (std::size_t i = 0; i < each; ++i, at += sizeof(float)) {
+                float number;
+                std::memcpy(&number, numbers + at, sizeof number);
+                number = static_cast<float>(static_cast<double>(number) * factor);
+                std::memcpy(numbers + at, &number, sizeof number);
+            }
+        }
     }
 }
 
@@ -74,8 +90,9 @@ std::byte *Scratch::room(std::size_t bytes) {
 void Work::run(Scratch &scratch) {
     const FloatScope plain;
     if (source) {
-        std::byte *const read = scratch.room(source->bytes());
+        std::byte *const read = into == nullptr ? scratch.room(source->bytes()) : into;
         source->read(read);
+        if (scale) scale->apply(read, source->bytes());
         for (Piece &piece : pieces)
             for (Memory &memory : piece.memory)
                 if (memory.address == nullptr) memory = {read, source->bytes()};

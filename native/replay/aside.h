@@ -24,24 +24,39 @@ struct Unread : std::runtime_error {
     int code;
 };
 
-// Bytes of a file, by a descriptor of its own.
+// Rows of bytes in a file, as far apart as `step` says.
+struct Rows {
+    off_t offset;
+    std::size_t count, bytes, step;
+};
+
+// Such rows, by a descriptor of its own.
 class Stretch {
 public:
     // Throws Unread where the descriptor is none.
-    Stretch(int descriptor, off_t offset, std::size_t bytes);
+    Stretch(int descriptor, const Rows &rows);
     Stretch(Stretch &&other) noexcept;
     ~Stretch();
     Stretch(const Stretch &) = delete;
     Stretch &operator=(Stretch &&) = delete;
 
-    std::size_t bytes() const { return bytes_; }
+    std::size_t bytes() const { return rows_.count * rows_.bytes; }
     // Throws Unread.
     void read(std::byte *into) const;
 
 private:
+    void read_row(off_t offset, std::byte *into) const;
+
     int descriptor_;
-    off_t offset_;
-    std::size_t bytes_;
+    Rows rows_;
+};
+
+// What f32 numbers are multiplied by, in f64: one after the other, each for so many of them.
+struct Scale {
+    std::vector<double> factors;
+    std::size_t each;
+
+    void apply(std::byte *numbers, std::size_t bytes) const;
 };
 
 // Memory that grows to what is asked for, and is used again.
@@ -65,10 +80,12 @@ struct Piece {
     std::vector<Memory> memory;
 };
 
-// Steps, one after the other.
+// Reading, and steps, one after the other.
 struct Work {
-    std::vector<Piece> pieces;
     std::optional<Stretch> source;
+    std::optional<Scale> scale;
+    std::byte *into = nullptr;  // what is read; null: scratch
+    std::vector<Piece> pieces;
     Memory factor{nullptr, 0};  // loses its subnormals in the end
     bool lost = false;          // it had some
     bool over = false;          // done, or failed; the guard's

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -31,7 +32,11 @@ struct Held {
     std::vector<nb::object> steps;
     Buffers buffers, factor;
     std::size_t bytes = 0;
+    bool told = true;  // whoever waits is told of it
 };
+
+// What is read at once: others may read more meanwhile.
+constexpr std::size_t kRead = std::size_t{8} << 20;
 
 [[noreturn]] void raise(const Unread &unread) {
     if (unread.code == 0)
@@ -41,19 +46,35 @@ struct Held {
     throw nb::python_error();
 }
 
-Stretch stretch(int descriptor, std::int64_t offset, std::int64_t bytes) {
-    if (offset < 0 || bytes <= 0) throw nb::value_error("a file has no such bytes");
+Stretch stretch(int descriptor, std::int64_t offset, std::int64_t count, std::int64_t bytes,
+                std::int64_t step) {
+    std::int64_t behind = 0, end = 0;
+    if (offset < 0 || count <= 0 || bytes <= 0 || step < 0 ||
+        __builtin_mul_overflow(count, std::max(bytes, step), &behind) ||
+        __builtin_add_overflow(offset, behind, &end))
+        throw nb::value_error("a file has no such bytes");
     try {
-        return {descriptor, offset, static_cast<std::size_t>(bytes)};
+        return {descriptor,
+                {offset, static_cast<std::size_t>(count), static_cast<std::size_t>(bytes),
+                 static_cast<std::size_t>(step)}};
     } catch (const Unread &unread) {
         raise(unread);
     }
 }
 
+Scale scale(std::vector<double> factors, std::int64_t each, std::size_t bytes) {
+    const std::size_t row = factors.size() * sizeof(float);
+    if (factors.empty() || each <= 0 || static_cast<std::size_t>(each) > bytes / row ||
+        bytes % (row * static_cast<std::size_t>(each)) != 0)
+        throw nb::value_error("so many numbers have no such factors");
+    return {std::move(factors), static_cast<std::size_t>(each)};
+}
+
 class PyAside {
 public:
     using Pieces = std::vector<std::pair<nb::object, nb::sequence>>;
-    using Source = std::tuple<int, std::int64_t, std::int64_t>;
+    using Source = std::tuple<int, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+    using Factors = std::pair<std::vector<double>, std::int64_t>;
 
     PyAside() : works_(std::make_unique<Aside>()) {}
     PyAside(const PyAside &) = delete;
@@ -70,10 +91,15 @@ public:
         works_.reset();
     }
 
-    void run(const Pieces &pieces, nb::handle factor, const std::optional<Source> &source) {
+    void run(const Pieces &pieces, nb::handle factor, const std::optional<Source> &source,
+             std::optional<Factors> factors) {
         check_process();
         auto made = std::make_unique<Held>();
         if (source) made->work.source.emplace(std::apply(stretch, *source));
+        if (factors && !source) throw nb::value_error("factors are of what is read");
+        if (factors)
+            made->work.scale.emplace(scale(std::move(factors->first), factors->second,
+                                           made->work.source->bytes()));
         for (const auto &[object, slots] : pieces) add(*made, object, slots);
         if (!factor.is_none()) {
             made->factor.add(factor, true, "a factor");
@@ -81,9 +107,24 @@ public:
         }
         let_go();
         if (bytes_ > kMostHeld) wait_for_all();
-        bytes_ += made->bytes;
-        works_->add(made->work);
-        held_.push_back(std::move(made));
+        add(std::move(made));
+    }
+
+    void read(int descriptor, std::int64_t offset, nb::handle into) {
+        check_process();
+        Buffers whole;
+        whole.add(into, true, "what is read");
+        const Memory memory = whole.memory()[0];
+        for (std::size_t begin = 0; begin < memory.bytes; begin += kRead) {
+            const std::size_t bytes = std::min(kRead, memory.bytes - begin);
+            auto made = std::make_unique<Held>();
+            made->told = false;
+            made->buffers.add(into, true, "what is read");
+            made->work.into = static_cast<std::byte *>(memory.address) + begin;
+            made->work.source.emplace(stretch(descriptor, offset + static_cast<std::int64_t>(begin),
+                                              1, static_cast<std::int64_t>(bytes), 0));
+            add(std::move(made));
+        }
     }
 
     void bring(nb::handle buffer) {
@@ -126,6 +167,12 @@ private:
             throw Stopped("this is of the parent process, whose thread a forked one has not");
     }
 
+    void add(std::unique_ptr<Held> one) {
+        bytes_ += one->bytes;
+        works_->add(one->work);
+        held_.push_back(std::move(one));
+    }
+
     static void add(Held &held, const nb::object &object, const nb::sequence &slots) {
         HeldStep step = hold(object);
         const nb::tuple given(slots);
@@ -163,11 +210,11 @@ private:
     void let_go() {
         while (!held_.empty() && works_->is_over(held_.front()->work)) {
             const Held &one = *held_.front();
-            lost_.push_back(one.work.lost);
             if (one.work.failure && !failure_) {
                 failure_ = one.work.failure;
-                failed_ = lost_.size() - 1;
+                failed_ = lost_.size();
             }
+            if (one.told) lost_.push_back(one.work.lost);
             bytes_ -= one.bytes;
             held_.pop_front();
         }
@@ -203,18 +250,30 @@ void bind_aside(nb::module_ &m) {
 It runs them on itself alone, in any order; it ends with this.)")
         .def(nb::init<>())
         .def("run", &PyAside::run, "pieces"_a, "factor"_a = nb::none(), "source"_a = nb::none(),
+             "factors"_a = nb::none(),
              nb::sig("def run(self, pieces: collections.abc.Sequence[tuple[object, "
                      "collections.abc.Sequence[object]]], factor: object | None = None, "
-                     "source: tuple[int, int, int] | None = None) -> None"),
+                     "source: tuple[int, int, int, int, int] | None = None, "
+                     "factors: tuple[collections.abc.Sequence[float], int] | None = None) "
+                     "-> None"),
              R"(Have steps run, one after the other.
 
 ``pieces``: each a step and its memory, as ``execute`` takes them. Where a step reads, None
-stands for bytes of a file: ``source`` is its descriptor, their offset and number. In the
-end ``factor`` loses its subnormal floats, as by ``clear_subnormals``. All memory lives as
-long.
+stands for bytes of a file: ``source`` is its descriptor, their offset, the number of rows,
+the bytes of a row, and those from one row to the next. They are f32 numbers where they are
+multiplied by ``factors``, in f64: these one after the other, each for so many numbers. In
+the end ``factor`` loses its subnormal floats, as by ``clear_subnormals``. All memory lives
+as long.
 
 Raises:
     TypeError, ValueError: as ``execute``, for what is no step or no memory.
+    OSError: the descriptor is none.
+    Stopped: a forked process has this from its parent.)")
+        .def("read", &PyAside::read, "descriptor"_a, "offset"_a, "into"_a,
+             R"(Have bytes of a file read, as many as there is memory, in pieces.
+
+Raises:
+    TypeError, ValueError: this is no memory, or no place.
     OSError: the descriptor is none.
     Stopped: a forked process has this from its parent.)")
         .def("bring", &PyAside::bring, "pages"_a,

@@ -9,25 +9,26 @@ and waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ptensor.buffer import Buffer, TensorStorage
-from vtensor.frontends.open_file import Stretch
+from ptensor.pages import passing
+from vtensor.frontends.open_file import OpenFile, Stretch
 from vtensor.runtime.evaluations import step_error
+from vtensor.runtime.unread import Unread
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ptensor.evaluation import Step
     from resolver.values import Value
     from vtensor.runtime import _replay
     from vtensor.runtime.steps import RecordedStep
 
-    Array = np.ndarray[Any, Any]
-
     #: Called with what was packed, its memory, and whether it has lost subnormals.
     Done = Callable[[Value, TensorStorage, bool], None]
+
+Array = np.ndarray[Any, Any]
 
 #: Of fewer bytes no pages are expected: a few faults take less than a thread.
 LEAST = 4 << 20
@@ -59,13 +60,15 @@ class Expected:
 
 
 class _Waiting(NamedTuple):
-    """A constant that is being packed: what it becomes, where, who asks, and what it is read of."""
+    """A constant that is being packed: what it becomes, where, who asks, and the file that it is
+    read of.
+    """
 
     value: Value
     storage: TensorStorage
     room: Buffer
     step: RecordedStep
-    stretch: Stretch | None
+    file: OpenFile | None
 
 
 class Aside:
@@ -79,6 +82,7 @@ class Aside:
     def __init__(self, thread: _replay.Aside, done: Done) -> None:
         self._thread, self._done = thread, done
         self._waiting: list[_Waiting | None] = []
+        self._files = set[OpenFile]()  # of which something is read
 
     def compile(self, step: Step) -> None:
         """Have a kernel compiled, where its library can do so apart from Python; who asks for it
@@ -93,7 +97,7 @@ class Aside:
         self,
         steps: Sequence[RecordedStep],
         source: TensorStorage,
-        stretch: Stretch | None,
+        unread: Unread | None,
         value: Value,
         made: TensorStorage,
         room: Buffer,
@@ -104,8 +108,8 @@ class Aside:
 
         Args:
             steps: pack it.
-            source: what they read; where that is still in a file, there.
-            stretch: the bytes of the file.
+            source: what they read.
+            unread: where that is, if it is still in a file.
             value, made, room: what is packed, without memory, and the memory for it.
             factor: it loses subnormals.
         """
@@ -119,21 +123,28 @@ class Aside:
                     slots.append(Buffer.allocate(one).memory)
                 elif one.root is made:
                     slots.append(room.memory[one.begin : one.begin + one.nbytes])
-                elif stretch is None or one.root is not source:
+                elif unread is None or one.root is not source:
                     slots.append(one.memory)
-                elif one.nbytes == stretch.nbytes:
+                elif one.nbytes == unread.nbytes:
                     slots.append(None)
                 else:
                     return False
             pieces.append((step.native, slots))
-        where = None
-        if stretch is not None:
-            where = stretch.file.fileno(), stretch.offset, stretch.nbytes
-        self._thread.run(pieces, room.memory if factor else None, where)
+        file = place = factors = None
+        if unread is not None:
+            file, place, factors = unread.stretch.file, unread.place, unread.factors
+        self._thread.run(pieces, room.memory if factor else None, place, factors)
         made.constant = True
         made.bind_later(lambda: self._filled(room))
-        self._waiting.append(_Waiting(value, made, room, steps[-1], stretch))
+        self._waiting.append(_Waiting(value, made, room, steps[-1], file))
         return True
+
+    def read(self, stretch: Stretch) -> Array:
+        """Have bytes of a file read, which are there after ``wait``."""
+        into = passing((stretch.nbytes,), np.dtype(np.uint8))
+        self._thread.read(stretch.file.fileno(), stretch.offset, into)
+        self._files.add(stretch.file)
+        return into
 
     def _filled(self, room: Buffer) -> Buffer:
         self.wait()
@@ -147,18 +158,17 @@ class Aside:
             NativeError: a step failed.
         """
         waiting, self._waiting = self._waiting, []
-        if not waiting:
+        files, self._files = self._files, set()
+        files |= {one.file for one in waiting if one is not None and one.file is not None}
+        if not waiting and not files:
             return
-        files = {one.stretch.file: None for one in waiting if one and one.stretch}
         try:
             lost = self._thread.wait()
         except (OSError, EOFError) as error:
             for file in files:
                 file.check()
-            with suppress(StopIteration):
-                why = error if isinstance(error, OSError) else None
-                raise next(iter(files)).unread(why) from error
-            raise
+            why = error if isinstance(error, OSError) else None
+            raise next(iter(files)).unread(why) from error
         except (RuntimeError, ValueError, TypeError) as error:
             failed = waiting[getattr(error, "index", 0)]
             node, told = (failed.step.node, failed.step.told) if failed else ("", str)

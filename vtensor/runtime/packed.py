@@ -11,15 +11,17 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
-from optimizer.computed import origin
-from optimizer.originals import Original, Read, place
+from optimizer.computed import changes, origin
+from optimizer.originals import Original, place
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.encoding import of_type
 from ptensor.layout import Layout
 from ptensor.pages import contiguous
 from ptensor.transform import pack, unpack
 from resolver.lowered import LoweredGraph, OpNode, Value
+from vtensor.frontends.open_file import Stretch
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.unread import Unread
 from vtensor.runtime.weights import Packed
 
 if TYPE_CHECKING:
@@ -122,19 +124,20 @@ class PackedWeights:
         self.keep(value, storage)
         return storage
 
-    def reader(self, value: Value) -> Read | None:
-        """What reads a constant that nobody has read, and that lies in its file as it is read here;
-        None of any other.
+    def unread(self, value: Value) -> Unread | None:
+        """Where a constant lies in a file, if nobody has read it and it lies here as there, perhaps
+        a part of it, or multiplied.
         """
         if value.name in self._have or value.name in self._offsets:
             return None
-        source, change = self._source(value.name)
-        if not isinstance(source, Original) or change is not None:
-            return None
+        source, _ = self._source(value.name)
+        reader = source.reader if isinstance(source, Original) else None
         plain = Layout.plain(value.dims)
-        lies = value.layout == plain and plain.stored(value.dtype) == of_type(value.dtype)
-        same = source.shape == tuple(value.dims.values()) and source.nbytes == value.nbytes
-        return source.reader if lies and same else None
+        as_read = value.layout == plain and plain.stored(value.dtype) == of_type(value.dtype)
+        if not isinstance(reader, Stretch) or not as_read:
+            return None
+        made = changes(self._constants, self._root(value.name))
+        return Unread.of(reader, source.shape, source.dtype, made, tuple(value.dims.values()))
 
     def lies(self, value: Value) -> TensorStorage:
         """A constant that is read as it lies."""

@@ -19,7 +19,6 @@ from ptensor.evaluation import Evaluation, installed
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from resolver.strategy import StrategyRefused
 from vtensor.errors import ContractError, VTensorError
-from vtensor.frontends.open_file import Stretch
 from vtensor.language.operators import run_compute
 from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.aside import Aside
@@ -37,6 +36,7 @@ from vtensor.runtime.recipe_keys import Key, Keys, Operand
 from vtensor.runtime.recipes import Recipe, Recorded, Row
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division, division, uncopied
+from vtensor.runtime.unread import Unread
 from vtensor.runtime.weights import LARGE, clear_subnormals
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Recorder:
         thread = expected.thread if expected is not None else _replay.Aside()
         #: Packs constants and compiles meanwhile, where there is a processor for that.
         self._aside = Aside(thread, self.packed.keep) if several else None
+        self._large: Callable[[], None] | None = None  # packs what is being read
         early = self._aside.compile if self._aside is not None else None
         self.evaluation = RecordEvaluation(confirming, graph.inexact, early)
         #: Nodes that were chosen for other sizes and that their libraries do not take in these.
@@ -119,6 +120,9 @@ class Recorder:
         """
         if self._aside is not None:
             self._aside.wait()
+        large, self._large = self._large, None
+        if large is not None:
+            large()
 
     def _walk(self, progress: Callable[[str], None] | None = None) -> None:
         for node in self.graph.nodes:
@@ -261,31 +265,68 @@ class Recorder:
             self.storages[node.output] = packed  # for another plan
             return
         room, factor = self.packed.room(target), target.name in self._factors
-        if self._is_packed_aside(node, source, target, room, factor):
+        if self._is_left_aside(node, source, target, room, factor):
             return
         storage, cleared = changed(node, source, self._storage(source), target, room, factor)
         self.storages[node.output] = storage
         self.packed.keep(target, storage, cleared)
 
-    def _is_packed_aside(
+    def _is_left_aside(
         self, node: TransformNode, source: Value, target: Value, room: Buffer, factor: bool
     ) -> bool:
-        """Whether another thread has it to do: where one could, and need not be several."""
+        """Whether another thread has it to do, or to read: where one could."""
         aside = self._aside
-        if aside is None or target.nbytes >= LARGE:
+        if aside is None:
             return False
-        reader = None if source.name in self.storages else self.packed.reader(source)
-        stretch = reader if isinstance(reader, Stretch) else None
-        if stretch is None:
+        unread = None if source.name in self.storages else self.packed.unread(source)
+        if target.nbytes >= LARGE:
+            if unread is None or not unread.as_it_is:
+                return False
+            self._read_aside(aside, node, source, target, room, factor, unread)
+            return True
+        if unread is None:
             given = self._storage(source)
         else:
             given = TensorStorage(source.dtype, source.dims, source.layout, constant=True)
         made, steps = packing(node, source, target, given)
-        if not aside.pack(steps, given, stretch, target, made, room, factor):
+        if not aside.pack(steps, given, unread, target, made, room, factor):
             return False
         self.storages[node.output] = made
         self.packed.promise(target, made)
         return True
+
+    def _read_aside(
+        self,
+        aside: Aside,
+        node: TransformNode,
+        source: Value,
+        target: Value,
+        room: Buffer,
+        factor: bool,
+        unread: Unread,
+    ) -> None:
+        """Have a large constant read meanwhile; one at a time, since each has much memory until it
+        is packed, which is worth all threads.
+        """
+        self.settle()
+        given = Buffer(aside.read(unread.stretch))
+        storage = TensorStorage(source.dtype, source.dims, source.layout, given, constant=True)
+        made = TensorStorage(target.dtype, target.dims, target.layout, constant=True)
+
+        def pack() -> None:
+            filled, cleared = changed(node, source, storage, target, room, factor)
+            made.forget()
+            made.bind(filled.buffer)
+            self.packed.keep(target, made, cleared)
+
+        def ready() -> Buffer:
+            self.settle()
+            return room
+
+        made.bind_later(ready)
+        self._large = pack
+        self.storages[node.output] = made
+        self.packed.promise(target, made)
 
 
 def _room(nbytes: int) -> np.ndarray[Any, Any]:
