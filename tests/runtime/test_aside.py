@@ -354,3 +354,21 @@ def test_wrong_rows_or_factors_are_found_out(
 
     monkeypatch.setattr(Unread, "of", wrong)
     assert answers(path, threads=2) != expected
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not say it")
+def test_the_thread_ends_with_the_plan_made(tmp_path: Path) -> None:
+    """Also where call-backs live on, and what recorded them with them."""
+
+    def threads() -> int:
+        names = [one / "comm" for one in Path("/proc/self/task").iterdir()]
+        return sum(one.read_text() == "vtensor-aside\n" for one in names if one.exists())
+
+    path, before = network(tmp_path, beside=False), threads()
+    pins = {"Softmax": "numpy", "Mul": "numpy", "Relu": "numpy"}
+    options: dict[str, Any] = {"cache_dir": None, "threads": 2, "optimize": "none", "pin": pins}
+    with Session(path, deterministic=True, **options) as session:
+        session.run(None, feeds(2, 9))
+        assert session._runner.open()
+        assert any(step.callback is not None for step in session.plan.recorded)
+        assert threads() == before

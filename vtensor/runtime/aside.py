@@ -80,9 +80,19 @@ class Aside:
     """
 
     def __init__(self, thread: _replay.Aside, done: Done) -> None:
-        self._thread, self._done = thread, done
+        self._running: _replay.Aside | None = thread
+        self._done = done
         self._waiting: list[_Waiting | None] = []
         self._files = set[OpenFile]()  # of which something is read
+
+    @property
+    def _thread(self) -> _replay.Aside:
+        assert self._running is not None, "nothing is recorded any more"
+        return self._running
+
+    def close(self) -> None:
+        """Nothing is to be done any more: the thread ends."""
+        self._running = None
 
     def compile(self, step: Step) -> None:
         """Have a kernel compiled, where its library can do so apart from Python; who asks for it

@@ -200,7 +200,7 @@ class Plan:
         placement = place(recorded, ends.inputs, self.own)
         self.nodes = Nodes(graph, recorded, placement, preferences, resolved)
         workspace.grow(placement.nbytes, self.packed.nbytes + sum(self.own_sizes))
-        recorder.settle()
+        recorder.finish()
         self._held: Sequence[Array] = [one.buffer.memory for one in placement.constants()]
         self._workspace = workspace
         self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}

@@ -112,6 +112,12 @@ class Recorder:
         self._walk(progress)
         self._recipes.end(self._keys.plan, self.rows)
 
+    def finish(self) -> None:
+        """As ``settle``; nothing else is to be recorded."""
+        self.settle()
+        if self._aside is not None:
+            self._aside.close()  # call-backs live on, and what recorded them with them
+
     def settle(self) -> None:
         """See that all constants are packed.
 
