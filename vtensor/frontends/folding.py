@@ -19,7 +19,7 @@ import onnx
 import onnx.checker
 import onnx.inliner
 import onnx.shape_inference
-from onnx import AttributeProto, TypeProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from libdesc.onnx_reference.node import OneNode
 from optimizer.originals import Original, Originals
@@ -45,6 +45,12 @@ _SIZES = ("Shape", "Size")
 
 #: Operators that are computed here; others by VTensor's definitions, or ONNX's evaluator.
 OWN = (*_SIZES, "Constant", "ConstantOfShape")
+
+#: Constants of these element types and of no more bytes are known without ONNX.
+_SIMPLE = frozenset(
+    {TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.DOUBLE}
+)
+_SMALL = 1 << 16
 
 #: The inputs of which operators read nothing but the type, by position.
 _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
@@ -150,6 +156,10 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
         ModelError: the node is not as ONNX defines it, or its inputs do not fit.
         BudgetError: a value takes more than the network may.
     """
+    if (constant := _constant(network, node, facts.nbytes)) is not None:
+        facts.static.update(node.outputs)
+        _keep(network, node, facts, [constant])
+        return
     schema = schema_of(node)
     if schema is None or has_graphs(node):
         return  # what is inside reads values from outside, which ONNX's check cannot see
@@ -311,6 +321,34 @@ def _fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> 
         raise
     except Exception as error:  # the reference evaluator's own, of any kind
         raise node_error(network, node, f"this constant cannot be computed: {error}") from error
+    _keep(network, node, facts, results)
+
+
+def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
+    """The value of a node that is a small tensor and no more, of which some models have hundreds;
+    None where ONNX is to say what is wrong with it, or it is too much beside ``held`` bytes.
+    """
+    proto = node.proto
+    if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:
+        return None
+    if [(one.name, one.type) for one in proto.attribute] != [("value", AttributeProto.TENSOR)]:
+        return None
+    tensor = proto.attribute[0].t
+    plain = proto.attribute[0].HasField("t") and not proto.attribute[0].ref_attr_name
+    if not plain or tensor.data_type not in _SIMPLE or tensor.data_location == tensor.EXTERNAL:
+        return None
+    try:
+        array = tensor_array(tensor, network.files)
+    except ModelError:
+        return None
+    small = array.nbytes <= _SMALL and array.nbytes + held <= network.max_bytes
+    return array if small else None
+
+
+def _keep(
+    network: Network, node: NetworkNode, facts: Facts, results: Sequence[Array | Original]
+) -> None:
+    """Know a node's values; those of initializers alone next time, too."""
     # A value inside of a function may have another name next time.
     pure = node.origin is None and all(name in network.arrays for name in node.inputs)
     for name, array in zip(node.outputs, results, strict=True):
