@@ -24,7 +24,7 @@ from resolver.lowered import Certificate, LoweredGraph, OpNode, TransformNode
 from resolver.probe import Prober
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass, replace
-from vtensor.language.traits import VIEWS
+from vtensor.language.traits import VIEWS, Linear
 
 
 def absorb(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
@@ -41,7 +41,7 @@ def absorb(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         [node] = (one for one in graph.nodes if one.name == name)
         assert isinstance(node, TransformNode), "it is one of the Transforms"
         asked = Prober(bare, asked)
-        one = _Absorbing(graph, bare, estimate, node, asked)
+        one = _Absorbing(graph, bare, estimate, node, asked, settings.light)
         if one.goes():
             graph, bare = one.without(), one.changed(bare)
     return graph
@@ -57,6 +57,7 @@ class _Absorbing:
         estimate: of nodes and Transforms; it learns libraries' rates once, for every Transform.
         node: the Transform.
         prober: asks nodes of the graph.
+        light: heavy readers are not asked.
         layouts: of values that lie otherwise without it, its own first.
         variants: of the nodes that read those, by name.
     """
@@ -66,6 +67,7 @@ class _Absorbing:
     estimate: Estimate
     node: TransformNode
     prober: Prober
+    light: bool
     layouts: dict[str, Layout] = field(default_factory=dict)
     variants: dict[str, Variant] = field(default_factory=dict)
 
@@ -125,7 +127,7 @@ class _Absorbing:
                 self.graph.values[out].layout, self.graph.values[out].dims
             )
             return alike or self._taken(out)
-        variant = self._reading(reader)
+        variant = None if self.light and _is_heavy(reader) else self._reading(reader)
         if variant is not None:
             self.variants[reader.name] = variant
         return variant is not None
@@ -158,3 +160,9 @@ class _Absorbing:
             refused = Refusal(ready().libraries[own.library].priority, own.library, why)
             for variant in self._candidates.on(reader, library)[:1]:
                 yield replace(variant.lying(layouts), refused=(*before, refused))
+
+
+def _is_heavy(node: OpNode) -> bool:
+    """Arithmetic takes its time: libraries block what it reads for that."""
+    info = info_of(node.op)
+    return info.trait(Linear) is not None and not info.light

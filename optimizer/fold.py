@@ -23,6 +23,7 @@ from libdesc.preferences import EVERY, Preferences
 from optimizer.computed import Computed, Made, multiplied, origin, times
 from optimizer.magnitude import largest
 from optimizer.readers import Readers
+from ptensor.pages import Room, one_after_the_other
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, info_of, label_of
@@ -131,25 +132,25 @@ class Chain:
 
 def _chains(graph: Graph, preferences: Preferences) -> Iterator[Chain]:
     """The chains that are worth it and whose new constants are finite."""
-    readers = Readers(graph)
+    readers, room = Readers(graph), one_after_the_other()
     for lead in graph.nodes.values():
         chain = longer = _start(graph, lead, readers)
         while longer is not None:
             chain, node = longer, readers.only(longer.value)
             longer = None if node is None else _longer(graph, chain, node, preferences)
-        if chain is not None and chain.worth_it and _finite(chain, graph.constants):
+        if chain is not None and chain.worth_it and _finite(chain, graph.constants, room):
             yield chain
 
 
-def _finite(chain: Chain, constants: Mapping[str, Array]) -> bool:
-    """No number of a chain's new constants is infinite, or none at all."""
+def _finite(chain: Chain, constants: Mapping[str, Array], room: Room) -> bool:
+    """No number of a chain's new constants is infinite, or none at all; ``room`` as ``largest``."""
     name, bias = chain.weights.name, chain.bias()
     if not np.isfinite([bias.min(), bias.max()]).all():
         return False
     if not chain.scales:
         return True
     source, change = origin(constants, name)
-    most = largest(constants[name] if change else source) * np.abs(chain.factor).max()
+    most = largest(constants[name] if change else source, room) * np.abs(chain.factor).max()
     if most <= np.finfo(numpy_dtype(chain.weights.dtype)).max:
         return True
     made = chain.scaled(constants[name])

@@ -37,6 +37,7 @@ class Settings:
         only: nodes that the joint choice may have in other variants; None is all.
         allowed: the error that results may have, where ``clock`` measures; None is strict.
         room: bytes by which packed constants may take more; None is any.
+        light: readers of Transforms are asked only where they are light: others hardly ever gain.
         price: what each Transform is charged beside its time, as a part of what all nodes take.
 
     Raises:
@@ -53,6 +54,7 @@ class Settings:
     allowed: Allowed | None = None
     room: int | None = None
     price: float = 0.0
+    light: bool = False
 
     def may_change(self, node: str) -> bool:
         """The joint choice may have a node in another variant."""

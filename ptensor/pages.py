@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -15,6 +15,9 @@ import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: Makes room for so many bytes.
+Room = Callable[[int], "NDArray[np.uint8]"]
 
 #: The bytes of a large page.
 LARGE = 1 << 21
@@ -51,6 +54,19 @@ def lasting(nbytes: int) -> NDArray[np.uint8]:
 def reused(nbytes: int) -> NDArray[np.uint8]:
     """Bytes for values after which others get the same memory: NumPy's, as far as that is so."""
     return np.empty(nbytes, np.uint8) if nbytes < MOST else lasting(nbytes)
+
+
+def one_after_the_other() -> Room:
+    """What makes room for values of which each is let go of before the next: the same memory."""
+    memory = np.empty(0, np.uint8)
+
+    def room(nbytes: int) -> NDArray[np.uint8]:
+        nonlocal memory
+        if memory.nbytes < nbytes:
+            memory = reused(nbytes)
+        return memory[:nbytes]
+
+    return room
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

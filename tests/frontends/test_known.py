@@ -13,13 +13,14 @@ import pytest
 
 from ops import Conv2D, Mul, Relu
 from optimizer.originals import Original, Originals
+from ptensor.pages import Room
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError, ModelError
 from vtensor.frontends import export, known
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.known import keep_known, read_known
 from vtensor.frontends.onnx import Model
-from vtensor.frontends.open_file import Bytes, OpenFile, Room
+from vtensor.frontends.open_file import Bytes, OpenFile
 from vtensor.frontends.opened import opened
 from vtensor.frontends.stored import _places
 from vtensor.runtime.entries import FOLDER, Entries

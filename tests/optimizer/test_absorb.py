@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from libdesc.eigen.memory import nested
-from ops import Add, Mean, Mul, Relu, Rename, Reshape, Softmax
+from libdesc.preferences import EVERY
+from ops import Add, Conv2D, Mean, Mul, Relu, Rename, Reshape, Softmax
+from optimizer.absorb import _Absorbing, absorb
+from optimizer.pipeline import pass_names, simplify
+from optimizer.settings import Settings
 from ptensor import Layout
+from ptensor.evaluation import Variant
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.lowered import OpNode
 from vtensor import Session
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
@@ -65,6 +74,37 @@ def test_what_reads_pieces_needs_no_transform(kind: str) -> None:
     assert not left
     for one in (found, with_all):
         np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-6)
+
+
+def heavy() -> Graph:
+    """A convolution whose image has another order of memory than it is blocked by, and a sum."""
+    g = Graph("heavy")
+    x = g.input("x", {"N": 1, "C": 32, "H": 12, "W": 12})
+    w = g.constant(np.ones((32, 32, 3, 3), np.float32), "O I h w")
+    g.output(g.add(Conv2D(), g.add(Conv2D(), x, w), w), "y")
+    return g.seal()
+
+
+@pytest.mark.parametrize("light", [False, True])
+@pytest.mark.parametrize("make", [heavy, lambda: reading("sum")])
+def test_heavy_readers_are_not_asked_for_a_first_plan(
+    make: Callable[[], Graph], light: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask = list[str](), _Absorbing._reading
+
+    def counting(self: _Absorbing, reader: OpNode) -> Variant | None:
+        asked.append(reader.op_name)
+        return ask(self, reader)
+
+    monkeypatch.setattr(_Absorbing, "_reading", counting)
+    resolved = extend(resolve(simplify(make(), pass_names("none"), EVERY)))
+    left = absorb(resolved, Settings(light=light))
+    if make is heavy:
+        assert any(resolved.transforms())
+        assert asked == ([] if light else ["Conv2D"])
+    else:
+        assert asked
+        assert not any(left.transforms())
 
 
 def test_what_is_delivered_is_still_transformed() -> None:

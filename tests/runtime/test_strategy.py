@@ -11,9 +11,11 @@ import pytest
 
 from ops import Add, Relu
 from optimizer.magnitude import largest
+from optimizer.originals import Original
 from optimizer.pipeline import ASKING, optimise, simplify
 from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
+from ptensor.pages import Room, one_after_the_other
 from ptensor.tensor import PTensor
 from resolver.check import check
 from resolver.evaluate import resolutions, resolve
@@ -28,6 +30,8 @@ from vtensor import Graph, Session
 from vtensor.errors import BudgetError, DimError, UnsoundPlanError
 from vtensor.report import plan_dict, plan_lines
 from vtensor.runtime import provisional
+
+Array = np.ndarray[Any, Any]
 
 
 def delivered(c: int, h: int, layout: str = "NCHW8c") -> tuple[Graph, dict[str, Layout]]:
@@ -426,3 +430,26 @@ def test_largest_is_found_once_an_array_and_goes_with_it() -> None:
     del array
     assert len(_known) == before
     assert np.isnan(largest(np.array([1.0, np.nan, np.inf])))
+
+
+def test_what_nobody_has_read_is_read_for_that_alone() -> None:
+    """One after the other into the same memory, and they are as unread as before."""
+    arrays = [np.array(one, np.float32) for one in ([3, -4, 2], [1, -9], [7])]
+    places: list[int] = []
+
+    def reads(array: Array) -> Callable[[Room], Array]:
+        def read(room: Room) -> Array:
+            made = room(array.nbytes)
+            made[:] = array.view(np.uint8)
+            places.append(made.ctypes.data)
+            return made
+
+        return read
+
+    given = [Original.unread(one.shape, one.dtype, reads(one)) for one in arrays]
+    room = one_after_the_other()
+    assert [largest(one, room) for one in given] == [4.0, 9.0, 7.0]
+    assert len(set(places)) == 1
+    assert [(one.held, one.asks) for one in given] == [(False, 0)] * 3
+    assert given[0].array.tolist() == [3, -4, 2]  # whoever asks has memory of his own
+    assert len(set(places)) == 2

@@ -9,15 +9,12 @@ from weakref import finalize
 
 import numpy as np
 
-from ptensor.pages import reused
+from ptensor.pages import Room, reused
 from vtensor.errors import ModelError
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-
-#: Makes room for so many bytes.
-Room = Callable[[int], Bytes]
 
 #: Data of so many bytes of a file is read when somebody asks for it.
 LATER = 1 << 16

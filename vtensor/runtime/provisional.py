@@ -66,7 +66,7 @@ def chosen_soon(
     if (spared := avoidable(lowered, options)) <= ENOUGH:
         return lowered
     reading = [name for name in options.passes if name == READING]
-    lowered = optimise(lowered, reading, options.settings)
+    lowered = optimise(lowered, reading, replace(options.settings, light=True))
     if spared <= WORTH or avoidable(lowered, options) <= WORTH:
         return lowered
     near = nearby(lowered, HOPS)
