@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -17,10 +18,11 @@ from hypothesis import strategies as st
 from optimizer.computed import Made, cut, multiplied, times
 from ptensor.buffer import TensorStorage
 from tests.frontends.support import f32, model
+from tests.runtime.test_short_processes import provisional
 from vtensor import Session
 from vtensor.errors import ModelError, NativeError
 from vtensor.frontends.open_file import OpenFile, Stretch
-from vtensor.runtime import record
+from vtensor.runtime import _replay, kept_packing, record, weight_notes
 from vtensor.runtime.aside import MOST, Aside, Expected
 from vtensor.runtime.unread import LEAST_ROW, Unread
 from vtensor.runtime.workspace import Workspace
@@ -132,6 +134,72 @@ def test_from_memory_what_is_there_is_packed(ran: list[str], tmp_path: Path) -> 
         found = [one.tobytes() for one in session.run(None, feeds(2, 9))]
     assert "held" in ran
     assert found == answers(path, threads=2)[:2]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_kept_plan_packs_to_the_bit_as_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool, large: bool
+) -> None:
+    if large:
+        monkeypatch.setattr(record, "LARGE", 1 << 16)
+        monkeypatch.setattr(kept_packing, "LARGE", 1 << 16)
+        monkeypatch.setattr(weight_notes, "LARGE", 1 << 16)
+    provisional(monkeypatch)
+    path, reads = network(tmp_path, beside), Counter[str]()
+    counting(monkeypatch, reads)
+
+    def answer(threads: int) -> tuple[str, list[bytes]]:
+        with Session(path, threads=threads, cache_dir=tmp_path / f"{threads}") as session:
+            found = [one.tobytes() for one in session.run(None, feeds(2, 9))]
+            return type(session.plan).__name__, found
+
+    first, expected = answer(2)
+    assert first == "Plan"
+    reads.clear()
+    assert answer(2) == ("KeptPlan", expected)
+    assert reads["read" if large else "run"] >= 2
+    reads.clear()
+    assert [answer(1)[0] for _ in range(2)] == ["Plan", "KeptPlan"]
+    assert not reads
+
+
+def counting(patch: pytest.MonkeyPatch, reads: Counter[str]) -> None:
+    """Count what the threads of plans that were kept are given."""
+
+    class Counting:
+        def __init__(self) -> None:
+            self._own = _replay.Aside()
+
+        def __getattr__(self, asked: str) -> Any:
+            reads[asked] += 1
+            return getattr(self._own, asked)
+
+    packing = kept_packing.KeptPacking.__init__
+
+    def begin(self: Any, *about: Any) -> None:
+        packing(self, *about)
+        if self._aside is not None:
+            self._aside = Counting()
+
+    patch.setattr(kept_packing.KeptPacking, "__init__", begin)
+
+
+def test_a_kept_plan_of_a_file_that_was_changed_is_not_taken(tmp_path: Path) -> None:
+    path = network(tmp_path, beside=True)
+
+    def answer() -> list[bytes]:
+        with Session(path, threads=2, cache_dir=tmp_path / "cache") as session:
+            return [one.tobytes() for one in session.run(None, feeds(2, 9))]
+
+    first = answer()
+    content = bytearray((tmp_path / "data").read_bytes())
+    content[:4] = np.float32(100).tobytes()
+    (tmp_path / "data").write_bytes(content)
+    assert answer() != first
+    (tmp_path / "data").write_bytes(content[:-9])
+    with pytest.raises(ModelError):
+        answer()
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -332,6 +400,12 @@ def test_what_rows_and_factors_cannot_say_is_left() -> None:
     assert of(Made(lambda one: one, "p", taken=(1, 0, 128)), wanted=(6, 128))
     assert not of(Made(lambda one: one, "p", taken=(1, 0, 127)), wanted=(6, 127))
     assert of(Made(lambda one: one, "p", taken=(0, 1, 2)), wanted=(1, 256))
+    for part in ((0, -1, 2), (0, 5, 7), (0, 3, 3), (0, 4, 3), (2, 0, 1), (-1, 0, 128)):
+        axis, begin, end = part
+        wanted = tuple(end - begin if i == axis else size for i, size in enumerate((6, 256)))
+        assert not of(Made(lambda one: one, "p", taken=part), wanted=wanted)
+    for sizes in ((6,), (256,), (6, 1, 1), (5, 1), (6, 255)):
+        assert not of(Made(lambda one: one, "f", np.ones(sizes)))
 
 
 #: What is compared above is found out where it is wrong.

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from libdesc.script import build_of, made_by, native_module
-from optimizer.computed import Taken, cut, multiplied, times
+from optimizer.computed import times
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.layout import Layout
 from resolver.values import Value
-from vtensor.language.dtype import exponent
 from vtensor.language.imported import logger
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.weights import LARGE, Packed, clear_subnormals
+from vtensor.runtime.kept_packing import KeptPacking, factor_of, part_of, taken_of
+from vtensor.runtime.weights import Packed
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
-
-#: The kinds of slots of a step that packs a weight, beside scratch, which is its bytes.
-SOURCE, TARGET = "source", "target"
 
 _log = logger(__name__)
 
@@ -115,9 +110,11 @@ class KeptWeights:
                 self._places[begin][:] = taken_of(self.blob, small[begin][1], nbytes)
         with Executor.alone():
             alone = made_by(data["alone"], self.module)
+        packing = KeptPacking(self._original, self.blob, natives, alone, self._workspace.max_bytes)
         for begin, row in large.items():
             if begin in rooms:
-                self._pack(self._places[begin], natives, alone, **row)
+                packing.pack(self._places[begin], **row)
+        packing.finish()
         return [self._constant(*row) for row in data["constants"]]
 
     @property
@@ -128,7 +125,7 @@ class KeptWeights:
     def _what(self, row: Data) -> Hashable:
         """What is made of which large array."""
         changes = [
-            one if _part(one) else (one[0], _factor(self.blob, *one).tobytes().hex())
+            one if part_of(one) else (one[0], factor_of(self.blob, *one).tobytes().hex())
             for one in row["changes"]
         ]
         same = ("name", "order", "shape", "kind", "factor")
@@ -165,7 +162,7 @@ class KeptWeights:
             own = self._original(row["name"], row["order"], row["shape"])
             change: Hashable = None
             for one in row["changes"]:
-                change = change, _part(one) or times(_factor(self.blob, *one))
+                change = change, part_of(one) or times(factor_of(self.blob, *one))
             room = Buffer(self._places[row["begin"]])
             storage = TensorStorage(*kind_of(*row["kind"]), room, constant=True)
             yield self._workspace.weights.lend(own, change, storage, self.memory)
@@ -174,53 +171,6 @@ class KeptWeights:
         """A large array, its axes in another order where there is one, and then of a shape."""
         given = self._surface.large[name]
         return (given.turned(tuple(order)) if order else given).reshape(tuple(shape))
-
-    def _pack(
-        self,
-        room: Array,
-        natives: Sequence[Any],
-        alone: Sequence[Any],
-        name: str,
-        order: list[int],
-        shape: list[int],
-        begin: int,  # noqa: ARG002
-        nbytes: int,
-        changes: list[list[Any]],
-        kind: list[Any],
-        factor: bool,
-        native: int | None,
-        slots: list[Any],
-    ) -> None:
-        """Read an array, and have it in memory as a step wants it."""
-        from vtensor.runtime import _replay
-
-        array = self._original(name, order, shape).now()
-        for one in changes:
-            taken = _part(one)
-            array = cut(array, taken) if taken else multiplied(array, _factor(self.blob, *one))
-        if any(_part(one) is None for one in changes):
-            # A team of this thread would stay, and while the process has more threads in teams than
-            # processors libgomp's threads hardly spin: each of the first runs took twice its time.
-            with Executor.alone():
-                finite = _replay.finite([array], [exponent(kind[0])])
-            if not finite:
-                raise ValueError(f"{name} is folded, and not finite")
-        source = array.reshape(-1).view(np.uint8)
-        if native is None:
-            room[:] = source
-            return
-        if sorted(one for one in slots if isinstance(one, str)) != [SOURCE, TARGET]:
-            raise ValueError(f"{name} is packed from and to something else")
-        if sum(one for one in slots if isinstance(one, int)) > self._workspace.max_bytes:
-            raise ValueError("so much scratch is none")
-        given = {SOURCE: source, TARGET: room}
-        several = nbytes >= LARGE
-        step = natives[native] if several else alone[native]
-        with nullcontext() if several else Executor.alone():
-            own = [_slot(given, one) for one in slots]
-            Executor.run_step(step, own)
-        if factor:
-            clear_subnormals(kind[0], Layout(kind[2]), room)
 
 
 def value_row(value: Value) -> list[Any]:
@@ -237,31 +187,3 @@ def kind_row(of: Value | TensorStorage) -> list[Any]:
 def kind_of(dtype: str, dims: list[Any], layout: str) -> tuple[str, dict[str, int], Layout]:
     """What ``kind_row`` says."""
     return dtype, {str(dim): int(size) for dim, size in dims}, Layout(layout)
-
-
-def taken_of(memory: Array, begin: int, nbytes: int) -> Array:
-    """Some bytes.
-
-    Raises:
-        ValueError: there are none such.
-    """
-    if not 0 <= begin <= begin + nbytes <= memory.nbytes:
-        raise ValueError(f"no {nbytes} bytes from {begin} on")
-    return memory[begin : begin + nbytes]
-
-
-def _part(change: list[Any]) -> Taken | None:
-    """The part that is taken of a weight; None of what it is multiplied by."""
-    if len(change) == 2:
-        return None
-    axis, begin, end = map(int, change)
-    return axis, begin, end
-
-
-def _factor(blob: Array, sizes: list[int], at: int) -> Array:
-    """What a weight is multiplied by."""
-    return taken_of(blob, at, 8 * prod(sizes)).view(np.float64).reshape(sizes)
-
-
-def _slot(given: Mapping[str, Array], one: str | int) -> Array:
-    return Buffer.allocate(one).memory if isinstance(one, int) else given[one]

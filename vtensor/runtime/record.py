@@ -37,7 +37,7 @@ from vtensor.runtime.recipes import Recipe, Recorded, Row
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division, division, uncopied
 from vtensor.runtime.unread import Unread
-from vtensor.runtime.weights import LARGE, clear_subnormals
+from vtensor.runtime.weights import LARGE, clear_subnormals, may_be_subnormal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -295,6 +295,7 @@ class Recorder:
         else:
             given = TensorStorage(source.dtype, source.dims, source.layout, constant=True)
         made, steps = packing(node, source, target, given)
+        factor = factor and may_be_subnormal(target.dtype, target.layout)
         if not aside.pack(steps, given, unread, target, made, room, factor):
             return False
         self.storages[node.output] = made

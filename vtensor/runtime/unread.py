@@ -71,6 +71,8 @@ class Unread(NamedTuple):
         left = [*made]
         if left and left[0].taken is not None:
             axis, begin, end = left.pop(0).taken or (0, 0, 0)
+            if not (0 <= axis < len(sizes) and 0 <= begin < end <= sizes[axis]):
+                return None
             inner = prod(sizes[axis + 1 :]) * size
             offset, rows = begin * inner, prod(sizes[:axis])
             row, step = (end - begin) * inner, sizes[axis] * inner
@@ -89,6 +91,8 @@ class Unread(NamedTuple):
 
 def _spread(factor: Any, sizes: Sequence[int]) -> tuple[list[float], int] | None:
     """A factor of as many axes, as numbers one after the other, each for so many elements."""
+    if factor.ndim != len(sizes):
+        return None
     along = [axis for axis, size in enumerate(factor.shape) if size != 1]
     first, last = (along[0], along[-1] + 1) if along else (0, 0)
     if tuple(factor.shape[first:last]) != tuple(sizes[first:last]):

@@ -17,7 +17,8 @@ from ptensor.buffer import ALIGNMENT, TensorStorage
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, TransformNode, Value
 from vtensor.language.records import dataclass
-from vtensor.runtime.kept_weights import SOURCE, TARGET, Data, kind_row
+from vtensor.runtime.kept_packing import SOURCE, TARGET
+from vtensor.runtime.kept_weights import Data, kind_row
 from vtensor.runtime.packed import PackedWeights
 from vtensor.runtime.products import of_products
 from vtensor.runtime.record import packing

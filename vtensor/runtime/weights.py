@@ -24,6 +24,12 @@ Array = np.ndarray[Any, Any]
 LARGE = 1 << 24
 
 
+def may_be_subnormal(dtype: str, layout: Layout) -> bool:
+    """Whether ``clear_subnormals`` looks at a tensor's memory: it holds floats of 32 bits alone."""
+    stored = layout.stored(dtype)
+    return stored.dtype == "f32" and stored.rest is None
+
+
 def clear_subnormals(dtype: str, layout: Layout, memory: Array) -> bool:
     """Set floats of a packed factor to zero that are below 2^-126; whether some were.
 
@@ -32,8 +38,7 @@ def clear_subnormals(dtype: str, layout: Layout, memory: Array) -> bool:
     long for each product with one: of a tenth of the weights of a trained detector (PP-OCRv6) a
     network takes four times as long.
     """
-    stored = layout.stored(dtype)
-    if stored.dtype != "f32" or stored.rest is not None:
+    if not may_be_subnormal(dtype, layout):
         return False
     from vtensor.runtime import _replay
 
