@@ -49,7 +49,9 @@ def timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
             yield kind, step, count
 
     monkeypatch.setattr(RegisteredLibrary, "peaks", counted)
-    monkeypatch.setattr(calibration, "times_of", lambda _step, _enough: [2_000_000, 1_000_000])
+    monkeypatch.setattr(
+        "vtensor.runtime.peaks.times_of", lambda _step, _enough: [2_000_000, 1_000_000]
+    )
     return seen
 
 
@@ -139,7 +141,7 @@ def test_a_library_that_cannot_show_it_is_taken_by_its_word(
         yield from ((kind, object(), 10**6) for kind in kinds)  # type: ignore[misc]
 
     monkeypatch.setattr(RegisteredLibrary, "peaks", half)
-    monkeypatch.setattr(calibration, "times_of", lambda _step, _enough: [1_000_000])
+    monkeypatch.setattr("vtensor.runtime.peaks.times_of", lambda _step, _enough: [1_000_000])
     assert speeds() == {}
 
 

@@ -234,6 +234,7 @@ MAKERS = (
 FEW = {
     *("vtensor.frontends.values", "vtensor.runtime", "vtensor.runtime.locked"),
     *("vtensor.runtime.blueprint_entries", "vtensor.runtime.tuned_later"),
+    *("vtensor.runtime.measure", "vtensor.runtime.tuning"),  # before what measures
 }
 
 

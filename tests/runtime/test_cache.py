@@ -445,11 +445,11 @@ def test_what_was_tuned_is_not_measured_again(
         return plans[best], [1.0 for _ in plans]
 
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "times"))
-    monkeypatch.setattr("vtensor.runtime.measure.fastest", found_fastest)
+    monkeypatch.setattr("vtensor.runtime.planning.fastest", found_fastest)
     first, wanted, _ = opened(network(), tmp_path, tune=True, tolerance=0)
     for name in ("node_ns", "transform_ns"):
         monkeypatch.setattr(f"vtensor.runtime.tuning.{name}", _never)
-    monkeypatch.setattr("vtensor.runtime.measure.fastest", _never)
+    monkeypatch.setattr("vtensor.runtime.planning.fastest", _never)
     again, found, chose = opened(network(), tmp_path, tune=True, tolerance=0)
     assert not chose
     assert plan_dict(again, "net") == plan_dict(first, "net")

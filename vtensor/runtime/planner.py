@@ -19,7 +19,7 @@ from vtensor.runtime.options import Options, kept_in, transferable
 from vtensor.runtime.other_sizes import OtherSizes
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plan_entry import PlanEntry
-from vtensor.runtime.ready import ready_to_plan
+from vtensor.runtime.ready import ready_to_measure, ready_to_plan
 
 if TYPE_CHECKING:
     from vtensor.runtime.lock import Lock
@@ -205,6 +205,8 @@ class Planner:
 
         key, graph, options = network.key, network.graph, network.options
         first, disk = options.first, self._others.disk
+        if first is None and (options.settings.probe or options.settings.clock):
+            ready_to_measure()
         told = options.soon
         plan = (plan_of if first is None else first_plan)(graph, told, self._workspace)
         self._others.strategies.keep(key, plan.graph, told, plan.provisional)

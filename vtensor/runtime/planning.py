@@ -6,7 +6,7 @@ changes nothing. What a plan shares with others (memory, packed weights) is the 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from vtensor.runtime.workspace import Workspace
 if TYPE_CHECKING:
     from resolver.proof import Proof
     from vtensor.runtime.erring import Meter
+    from vtensor.runtime.executor import Executor
 
 #: The log message where the plan with measured times is not faster.
 KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
@@ -38,6 +39,13 @@ KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it
 SLOWER = "%s: within the tolerance the plan takes %.2f ms, strictly %.2f ms: it stays strict"
 
 _log = logger(__name__)
+
+
+def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
+    """As ``measure.fastest``, which is imported where plans are timed."""
+    from vtensor.runtime import measure
+
+    return measure.fastest(plans, executor)
 
 
 def simplified(
@@ -64,8 +72,6 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     made = _recorded(graph, resolved, options, options.settings, workspace)
     if options.settings.clock is None:
         return made
-    from vtensor.runtime.measure import fastest  # nothing else is timed
-
     plain = _recorded(graph, resolved, options, Settings(speeds=options.settings.speeds), workspace)
     choice = partial(optimise, resolved, options.passes)
     few = list[Plan]()
@@ -99,7 +105,6 @@ def within_tolerance(
     """
     if not options.tolerance:
         return strict
-    from vtensor.runtime.measure import fastest
     from vtensor.runtime.tolerant import observable, tolerant  # nothing else needs it
 
     again = partial(  # recorded when it is needed: its packed weights need not be kept
