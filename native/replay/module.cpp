@@ -4,6 +4,7 @@
 #include "subnormal.h"
 #include "turn.h"
 
+#include <dlfcn.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -12,6 +13,9 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <thread>
+
+#include "vtensor/forks.h"
 
 using namespace nb::literals;
 
@@ -198,6 +202,14 @@ void set_threads(int threads) {
     omp_set_num_threads(threads);
 }
 
+void load_ahead(const std::string &path) {
+    // Whoever needs the library waits in dlopen; one that cannot be loaded is told of there.
+    std::thread([path] {
+        const Unforked whole;
+        dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    }).detach();
+}
+
 Offsets offsets_of(const Sizes &bytes, const Sizes &first, const Sizes &last) {
     if (bytes.size() != first.size() || bytes.size() != last.size())
         throw nb::value_error("each piece has a size, a first and a last step");
@@ -255,6 +267,10 @@ works, or None for the CPU. Raises as ``execute``.)");
     m.def("set_threads", &set_threads, "threads"_a,
           "Set the number of OpenMP threads of the calling thread. ValueError outside 1 to 1024.");
     m.def("threads", &omp_get_max_threads, "The number of OpenMP threads of the calling thread.");
+    m.def("load_ahead", &load_ahead, "path"_a,
+          R"(Have another thread load a shared library, which somebody is about to load.
+
+Whether that can be is for that one to say.)");
     m.def("finite", &finite_in, "buffers"_a, "exponents"_a,
           nb::sig("def finite(buffers: collections.abc.Sequence[object], "
                   "exponents: collections.abc.Sequence[tuple[int, int]]) -> bool"),

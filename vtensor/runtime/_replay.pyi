@@ -75,6 +75,13 @@ def set_threads(threads: int) -> None:
 def threads() -> int:
     """The number of OpenMP threads of the calling thread."""
 
+def load_ahead(path: str) -> None:
+    """
+    Have another thread load a shared library, which somebody is about to load.
+
+    Whether that can be is for that one to say.
+    """
+
 def finite(buffers: Sequence[object], exponents: Sequence[tuple[int, int]]) -> bool:
     """
     Whether all numbers in these buffers are finite.

@@ -26,6 +26,7 @@ from vtensor.runtime.feeds import (
     parse_layouts,
 )
 from vtensor.runtime.lanes import executors_of
+from vtensor.runtime.loading import load_ahead
 from vtensor.runtime.options import Options, Progress
 from vtensor.runtime.plan import Conversion, Plan
 from vtensor.runtime.runner import Runner
@@ -165,6 +166,8 @@ class Session:
         plan: str | os.PathLike[str] | None = None,
     ) -> None:
         executor, *further = executors_of(threads, streams, hint)
+        if libraries is None and executor.threads > 1:
+            load_ahead()
         self._backlog = Backlog(1 + len(further), max_queued)
         workspace = Workspace(executor, max_bytes_of(max_bytes), further)
         told: dict[str, Any] = {
