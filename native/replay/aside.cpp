@@ -1,7 +1,6 @@
 // native/replay/aside.cpp: work that a thread of its own does while its maker goes on.
 #include "aside.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -31,26 +30,14 @@ constexpr std::size_t kAlignment = 64;
 Unread::Unread(int code)
     : std::runtime_error(code == 0 ? "the file ends before" : std::strerror(code)), code(code) {}
 
-Stretch::Stretch(int descriptor, const Rows &rows)
-    : descriptor_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)), rows_(rows) {
-    if (descriptor_ < 0) throw Unread(errno);
-}
-
-Stretch::Stretch(Stretch &&other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), rows_(other.rows_) {}
-
-Stretch::~Stretch() {
-    if (descriptor_ >= 0) close(descriptor_);
-}
-
 void Stretch::read(std::byte *into) const {
-    for (std::size_t row = 0; row < rows_.count; ++row)
-        read_row(rows_.offset + static_cast<off_t>(row * rows_.step), into + row * rows_.bytes);
+    for (std::size_t row = 0; row < rows.count; ++row)
+        read_row(rows.offset + static_cast<off_t>(row * rows.step), into + row * rows.bytes);
 }
 
 void Stretch::read_row(off_t offset, std::byte *into) const {
-    for (std::size_t done = 0; done < rows_.bytes;) {
-        const ssize_t more = pread(descriptor_, into + done, rows_.bytes - done,
+    for (std::size_t done = 0; done < rows.bytes;) {
+        const ssize_t more = pread(descriptor, into + done, rows.bytes - done,
                                    offset + static_cast<off_t>(done));
         if (more < 0 && errno == EINTR) continue;
         if (more < 0) throw Unread(errno);

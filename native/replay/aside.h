@@ -30,25 +30,17 @@ struct Rows {
     std::size_t count, bytes, step;
 };
 
-// Such rows, by a descriptor of its own.
-class Stretch {
-public:
-    // Throws Unread where the descriptor is none.
-    Stretch(int descriptor, const Rows &rows);
-    Stretch(Stretch &&other) noexcept;
-    ~Stretch();
-    Stretch(const Stretch &) = delete;
-    Stretch &operator=(Stretch &&) = delete;
+// Such rows of a file, which stays open as long.
+struct Stretch {
+    int descriptor;
+    Rows rows;
 
-    std::size_t bytes() const { return rows_.count * rows_.bytes; }
+    std::size_t bytes() const { return rows.count * rows.bytes; }
     // Throws Unread.
     void read(std::byte *into) const;
 
 private:
     void read_row(off_t offset, std::byte *into) const;
-
-    int descriptor_;
-    Rows rows_;
 };
 
 // What f32 numbers are multiplied by, in f64: one after the other, each for so many of them.

@@ -29,7 +29,7 @@ constexpr std::size_t kMostHeld = std::size_t{32} << 20;
 // A work, and the Python objects that it needs.
 struct Held {
     Work work;
-    std::vector<nb::object> steps;
+    std::vector<nb::object> needed;  // steps, and the file
     Buffers buffers, factor;
     std::size_t bytes = 0;
     bool told = true;  // whoever waits is told of it
@@ -46,20 +46,18 @@ constexpr std::size_t kRead = std::size_t{8} << 20;
     throw nb::python_error();
 }
 
-Stretch stretch(int descriptor, std::int64_t offset, std::int64_t count, std::int64_t bytes,
+Stretch stretch(const nb::object &file, std::int64_t offset, std::int64_t count, std::int64_t bytes,
                 std::int64_t step) {
     std::int64_t behind = 0, end = 0;
     if (offset < 0 || count <= 0 || bytes <= 0 || step < 0 ||
         __builtin_mul_overflow(count, std::max(bytes, step), &behind) ||
         __builtin_add_overflow(offset, behind, &end))
         throw nb::value_error("a file has no such bytes");
-    try {
-        return {descriptor,
-                {offset, static_cast<std::size_t>(count), static_cast<std::size_t>(bytes),
-                 static_cast<std::size_t>(step)}};
-    } catch (const Unread &unread) {
-        raise(unread);
-    }
+    const int descriptor = PyObject_AsFileDescriptor(file.ptr());
+    if (descriptor < 0) throw nb::python_error();
+    return {descriptor,
+            {offset, static_cast<std::size_t>(count), static_cast<std::size_t>(bytes),
+             static_cast<std::size_t>(step)}};
 }
 
 Scale scale(std::vector<double> factors, std::int64_t each, std::size_t bytes) {
@@ -73,7 +71,7 @@ Scale scale(std::vector<double> factors, std::int64_t each, std::size_t bytes) {
 class PyAside {
 public:
     using Pieces = std::vector<std::pair<nb::object, nb::sequence>>;
-    using Source = std::tuple<int, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+    using Source = std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
     using Factors = std::pair<std::vector<double>, std::int64_t>;
 
     PyAside() : works_(std::make_unique<Aside>()) {}
@@ -95,7 +93,10 @@ public:
              std::optional<Factors> factors) {
         check_process();
         auto made = std::make_unique<Held>();
-        if (source) made->work.source.emplace(std::apply(stretch, *source));
+        if (source) {
+            made->work.source.emplace(std::apply(stretch, *source));
+            made->needed.push_back(std::get<0>(*source));
+        }
         if (factors && !source) throw nb::value_error("factors are of what is read");
         if (factors)
             made->work.scale.emplace(scale(std::move(factors->first), factors->second,
@@ -110,7 +111,7 @@ public:
         add(std::move(made));
     }
 
-    void read(int descriptor, std::int64_t offset, nb::handle into) {
+    void read(const nb::object &file, std::int64_t offset, nb::handle into) {
         check_process();
         Buffers whole;
         whole.add(into, true, "what is read");
@@ -121,10 +122,12 @@ public:
             made->told = false;
             made->buffers.add(into, true, "what is read");
             made->work.into = static_cast<std::byte *>(memory.address) + begin;
-            made->work.source.emplace(stretch(descriptor, offset + static_cast<std::int64_t>(begin),
-                                              1, static_cast<std::int64_t>(bytes), 0));
+            made->work.source.emplace(stretch(file, offset + static_cast<std::int64_t>(begin), 1,
+                                              static_cast<std::int64_t>(bytes), 0));
+            made->needed.push_back(file);
             add(std::move(made));
         }
+        let_go();
     }
 
     void bring(nb::handle buffer) {
@@ -195,7 +198,7 @@ private:
             held.bytes += memory.bytes;
         }
         held.work.pieces.push_back(std::move(piece));
-        held.steps.push_back(std::move(step.capsule));
+        held.needed.push_back(std::move(step.capsule));
     }
 
     void wait_for_all() {
@@ -228,6 +231,11 @@ private:
             throw;
         } catch (const Unread &unread) {
             raise(unread);
+        } catch (const std::invalid_argument &wrong) {
+            nb::object error = nb::handle(PyExc_ValueError)(wrong.what());
+            error.attr("index") = failed_;
+            PyErr_SetObject(PyExc_ValueError, error.ptr());
+            throw nb::python_error();
         }
     }
 
@@ -253,28 +261,26 @@ It runs them on itself alone, in any order; it ends with this.)")
              "factors"_a = nb::none(),
              nb::sig("def run(self, pieces: collections.abc.Sequence[tuple[object, "
                      "collections.abc.Sequence[object]]], factor: object | None = None, "
-                     "source: tuple[int, int, int, int, int] | None = None, "
+                     "source: tuple[object, int, int, int, int] | None = None, "
                      "factors: tuple[collections.abc.Sequence[float], int] | None = None) "
                      "-> None"),
              R"(Have steps run, one after the other.
 
 ``pieces``: each a step and its memory, as ``execute`` takes them. Where a step reads, None
-stands for bytes of a file: ``source`` is its descriptor, their offset, the number of rows,
-the bytes of a row, and those from one row to the next. They are f32 numbers where they are
-multiplied by ``factors``, in f64: these one after the other, each for so many numbers. In
-the end ``factor`` loses its subnormal floats, as by ``clear_subnormals``. All memory lives
-as long.
+stands for bytes of a file: ``source`` is that, or its descriptor, which stays open; their
+offset, the number of rows, the bytes of a row, and those from one row to the next. They are
+f32 numbers where they are multiplied by ``factors``, in f64: one after the other, each for
+so many. In the end ``factor`` loses its subnormal floats, as by ``clear_subnormals``.
+Memory and file live as long.
 
 Raises:
-    TypeError, ValueError: as ``execute``, for what is no step or no memory.
-    OSError: the descriptor is none.
+    TypeError, ValueError: as ``execute``, for what is no step, no memory or no file.
     Stopped: a forked process has this from its parent.)")
-        .def("read", &PyAside::read, "descriptor"_a, "offset"_a, "into"_a,
-             R"(Have bytes of a file read, as many as there is memory, in pieces.
+        .def("read", &PyAside::read, "file"_a, "offset"_a, "into"_a,
+             R"(Have bytes of a file (or of a descriptor) read, as many as there is memory, in pieces.
 
 Raises:
-    TypeError, ValueError: this is no memory, or no place.
-    OSError: the descriptor is none.
+    TypeError, ValueError: this is no memory, no file, or no place.
     Stopped: a forked process has this from its parent.)")
         .def("bring", &PyAside::bring, "pages"_a,
              R"(Have the system clear these pages as long as no step is to be run.
@@ -290,7 +296,7 @@ Returns:
 
 Raises:
     StepFailed: a step failed; ``index`` is the place of its ``run``.
-    ValueError: memory is not what a step takes.
+    ValueError: memory is not what a step takes; ``index`` likewise.
     OSError, EOFError: a file cannot be read, or is shorter.)");
 }
 

@@ -125,14 +125,27 @@ def test_rows_of_a_file_are_read_and_multiplied(
     assert made.tobytes() == wanted.tobytes()
 
 
+class File:
+    """Is open as long as somebody has it."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
 @pytest.mark.parametrize("nbytes", [1, 4096, (8 << 20) - 1, 8 << 20, (20 << 20) + 3])
 def test_what_is_read_at_once_is_whole(tmp_path: Path, nbytes: int) -> None:
     data = np.random.default_rng(2).integers(0, 256, nbytes + 7, np.uint8)
     data.tofile(tmp_path / "data")
     aside, into = Aside(), np.zeros(nbytes, np.uint8)
-    with (tmp_path / "data").open("rb") as file:
-        aside.read(file.fileno(), 7, into)
-    assert aside.wait() == []  # the file was closed meanwhile
+    aside.read(File(tmp_path / "data"), 7, into)
+    gc.collect()  # nobody else has the file
+    assert aside.wait() == []
     assert (into == data[7:]).all()
 
 
@@ -174,8 +187,11 @@ def test_a_file_that_ends_too_soon_is_told(descriptor: int) -> None:
 def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
     aside, folder = Aside(), os.open(tmp_path, os.O_RDONLY)
     aside.read(folder, 0, np.empty(1, np.uint8))
-    os.close(folder)
     with pytest.raises(IsADirectoryError):
+        aside.wait()
+    os.close(folder)
+    aside.read(99999, 0, np.empty(1, np.uint8))
+    with pytest.raises(OSError, match="Bad file descriptor"):
         aside.wait()
 
 
@@ -193,7 +209,8 @@ REFUSED: list[tuple[list[Any], Any, Any, type[Exception], str]] = [
     ([None, FLOATS], (0, 0, 2, 96, -1), None, ValueError, "no such bytes"),
     ([None, FLOATS], (0, 0, 1 << 62, 192, 8), None, ValueError, "no such bytes"),
     ([None, FLOATS], (0, 1 << 62, 1 << 31, 1 << 31, 0), None, ValueError, "no such bytes"),
-    ([None, FLOATS], (99999, 0, 1, 192, 0), None, OSError, "Bad file descriptor"),
+    ([None, FLOATS], ("file", 0, 1, 192, 0), None, TypeError, "fileno"),
+    ([None, FLOATS], (-1, 0, 1, 192, 0), None, ValueError, "negative"),
     ([FLOATS, FLOATS], None, ([1.0], 1), ValueError, "factors are of what is read"),
     ([None, FLOATS], (0, 0, 1, 192, 0), ([], 1), ValueError, "no such factors"),
     ([None, FLOATS], (0, 0, 1, 192, 0), ([1.0], 0), ValueError, "no such factors"),
@@ -224,10 +241,12 @@ def test_what_no_memory_is_there_for_is_told(descriptor: int) -> None:
 
 def test_memory_that_is_too_small_is_told_by_who_waits() -> None:
     aside, step = Aside(), copying(48)
+    aside.run([(step, [NUMBERS, np.empty(48, np.float32)])])
     aside.run([(step, [NUMBERS, np.empty(47, np.float32)])])
-    with pytest.raises(ValueError, match="needs 192 bytes, its buffer has 188"):
+    with pytest.raises(ValueError, match="needs 192 bytes, its buffer has 188") as caught:
         aside.wait()
-    assert step.runs == 0
+    assert caught.value.index == 1  # type: ignore[attr-defined]  # which run it was
+    assert step.runs == 1
 
 
 def test_what_has_not_begun_never_does() -> None:

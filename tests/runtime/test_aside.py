@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import onnx
@@ -20,10 +24,11 @@ from ptensor.buffer import TensorStorage
 from tests.frontends.support import f32, model
 from tests.runtime.test_short_processes import provisional
 from vtensor import Session
-from vtensor.errors import ModelError, NativeError
+from vtensor.errors import BudgetError, ModelError, NativeError
 from vtensor.frontends.open_file import OpenFile, Stretch
 from vtensor.runtime import _replay, kept_packing, record, weight_notes
 from vtensor.runtime.aside import MOST, Aside, Expected
+from vtensor.runtime.packed import PackedWeights
 from vtensor.runtime.unread import LEAST_ROW, Unread
 from vtensor.runtime.workspace import Workspace
 
@@ -200,6 +205,151 @@ def test_a_kept_plan_of_a_file_that_was_changed_is_not_taken(tmp_path: Path) -> 
     (tmp_path / "data").write_bytes(content[:-9])
     with pytest.raises(ModelError):
         answer()
+
+
+#: Parts of weights along their first axis, each of which is one row of the file: packed, and read
+#: as it lies, with what is asked for that.
+PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "packed": ("z = Gemm<transB = 1>(p, w) a, b = Split<axis = 1>(z, halves) y = Mul(a, b)", {}),
+    "as it lies": (
+        "z = MatMul(w, q) q = Transpose(p) a, b = Split<axis = 0>(z, halves) y = Mul(a, b)",
+        {"libraries": ["eigen"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize("large", [False, True])
+def test_parts_along_the_first_axis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, large: bool
+) -> None:
+    if large:
+        for module in (record, kept_packing, weight_notes):
+            monkeypatch.setattr(module, "LARGE", 1 << 16)
+    provisional(monkeypatch)
+    body, options = PARTS[kind]
+    text, w = f"net (float[n, 256] p) => (float[a, b] y) {{ {body} }}", f32(512, 256)
+    onnx.save(model(text, 17, w=w, halves=np.array([256, 256])), tmp_path / "net.onnx")
+    p, kinds = f32(6, 256, seed=1), list[str]()
+    product = p @ w.T
+    expected = product[:, :256] * product[:, 256:]
+    for _ in range(2):
+        with Session(tmp_path / "net.onnx", threads=2, cache_dir=tmp_path, **options) as session:
+            [y] = session.run(None, {"p": p})
+            kinds.append(type(session.plan).__name__)
+        y = y if kind == "packed" else y.T
+        np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-2)
+    assert kinds == ["Plan", "KeptPlan"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_session_that_was_opened_before_a_fork_runs_in_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vtensor.runtime.aside.LEAST", 1 << 18)
+    path = network(tmp_path, beside=False)
+    with Session(path, cache_dir=None, threads=2) as session:
+        assert session._runner.workspace.expected
+        if (pid := os.fork()) == 0:
+            code = 1
+            try:
+                session.run(None, feeds(2, 9))
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        session.run(None, feeds(2, 9))
+
+
+def test_what_failed_is_told_again_where_somebody_swallows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a plan would run on weights that nobody has packed."""
+    take, looked = record.Recorder._take, list[str]()
+
+    def swallowed(self: record.Recorder, names: Any, found: Any) -> None:
+        take(self, names, found)
+        for name, storage in self.storages.items():
+            if "@ahead" in name and storage.untouched:
+                with suppress(ModelError):
+                    storage.memory.any()
+                looked.append(name)
+
+    monkeypatch.setattr(record.Recorder, "_take", swallowed)
+    path = network(tmp_path, beside=True)
+    with Session(path, cache_dir=None, threads=2, optimize="none") as session:
+        os.truncate(tmp_path / "data", 1000)
+        with pytest.raises(ModelError, match="changed since it was opened"):
+            session.run(None, feeds(2, 9))
+    assert looked
+
+
+def test_files_are_not_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may have few of them."""
+    most, step = list[int](), Aside.pack
+
+    def packed(self: Aside, *about: Any) -> bool:
+        done = step(self, *about)
+        most.append(len(os.listdir("/proc/self/fd")))  # noqa: PTH208
+        return done
+
+    monkeypatch.setattr(Aside, "pack", packed)
+    path = network(tmp_path, beside=False)
+    with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        session.run(None, feeds(2, 9))
+    assert max(most) <= before + 1  # who lists them has one himself
+
+
+def test_nothing_stays_of_a_plan_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread and no memory, though nobody collects circles."""
+    path, seen = network(tmp_path, beside=False), list[Any]()
+
+    def failing(self: Workspace, *about: Any) -> None:
+        raise BudgetError("no more memory")
+
+    def noted(self: PackedWeights, *about: Any) -> None:
+        begin(self, *about)
+        seen.append(ref(self))
+
+    begin = PackedWeights.__init__
+    with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
+        session.run(None, feeds(2, 9))  # what is made once is there
+        with monkeypatch.context() as patch:
+            patch.setattr(Workspace, "grow", failing)
+            patch.setattr(PackedWeights, "__init__", noted)
+            gc.collect()
+            gc.disable()
+            try:
+                with pytest.raises(BudgetError):
+                    session.run(None, feeds(3, 9))
+                assert seen
+                assert not any(one() for one in seen)
+            finally:
+                gc.enable()
+
+
+@pytest.mark.parametrize("ends", ["closed", "looked at", "dropped"])
+def test_what_was_chosen_is_written_down_though_nothing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    provisional(monkeypatch)
+    text = "net (float[2, 64] x) => (float[2, 64] y) { y = MatMul(x, w) }"
+    onnx.save(model(text, 17, w=f32(64, 64)), tmp_path / "net.onnx")
+    cache = tmp_path / "cache"
+    session = Session(tmp_path / "net.onnx", threads=2, cache_dir=cache)
+    if ends == "closed":
+        session.close()
+    elif ends == "looked at":
+        assert session.plan
+    end = time.monotonic() + 30
+    while not (found := [*cache.rglob("first-*")]) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert found
+    session.close()
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -381,7 +531,7 @@ def test_rows_and_factors_say_what_is_done_with_an_array(data: st.DataObject) ->
         return
     assert found.nbytes == wanted.nbytes
     assert read_of(found, content, dtype).tobytes() == wanted.tobytes()
-    assert found.as_it_is == (wanted.size == array.size and found.factors is None) or made
+    assert found.as_it_is == (wanted.size == array.size and found.factors is None)
 
 
 def test_what_rows_and_factors_cannot_say_is_left() -> None:

@@ -52,6 +52,9 @@ _SIMPLE = frozenset(
 )
 _SMALL = 1 << 16
 
+#: What an attribute and its tensor say beside a value.
+_TOLD, _SAID = {"name", "type", "doc_string"}, {"dims", "data_type", "name", "doc_string"}
+
 #: The inputs of which operators read nothing but the type, by position.
 _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
 
@@ -334,8 +337,11 @@ def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
     if [(one.name, one.type) for one in proto.attribute] != [("value", AttributeProto.TENSOR)]:
         return None
     tensor = proto.attribute[0].t
-    plain = proto.attribute[0].HasField("t") and not proto.attribute[0].ref_attr_name
-    if not plain or tensor.data_type not in _SIMPLE or tensor.data_location == tensor.EXTERNAL:
+    given = {field.name for field, _ in proto.attribute[0].ListFields()}
+    said = {field.name for field, _ in tensor.ListFields()}
+    if given - _TOLD != {"t"} or len(said - _SAID) > 1 or node.domain not in node.opsets:
+        return None
+    if tensor.data_type not in _SIMPLE or tensor.data_location == tensor.EXTERNAL:
         return None
     try:
         array = tensor_array(tensor, network.files)

@@ -133,32 +133,30 @@ class Aside:
         self,
         pieces: Sequence[tuple[object, Sequence[object]]],
         factor: object | None = None,
-        source: tuple[int, int, int, int, int] | None = None,
+        source: tuple[object, int, int, int, int] | None = None,
         factors: tuple[Sequence[float], int] | None = None,
     ) -> None:
         """
         Have steps run, one after the other.
 
         ``pieces``: each a step and its memory, as ``execute`` takes them. Where a step reads, None
-        stands for bytes of a file: ``source`` is its descriptor, their offset, the number of rows,
-        the bytes of a row, and those from one row to the next. They are f32 numbers where they are
-        multiplied by ``factors``, in f64: these one after the other, each for so many numbers. In
-        the end ``factor`` loses its subnormal floats, as by ``clear_subnormals``. All memory lives
-        as long.
+        stands for bytes of a file: ``source`` is that, or its descriptor, which stays open; their
+        offset, the number of rows, the bytes of a row, and those from one row to the next. They are
+        f32 numbers where they are multiplied by ``factors``, in f64: one after the other, each for
+        so many. In the end ``factor`` loses its subnormal floats, as by ``clear_subnormals``.
+        Memory and file live as long.
 
         Raises:
-            TypeError, ValueError: as ``execute``, for what is no step or no memory.
-            OSError: the descriptor is none.
+            TypeError, ValueError: as ``execute``, for what is no step, no memory or no file.
             Stopped: a forked process has this from its parent.
         """
 
-    def read(self, descriptor: int, offset: int, into: object) -> None:
+    def read(self, file: object, offset: int, into: object) -> None:
         """
-        Have bytes of a file read, as many as there is memory, in pieces.
+        Have bytes of a file (or of a descriptor) read, as many as there is memory, in pieces.
 
         Raises:
-            TypeError, ValueError: this is no memory, or no place.
-            OSError: the descriptor is none.
+            TypeError, ValueError: this is no memory, no file, or no place.
             Stopped: a forked process has this from its parent.
         """
 
@@ -181,7 +179,7 @@ class Aside:
 
         Raises:
             StepFailed: a step failed; ``index`` is the place of its ``run``.
-            ValueError: memory is not what a step takes.
+            ValueError: memory is not what a step takes; ``index`` likewise.
             OSError, EOFError: a file cannot be read, or is shorter.
         """
 

@@ -75,6 +75,15 @@ class Ahead:
             work.stop()
         return [work for work in works if work.for_others]
 
+    def was_made(self, plan: Plan) -> None:
+        """See to it that what was chosen is written down, whether it runs or not."""
+        if plan.writing is None:
+            return
+        if not (self._lingers_s and self._written.can_write):
+            plan.written()
+        elif (writing := plan.taken_writing()) is not None:
+            self.write([writing])
+
     def has_run(self, plan: Plan) -> None:
         """See to what a plan that has run leaves: somebody waited for that run, which it would have
         slowed down.

@@ -8,6 +8,7 @@ and waits.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,9 +48,15 @@ class Expected:
     def __init__(self, nbytes: int) -> None:
         from vtensor.runtime import _replay
 
+        self._process = os.getpid()
         self.thread = _replay.Aside()
         self._arena = _replay.Arena(min(nbytes, MOST))
         self.thread.bring(self._arena.memory())
+
+    @property
+    def lost(self) -> bool:
+        """This process was forked: the thread is its parent's."""
+        return os.getpid() != self._process
 
     def room(self, nbytes: int) -> Array:
         """So much memory, of which pages are there; the others go back to the system."""
@@ -84,6 +91,7 @@ class Aside:
         self._done = done
         self._waiting: list[_Waiting | None] = []
         self._files = set[OpenFile]()  # of which something is read
+        self._failed: BaseException | None = None
 
     @property
     def _thread(self) -> _replay.Aside:
@@ -92,7 +100,7 @@ class Aside:
 
     def close(self) -> None:
         """Nothing is to be done any more: the thread ends."""
-        self._running = None
+        self._running, self._waiting = None, []
 
     def compile(self, step: Step) -> None:
         """Have a kernel compiled, where its library can do so apart from Python; who asks for it
@@ -152,7 +160,7 @@ class Aside:
     def read(self, stretch: Stretch) -> Array:
         """Have bytes of a file read, which are there after ``wait``."""
         into = passing((stretch.nbytes,), np.dtype(np.uint8))
-        self._thread.read(stretch.file.fileno(), stretch.offset, into)
+        self._thread.read(stretch.file, stretch.offset, into)
         self._files.add(stretch.file)
         return into
 
@@ -161,12 +169,21 @@ class Aside:
         return room
 
     def wait(self) -> None:
-        """See that all constants are packed.
+        """See that all constants are packed; where one was not, that is said each time.
 
         Raises:
             ModelError: a file was changed, or cannot be read.
             NativeError: a step failed.
         """
+        if self._failed is not None:
+            raise self._failed
+        try:
+            self._wait()
+        except BaseException as error:
+            self._failed = error
+            raise
+
+    def _wait(self) -> None:
         waiting, self._waiting = self._waiting, []
         files, self._files = self._files, set()
         files |= {one.file for one in waiting if one is not None and one.file is not None}

@@ -57,6 +57,10 @@ class KeptPacking:
         self._folded: list[tuple[str, Array, str]] = []  # what was multiplied meanwhile
         self._large: Callable[[], None] | None = None  # packs what is being read
 
+    def close(self) -> None:
+        """Nothing is packed any more: where something failed, no thread and no memory stays."""
+        self._aside = self._large = None
+
     def pack(
         self,
         room: Array,
@@ -164,7 +168,7 @@ class KeptPacking:
         if room is None:
             self.finish()
         into = passing((unread.nbytes,), np.dtype(np.uint8)) if room is None else room
-        aside.read(unread.stretch.file.fileno(), unread.stretch.offset, into)
+        aside.read(unread.stretch.file, unread.stretch.offset, into)
         self._files.add(unread.stretch.file)
         if room is None:
             self._large = lambda: run(into.view(given.dtype).reshape(given.shape))

@@ -111,10 +111,13 @@ class KeptWeights:
         with Executor.alone():
             alone = made_by(data["alone"], self.module)
         packing = KeptPacking(self._original, self.blob, natives, alone, self._workspace.max_bytes)
-        for begin, row in large.items():
-            if begin in rooms:
-                packing.pack(self._places[begin], **row)
-        packing.finish()
+        try:
+            for begin, row in large.items():
+                if begin in rooms:
+                    packing.pack(self._places[begin], **row)
+            packing.finish()
+        finally:
+            packing.close()
         return [self._constant(*row) for row in data["constants"]]
 
     @property

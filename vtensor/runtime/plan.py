@@ -178,7 +178,15 @@ class Plan:
         from vtensor.runtime.record import Recorder
 
         recorder = Recorder(graph, constants, workspace, confirming)
-        recorder.record(progress)
+        with recorder.recording():
+            recorder.record(progress)
+            steps = recorder.evaluation.compiled(workspace.lanes.threads)
+            ends = Ends.of(graph, recorder.storages)
+            recorded = needed(steps, ends.outputs)
+            recorder.evaluation.steps.clear()  # they refer to it: no circle of the two
+            placement = place(recorded, ends.inputs, ends.own)
+            outputs = sum(root.nbytes for root in ends.own)
+            workspace.grow(placement.nbytes, recorder.packed.nbytes + outputs)
         self.taken_from = taken_from
         everything = tuple(node.name for node in graph.operators)
         self.anew: tuple[str, ...] = everything if taken_from is None else tuple(anew)
@@ -187,20 +195,13 @@ class Plan:
         self.writing: Callable[[], None] | None = None
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self._strictly = strictly
-        steps = recorder.evaluation.compiled(workspace.lanes.threads)
-        ends = Ends.of(graph, recorder.storages)
-        recorded = needed(steps, ends.outputs)
-        recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self.packed: PackedWeights | Packed = recorder.packed
         #: What runs are given, in order.
         self.inputs: Sequence[Value] = [graph.values[name] for name in graph.inputs]
         #: Owners of the outputs' memory, where it is not an input's or a constant's.
         self.own = ends.own
         self.deliveries = ends.deliveries
-        placement = place(recorded, ends.inputs, self.own)
         self.nodes = Nodes(graph, recorded, placement, preferences, resolved)
-        workspace.grow(placement.nbytes, self.packed.nbytes + sum(self.own_sizes))
-        recorder.finish()
         self._held: Sequence[Array] = [one.buffer.memory for one in placement.constants()]
         self._workspace = workspace
         self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}

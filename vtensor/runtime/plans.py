@@ -88,7 +88,9 @@ class PlanCache:
             InputKey(p.name, tuple(size or 0 for size in p.shape), p.dtype, self._expected(p))
             for p in self.source.inputs
         )
-        return self.get(PlanKey(tuple(rows)))
+        plan = self.get(PlanKey(tuple(rows)))
+        self.ahead.was_made(plan)
+        return plan
 
     def find(self, feeds: Mapping[str, Feed], wanted: Sequence[str]) -> tuple[Plan, PlanKey]:
         """The plan for what is given and wanted, and its key."""

@@ -8,8 +8,8 @@ when all steps are known.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,8 @@ class Recorder:
             self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
         several = _replay.threads() > 1
         expected = workspace.expected.pop() if several and workspace.expected else None
+        if expected is not None and expected.lost:
+            expected = None
         room_of = _room if expected is None else expected.room
         self.packed = PackedWeights(graph, constants, workspace.weights.packed, room_of)
         thread = expected.thread if expected is not None else _replay.Aside()
@@ -112,11 +114,18 @@ class Recorder:
         self._walk(progress)
         self._recipes.end(self._keys.plan, self.rows)
 
-    def finish(self) -> None:
-        """As ``settle``; nothing else is to be recorded."""
-        self.settle()
-        if self._aside is not None:
-            self._aside.close()  # call-backs live on, and what recorded them with them
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record inside the block. At its end all constants are packed, or, where it fails, nothing
+        is packed any more.
+        """
+        try:
+            yield
+            self.settle()
+        finally:
+            self._large = None
+            if self._aside is not None:
+                self._aside.close()  # call-backs live on, and what recorded them with them
 
     def settle(self) -> None:
         """See that all constants are packed.
@@ -126,9 +135,9 @@ class Recorder:
         """
         if self._aside is not None:
             self._aside.wait()
-        large, self._large = self._large, None
-        if large is not None:
-            large()
+        if self._large is not None:
+            self._large()
+            self._large = None
 
     def _walk(self, progress: Callable[[str], None] | None = None) -> None:
         for node in self.graph.nodes:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optimizer.computed import Made
-from vtensor.frontends.open_file import Stretch
+from vtensor.frontends.open_file import OpenFile, Stretch
 
 #: Rows of fewer bytes are not worth a call of the system for each.
 LEAST_ROW = 1 << 9
@@ -39,15 +39,15 @@ class Unread(NamedTuple):
         return self.rows * self.row
 
     @property
-    def place(self) -> tuple[int, int, int, int, int]:
+    def place(self) -> tuple[OpenFile, int, int, int, int]:
         """As ``_replay.Aside.run`` takes a source."""
         begin = self.stretch.offset + self.offset
-        return self.stretch.file.fileno(), begin, self.rows, self.row, self.step
+        return self.stretch.file, begin, self.rows, self.row, self.step
 
     @property
     def as_it_is(self) -> bool:
-        """It is the whole array."""
-        return self.rows == 1 and self.factors is None
+        """It is the whole array, with which nothing is done."""
+        return self.offset == 0 and self.nbytes == self.stretch.nbytes and self.factors is None
 
     @classmethod
     def of(
