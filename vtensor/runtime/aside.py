@@ -68,13 +68,14 @@ class Expected:
 
 class _Waiting(NamedTuple):
     """A constant that is being packed: what it becomes, where, who asks, and the file that it is
-    read of.
+    read of. The step would keep what it is made of.
     """
 
     value: Value
     storage: TensorStorage
     room: Buffer
-    step: RecordedStep
+    node: str
+    told: Callable[[str], str]
     file: OpenFile | None
 
 
@@ -154,7 +155,7 @@ class Aside:
         self._thread.run(pieces, room.memory if factor else None, place, factors)
         made.constant = True
         made.bind_later(lambda: self._filled(room))
-        self._waiting.append(_Waiting(value, made, room, steps[-1], file))
+        self._waiting.append(_Waiting(value, made, room, steps[-1].node, steps[-1].told, file))
         return True
 
     def read(self, stretch: Stretch) -> Array:
@@ -198,7 +199,7 @@ class Aside:
             raise next(iter(files)).unread(why) from error
         except (RuntimeError, ValueError, TypeError) as error:
             failed = waiting[getattr(error, "index", 0)]
-            node, told = (failed.step.node, failed.step.told) if failed else ("", str)
+            node, told = (failed.node, failed.told) if failed else ("", str)
             raise step_error(error, node, told) from error
         for file in files:
             file.check()
