@@ -37,8 +37,8 @@ class Settings:
         only: nodes that the joint choice may have in other variants; None is all.
         allowed: the error that results may have, where ``clock`` measures; None is strict.
         room: bytes by which packed constants may take more; None is any.
-        light: readers of Transforms are asked only where they are light: others hardly ever gain.
         price: what each Transform is charged beside its time, as a part of what all nodes take.
+        light: readers of Transforms are asked only where they are light: others hardly ever gain.
 
     Raises:
         InputError: there is no such objective, or a clock is missing, or given for another one.

@@ -19,19 +19,33 @@ if TYPE_CHECKING:
 
 
 class _Known(NamedTuple):
-    """What a call came to: its variant, the element types and dims of its outputs, and the made-up
-    names of dims in its key.
+    """What a call came to: its variant, the element types and dims of its outputs, the made-up
+    names of dims in its key, and whether it says the same of a call with other ones.
     """
 
     variant: Variant
     outputs: tuple[tuple[str, Mapping[str, int]], ...]
     names: tuple[str, ...]
+    by_place: bool
 
-    def on(self, names: tuple[str, ...]) -> _Known:
-        """The same of a call with other made-up names."""
+    @classmethod
+    def of(cls, variant: Variant, made: Sequence[VTensor], names: tuple[str, ...]) -> _Known:
+        """What was found; others may have it if its made-up names are in the key and in no text."""
+        asked = [layout for one in variant.requirements for layout in one.layouts]
+        dims = {dim for layout in (*variant.layouts, *asked) for dim in layout.dims}
+        dims.update(dim for value in made for dim in value.dims)
+        texts = " ".join([variant.kernel, *(one.reason for one in variant.refused)])
+        said = {dim for dim in dims if MADE_UP.fullmatch(dim)} <= {*names}
+        by_place = said and not MADE_UP.search(texts) and not variant.apart
+        return cls(variant, tuple([(one.dtype, one.dims) for one in made]), names, by_place)
+
+    def on(self, names: tuple[str, ...]) -> _Known | None:
+        """The same of a call with these made-up names; None where it says it of its own alone."""
         pairs = tuple(pair for pair in zip(self.names, names, strict=True) if pair[0] != pair[1])
         if not pairs:
             return self
+        if not self.by_place:
+            return None
         instead, variant = dict(pairs), self.variant
         forms = [replace(form, layout=renamed(form.layout, pairs)) for form in variant.forms]
         asked = [
@@ -45,21 +59,8 @@ class _Known(NamedTuple):
                 for dtype, dims in self.outputs
             ),
             names,
+            by_place=True,
         )
-
-    @property
-    def by_place(self) -> bool:
-        """Its made-up names are all in its key, and in no text."""
-        variant = self.variant
-        layouts = [
-            *variant.layouts,
-            *(one for asked in variant.requirements for one in asked.layouts),
-        ]
-        found = {dim for layout in layouts for dim in layout.dims}
-        found.update(dim for _, dims in self.outputs for dim in dims)
-        texts = " ".join([variant.kernel, *(one.reason for one in variant.refused)])
-        made_up = {dim for dim in found if MADE_UP.fullmatch(dim)}
-        return made_up <= {*self.names} and not MADE_UP.search(texts) and not variant.apart
 
 
 class Calls:
@@ -95,8 +96,8 @@ class Calls:
         """
         node = nodes[0]
         key, made_up = (None, ()) if looked_at(inputs) else _key(ctx, nodes, names, inputs)
-        if (known := self._known.get(key)) is not None:
-            known = known.on(made_up)
+        found = self._known.get(key)
+        if found is not None and (known := found.on(made_up)) is not None:
             ctx.op, ctx.variant = info_of(node.op).name, known.variant
             rows = enumerate(known.outputs)
             return tuple(
@@ -107,10 +108,7 @@ class Calls:
         if ctx.variant is None:
             raise ContractError(f"{node.op_name} {node.name!r}: compute did not call ctx.dispatch")
         if key is not None and not looked_at(inputs):
-            outputs = tuple((value.dtype, value.dims) for value in made)
-            known = _Known(ctx.variant, outputs, made_up)
-            if known.by_place:
-                self._known[key] = known
+            self._known[key] = _Known.of(ctx.variant, made, made_up)
         return made
 
 

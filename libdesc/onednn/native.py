@@ -37,7 +37,7 @@ DIRECTORY_VARIABLE = "VTENSOR_ONEDNN_DIR"
 
 _LIBRARY = "libdnnl.so.3"
 _DISTRIBUTION = "onednn-cpu-gomp"
-_EXTENSION = "libdesc.onednn._onednn"
+EXTENSION = "libdesc.onednn._onednn"
 
 
 @cache
@@ -64,7 +64,7 @@ def load() -> ModuleType:
 
 def _extension() -> ModuleType:
     try:
-        return import_native(_EXTENSION)
+        return import_native(EXTENSION)
     except ImportError as error:
         if _LIBRARY not in str(error):
             raise LibraryError(f"onednn: the extension module does not load: {error}") from error
@@ -87,7 +87,7 @@ def preload(library: Path) -> None:
 
 def _import_again() -> ModuleType:
     try:
-        return import_native(_EXTENSION)
+        return import_native(EXTENSION)
     except ImportError as error:
         raise LibraryError(f"onednn: the extension module does not load: {error}") from error
 

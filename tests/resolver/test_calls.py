@@ -11,8 +11,10 @@ import pytest
 from eval.networks import build
 from libdesc.preferences import Preferences
 from optimizer.pipeline import optimise, pass_names, simplify
-from ptensor import PTensor, lib_tagger
+from ptensor import Layout, PTensor, lib_tagger
+from ptensor.evaluation import Refusal, Variant, forms_on
 from resolver import calls
+from resolver.calls import _Known
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from resolver.made_up import Names
@@ -92,6 +94,24 @@ def test_a_key_without_sizes_is_found_out(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Names, "kind", lacking)
     with pytest.raises((AssertionError, ValueError, VTensorError)):
         assert lowered(name, Preferences())[0] == expected
+
+
+def test_what_names_a_dim_in_a_text_is_of_its_own_call_alone() -> None:
+    x = VTensor("f32", {"D1": 2, "D2": 3})
+    forms = forms_on("cpu", [Layout.plain(x.dims)])
+    plain, refused = Variant("toy", forms), Variant("toy", forms, refused=(Refusal(1, "a", "D1"),))
+    for variant, names, others in (
+        (plain, ("D1", "D2"), True),
+        (plain, ("D1",), False),  # the other one comes from nowhere
+        (refused, ("D1", "D2"), False),
+    ):
+        known = _Known.of(variant, [x], names)
+        assert known.on(names) is known
+        found = known.on(tuple(f"{name}0" for name in names))
+        assert (found is not None) == others
+        if found is not None:
+            assert str(found.variant.layouts[0]) == "D10 D20"
+            assert found.outputs == (("f32", {"D10": 2, "D20": 3}),)
 
 
 def test_a_pin_makes_another_call() -> None:

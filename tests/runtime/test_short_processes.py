@@ -7,15 +7,18 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from ptensor.stopping import go_on
+from tests.frontends.support import f32, model
 from tests.runtime.test_better import settled
 from tests.runtime.test_kept_blueprints import written
 from vtensor import Session
@@ -313,6 +316,26 @@ def test_what_a_plan_is_made_of_is_noted_before_the_plan_is_there() -> None:
     last, key = LastUsed(), PlanKey(())
     last.networks[key] = lambda: pytest.fail("nobody asks for it")
     assert last.made_of() is None
+
+
+@pytest.mark.parametrize("ends", ["closed", "looked at", "dropped"])
+def test_what_was_chosen_is_written_down_though_nothing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    provisional(monkeypatch)
+    text = "net (float[2, 64] x) => (float[2, 64] y) { y = MatMul(x, w) }"
+    onnx.save(model(text, 17, w=f32(64, 64)), tmp_path / "net.onnx")
+    cache = tmp_path / "cache"
+    session = Session(tmp_path / "net.onnx", threads=2, cache_dir=cache)
+    if ends == "closed":
+        session.close()
+    elif ends == "looked at":
+        assert session.plan
+    end = time.monotonic() + 30
+    while not (found := [*cache.rglob("first-*")]) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert found
+    session.close()
 
 
 def provisional(monkeypatch: pytest.MonkeyPatch) -> None:

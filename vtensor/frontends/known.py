@@ -122,7 +122,7 @@ def array_at(
     if data.nbytes != prod(shape) * dtype.itemsize:
         raise ValueError("an array is of another size than its data")
     if data.bytes is None:
-        return Original.unread(shape, dtype, data.read or data.now)
+        return Original.unread(shape, dtype, data.reader)
     return np.require(data.bytes.view(dtype).reshape(shape), requirements="A")
 
 

@@ -50,12 +50,17 @@ class Data(NamedTuple):
     nbytes: int
     read: Callable[[Room], Bytes] | None = None
 
+    @property
+    def reader(self) -> Callable[[Room], Bytes]:
+        """What reads it, where it is still to be read."""
+        assert self.read is not None, "what is to be read later can be read"
+        return self.read
+
     def now(self, room: Room = reused) -> Bytes:
         """The data, read where it is not yet, into room that is made for it."""
         if self.bytes is not None:
             return self.bytes
-        assert self.read is not None, "what is to be read later can be read"
-        return self.read(room)
+        return self.reader(room)
 
 
 class OpenFile:

@@ -99,7 +99,7 @@ def _unread(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> 
     if data is None or data.bytes is not None:
         return None
     dtype = _plain(tensor, shape, data.nbytes)
-    return dtype and Original.unread(shape, dtype, data.read or data.now)
+    return dtype and Original.unread(shape, dtype, data.reader)
 
 
 def place_of(tensor: TensorProto, nbytes: int) -> tuple[str, int, int] | None:
@@ -125,7 +125,7 @@ def _external_later(
     if place not in files.shared:
         if (data := files.later(location, offset, nbytes)) is None:
             return None
-        made = Original.unread(shape, dtype, data.read or data.now)
+        made = Original.unread(shape, dtype, data.reader)
         files.shared[place] = made
     return files.shared[place]
 

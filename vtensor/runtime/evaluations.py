@@ -143,7 +143,8 @@ class RecordEvaluation(Evaluation):
         )
 
     def compiled(self, threads: int) -> list[RecordedStep]:
-        """The steps with their kernels, which so many threads compile.
+        """The steps with their kernels, which so many threads compile; those that were begun early
+        are waited for.
 
         Raises:
             NativeError: a step is none, or its library cannot compile it.

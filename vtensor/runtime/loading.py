@@ -1,4 +1,6 @@
-"""Native libraries that another thread loads while Python reads a model."""
+"""A native library that another thread loads while Python reads a model: oneDNN, the only one whose
+loading takes milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,19 @@ import sys
 from functools import cache
 from pathlib import Path
 
-#: The one whose loading takes milliseconds, by its folder and the module of ours that needs it;
-#: and the variable by which another build of it is chosen, which is then looked for.
-_FOLDER, _MODULE, _CHOSEN = "libdesc/onednn", "_onednn", "VTENSOR_ONEDNN_DIR"
-
 
 @cache
 def load_ahead() -> None:
-    """Have it loaded, once: the first plan is likely to need it."""
+    """Have it loaded, once: the first plan is likely to need it. Another build is left to who looks
+    for it.
+    """
+    from libdesc.onednn.native import DIRECTORY_VARIABLE, EXTENSION
     from vtensor.runtime import _replay
 
-    if os.environ.get(_CHOSEN) or f"{_FOLDER.replace('/', '.')}.{_MODULE}" in sys.modules:
+    if os.environ.get(DIRECTORY_VARIABLE) or EXTENSION in sys.modules:
         return
     own = Path(_replay.__file__)
-    file = own.parents[2] / _FOLDER / own.name.replace("_replay", _MODULE)
+    *folders, name = EXTENSION.split(".")
+    file = own.parents[2].joinpath(*folders, own.name.replace("_replay", name))
     if file.is_file():
         _replay.load_ahead(str(file))
