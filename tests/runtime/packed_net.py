@@ -15,7 +15,8 @@ Array = np.ndarray[Any, Any]
 #: Weights that are packed as they are, a part of one, one with a factor.
 NET = """net (float[n, 64, h, 12] x, float[n, 6, 128] p) => (float[n, 192, h, 12] y,
                                                           float[n, 6, 160] z) {
-    a0 = Conv<pads = [1, 1, 1, 1]>(x, k0) a = Relu(a0)
+    a0 = Conv<pads = [1, 1, 1, 1]>(x, k0) a1 = Relu(a0)
+    a2 = Conv<pads = [1, 1, 1, 1]>(a1, k2) a = Relu(a2)
     b0 = Conv(a, k1) b1 = Mul(b0, s) b = Add(b1, t) y = Relu(b)
     q = MatMul(p, w) q0, q1 = Split<axis = 2>(q, halves) r = Mul(q0, q1)
     z = MatMul(r, v)
@@ -26,6 +27,7 @@ def network(folder: Path, beside: bool) -> Path:
     """A file, its weights in another one if ``beside``."""
     weights: dict[str, Array] = {
         "k0": f32(128, 64, 3, 3),
+        "k2": f32(128, 128, 3, 3, seed=6) / 9,
         "k1": f32(192, 128, 1, 1, seed=1),
         "s": 2 + f32(192, 1, 1, seed=2) / 9,
         "t": f32(192, 1, 1, seed=3),

@@ -34,6 +34,12 @@ def answers(path: Path, **options: Any) -> list[bytes]:
         ]
 
 
+def are_parts_packed(path: Path) -> bool:
+    with Session(path, cache_dir=None, deterministic=True, threads=2) as session:
+        session.run(None, feeds(2, 9))
+        return any(node.input.startswith("w[") for node in session.plan.graph.ahead())
+
+
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the thread was given: a constant that is there, one of a file, a large one, kernels."""
@@ -78,7 +84,8 @@ def test_the_answers_are_the_same(
     assert answers(path, threads=2, optimize=optimize) == expected
     assert {"kernel", "whole"} <= {*ran}
     if optimize == "all":
-        assert {"whole times", "rows"} <= {*ran}
+        assert "whole times" in ran
+        assert ("rows" in ran) == are_parts_packed(path)  # as this machine has products
     ran.clear()
     answers(path, threads=1, optimize=optimize)  # a budget of one thread is kept
     assert not ran
@@ -273,9 +280,10 @@ def test_nobody_else_has_what_is_not_packed_yet(
     monkeypatch.setattr(record.Recorder, "settle", settled)
     with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
         session.run(None, feeds(2, 9))
+        packed = len([*session.plan.graph.ahead()])
         session.run(None, feeds(1, 12))
     [(before, behind), *_] = shared
-    assert behind - before >= 4
+    assert behind - before == packed >= 3
 
 
 def test_who_looks_at_a_constant_waits_for_it(
@@ -320,7 +328,7 @@ def test_pages_are_expected_of_models_with_much_to_read(
         session.run(None, feeds(2, 9))
         assert not workspace.expected
         session.run(None, feeds(1, 12))
-    weights = 4 * (128 * 64 * 9 + 192 * 128 + 128 * 512 + 256 * 160)
+    weights = 4 * (128 * 64 * 9 + 128 * 128 * 9 + 192 * 128 + 128 * 512 + 256 * 160)
     assert expected == [weights]
     with Session(path, cache_dir=None, threads=2, max_bytes=weights) as session:
         assert not session._runner.workspace.expected
@@ -337,7 +345,7 @@ def test_expected_memory_has_the_size_that_is_wanted(nbytes: int) -> None:
 
 #: What is compared above is found out where it is wrong.
 FAULTS: list[Callable[[Unread], Unread]] = [
-    lambda one: one._replace(offset=one.offset + 4 if one.rows > 1 else one.offset),
+    lambda one: one._replace(offset=one.offset + 4),
     lambda one: one._replace(factors=None),
 ]
 
