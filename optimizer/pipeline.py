@@ -8,8 +8,9 @@ transformed ahead of time at every level, by the runtime: no pass does that.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from libdesc.preferences import EVERY, Preferences
@@ -31,51 +32,19 @@ if TYPE_CHECKING:
 SIMPLIFICATIONS = ("bypass", "rewrite", "order", "part", "fold", "thin", "fuse")
 
 
-def _run(name: str, graph: LoweredGraph, settings: Settings) -> LoweredGraph:
-    """Run one of ``PASSES``; a session that takes over what was chosen earlier imports none."""
-    match name:
-        case "lho":
-            from optimizer.lho import hoist as run
-        case "ewo":
-            from optimizer.ewo import reconcile as run
-        case "joint":
-            from optimizer.joint import joint as run
-        case "share":
-            from optimizer.share import share as run
-        case "sink":
-            from optimizer.sink import sink as run
-        case "rise":
-            from optimizer.sink import rise as run
-        case "cancel":
-            from optimizer.cancel import cancel as run
-        case "absorb":
-            from optimizer.absorb import absorb as run
-        case mode:  # it makes the graph anew, not as the resolver does
-            from resolver import modes
-
-            return modes.aware(graph) if mode == "aware" else modes.held(graph)
-    return run(graph, settings)
-
-
-def import_passes() -> None:
-    """Import what chooses variants now, before a thread in the background does: a fork in the midst
-    of an import would leave it locked in the child.
-    """
-    chosen = ("absorb", "bound", "cancel", "ewo", "joint", "lho", "share", "sink")
-    for name in (*SIMPLIFICATIONS, *chosen):
-        import_module(f"optimizer.{name}")
-    for name in ("evaluate", "extend"):
-        import_module(f"resolver.{name}")
-
-
-#: Every pass that there is, by name. The last two are what levels are compared with; no level has
-#: them.
-PASSES: dict[str, Pass] = {
-    name: partial(_run, name)
-    for name in (
-        *("lho", "ewo", "joint", "share", "sink", "rise", "cancel", "absorb"),
-        *("aware", "held"),
-    )
+#: Every pass by name: the module and the function that run it, imported at first use. No level has
+#: the last two, which rebuild a graph as layout-aware frameworks do; levels are compared with them.
+PASSES: dict[str, str] = {
+    "lho": "optimizer.lho:hoist",
+    "ewo": "optimizer.ewo:reconcile",
+    "joint": "optimizer.joint:joint",
+    "share": "optimizer.share:share",
+    "sink": "optimizer.sink:sink",
+    "rise": "optimizer.sink:rise",
+    "cancel": "optimizer.cancel:cancel",
+    "absorb": "optimizer.absorb:absorb",
+    "aware": "resolver.modes:aware",
+    "held": "resolver.modes:held",
 }
 
 #: The pass that goes by time where times are measured.
@@ -98,6 +67,33 @@ LEVELS: dict[str, tuple[str, ...]] = {
         *("lho", "joint", "lho", "sink", "rise", "share", "cancel", "absorb"),
     ),
 }
+
+
+def pass_of(name: str) -> Pass:
+    """Return the function of the pass ``name``, importing its module.
+
+    Raises:
+        InputError: ``PASSES`` has no such name.
+    """
+    _check(name, PASSES)
+    module, function = PASSES[name].split(":")
+    run: Pass = getattr(import_module(module), function)
+    return run
+
+
+def import_passes() -> None:
+    """Import the passes of all levels and what they use.
+
+    A thread in the background must not import: a fork during an import leaves its lock taken in
+    the child.
+    """
+    for name in chain.from_iterable(LEVELS.values()):
+        if name in PASSES:
+            pass_of(name)
+        else:
+            import_module(f"optimizer.{name}")
+    for module in ("optimizer.bound", "resolver.evaluate", "resolver.extend"):
+        import_module(module)
 
 
 #: What stands before the name of a rule, and before what a list takes away again.
@@ -123,29 +119,32 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
             raise InputError(
                 f"optimize={optimize!r} (--optimize) is no level; levels are {', '.join(LEVELS)}"
             )
+        for name in LEVELS[optimize]:
+            _check(name, [*SIMPLIFICATIONS, *PASSES])
         return LEVELS[optimize]
     names: list[str] = []
     for name in optimize:
-        _check_pass(name)
-        bare = name.removeprefix(WITHOUT)
-        if name == bare:
-            names += LEVELS.get(name, (name,))
-        elif bare.startswith(RULE):
+        bare = name.removeprefix(WITHOUT) if isinstance(name, str) else ""
+        if bare.startswith(RULE) and name != bare:
+            from libdesc.registry import registry
+
+            _check(name, [f"{RULE}{rule}" for rule in registry().rules], "rules")
+        else:
+            _check(name, [*LEVELS, *SIMPLIFICATIONS, *PASSES])
+        if name in LEVELS:
+            names += pass_names(name)
+        elif name == bare or bare.startswith(RULE):
             names.append(name)
         else:
-            names = [one for one in names if one != bare]
+            names = [kept for kept in names if kept != bare]
     return tuple(names)
 
 
-def _check_pass(name: object) -> None:
-    bare = name.removeprefix(WITHOUT) if isinstance(name, str) else ""
-    kind, known = "passes", [*LEVELS, *SIMPLIFICATIONS, *PASSES]
-    if bare.startswith(RULE) and name != bare:
-        from libdesc.registry import registry
-
-        kind, known = "rules", [f"{RULE}{rule}" for rule in registry().rules]
-    if bare not in known:
-        raise InputError(f"optimize: no pass {name!r}; {kind}: {', '.join(known)}")
+def _check(given: object, known: Collection[str], kind: str = "passes") -> None:
+    """Raise an InputError unless ``given``, without a leading ``-``, is one of the known names."""
+    name = given.removeprefix(WITHOUT) if isinstance(given, str) else ""
+    if name not in known:
+        raise InputError(f"optimize: no pass {given!r}; {kind}: {', '.join(known)}")
 
 
 def simplify(
@@ -195,6 +194,6 @@ def optimise(
     for name in pass_names(optimize):
         if name in PASSES:
             go_on()
-            graph = PASSES[name](graph, settings)
+            graph = pass_of(name)(graph, settings)
             graph = replace(graph, passes=(*graph.passes, name))
     return graph

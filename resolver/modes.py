@@ -19,7 +19,7 @@ from vtensor.language.operators import info_of
 CHANNELS = "C"
 
 
-def aware(graph: LoweredGraph) -> LoweredGraph:
+def aware(graph: LoweredGraph, _settings: object) -> LoweredGraph:
     """Layout-aware operators: each takes what comes, and converts inside itself what it must.
 
     From one library to another a value passes with channels last, converted behind its producer
@@ -35,7 +35,7 @@ def aware(graph: LoweredGraph) -> LoweredGraph:
     return extend(_again(graph.bare, between), passing=between)
 
 
-def held(graph: LoweredGraph) -> LoweredGraph:
+def held(graph: LoweredGraph, _settings: object) -> LoweredGraph:
     """The resolver, with element-wise operators held at channels last; who declines stays.
 
     Raises:

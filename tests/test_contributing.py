@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from ops import Relu
+from optimizer import pipeline
+from vtensor import Graph, Session
+from vtensor.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 PLUGIN = ROOT / "tests" / "plugin"
@@ -40,7 +50,7 @@ def lines_of(text: str, name: str) -> int:
 
 
 def test_contributing_quotes_and_counts_what_is_there() -> None:
-    assert PAGE.count("```python ") >= 5
+    assert PAGE.count("```python ") >= 6
     assert list(not_in_their_files(PAGE)) == []
     assert PAGE.count("| `ops/") == 5
     assert list(miscounted(PAGE)) == []
@@ -76,3 +86,66 @@ def test_a_file_that_is_not_counted_is_seen(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert list(sources(tmp_path)) == [tmp_path / "new.c"]
+
+
+def relu() -> Graph:
+    graph = Graph("relu")
+    graph.output(graph.add(Relu(), graph.input("x", {"N": 3})), "y")
+    return graph.seal()
+
+
+def added(monkeypatch: pytest.MonkeyPatch, module: str, function: str) -> list[str]:
+    """Add a module with a function that returns its graph; return what the function was given."""
+    calls: list[str] = []
+
+    def run(graph: Graph, settings: object) -> Graph:
+        calls.append(f"{type(graph).__name__} {type(settings).__name__}")
+        return graph
+
+    file = ModuleType(module)
+    setattr(file, function, run)
+    monkeypatch.setitem(sys.modules, module, file)
+    return calls
+
+
+@pytest.mark.parametrize("optimize", ["all", ["all"]], ids=["level", "list"])
+def test_a_pass_that_is_added_as_the_page_says_runs(
+    monkeypatch: pytest.MonkeyPatch, optimize: str | list[str]
+) -> None:
+    calls = added(monkeypatch, "optimizer.example", "run")
+    monkeypatch.setitem(pipeline.PASSES, "example", "optimizer.example:run")
+    monkeypatch.setitem(pipeline.LEVELS, "all", (*pipeline.LEVELS["all"], "example"))
+    with Session(relu(), optimize=optimize, deterministic=True) as session:
+        [y] = session.run(None, {"x": np.array([-1, 0, 2], "f4")})
+        assert session.plan.passes[-1] == "example"
+    assert calls == ["LoweredGraph Settings"]
+    assert y.tolist() == [0, 0, 2]
+
+
+def test_a_simplification_that_is_added_as_the_page_says_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = added(monkeypatch, "optimizer.example", "example")
+    monkeypatch.setattr(pipeline, "SIMPLIFICATIONS", (*pipeline.SIMPLIFICATIONS, "example"))
+    monkeypatch.setitem(pipeline.LEVELS, "all", ("example", *pipeline.LEVELS["all"]))
+    with Session(relu(), deterministic=True) as session:
+        assert "example" in session.plan.passes
+    assert calls == ["Graph Preferences"]
+
+
+@pytest.mark.parametrize("optimize", ["all", ["all"], ["none", "lost"]])
+def test_a_name_that_no_table_has_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, optimize: str | list[str]
+) -> None:
+    monkeypatch.setitem(pipeline.LEVELS, "all", (*pipeline.LEVELS["all"], "lost"))
+    with pytest.raises(InputError, match="optimize: no pass 'lost'; passes: "):
+        Session(relu(), optimize=optimize)
+
+
+def test_every_pass_of_the_table_is_a_function_of_its_file() -> None:
+    names = {name: pipeline.pass_of(name) for name in pipeline.PASSES}
+    assert {function.__name__ for function in names.values()} == {
+        where.partition(":")[2] for where in pipeline.PASSES.values()
+    }
+    with pytest.raises(InputError, match="no pass 'lost'"):
+        pipeline.pass_of("lost")

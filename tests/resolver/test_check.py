@@ -294,6 +294,13 @@ def test_entry_and_output_layouts_are_promises(sound: tuple[Draft, Graph]) -> No
     )
 
 
+def sabotage(graph: LoweredGraph, settings: object) -> LoweredGraph:
+    """A pass that removes a Transform that the plan needs."""
+    draft = Draft(graph)
+    short_circuit(draft)
+    return draft.made()
+
+
 def test_the_session_checks_every_plan(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that breaks a plan is found before anything runs."""
     from optimizer import pipeline
@@ -301,12 +308,7 @@ def test_the_session_checks_every_plan(bench: Bench, monkeypatch: pytest.MonkeyP
 
     declare_convolution()
 
-    def sabotage(graph: LoweredGraph, settings: object) -> LoweredGraph:
-        draft = Draft(graph)
-        short_circuit(draft)
-        return draft.made()
-
-    monkeypatch.setitem(pipeline.PASSES, "sabotage", sabotage)
+    monkeypatch.setitem(pipeline.PASSES, "sabotage", f"{__name__}:sabotage")
     graph = chain(bench)
     assert message(UnsoundPlanError, lambda: Session(graph, optimize=["sabotage"])) == (
         "conv2: relu is in NCHW8c, NCHW4c is required"
