@@ -22,6 +22,9 @@ Array = np.ndarray[Any, Any]
 #: Reads bytes into memory, which a function of their number makes.
 Read = Callable[[Callable[[int], "np.ndarray[Any, Any]"]], Array]
 
+#: A change of an original: ``order`` and the axes in their new order, or ``shape`` and the sizes.
+Step = tuple[str, tuple[int, ...]]
+
 
 class Original:
     """An array that can be let go of; several names may have it.
@@ -111,9 +114,26 @@ class Original:
         return self
 
     @property
-    def turned_from(self) -> tuple[Original, tuple[int, ...]] | None:
-        """What this is with its axes in another order, and that order; else None."""
-        return None
+    def root(self) -> Original:
+        """The original that this is derived from, by any number of ``steps``; else this."""
+        return self
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The orders of axes and shapes that lead from ``root`` to this, in turn."""
+        return ()
+
+    def derived(self, steps: Iterable[Step]) -> Original:
+        """Return this original in other orders of axes and shapes, as ``steps`` lists them.
+
+        >>> Original(np.arange(6)).derived([("shape", (2, 3)), ("order", (1, 0))]).array.tolist()
+        [[0, 3], [1, 4], [2, 5]]
+        """
+        result: Original = self
+        for kind, numbers in steps:
+            change = result.turned if kind == "order" else result.reshape
+            result = change(tuple(numbers))
+        return result
 
     @property
     def held(self) -> bool:
@@ -149,6 +169,8 @@ class Original:
         >>> one.shape, one.array.tolist()
         ((3, 2), [[0, 3], [1, 4], [2, 5]])
         """
+        if axes == tuple(range(self.ndim)):
+            return self
         return self._turns.setdefault(axes, _Turned(self, axes))
 
 
@@ -165,8 +187,15 @@ class _Turned(Original):
         self._read, self._fresh = None, False
 
     @property
-    def turned_from(self) -> tuple[Original, tuple[int, ...]]:
-        return self._given, self._axes
+    def root(self) -> Original:
+        return self._given.root
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (*self._given.steps, ("order", self._axes))
+
+    def hold(self) -> None:
+        self._array = self.now()
 
     def turned(self, axes: tuple[int, ...]) -> Original:
         return self._given.turned(tuple(self._axes[axis] for axis in axes))
@@ -193,10 +222,19 @@ class _View(Original):
 
     def __init__(self, whole: Original, shape: tuple[int, ...]) -> None:
         self._whole, self.shape, self.dtype = whole, shape, whole.dtype
+        self._turns = {}
 
     @property
     def whole(self) -> Original:
         return self._whole
+
+    @property
+    def root(self) -> Original:
+        return self._whole.root
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (*self._whole.steps, ("shape", self.shape))
 
     @property
     def asks(self) -> int:
@@ -223,6 +261,9 @@ class _View(Original):
 
     def let_go(self) -> None:
         self._whole.let_go()
+
+    def hold(self) -> None:
+        self._whole.hold()
 
     def reshape(self, shape: tuple[int, ...]) -> Original:
         return self._whole.reshape(shape)

@@ -81,7 +81,7 @@ def test_who_turns_an_original_asks_for_nothing() -> None:
         assert (made.shape, made.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_array_equal(made.now(), wanted)
     assert not one.asks
-    assert turned.turned_from == (one, (2, 0, 1))
+    assert (turned.root, turned.steps) == (one, (("order", (2, 0, 1)),))
     assert again is one.turned((2, 1, 0))
     assert other.whole is turned
     assert turned.array.flags.c_contiguous

@@ -22,7 +22,7 @@ from vtensor.runtime.unread import Unread
 from vtensor.runtime.weights import LARGE, clear_subnormals, may_be_subnormal
 
 if TYPE_CHECKING:
-    from optimizer.originals import Original
+    from optimizer.originals import Original, Step
 
 Array = np.ndarray[Any, Any]
 
@@ -34,7 +34,7 @@ class KeptPacking:
     """Packs arrays, one after the other; ``finish`` waits for the last.
 
     Args:
-        original: an array by its name, the order of its axes, and its shape.
+        original: returns the large array of a name, changed by steps.
         blob: bytes that the entry speaks of.
         natives, alone: steps, for all threads and for one.
         max_bytes: what scratch may take.
@@ -42,7 +42,7 @@ class KeptPacking:
 
     def __init__(
         self,
-        original: Callable[[str, list[int], list[int]], Original],
+        original: Callable[[str, list[Step]], Original],
         blob: Array,
         natives: Sequence[Any],
         alone: Sequence[Any],
@@ -65,8 +65,7 @@ class KeptPacking:
         self,
         room: Array,
         name: str,
-        order: list[int],
-        shape: list[int],
+        steps: list[Step],
         begin: int,  # noqa: ARG002
         nbytes: int,
         changes: list[list[Any]],
@@ -80,7 +79,7 @@ class KeptPacking:
         Raises:
             Exception: of any kind, where it is none here.
         """
-        given = self._original(name, order, shape)
+        given = self._original(name, steps)
         made = [_made(self._blob, one) for one in changes]
         layout = Layout(kind[2])
         if native is not None:

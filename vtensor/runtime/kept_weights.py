@@ -22,7 +22,7 @@ from vtensor.runtime.workspace import Workspace
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from optimizer.originals import Original
+    from optimizer.originals import Original, Step
     from vtensor.frontends.surface import Surface
 
 Array = np.ndarray[Any, Any]
@@ -131,7 +131,7 @@ class KeptWeights:
             one if part_of(one) else (one[0], factor_of(self.blob, *one).tobytes().hex())
             for one in row["changes"]
         ]
-        same = ("name", "order", "shape", "kind", "factor")
+        same = ("name", "steps", "kind", "factor")
         return json.dumps([changes, *(row[one] for one in same)])
 
     def array(self, name: str) -> Array:
@@ -162,7 +162,7 @@ class KeptWeights:
 
     def _lending(self) -> Iterator[Packed]:
         for row in self._data["large"]:
-            own = self._original(row["name"], row["order"], row["shape"])
+            own = self._original(row["name"], row["steps"])
             change: Hashable = None
             for one in row["changes"]:
                 change = change, part_of(one) or times(factor_of(self.blob, *one))
@@ -170,10 +170,9 @@ class KeptWeights:
             storage = TensorStorage(*kind_of(*row["kind"]), room, constant=True)
             yield self._workspace.weights.lend(own, change, storage, self.memory)
 
-    def _original(self, name: str, order: list[int], shape: list[int]) -> Original:
-        """A large array, its axes in another order where there is one, and then of a shape."""
-        given = self._surface.large[name]
-        return (given.turned(tuple(order)) if order else given).reshape(tuple(shape))
+    def _original(self, name: str, steps: list[Step]) -> Original:
+        """Return the large array ``name`` in other orders of axes and shapes."""
+        return self._surface.large[name].derived(steps)
 
 
 def value_row(value: Value) -> list[Any]:

@@ -77,6 +77,8 @@ class OpenRows:
         if not isinstance(source, np.ndarray):
             raise NotKept("a source is no array")
         if isinstance(held, Original) and (name := self._weights.array(held)) is not None:
+            if held.steps:
+                raise NotKept("a constant that depends on sizes is made of a large array's view")
             return name
         if source.nbytes > MOST_BYTES or source.dtype.hasobject:
             raise NotKept("a constant that depends on sizes is made of a large array")

@@ -134,17 +134,15 @@ class WeightNotes:
         return names
 
     def _read(self, name: str) -> str | None:
-        """The large array that is a constant as it is read; None where none is."""
+        """Return the name of the large array that the constant ``name`` holds as it is."""
         root, origin = self.packed.made_of(name)
-        changed = root != name or changes(self.constants, root) or _order(origin)
-        return None if changed else self.array(origin)
+        if root != name or changes(self.constants, root) or not isinstance(origin, Original):
+            return None
+        return None if any(kind == "order" for kind, _ in origin.steps) else self.array(origin)
 
     def array(self, origin: Array | Original) -> str | None:
-        """The large array that an origin is, its axes in whatever order; None where it is none."""
-        if not isinstance(origin, Original):
-            return None
-        given, _ = origin.whole.turned_from or (origin.whole, ())
-        return self.large.get(id(given))
+        """Return the name of the large array that ``origin`` derives from by its steps, or None."""
+        return self.large.get(id(origin.root)) if isinstance(origin, Original) else None
 
     def _large(self, name: str, begin: int) -> tuple[Data, Any] | None:
         """How a large array's constant is made, and what packs it, if anything does; None of what
@@ -156,7 +154,7 @@ class WeightNotes:
         value = self.graph.values[name]
         root, origin = self.packed.made_of(name)
         array = self.array(origin)
-        if array is None:
+        if array is None or not isinstance(origin, Original):
             return None
         given, made = self.graph.values[root], changes(self.constants, root)
         shape = [*origin.shape]
@@ -166,8 +164,7 @@ class WeightNotes:
             raise NotKept(f"{root} lies otherwise than it is read")
         row: Data = {
             "name": array,
-            "order": _order(origin),
-            "shape": origin.shape,
+            "steps": origin.steps,
             "begin": begin,
             "nbytes": value.nbytes,
             "changes": [*map(self._change, made)],
@@ -212,12 +209,6 @@ class WeightNotes:
         if kind_row(roots[0]) != kind_row(given) or kind_row(roots[1]) != kind_row(value):
             raise NotKept(f"{node.name} has other operands")
         return step.native, [one if isinstance(one, int) else kinds[one] for one in step.slots]
-
-
-def _order(origin: Array | Original) -> tuple[int, ...]:
-    """The order of axes in which an origin has a large array's; none where that is the array's."""
-    turned = origin.whole.turned_from if isinstance(origin, Original) else None
-    return turned[1] if turned else ()
 
 
 def _told(script: Script, natives: Sequence[Any]) -> tuple[list[Any], list[int]]:
