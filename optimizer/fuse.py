@@ -51,9 +51,10 @@ def _behind(
     value = lead.outputs[0]
     begin = place[value]
     while (node := readers.alone(value)) is not None:
-        info, others = info_of(node.op), [name for name in node.inputs if name != value]
-        known = all(place.get(name, -1) < begin for name in others)
-        if info.trait(Pointwise) is None or not known or preferences.pinned(node.name, info.name):
+        info = info_of(node.op)
+        if info.trait(Pointwise) is None or preferences.pinned(node.name, info.name):
+            return
+        if any(name != value and place.get(name, -1) >= begin for name in node.inputs):
             return
         before, after = graph.values[value], graph.values[node.outputs[0]]
         if (before.dtype, [*before.dims.items()]) != (after.dtype, [*after.dims.items()]):

@@ -67,10 +67,9 @@ def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]
     without, found = dict[str, Node](), list[Steps]()
     for node in nodes:
         picks = info_of(node.op).trait(Picks)
-        given = [graph.values[name] for name in node.inputs]
-        picked = (
-            picks.steps(node.op, *given) if picks and len({*node.inputs}) == len(given) else None
-        )
+        if picks is None or len({*node.inputs}) < len(node.inputs):
+            return None
+        picked = picks.steps(node.op, *(graph.values[name] for name in node.inputs))
         if picked is None:
             return None
         steps, op = picked

@@ -250,6 +250,8 @@ class Call:
     #: The operators that are fused behind it, which its invoker takes along or declines.
     followers: tuple[Follower, ...] = ()
     converts: bool = False
+    #: The places of each operand, by its id.
+    _indices: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def operands(self) -> tuple[VTensor, ...]:
@@ -267,11 +269,22 @@ class Call:
         Raises:
             ContractError: it is none.
         """
+        return self._indices_of(tensor)[0]
+
+    def _indices_of(self, tensor: VTensor) -> list[int]:
+        """Return the places among the operands of a tensor, or of the tensor that it is a view of.
+
+        Raises:
+            ContractError: the tensor is no operand of this call.
+        """
         base = tensor.base if tensor.base is not None else tensor
-        for index, operand in enumerate(self.operands):
-            if operand is base:
-                return index
-        raise self.misuse(f"{base!r} is no operand of this call")
+        if not self._indices:
+            for index, operand in enumerate(self.operands):
+                self._indices.setdefault(id(operand), []).append(index)
+        indices = self._indices.get(id(base))
+        if indices is None:
+            raise self.misuse(f"{base!r} is no operand of this call")
+        return indices
 
     def place_of_request(self) -> tuple[str, int]:
         """Who asks for a layout now: the invoker that describes a routine, else the caller."""
@@ -282,10 +295,7 @@ class Call:
 
     def claim(self, tensor: VTensor) -> int:
         """The operand that a PTensor is made of; the same value given twice is two operands."""
-        base = tensor.base if tensor.base is not None else tensor
-        indices = [i for i, operand in enumerate(self.operands) if operand is base]
-        if not indices:
-            raise self.misuse(f"{base!r} is no operand of this call")
+        indices = self._indices_of(tensor)
         for index in indices:
             if index not in self.ptensors:
                 return index

@@ -183,10 +183,12 @@ def _entry(
     graph: Graph, state: _Resolving, entry_layouts: Mapping[str, Layout], needed: set[str]
 ) -> None:
     """Give inputs and constants their produced layouts (Algorithm 1, line 1)."""
-    unknown = [name for name in entry_layouts if name not in graph.inputs]
+    unknown = entry_layouts.keys() - {*graph.inputs}
     if unknown:
         known = ", ".join(graph.inputs)
-        raise ResolutionError(f"entry layouts given for {', '.join(unknown)}; inputs are {known}")
+        raise ResolutionError(
+            f"entry layouts given for {', '.join(sorted(unknown))}; inputs are {known}"
+        )
     for name in graph.inputs:
         value = graph.values[name]
         layout = entry_layouts.get(name, Layout.plain(value.dims))
@@ -208,15 +210,16 @@ def _entry(
 
 def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:
     """A node's inputs, each a VTensor of its own: a value given twice is two operands."""
-    operands: list[VTensor] = []
+    operands, seen = list[VTensor](), set[int]()
     for name in names:
         value = state.values[name]
-        if any(value is operand for operand in operands):
+        if id(value) in seen:
             twin = VTensor.as_known(value.dtype, dict(value.dims), value.option)
             if value.storage is not None:
                 twin.storage = value.storage
             twin.produced_layout = value.produced_layout
             value = twin
+        seen.add(id(value))
         operands.append(value)
     return operands
 

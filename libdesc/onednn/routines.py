@@ -270,9 +270,10 @@ def _usual(dims: tuple[str, ...], order: Order) -> tuple[Layout, ...]:
 
 
 def layouts_of(primitive: Primitive, operands: Sequence[Operand]) -> list[Layout]:
-    """The layouts of a primitive's arguments, one an operand."""
+    """Return the layouts of a primitive's arguments, one per operand."""
+    descs = primitive.descs  # a new dictionary at each access
     return [
-        from_desc(primitive.descs[operand.argument], operand.order, operand.tensor.dtype)
+        from_desc(descs[operand.argument], operand.order, operand.tensor.dtype)
         for operand in operands
     ]
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -46,6 +48,8 @@ Program::Program(std::vector<Source> sources, std::vector<RecordedStep> steps,
         const std::size_t bytes = size_of(source);
         regions_.push_back({.source = std::move(source), .bytes = bytes, .needed = bytes});
     }
+    by_base_.resize(regions_.size());
+    std::iota(by_base_.begin(), by_base_.end(), 0);
     std::size_t planes = 0, sizes = 0;
     for (std::size_t i = 0; i < steps_.size(); ++i) {
         try {
@@ -194,17 +198,32 @@ void Program::settle(std::span<const Memory> bindings, std::span<const Lease> le
     settled_ = true;
 }
 
-void Program::check_bases() const {
+void Program::check_bases() {
     for (std::size_t i = 0; i < regions_.size(); ++i) {
         const Region &region = regions_[i];
         if (reinterpret_cast<std::uintptr_t>(region.base) % region.alignment != 0)
             fail(label(i) + " must start at a multiple of " + std::to_string(region.alignment) +
                  " bytes");
-        if (!region.written) continue;
-        for (std::size_t j = 0; j < regions_.size(); ++j)
-            if (j != i && overlap(absolute(region.base), region.needed, absolute(regions_[j].base),
-                                  regions_[j].needed))
-                fail(label(i) + " is written and overlaps " + label(j));
+    }
+    const auto begin = [this](std::size_t i) {
+        return reinterpret_cast<std::uintptr_t>(regions_[i].base);
+    };
+    const auto end = [&](std::size_t i) { return begin(i) + regions_[i].needed; };
+    std::sort(by_base_.begin(), by_base_.end(),
+              [&](std::size_t i, std::size_t j) { return begin(i) < begin(j); });
+    // Of the regions so far, the one that ends last, and the written one that does.
+    std::optional<std::size_t> last, last_written;
+    for (const std::size_t i : by_base_) {
+        const Region &region = regions_[i];
+        if (region.needed == 0) continue;
+        const std::optional<std::size_t> &before = region.written ? last : last_written;
+        if (before && end(*before) > begin(i)) {
+            const bool first = region.written && (!regions_[*before].written || i < *before);
+            fail(label(first ? i : *before) + " is written and overlaps " +
+                 label(first ? *before : i));
+        }
+        if (!last || end(i) > end(*last)) last = i;
+        if (region.written && (!last_written || end(i) > end(*last_written))) last_written = i;
     }
 }
 

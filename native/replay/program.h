@@ -73,7 +73,8 @@ private:
     void check_bindings(std::span<const Memory> bindings) const;
     // Fills the table of addresses if a base is another than in the last run.
     void settle(std::span<const Memory> bindings, std::span<const Lease> leases);
-    void check_bases() const;
+    // Sees that no region overlaps one that is written, and that each is aligned.
+    void check_bases();
     // With doubts if that has been of use: see vtensor_run.doubt.
     void run_steps(void *queue, Stop &stop, std::int64_t *times);
     void run_once(Runner &runner, Stop &stop, std::int64_t *times) const;
@@ -81,6 +82,7 @@ private:
     std::vector<Region> regions_;
     std::vector<RecordedStep> steps_;
     std::vector<std::size_t> bound_;
+    std::vector<std::size_t> by_base_;  // all regions, by the addresses of the last check
     std::vector<void *> table_;  // the addresses of all planes, step after step
     bool settled_ = false;
     std::vector<std::int64_t> sizes_;       // of the last run

@@ -183,6 +183,7 @@ class Builder:
         self._renames: dict[tuple[str, Names], VTensor] = {}
         self._problems = Problems()
         self._needed: dict[str, None] = {}
+        self._numbers: dict[str, int] = {}  # the last number that each name was given
         self._reserved = {
             *named.network.value_names(),
             *(node.name for node in named.network.nodes),
@@ -423,12 +424,13 @@ class Builder:
         ]
 
     def _free(self, name: str) -> str:
-        """A name that nothing else has or will have."""
-        result, count = name, 1
+        """Return ``name``, or ``name`` with the next free number, and reserve it."""
+        result, count = name, self._numbers.get(name, 1)
         while result in self._reserved:
             count += 1
             result = f"{name}:{count}"
         self._reserved.add(result)
+        self._numbers[name] = count
         return result
 
     def _check_type(self, name: str, dtype: str) -> None:

@@ -473,14 +473,15 @@ def _named(
 
     A node may have the name of its own output, not that of another value.
     """
-    taken: set[str] = set()
+    taken, counts = set[str](), dict[str, int]()
     values = {name for node in nodes for name in node.output}
     for index in order:
         node = nodes[index]
         name = stem = prefix + (node.name or f"{node.op_type}:{index}")
-        count = 0
+        count = counts.get(stem, 0)
         while name in taken or ((name in given or name in values) and name not in node.output):
             count += 1
             name = f"{stem}:{count}"
         taken.add(name)
+        counts[stem] = count
         yield name, node

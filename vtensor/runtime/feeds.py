@@ -130,7 +130,7 @@ def check_names(feeds: Mapping[str, object], ports: Sequence[Port]) -> None:
     """
     if not isinstance(feeds, Mapping):
         raise InputError(f"inputs are given as {{name: array}}, not as {type(feeds).__name__}")
-    known = [port.name for port in ports]
+    known = dict.fromkeys(port.name for port in ports)
     missing = [name for name in known if name not in feeds]
     unknown = [str(name) for name in feeds if name not in known]
     if missing or unknown:

@@ -115,8 +115,8 @@ class Ends:
         """Those of a graph, in the storages of its values."""
         inputs = [storages[name] for name in graph.inputs]
         outputs = [storages[name] for name in graph.outputs.values()]
-        roots = dict.fromkeys(one.root for one in outputs)
-        own = [root for root in roots if not root.bound and root not in inputs]
+        roots, given = dict.fromkeys(one.root for one in outputs), {*inputs}
+        own = [root for root in roots if not root.bound and root not in given]
         bound = {storage: index for index, storage in enumerate([*inputs, *own])}
         deliveries = {
             alias: Delivery(alias, graph.values[name], one.root, bound.get(one.root))

@@ -82,7 +82,8 @@ class Request:
         found = [PlainOutput.of(one, len(plan.inputs)) for one in deliveries]
         plain_outputs = tuple(one for one in found if one is not None)
         direct = len({one.binding for one in plain_outputs}) == len(wanted)
-        first = {one.memory: one.name for one in reversed(deliveries) if one.memory in plan.own}
+        own = {*plan.own}
+        first = {one.memory: one.name for one in reversed(deliveries) if one.memory in own}
         return cls(
             plan,
             key,
