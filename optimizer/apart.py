@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 from vtensor.language.forks import ahead_of_logging
@@ -22,8 +23,9 @@ def apart(name: str) -> Any:
     if name not in sys.modules:
         ahead_of_logging()  # the caller may hold what a fork waits for
         thread = threading.Thread(target=_import, args=[name], name=f"import {name}")
-        thread.start()
-        thread.join()
+        with suppress(RuntimeError):  # without a thread, this one imports it
+            thread.start()
+            thread.join()
     return importlib.import_module(name)
 
 

@@ -104,6 +104,10 @@ class SessionClosedError(VTensorError):
     """A session was used after ``close()``."""
 
 
+class PickleError(VTensorError, TypeError):
+    """A session, or what belongs to one, cannot be copied or sent to another process."""
+
+
 class QueueFullError(VTensorError):
     """More runs of ``Session.run_async`` wait than the session allows."""
 

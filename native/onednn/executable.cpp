@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 #include "names.h"
@@ -28,7 +29,10 @@ dnnl_status_t generating(const Work &work) {
         return status;
     }
     dnnl_status_t status = dnnl_runtime_error;
-    std::thread([&] { status = work(); }).join();
+    try {
+        std::thread([&] { status = work(); }).join();
+    } catch (const std::system_error &) {  // no thread: the kernel is not made
+    }
     return status;
 }
 

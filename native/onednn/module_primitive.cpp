@@ -11,6 +11,7 @@
 #include "module.h"
 #include "operators.h"
 #include "rectify.h"
+#include "vtensor/interpreter.h"
 
 using namespace nanobind::literals;
 
@@ -18,7 +19,7 @@ namespace vtensor::onednn {
 
 namespace {
 
-using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+using WithoutLock = nb::call_guard<Unlocked>;
 
 MaybeDesc maybe(const Desc *desc) { return desc == nullptr ? MaybeDesc() : MaybeDesc(*desc); }
 Attr or_plain(const Attr *attr) { return attr == nullptr ? Attr() : *attr; }
@@ -47,7 +48,7 @@ void release_step(PyObject *capsule) {
 nb::object step_capsule(Primitive &primitive) {
     const vtensor_step *step = nullptr;
     {
-        const nb::gil_scoped_release unlocked;  // the first call compiles
+        const Unlocked unlocked;  // the first call compiles
         step = primitive.retained_step();
     }
     PyObject *capsule =
@@ -110,7 +111,7 @@ of the thread that asked for it, whichever thread runs it.)")
                      "By argument name, \"any\" replaced by what was chosen; scratch is not in it.")
         .def_prop_ro("slots", &slots, nb::sig("def slots(self) -> tuple[str, ...]"),
                      "Argument names in the order of the step; \"scratch\", if any, is last.")
-        .def("next_kernel", &Primitive::next_kernel, Unlocked(),
+        .def("next_kernel", &Primitive::next_kernel, WithoutLock(),
              nb::sig("def next_kernel(self) -> Primitive | None"),
              "The implementation that oneDNN offers next for the same request, or None.")
         .def("__vtensor_step__", &step_capsule,
@@ -131,7 +132,7 @@ void bind_windows(nb::module_ &m) {
                                {{}, strides, dilations, begin, end}, or_plain(attr));
         },
         "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "strides"_a, "dilations"_a,
-        "pads_begin"_a, "pads_end"_a, "attr"_a = nb::none(), Unlocked(),
+        "pads_begin"_a, "pads_end"_a, "attr"_a = nb::none(), WithoutLock(),
         R"(Convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
 
 src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...; one
@@ -144,7 +145,7 @@ number for each spatial dim, dilations as in ONNX (1 is dense). Any form may be 
                                  {{}, strides, dilations, begin, end}, or_plain(attr));
         },
         "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "strides"_a, "dilations"_a,
-        "pads_begin"_a, "pads_end"_a, "attr"_a = nb::none(), Unlocked(),
+        "pads_begin"_a, "pads_end"_a, "attr"_a = nb::none(), WithoutLock(),
         R"(Transposed convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
 
 As convolution, each element spread over a window of dst; pads are cut off, and an end pad
@@ -154,7 +155,7 @@ below 0, by less than a stride, adds. Any form may be "any".)");
         [](const std::string &alg, const Desc &src, const Desc &dst, const Attr *attr) {
             return resampling(alg, src, dst, or_plain(attr));
         },
-        "alg"_a, "src"_a, "dst"_a, "attr"_a = nb::none(), Unlocked(),
+        "alg"_a, "src"_a, "dst"_a, "attr"_a = nb::none(), WithoutLock(),
         R"(src at dst's sizes along 1 to 3 spatial dims; arguments src, dst.
 
 ``alg``: "nearest" or "linear". Element y of dst is at (y + 0.5) * src size / dst size - 0.5.
@@ -167,7 +168,7 @@ dst may be "any".)");
                            or_plain(attr));
         },
         "kind"_a, "src"_a, "dst"_a, "kernel"_a, "strides"_a, "dilations"_a, "pads_begin"_a,
-        "pads_end"_a, "attr"_a = nb::none(), Unlocked(),
+        "pads_end"_a, "attr"_a = nb::none(), WithoutLock(),
         R"(Pooling over 1 to 3 spatial dims; arguments src, dst.
 
 ``kind``: "max", "avg_include_padding", "avg_exclude_padding". dst may be "any".)");
@@ -178,7 +179,7 @@ void bind_products(nb::module_ &m) {
         "matmul",
         [](const Desc &src, const Desc &weights, const Desc *bias, const Desc &dst,
            const Attr *attr) { return matmul(src, weights, maybe(bias), dst, or_plain(attr)); },
-        "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "attr"_a = nb::none(), Unlocked(),
+        "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "attr"_a = nb::none(), WithoutLock(),
         R"(src (... M K) times weights (... K N) plus bias; arguments src, weights, bias, dst.
 
 Equal ranks of at least 2; leading dims of 1 stretch; bias stretches to dst.
@@ -189,7 +190,7 @@ Any form may be "any".)");
            const Attr *attr) {
             return inner_product(src, weights, maybe(bias), dst, or_plain(attr));
         },
-        "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "attr"_a = nb::none(), Unlocked(),
+        "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "attr"_a = nb::none(), WithoutLock(),
         R"(src (N C ...) times weights (O C ...), summed over C ..., plus bias.
 
 dst is N O, bias O. Arguments src, weights, bias, dst. Any form may be "any".)");
@@ -201,34 +202,34 @@ void bind_pointwise(nb::module_ &m) {
         [](const std::string &alg, const Desc &src, const Desc &dst, double alpha, double beta,
            const Attr *attr) { return eltwise(alg, src, dst, alpha, beta, or_plain(attr)); },
         "alg"_a, "src"_a, "dst"_a, "alpha"_a = 0.0, "beta"_a = 0.0, "attr"_a = nb::none(),
-        Unlocked(),
+        WithoutLock(),
         "alg (of eltwise_algs()) on each element; arguments src, dst, which may be one memory.");
     m.def(
         "binary",
         [](const std::string &alg, const Desc &src0, const Desc &src1, const Desc &dst,
            const Attr *attr) { return binary(alg, src0, src1, dst, or_plain(attr)); },
-        "alg"_a, "src0"_a, "src1"_a, "dst"_a, "attr"_a = nb::none(), Unlocked(),
+        "alg"_a, "src0"_a, "src1"_a, "dst"_a, "attr"_a = nb::none(), WithoutLock(),
         "alg (of binary_algs()) on each pair; dims of 1 stretch; arguments src0, src1, dst.");
     m.def(
         "prelu",
         [](const Desc &src, const Desc &weights, const Desc &dst, const Attr *attr) {
             return prelu(src, weights, dst, or_plain(attr));
         },
-        "src"_a, "weights"_a, "dst"_a, "attr"_a = nb::none(), Unlocked(),
+        "src"_a, "weights"_a, "dst"_a, "attr"_a = nb::none(), WithoutLock(),
         "src, times weights where below 0; weights stretch; arguments src, weights, dst.");
     m.def(
         "concat",
         [](int axis, const std::vector<Desc> &srcs, const Desc *dst, const Attr *attr) {
             return concat(axis, srcs, maybe(dst), or_plain(attr));
         },
-        "axis"_a, "srcs"_a, "dst"_a = nb::none(), "attr"_a = nb::none(), Unlocked(),
+        "axis"_a, "srcs"_a, "dst"_a = nb::none(), "attr"_a = nb::none(), WithoutLock(),
         "Joins along a dim; arguments src0, src1, ..., dst. No dst: oneDNN chooses its form.");
     m.def(
         "reorder",
         [](const Desc &src, const Desc &dst, const Attr *attr) {
             return reorder(src, dst, or_plain(attr));
         },
-        "src"_a, "dst"_a, "attr"_a = nb::none(), Unlocked(),
+        "src"_a, "dst"_a, "attr"_a = nb::none(), WithoutLock(),
         "Copies to another form or type (rounding to even, saturating); arguments src, dst.");
 }
 
@@ -240,7 +241,7 @@ void bind_norms(nb::module_ &m) {
             return batch_normalization(src, dst, epsilon, {scale, shift, relu}, or_plain(attr));
         },
         "src"_a, "dst"_a, "epsilon"_a, "scale"_a = true, "shift"_a = true, "relu"_a = false,
-        "attr"_a = nb::none(), Unlocked(),
+        "attr"_a = nb::none(), WithoutLock(),
         R"((src - mean) / sqrt(variance + epsilon) * scale + shift for each channel (dim 1).
 
 Arguments src, mean, variance, scale, shift, dst; the middle ones are C elements of f32.)");
@@ -251,7 +252,7 @@ Arguments src, mean, variance, scale, shift, dst; the middle ones are C elements
             return layer_normalization(src, stat, dst, epsilon, scale, shift, or_plain(attr));
         },
         "src"_a, "stat"_a, "dst"_a, "epsilon"_a, "scale"_a = true, "shift"_a = true,
-        "attr"_a = nb::none(), Unlocked(),
+        "attr"_a = nb::none(), WithoutLock(),
         R"((src - mean) / sqrt(variance + epsilon) * scale + shift over the last dim.
 
 Arguments src, scale, shift, mean, variance, dst; mean and variance are results in the form of
@@ -271,7 +272,7 @@ Arguments src, scale, shift, mean, variance, dst; mean and variance are results 
         "kind"_a, "direction"_a, "src_layer"_a, "weights_layer"_a, "weights_iter"_a,
         "dst_layer"_a, "dst_iter"_a, "bias"_a = nb::none(), "weights_peephole"_a = nb::none(),
         "src_iter"_a = nb::none(), "src_iter_c"_a = nb::none(), "dst_iter_c"_a = nb::none(),
-        "activation"_a = "", "alpha"_a = 0.0, Unlocked(),
+        "activation"_a = "", "alpha"_a = 0.0, WithoutLock(),
         R"(A recurrent network of f32, with the arguments that are given.
 
 ``kind``: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or "logistic"),
@@ -283,7 +284,7 @@ weights_peephole 1 D 3 O, states 1 D N O, dst_layer T N D*O. Weights may be "any
         [](const Desc &src, const Desc &dst, int axis, bool log, const Attr *attr) {
             return softmax(src, dst, axis, log, or_plain(attr));
         },
-        "src"_a, "dst"_a, "axis"_a, "log"_a = false, "attr"_a = nb::none(), Unlocked(),
+        "src"_a, "dst"_a, "axis"_a, "log"_a = false, "attr"_a = nb::none(), WithoutLock(),
         "Softmax along a dim (0 to rank - 1), or its logarithm; arguments src, dst.");
     m.def(
         "lrn",
@@ -292,7 +293,7 @@ weights_peephole 1 D 3 O, states 1 D N O, dst_layer T N D*O. Weights may be "any
             return lrn(alg, src, dst, size, alpha, beta, k, or_plain(attr));
         },
         "alg"_a, "src"_a, "dst"_a, "size"_a, "alpha"_a, "beta"_a, "k"_a, "attr"_a = nb::none(),
-        Unlocked(),
+        WithoutLock(),
         R"(src * (k + alpha / n * sum of squares over a window of n elements) ** -beta.
 
 ``alg``: "across_channels" (n is size) or "within_channel" (n is size to the power of the number
@@ -301,7 +302,7 @@ of spatial dims); an odd size. Arguments src, dst.)");
         "reduction",
         [](const std::string &alg, const Desc &src, const Desc &dst, double p, double eps,
            const Attr *attr) { return reduction(alg, src, dst, p, eps, or_plain(attr)); },
-        "alg"_a, "src"_a, "dst"_a, "p"_a = 0.0, "eps"_a = 0.0, "attr"_a = nb::none(), Unlocked(),
+        "alg"_a, "src"_a, "dst"_a, "p"_a = 0.0, "eps"_a = 0.0, "attr"_a = nb::none(), WithoutLock(),
         R"(alg (of reduction_algs()) over the dims where dst has 1 and src more; arguments src, dst.
 
 ``p`` (at least 1) and ``eps`` are those of the norms.)");
@@ -335,10 +336,10 @@ may be one; ``repeats``: runs that were made again, without what they end in.)")
         },
         nb::sig("def cache_info() -> dict[str, int]"),
         "hits, misses, size and capacity of the cache that makes equal primitives one object.");
-    m.def("cache_let_go", &cache_let_go, "but"_a = 0, Unlocked(),
+    m.def("cache_let_go", &cache_let_go, "but"_a = 0, WithoutLock(),
           "Forget primitives that nobody else holds, but so many used last; how many it forgot.");
-    m.def("cache_clear", &cache_clear, Unlocked(), "Forget all primitives and both counts.");
-    m.def("set_cache_capacity", &set_cache_capacity, "capacity"_a, Unlocked(),
+    m.def("cache_clear", &cache_clear, WithoutLock(), "Forget all primitives and both counts.");
+    m.def("set_cache_capacity", &set_cache_capacity, "capacity"_a, WithoutLock(),
           "Keep at most so many primitives, the most recently used ones; 0 keeps none.");
 }
 

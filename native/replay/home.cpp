@@ -5,7 +5,10 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "seats.h"
 #include "thread.h"
@@ -31,6 +34,20 @@ void end_team() {
     omp_pause_resource_all(omp_pause_soft);
 }
 
+int startable(int wanted) {
+    std::vector<std::thread> threads;
+    std::atomic<bool> over = false;
+    try {
+        while (static_cast<int>(threads.size()) < wanted)
+            threads.emplace_back([&over] { over.wait(false); });
+    } catch (const std::system_error &) {
+    }
+    over = true;
+    over.notify_all();
+    for (std::thread &thread : threads) thread.join();
+    return static_cast<int>(threads.size());
+}
+
 bool Home::is_here(int processors) {
     const std::thread::id self = std::this_thread::get_id();
     if (self != last_) {
@@ -44,6 +61,11 @@ bool Home::is_here(int processors) {
     if (in_a_row_ <= enough_ || !has_processors(processors)) return false;
     home_ = self;
     return true;
+}
+
+void Home::refuse() {
+    home_ = {};
+    enough_ = kMost + 1;
 }
 
 bool Home::leave() { return std::exchange(has_team, false); }

@@ -9,6 +9,14 @@ namespace vtensor::replay {
 // and takes less of the processors' time only as long as all teams together fit on them.
 void end_team();
 
+// Starts threads that exist at the same time, as many as `wanted`, ends them, and returns how many
+// the system gave. libgomp ends the process where it cannot start a thread of a team.
+int startable(int wanted);
+
+// The most threads that a team has beside its first. A step may use fewer threads than the team has;
+// libgomp then ends the others, and starts new ones for the next step before those are gone.
+inline int most_workers(int threads) { return 2 * (threads - 1); }
+
 // The thread that runs programs itself, on a team of its own, since nobody else does. Whoever uses
 // it sees to it that only one thread does at a time.
 class Home {
@@ -20,6 +28,8 @@ public:
     // How much the crew's own thread has done, after which it may have a team.
     int jobs() const { return jobs_; }
     void worked() { ++jobs_; }
+    // No thread may have a team beside that of the crew's own thread: there are no threads for it.
+    void refuse();
     // It has ended that team after so many jobs; and whether it has none now.
     void cleared(int jobs) { cleared_ = jobs; }
     bool is_clear() const { return jobs_ == cleared_; }

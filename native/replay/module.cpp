@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "vtensor/forks.h"
@@ -89,7 +90,7 @@ bool finite_in(nb::sequence buffers, const GivenExponents &given) {
     const Exponents exponents = exponents_in(given, objects.size());
     Buffers bound(objects.size());
     for (const nb::handle object : objects) bound.add(object, false, "a buffer");
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     for (std::size_t i = 0; i < exponents.size(); ++i)
         if (!all_finite(bound.memory()[i], exponents[i])) return false;
     return true;
@@ -98,7 +99,7 @@ bool finite_in(nb::sequence buffers, const GivenExponents &given) {
 bool clear_subnormals_in(nb::handle buffer) {
     Buffers bound(1);
     bound.add(buffer, true, "a buffer");
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return clear_subnormals(bound.memory()[0]);
 }
 
@@ -116,7 +117,7 @@ void execute(nb::handle object, nb::sequence slots, int threads, const Sizes &si
         const bool writable = held.step.slots[planes[i].slot].access != VTENSOR_READ;
         buffers.add(given[i], writable, plane_label(held.step, planes[i]));
     }
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     run_once(held.step, {buffers.memory(), sizes, queued}, threads);
 }
 
@@ -157,6 +158,8 @@ Attributes:
         "Work did not begin: the team's thread waits for the thread whose work it is.";
     nb::exception<Stopped>(m, "Stopped", PyExc_RuntimeError).attr("__doc__") =
         "A run ended between two steps, or never began: its team is closed.";
+    nb::exception<NoThreads>(m, "NoThreads", PyExc_RuntimeError).attr("__doc__") =
+        "The system does not let this process start the threads of a team.";
     nb::exception<Busy>(m, "Busy", PyExc_RuntimeError).attr("__doc__") =
         "A run cannot begin inside of another of its program, or of one that shares an arena.";
 }
@@ -204,10 +207,13 @@ void set_threads(int threads) {
 
 void load_ahead(const std::string &path) {
     // Whoever needs the library waits in dlopen; one that cannot be loaded is told of there.
-    std::thread([path] {
-        const Unforked whole;
-        dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    }).detach();
+    try {
+        std::thread([path] {
+            const Unforked whole;
+            dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+        }).detach();
+    } catch (const std::system_error &) {  // without a thread, the import loads it
+    }
 }
 
 Offsets offsets_of(const Sizes &bytes, const Sizes &first, const Sizes &last) {

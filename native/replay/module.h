@@ -11,6 +11,7 @@
 
 #include "finite.h"
 #include "runner.h"
+#include "vtensor/interpreter.h"
 
 namespace nb = nanobind;
 

@@ -85,7 +85,7 @@ public:
             pages_.release();
             return;
         }
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         works_.reset();
     }
 
@@ -148,7 +148,7 @@ public:
     void leave_pages() {
         check_process();
         {
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             works_->leave_pages();
         }
         pages_.reset();
@@ -203,7 +203,7 @@ private:
 
     void wait_for_all() {
         {
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             works_->wait_until_left(0);
         }
         let_go();

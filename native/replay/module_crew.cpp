@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <exception>
+#include <system_error>
 
 #include "thread.h"
 
@@ -20,9 +21,9 @@ constexpr std::chrono::milliseconds kPatience{50};
 // call would make one, and Python's thread-local values would not last.
 class PythonThread {
 public:
-    PythonThread() : lock_(PyGILState_Ensure()), state_(PyEval_SaveThread()) {}
+    PythonThread() : lock_(take_lock(&PyGILState_Ensure)), state_(PyEval_SaveThread()) {}
     ~PythonThread() {
-        PyEval_RestoreThread(state_);
+        take_lock([this] { PyEval_RestoreThread(state_); });
         PyGILState_Release(lock_);
     }
     PythonThread(const PythonThread &) = delete;
@@ -69,19 +70,28 @@ private:
 
 // Throws a signal's exception. Python raises them on its first thread only, which is the process's.
 void look_for_signals() {
-    const nb::gil_scoped_acquire locked;
+    const Locked locked;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 }  // namespace
 
 Crew::Crew(int threads, const std::string &name) : threads(threads) {
-    thread = std::thread([this, threads, name] {
-        const PythonThread python;
-        pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-        omp_set_num_threads(threads);
-        team.serve();
-    });
+    try {
+        thread = std::thread([this, threads, name] {
+            const PythonThread python;
+            pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+            omp_set_num_threads(threads);
+            team.serve();
+        });
+    } catch (const std::system_error &) {
+        throw NoThreads(0, 1 + most_workers(threads));
+    }
+    const int workers = startable(most_workers(threads));
+    if (workers < most_workers(threads)) {
+        close();
+        throw NoThreads(1 + workers, 1 + most_workers(threads));
+    }
 }
 
 void Crew::run(Job &job, const nb::object &waits_for_caller) {
@@ -91,7 +101,7 @@ void Crew::run(Job &job, const nb::object &waits_for_caller) {
     const Away away(waiting);
     for (bool done = false; !done;) {
         {
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             done = team.wait(job, kPatience);
         }
         if (done || signal) continue;
@@ -113,6 +123,10 @@ bool Crew::is_home(const nb::object &waits_for_caller) {
         return false;
     }
     if (home.is_clear()) return true;
+    if (startable(threads - 1) < threads - 1) {
+        home.refuse();
+        return false;
+    }
     Job ending([](const std::atomic<bool> &) { end_team(); });
     const int jobs = home.jobs() + 1;
     try {
@@ -132,7 +146,7 @@ bool Crew::run_here(const PyProgram &program, const std::function<void(Stop &)> 
     if (!team.enter()) return false;
     if (threads > 1) Home::enter();
     const Away away(waiting);
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     const Entered entered(team);
     const ThreadScope scope(threads);
     const FloatScope plain;
@@ -152,7 +166,7 @@ void Crew::close() {
     if (team.serves_here()) return;  // joined when the interpreter ends
     std::thread ending = std::move(thread);
     if (!ending.joinable()) return;
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     ending.join();
 }
 

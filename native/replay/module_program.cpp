@@ -82,7 +82,7 @@ std::vector<RecordedStep> PyProgram::recorded(const Steps &steps, const StepSize
             continue;
         }
         step.action = [this, index = callables_.size()] {
-            const nb::gil_scoped_acquire locked;
+            const Locked locked;
             callables_[index]();
         };
         callables_.push_back(object);
@@ -158,7 +158,7 @@ Old pages that nobody looks at are among the new ones; others live on with a vie
             [](const Arena &arena, std::size_t begin, std::size_t bytes) {
                 arena.pages()->bring(begin, bytes);
             },
-            "begin"_a, "nbytes"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "begin"_a, "nbytes"_a, nb::call_guard<Unlocked>(),
             R"(Have the system clear the pages of these bytes now, where it can.
 
 Whoever is the first to touch a page waits for that. Runs may go on meanwhile.)")

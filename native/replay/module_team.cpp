@@ -65,7 +65,7 @@ void close_all() {
         if (!crew->is_of_this_process()) continue;
         crew->close();
         while (!crew->is_over()) {
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     }
@@ -86,7 +86,7 @@ nb::object PyTeam::call(nb::callable function) {
     if (crew.team.serves_here()) return function();
     nb::object answer;
     Job job([&](const std::atomic<bool> &) {
-        const nb::gil_scoped_acquire locked;
+        const Locked locked;
         const InPython python(crew, job);
         answer = function();
     });
@@ -121,7 +121,7 @@ bool PyTeam::replay(PyProgram &program, const Bindings &bound, const Exponents &
         work(stop);
     };
     if (crew.team.serves_here()) {
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         on_team(crew.team.stop());
     } else if (!crew.run_here(program, work, waits_for_caller_)) {
         Job job(on_team);
@@ -154,6 +154,7 @@ then, on the thread whose work it is: yes means that it would wait for ever.
 
 Raises:
     ValueError: ``threads`` is out of range (1 to 1024).
+    NoThreads: the system does not let this process start so many.
     Stopped: the interpreter is shutting down.)")
         .def(nb::init<int, const std::string &, nb::object>(), "threads"_a, "name"_a,
              "waits_for_caller"_a = nb::none(),

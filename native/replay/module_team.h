@@ -12,7 +12,9 @@ namespace vtensor::replay {
 class PyTeam {
 public:
     PyTeam(int threads, const std::string &name, nb::object waits_for_caller);
-    ~PyTeam() { close(); }
+    ~PyTeam() {
+        if (!shutting_down()) close();  // else the thread could not end: it needs the lock
+    }
     PyTeam(const PyTeam &) = delete;
     PyTeam &operator=(const PyTeam &) = delete;
 

@@ -25,6 +25,14 @@ struct Circular : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// The system does not let this process start the threads of a team.
+struct NoThreads : std::runtime_error {
+    NoThreads(int started, int needed)
+        : std::runtime_error("of " + std::to_string(needed) +
+                             " threads that it may need, the system lets this process start " +
+                             std::to_string(started)) {}
+};
+
 // A run ends between two steps, or never begins.
 struct Stopped : std::runtime_error {
     using std::runtime_error::runtime_error;

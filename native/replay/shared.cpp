@@ -153,6 +153,10 @@ private:
     void serve() {
         std::unique_lock lock(guard_);
         while (const int threads = wanted_) {
+            if (startable(most_workers(threads)) < most_workers(threads)) {
+                wanted_ = 0;  // waiting stays as it is
+                break;
+            }
             // libgomp counts them until the team ends. The barrier is there so that the region is
             // not empty.
 #pragma omp parallel num_threads(threads)

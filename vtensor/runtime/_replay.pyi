@@ -27,6 +27,9 @@ class Circular(RuntimeError):
 class Stopped(RuntimeError):
     """A run ended between two steps, or never began: its team is closed."""
 
+class NoThreads(RuntimeError):
+    """The system does not let this process start the threads of a team."""
+
 class Busy(RuntimeError):
     """
     A run cannot begin inside of another of its program, or of one that shares an arena.
@@ -276,6 +279,7 @@ class Team:
 
     Raises:
         ValueError: ``threads`` is out of range (1 to 1024).
+        NoThreads: the system does not let this process start so many.
         Stopped: the interpreter is shutting down.
     """
 

@@ -212,10 +212,9 @@ class Ahead:
             reads: it reads the model.
             for_others, lingers_s: as for ``Better``.
         """
-        if not reads:
-            ready_to_draw(self._graphs.source.reads_nodes)
+        ready = None if reads else partial(ready_to_draw, self._graphs.source.reads_nodes)
         about: Any = {"for_others": for_others, "lingers_s": lingers_s}
-        made = Better(work, "plans are made node by node", self.hurries, **about)
+        made = Better(work, "plans are made node by node", self.hurries, ready, **about)
         with keeping:
             self._works = [*(one for one in self._works if not one.done), made]
             if self._closed:

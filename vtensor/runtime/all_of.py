@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from operator import length_hint
-from threading import main_thread
 from time import perf_counter
 from typing import TypeVar
 
@@ -35,8 +36,6 @@ def all_of(
         takes: how many seconds that is likely to take; 0 where nobody knows, infinity where one of
             the first is likely to say no.
     """
-    if not main_thread().is_alive():
-        threads = 1  # the interpreter is shutting down: no pool begins any more
     left, failed = iter(rows), list[T]()
 
     def work(until: float = inf) -> None:
@@ -50,11 +49,37 @@ def all_of(
     if not ALONE_S < takes < inf or threads == 1:
         work(perf_counter() + ALONE_S if threads > 1 else inf)
     if threads > 1 and not failed and length_hint(left):
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(threads - 1) as pool:
-            others = [pool.submit(work) for _ in range(threads - 1)]
-            work()
-            for one in others:
-                one.result()
+        side_by_side(lambda _: work(), range(threads), threads)
     return not failed
+
+
+def side_by_side(work: Callable[[T], object], items: Sequence[T], threads: int) -> None:
+    """Do the work on each item, on this thread and up to ``threads - 1`` others.
+
+    A pool of the standard library cannot be imported once the main thread has ended.
+
+    Raises:
+        BaseException: the first that ``work`` raised; no thread then takes another item.
+    """
+    waiting, failed = iter(items), list[BaseException]()
+
+    def go() -> None:
+        try:
+            for item in waiting:  # of a sequence: each is one thread's
+                work(item)
+                if failed:
+                    return
+        except BaseException as error:  # the caller gets it
+            failed.append(error)
+
+    others = [threading.Thread(target=go) for _ in range(threads - 1)]
+    begun = list[threading.Thread]()
+    with suppress(RuntimeError):  # no more threads are to be had: these do it all
+        for one in others:
+            one.start()
+            begun.append(one)
+    go()
+    for one in begun:
+        one.join()
+    for error in failed:
+        raise error

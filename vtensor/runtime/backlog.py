@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vtensor.errors import InputError, QueueFullError
+from vtensor.errors import InputError, QueueFullError, SessionClosedError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,6 +37,7 @@ class Backlog:
 
         Raises:
             QueueFullError: too much waits already.
+            SessionClosedError: no thread can be started any more.
         """
         import asyncio  # with the first of them, not with VTensor
 
@@ -45,7 +46,12 @@ class Backlog:
                 f"{self._most} runs wait already\n  to fix: wait for some of them, or give the "
                 "session a larger max_queued="
             )
-        future = self._pool().submit(work)
+        try:
+            future = self._pool().submit(work)
+        except RuntimeError as error:  # the main thread has ended, say
+            raise SessionClosedError(
+                f"no thread can be started: {error}\n  to fix: call Session.run, which needs none"
+            ) from error
         self._unfinished.add(future)
         future.add_done_callback(self._unfinished.discard)
         return await asyncio.wrap_future(future)

@@ -114,7 +114,12 @@ class Better(Generic[T]):
         if self._ran_s < self._wait_s:
             return
         if self._process != os.getpid() and not self._over:  # a fork has none of its threads
-            self._ready()
+            try:
+                self._ready()
+            except Exception as error:  # of any import: the run that wanted this goes on
+                self._stay(f"it stays: {type(error).__name__}: {error}")
+                self._end()
+                return
             self._process, self._exchange = os.getpid(), exchange
             self.note = f"{self._why}; a better one is being made"
             _background.add(self)
@@ -159,8 +164,7 @@ class Better(Generic[T]):
         except Exception as error:  # of whatever a library raises: the plan that is there is right
             self._stay(f"it stays: {type(error).__name__}: {error}")
         finally:
-            self._over = self.done = True
-            self._make, self._exchange = _nothing, _ignored
+            self._end()
 
     def hurries(self) -> bool:
         """It need not rest just now."""
@@ -180,6 +184,11 @@ class Better(Generic[T]):
 
     def _stay(self, why: str) -> None:
         self.note, self.stays = f"{self._why}; {why}", True
+
+    def _end(self) -> None:
+        """Mark this work as done and release what it holds."""
+        self._over = self.done = True
+        self._make, self._exchange = _nothing, _ignored
 
 
 def _nothing_else() -> None:
@@ -215,10 +224,11 @@ class _Background:
         with self._lock:
             if self._process != os.getpid():  # it has ended, or is a parent's
                 self._waiting.clear()
-                thread = threading.Thread(target=self._work, name="vtensor-better")
-                with suppress(RuntimeError):  # the interpreter is shutting down
-                    thread.start()
-                    self._process = os.getpid()
+                thread = threading.Thread(target=self._work, name="vtensor-better", daemon=False)
+                with suppress(RuntimeError):  # no thread is available
+                    if _ends_later():
+                        thread.start()
+                        self._process = os.getpid()
             self._waiting.append(work)
             self._added = monotonic()
 
@@ -258,6 +268,18 @@ class _Background:
             self._busy = now
         rests = min(now - self._added, now - self._busy) >= REST_S
         return work.ends or rests or now - self._added >= BUSY_S
+
+
+def _ends_later() -> bool:
+    """Return whether the interpreter's end still waits for a thread that starts now.
+
+    Once the main thread has ended, other threads run until the last one that is no daemon has
+    ended. Handlers of ``atexit`` come afterwards, on the main thread.
+    """
+    caller = threading.current_thread()
+    return threading.main_thread().is_alive() or not (
+        caller.daemon or caller is threading.main_thread()
+    )
 
 
 _background = _Background()

@@ -12,6 +12,7 @@ from vtensor.errors import InputError
 from vtensor.language.records import dataclass
 from vtensor.runtime.delivery import Array, Delivery, places
 from vtensor.runtime.feeds import Feed
+from vtensor.runtime.one_process import OneProcess
 from vtensor.runtime.plan import Conversion, Plan
 
 #: What is written before or after each run, and what gives its elements then.
@@ -23,7 +24,7 @@ Owner = tuple[Array, int, int]
 
 
 @dataclass(frozen=True)
-class Binding:
+class Binding(OneProcess):
     """Inputs and outputs of a session in memory that stays: ``run()`` reads and writes it.
 
     Attributes:

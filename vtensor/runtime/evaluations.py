@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
@@ -16,13 +14,13 @@ from vtensor.errors import InputError, NativeError, VTensorError
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.all_of import side_by_side
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.steps import Failure, RecordedStep
 
 if TYPE_CHECKING:
     import numpy as np
 
-T = TypeVar("T")
 Recording = TypeVar("Recording", bound="RecordEvaluation")
 
 #: Fewer steps than this are compiled where they are.
@@ -37,38 +35,6 @@ def run_native(
         Executor.run_step(step, memory)
     except (RuntimeError, ValueError, TypeError) as error:
         raise step_error(error, node, told) from error
-
-
-def side_by_side(work: Callable[[T], object], items: Sequence[T], threads: int) -> None:
-    """Do the work on each of these, this thread beside so many less one.
-
-    A pool of the standard library does the same; importing it takes as long as compiling some.
-
-    Raises:
-        BaseException: what was raised first; then nobody begins with another one.
-    """
-    waiting, failed = iter(items), list[BaseException]()
-
-    def go() -> None:
-        try:
-            for item in waiting:  # of a sequence: each is one thread's
-                work(item)
-                if failed:
-                    return
-        except BaseException as error:  # the caller gets it
-            failed.append(error)
-
-    others = [threading.Thread(target=go) for _ in range(threads - 1)]
-    begun = list[threading.Thread]()
-    with suppress(RuntimeError):  # no more threads are to be had: these do it all
-        for one in others:
-            one.start()
-            begun.append(one)
-    go()
-    for one in begun:
-        one.join()
-    for error in failed:
-        raise error
 
 
 def step_error(error: Exception, node: str, told: Callable[[str], str]) -> VTensorError:

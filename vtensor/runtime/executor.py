@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -70,6 +71,11 @@ class Executor:
             self.team = _replay.Team(threads, f"vtensor-{threads}", self.place.waits_for_caller)
         except _replay.Stopped as error:
             raise _over(error) from error
+        except _replay.NoThreads as error:
+            raise InputError(
+                f"threads={threads} is too many: {error}\n  to fix: give the session fewer "
+                "threads=, or raise the limit (ulimit -u, the pids limit of a container)"
+            ) from error
         self._process = os.getpid()
 
     @classmethod
@@ -77,8 +83,10 @@ class Executor:
         """The first executor of a budget.
 
         Raises:
-            InputError, SessionClosedError: as ``budget_of``; the interpreter is shutting down.
+            InputError: as ``budget_of``; or the system does not let this process start so many.
+            SessionClosedError: the interpreter is shutting down.
         """
+        check_running()
         budget = budget_of(threads)
         with cls._lock:
             key = (os.getpid(), budget)  # a forked child has none of its parent's threads
@@ -95,18 +103,27 @@ class Executor:
         process has now.
 
         Raises:
-            InputError: the budget, or the number of streams, is no integer of at least 1.
+            InputError: the budget, or the number of streams, is no integer of at least 1; or the
+                system does not let this process start so many threads.
             SessionClosedError: the interpreter is shutting down.
         """
         if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= LIMIT:
             raise InputError(f"streams={streams!r} must be an integer from 1 to {LIMIT}")
-        from vtensor.runtime import _replay
-
         available = available_threads()
         share = max(1, budget_of(available if threads is None else threads) // streams)
+        while True:
+            try:
+                first = cls.of(share)
+                break
+            except InputError:  # the system does not let this process start so many
+                if threads is not None or share == 1:
+                    raise
+                share //= 2
+        key = (os.getpid(), share)
+        from vtensor.runtime import _replay
+
         processors, period_us = binding_quota()
         _replay.limit_processors(processors, period_us * 1000)
-        first, key = cls.of(share), (os.getpid(), share)
         with cls._lock:
             known = cls._known.setdefault(key, [first])
             most = max(len(known), streams, available // share)
@@ -298,6 +315,16 @@ def budget_of(threads: int | None) -> int:
     if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= LIMIT:
         raise InputError(f"threads={threads!r} must be an integer from 1 to {LIMIT}, or None")
     return budget
+
+
+def check_running() -> None:
+    """Check that the interpreter is not shutting down, when nothing can be imported.
+
+    Raises:
+        SessionClosedError: it is.
+    """
+    if sys.is_finalizing():
+        raise SessionClosedError("nothing runs any more: the interpreter is shutting down")
 
 
 def _over(error: Exception) -> SessionClosedError:

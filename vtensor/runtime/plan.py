@@ -20,6 +20,7 @@ from vtensor.runtime.better import Better
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.lanes import Lane, Lanes
+from vtensor.runtime.one_process import OneProcess
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Ends:
         return cls(inputs, outputs, own, deliveries)
 
 
-class Plan:
+class Plan(OneProcess):
     """Recorded steps, where their memory lies, and the lowered graph that they come from.
 
     Args:

@@ -20,6 +20,7 @@ from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language import collector
 from vtensor.runtime.ahead import Ahead
 from vtensor.runtime.better import Better
+from vtensor.runtime.drawings import attempt
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.graphs import Graphs
 from vtensor.runtime.keys import InputKey, PlanKey
@@ -89,7 +90,7 @@ class PlanCache:
             for p in self.source.inputs
         )
         plan = self.get(PlanKey(tuple(rows)))
-        self.ahead.was_made(plan)
+        attempt(partial(self.ahead.was_made, plan))
         return plan
 
     def find(self, feeds: Mapping[str, Feed], wanted: Sequence[str]) -> tuple[Plan, PlanKey]:

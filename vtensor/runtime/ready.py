@@ -32,7 +32,6 @@ BLUEPRINTS = ("vtensor.runtime.blueprint_entries", "vtensor.runtime.open_constan
 #: What draws blueprints: of models that are read from nodes, and of all.
 DRAWING = (
     "vtensor.frontends.tracing",
-    "concurrent.futures.thread",
     "libdesc.calls",
     "resolver.refit",
     "vtensor.runtime.blueprint",
@@ -48,7 +47,6 @@ WRITING = ("vtensor.frontends.surface", "vtensor.runtime.program_notes")
 
 #: What measuring needs beside the passes.
 MEASURING = (
-    "concurrent.futures.thread",
     "libdesc.calls",
     "vtensor.runtime.measure",
     "vtensor.runtime.peaks",

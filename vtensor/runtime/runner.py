@@ -13,6 +13,7 @@ from vtensor.errors import InputError, SessionClosedError
 from vtensor.runtime.budget import memory_errors, ran_out
 from vtensor.runtime.delivery import Result
 from vtensor.runtime.drawings import attempt
+from vtensor.runtime.executor import check_running
 from vtensor.runtime.feeds import Array, check_names, check_out, feed_of, memory_of
 from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
@@ -89,6 +90,8 @@ class Runner:
         times: Array | None = None,
     ) -> list[Array]:
         """The outputs as arrays."""
+        if type(outputs) is list and not outputs:
+            outputs = None  # all; what follows knows them at once
         answer, direct, plans = None, self._direct, self.plans
         if direct is not None and plans is not None and out is None and times is None:
             if plans.ahead.foreseen:  # else the short way sees to that
@@ -146,7 +149,7 @@ class Runner:
                 self._direct = request.direct
             self._has_run(request.plan, {})
             if not plans.ahead.foreseen:
-                plans.ahead.foresee(request.key)
+                attempt(partial(plans.ahead.foresee, request.key))
             return request, ran
         return None
 
@@ -215,7 +218,7 @@ class Runner:
         with self._closing():
             plan, _ = plans.find(feeds, wanted)
             plan = plans.settled(plan)  # it stays the binding's
-            plans.ahead.has_run(plan)  # nobody tells when a binding does
+            attempt(partial(plans.ahead.has_run, plan))  # nobody tells when a binding does
         plan.check_out(into)
 
         from vtensor.runtime.binding import bind
@@ -229,8 +232,9 @@ class Runner:
         """The plans.
 
         Raises:
-            SessionClosedError: after ``close``.
+            SessionClosedError: after ``close``, or the interpreter is shutting down.
         """
+        check_running()
         plans = self.plans
         if plans is None:
             raise SessionClosedError("this session is closed: make a new one")

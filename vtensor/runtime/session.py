@@ -27,6 +27,7 @@ from vtensor.runtime.feeds import (
 )
 from vtensor.runtime.lanes import executors_of
 from vtensor.runtime.loading import load_ahead
+from vtensor.runtime.one_process import OneProcess
 from vtensor.runtime.options import Options, Progress
 from vtensor.runtime.plan import Conversion, Plan
 from vtensor.runtime.runner import Runner
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from vtensor.runtime.profile import Profile
 
 
-class Session:
+class Session(OneProcess):
     """A network resolved, extended, checked, recorded and ready to run.
 
     Args:
@@ -188,6 +189,8 @@ class Session:
             from vtensor.runtime.locked import locked_options
             from vtensor.runtime.told import check_alone
 
+            if not isinstance(plan, str | os.PathLike):
+                raise InputError(f"plan={plan!r} is no path of a lock file")
             check_alone(**told, input_layouts=input_layouts, output_layouts=output_layouts)
             options = locked_options(Lock.read(plan), executor, progress, **allowed)
         listed = options.preferences.allows(REFERENCE)
@@ -310,12 +313,13 @@ class Session:
         """Run the network.
 
         Args:
-            outputs: names of the outputs wanted, in order; None is all. Any other of ``values`` may
-                be asked for as well; each such choice has a plan of its own, so that they cost
-                nothing to runs that do not ask for them.
+            outputs: names of the outputs wanted, in order; None or an empty list is all. Any other
+                of ``values`` may be asked for as well; each such choice has a plan of its own, so
+                that they cost nothing to runs that do not ask for them.
             inputs: arrays by name: NumPy's, or anything with ``__dlpack__`` or ``__array__``. A
                 dense array is taken as it lies, whatever the order of its axes in memory; so is a
-                VTensor, blocks and all, by its names where they are the network's.
+                VTensor, blocks and all, by its names where they are the network's. Nested lists and
+                numbers of Python are converted to the element type of the input.
             out: where to write outputs, by name: arrays, or VTensors and the like, of any strides.
                 An array in the layout in which the output is delivered, that overlaps no input,
                 is written by the network itself; into any other the output is copied
@@ -465,8 +469,10 @@ class Session:
 
         A run that is under way ends first; no other begins. What the cache is still to get of the
         model is written before this returns, and nothing afterwards: three seconds at most, once
-        for a model.
+        for a model. Once the interpreter shuts down, the system frees the memory.
         """
+        if sys.is_finalizing():  # nothing can be imported any more
+            return
         self._runner.close()
         self._backlog.close()
 
