@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vtensor.runtime.folders import cache_folder
-from vtensor.runtime.timings import Timings
+from vtensor.runtime.timings import PATIENCE, Timings
 
 
 @pytest.fixture
@@ -159,6 +162,90 @@ def test_a_database_that_cannot_be_written_to_is_read(
     assert (timings.get("call", "way"), timings.get("call", "new")) == (7, 8)
     assert "readonly" in caplog.text
     assert Timings("here").get("call", "new") is None
+
+
+KILLED = """
+import os, signal, sqlite3, sys
+base = sqlite3.connect(sys.argv[1], isolation_level=None)
+base.execute("PRAGMA cache_size = 1")  # so that pages are written before the end
+base.execute("BEGIN IMMEDIATE")
+for number in range(2000):
+    base.execute("INSERT OR REPLACE INTO timings VALUES ('here', 'call', ?, 1)", [f"way{number}"])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_process_that_was_killed_while_it_wrote_is_undone(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Timings("here").put("call", "way", 7)
+    file = folder / "timings.sqlite"
+    subprocess.run([sys.executable, "-c", KILLED, file], check=False)
+    assert file.with_name("timings.sqlite-journal").stat().st_size > 0
+    found = Timings("here")
+    assert (found.get("call", "way"), found.get("call", "way5")) == (7, None)
+    found.put("call", "way", 8)
+    assert kept() == 8
+    assert caplog.text == ""
+
+
+def something_else(path: Path, kind: str) -> None:
+    """Put something that is no file of the user's own in a place."""
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        path.symlink_to("/dev/zero")
+    else:
+        path.touch()
+        path.chmod(0o666)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
+@pytest.mark.parametrize("kind", ["FIFO", "folder", "link", "open to others"])
+@pytest.mark.parametrize("name", ["timings.sqlite", "timings.sqlite-journal", "timings.sqlite-wal"])
+@pytest.mark.parametrize("late", [False, True])
+def test_what_is_no_file_of_the_users_own_is_not_opened(
+    folder: Path, caplog: pytest.LogCaptureFixture, kind: str, name: str, late: bool
+) -> None:
+    folder.mkdir()
+    if late:
+        timings = Timings("here")
+        something_else(folder / name, kind)
+    else:
+        something_else(folder / name, kind)
+        timings = Timings("here")
+    for way in ("way", "another"):
+        timings.put("call", way, 7)
+    assert timings.get("call", "way") == 7
+    assert len(caplog.records) == 1
+    assert f"{name} is no file of the user's alone" in caplog.text
+
+
+def test_a_process_waits_once_for_others_that_keep_it_locked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At most a second of the three that the guide promises for the end of a process."""
+    assert PATIENCE <= 1
+    monkeypatch.setattr("vtensor.runtime.timings.PATIENCE", 0.01)
+    Timings("here").put("call", "way", 7)
+    writer, real, waits = Timings("here"), sqlite3.connect, list[float]()
+
+    def noted(address: str, patience: float, **more: Any) -> sqlite3.Connection:
+        waits.append(patience)
+        return real(address, patience, **more)
+
+    monkeypatch.setattr("vtensor.runtime.timings.sqlite3.connect", noted)
+    with closing(real(folder / "timings.sqlite")) as base:
+        base.execute("BEGIN EXCLUSIVE")
+        writer.put("call", "way", 8)
+        assert kept() is None
+        Timings("there").put("call", "way", 9)
+    assert waits == [0.01, 0, 0]
+    assert caplog.text.count("database is locked") == 3
+    assert kept() == 7  # once it is free, it is read again
 
 
 WRITER = """

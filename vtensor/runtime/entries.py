@@ -73,7 +73,7 @@ class Entries:
             with open(os.open(f"{self._folder}/{name}", flags), "rb") as file:  # noqa: PTH123
                 self._check()
                 status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode) or _foreign(status):
+                if not stat.S_ISREG(status.st_mode) or foreign(status):
                     return None
                 found = file.read(MOST_BYTES + 1)
                 with suppress(OSError):  # on a disk that is read only
@@ -123,7 +123,7 @@ class Entries:
         self._folder.parent.mkdir(0o700, parents=True, exist_ok=True)
         self._folder.mkdir(0o700, exist_ok=True)
         status = self._folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or _foreign(status):
+        if not stat.S_ISDIR(status.st_mode) or foreign(status):
             raise PermissionError(f"{self._folder} is not the user's alone")
 
     def _rows(self) -> Iterator[tuple[int, str, int]]:
@@ -168,8 +168,8 @@ def _head(payload: bytes) -> bytes:
     return FORMAT + b" " + blake2b(payload, digest_size=16).hexdigest().encode()
 
 
-def _foreign(status: os.stat_result) -> bool:
-    """Somebody else owns it, or may write to it."""
+def foreign(status: os.stat_result) -> bool:
+    """Return whether another user owns a file or folder, or may write to it."""
     return status.st_uid != os.geteuid() or bool(status.st_mode & _OTHERS)
 
 

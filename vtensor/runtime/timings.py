@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
+from vtensor.runtime.entries import foreign
 from vtensor.runtime.folders import cache_folder
 
 #: All that the database holds; another text is another form, or somebody else's.
@@ -29,8 +32,14 @@ MOST_ROWS = 50_000
 
 _SHRINK = "DELETE FROM timings WHERE environment != ? AND (SELECT count(*) FROM timings) > ?"
 
-#: Seconds that one process waits for another that is writing.
-PATIENCE = 5.0
+#: Seconds for which a process waits for others that use the file, in all, once one kept it locked.
+PATIENCE = 1.0
+
+#: What SQLite reads and writes: the database and what it puts beside that.
+_SUFFIXES = ("", "-journal", "-wal", "-shm")
+
+#: The databases that others kept locked for longer: this process waits for them no more.
+_locked = set[Path]()
 
 _log = logging.getLogger(__name__)
 
@@ -85,11 +94,28 @@ class Timings:
                 base.executemany("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?)", rows)
 
     def _read(self) -> None:
-        if self._file.exists():
-            with self._database("ro") as base:
+        if self._exists():
+            with self._database("rw") as base:  # only a writer rolls back what a dead one left
                 if _has_table(base):
                     rows = base.execute(_READ, (self._environment,))
                     self._known = {(call, way): ns for call, way, ns in rows}
+
+    def _exists(self) -> bool:
+        """Check that SQLite will find nothing but files of the user's own, and whether it will find
+        a database.
+
+        Raises:
+            PermissionError: it would find a FIFO, a link or another user's file, say.
+        """
+        found = False
+        for suffix in _SUFFIXES:
+            path = self._file.with_name(self._file.name + suffix)
+            with suppress(FileNotFoundError, NotADirectoryError):
+                status = path.lstat()
+                if not stat.S_ISREG(status.st_mode) or foreign(status):
+                    raise PermissionError(f"{path.name} is no file of the user's alone")
+                found = found or not suffix
+        return found
 
     @contextmanager
     def _forgiving(self) -> Iterator[None]:
@@ -102,19 +128,27 @@ class Timings:
 
     @contextmanager
     def _database(self, mode: str) -> Iterator[sqlite3.Connection]:
-        """The database, to read ("ro"), or made where there is none; inside is one transaction.
+        """Open the database for one transaction: to read ("rw"), or to write and, where there is
+        none, to make it ("rwc").
 
         Raises:
             OSError, sqlite3.OperationalError: it cannot be opened, read or written here and now.
         """
-        writing = mode != "ro"
+        writing = mode == "rwc"
         if writing:
             self._file.parent.mkdir(0o700, parents=True, exist_ok=True)
+            self._exists()
         address = f"{self._file.absolute().as_uri()}?mode={mode}"
-        with closing(sqlite3.connect(address, PATIENCE, uri=True)) as base, base:
-            base.execute("PRAGMA synchronous = OFF")  # a lost file is measured again
-            base.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
-            yield base
+        patience = 0.0 if self._file in _locked else PATIENCE
+        try:
+            with closing(sqlite3.connect(address, patience, uri=True)) as base, base:
+                base.execute("PRAGMA synchronous = OFF")  # a lost file is measured again
+                base.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+                yield base
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+                _locked.add(self._file)
+            raise
 
 
 def _has_table(base: sqlite3.Connection) -> bool:
