@@ -239,8 +239,8 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "C=3 H=4 W=5",
     ),
     "no array": (
-        lambda f: f | {"z": [1, 2, 3]},
-        "input 'z': list is no array; give a NumPy array or an object with __dlpack__ or __array__",
+        lambda f: f | {"z": {1, 2, 3}},
+        "input 'z': set is no array; give a NumPy array or an object with __dlpack__ or __array__",
     ),
 }
 

@@ -17,6 +17,9 @@ from vtensor.language.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 
+#: What Python has itself for numbers, and for arrays of them.
+PYTHON = (list, tuple, bool, int, float, complex)
+
 
 @dataclass(frozen=True)
 class Port:
@@ -122,6 +125,35 @@ def as_array(what: str, given: object, *, written: bool = False) -> Array:
     )
 
 
+def converted(given: object, port: Port) -> Array:
+    """Convert Python's own numbers, or nested lists of them, to the element type of an input.
+
+    Raises:
+        InputError: lists are ragged, or an element is no number or does not fit the element type.
+
+    >>> converted([[1, 2.5]], Port("x", "f32", (1, 2), ("N", "C")))
+    array([[1. , 2.5]], dtype=float32)
+    """
+    wrong = f"input {port.name!r}: this {type(given).__name__} is no array of {port.dtype}"
+    try:
+        found = np.asarray(given)
+    except Exception as error:  # of any kind: elements may be objects of any class
+        raise InputError(f"{wrong}: {error}; wanted is {port}") from error
+    real = port.dtype != "bool" and port.dtype[0] in "bcf"
+    kinds = "biufc" if port.dtype[0] == "c" else "biuf" if real else "biu"
+    if found.size and found.dtype.kind not in kinds:
+        raise InputError(f"{wrong}: NumPy makes {found.dtype} of it; wanted is {port}")
+    with np.errstate(all="ignore"):
+        made = found.astype(numpy_dtype(port.dtype))
+    if real:
+        fits = np.array_equal(np.isfinite(made), np.isfinite(found))
+    else:
+        fits = np.array_equal(made if made.dtype.kind in kinds else made.astype(np.int64), found)
+    if not fits:
+        raise InputError(f"{wrong}: some elements are out of its range; wanted is {port}")
+    return made
+
+
 def check_names(feeds: Mapping[str, object], ports: Sequence[Port]) -> None:
     """Every input is given, and nothing else.
 
@@ -217,6 +249,8 @@ def feed_of(given: object, port: Port) -> Feed:
             return Feed(renamed, part.array, port.dims, elements)
         owner, array = given.data(), elements()
     else:
+        if isinstance(given, PYTHON) and not hasattr(given, "__array__"):
+            given = converted(given, port)
         owner = as_array(f"input {port.name!r}", given)
         array = check_array(owner, port)
         elements = partial(np.asarray, owner)

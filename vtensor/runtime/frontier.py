@@ -7,7 +7,7 @@ chosen have one plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isfinite
@@ -163,9 +163,11 @@ def tolerances_of(given: Sequence[float]) -> tuple[float, ...]:
     >>> tolerances_of([1e-3, 0, 1e-3])
     (0.0, 0.001)
     """
-    if not given:
+    if not isinstance(given, Iterable):
+        raise InputError(f"tolerances={given!r} is no list of numbers")
+    if not (numbers := [*given]):
         raise InputError("tolerances: there must be at least one, as in 0,1e-5 (--tolerances)")
-    return tuple(sorted({*map(tolerance_of, given)}))
+    return tuple(sorted({*map(tolerance_of, numbers)}))
 
 
 def frontier_of(

@@ -380,7 +380,7 @@ class Source:
             raise InputError(f"{text}, and session.values lists what else can be asked for")
 
     def wanted(self, outputs: Iterable[str] | None) -> list[str]:
-        """Names of what a run is to return; None is all outputs.
+        """Return the names of a run's results; None, or no name at all, is all outputs.
 
         Raises:
             InputError: it is no list of names, or there is no value of such a name.
@@ -388,13 +388,13 @@ class Source:
         known = [port.name for port in self.outputs]
         if outputs is None:
             return known
-        if isinstance(outputs, str):
+        if isinstance(outputs, str | bytes):
             raise InputError(f"outputs are given as a list of names: [{outputs!r}]")
         if not isinstance(outputs, Iterable):
             raise InputError(f"outputs={outputs!r} is no list of names; outputs are {known}")
         wanted = list(outputs)
         self.check_values(wanted)
-        return wanted
+        return wanted or known
 
     def _ports(self) -> tuple[list[Port], list[Port]]:
         if self._graph is None:
@@ -441,7 +441,7 @@ def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
 
 def _opened(model: Given) -> Opened | None:
     """A file or bytes; None of what somebody has read already."""
-    if not isinstance(model, str | os.PathLike | bytes):
+    if not isinstance(model, str | os.PathLike | bytes | None):
         return None
     from vtensor.frontends.opened import opened
 
