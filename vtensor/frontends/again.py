@@ -25,6 +25,7 @@ from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.tensors import Array, Sizes
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph
+from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
 
@@ -47,8 +48,7 @@ def built_again(
         Exception: of any kind where something is not as it was.
     """
     facts = facts_of(earlier.network, sizes, values)
-    named = Named(earlier.network, facts, earlier.nodes, earlier.names)
-    return Again(named, reference, earlier.facts).build(outputs)
+    return Again(replace(earlier, facts=facts), reference, earlier.facts).build(outputs)
 
 
 class Again(Builder):

@@ -26,7 +26,7 @@ from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS, info_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.spelling import Spelling
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import VIEWS
@@ -39,12 +39,15 @@ class Named:
     Attributes:
         nodes: the nodes that are left to run, with what their spellings said of names.
         names: names of every position, by value; a constant's by use.
+        pinned: the names under which inputs are given and outputs delivered, where these were
+            settled before.
     """
 
     network: Network
     facts: Facts
     nodes: list[tuple[NetworkNode, NodeNaming]]
     names: dict[Key, Names]
+    pinned: Mapping[Key, Names] = field(default_factory=dict)
 
     def foresees(self, network: Network) -> bool:
         """Names that were found with open sizes are those of all sizes: nothing of the network was
@@ -57,7 +60,7 @@ class Named:
 
     def without_facts(self) -> Named:
         """What it says of other sizes."""
-        return Named(self.network, Facts(), self.nodes, self.names)
+        return replace(self, facts=Facts())
 
 
 def attributes_of(node: NetworkNode, network: Network) -> Callable[[str, Any], Any]:
@@ -107,7 +110,7 @@ def name_values(
                     raise _unreadable(network, node, error) from error
         nodes.append((node, naming))
     names = assign_names(ranks, [naming for _, naming in nodes], pinned)
-    return Named(network, facts, nodes, names)
+    return Named(network, facts, nodes, names, pinned or {})
 
 
 def _unreadable(network: Network, node: NetworkNode, error: Exception) -> ModelError:
@@ -200,8 +203,11 @@ class Builder:
         for name, declared in self._network.inputs.items():
             if name in self._facts.arrays:
                 continue  # its value is given: a constant of this graph
-            dims = self._dims(name, self._named.names[name])
-            self._data[name] = self._graph.input(name, dims, declared.dtype)
+            names = self._named.names[name]
+            dims = self._dims(name, self._named.pinned.get(name, names))
+            value = self._graph.input(name, dims, declared.dtype)
+            # Bodies may join dims of inputs that were promised apart: nodes read the joined names.
+            self._data[name] = self._under(value, names, name)
         self._nodes()
         if self._needed and not self._problems.but_for(self._needed, self._network, self._facts):
             raise self._values_needed(self._needed)
@@ -460,8 +466,11 @@ class Builder:
             self._graph.output(self._constant(name, origin, dims), name)
             return
         value = self.data(name)
-        if names and tuple(value.dims) != names:
-            rename = OPERATORS.structural("rename").cls(tuple(zip(value.dims, names, strict=True)))
-            stem = self._free(f"{name}:rename")
-            value = self._graph.add(rename, value, name=stem)
-        self._graph.output(value, name)
+        self._graph.output(self._under(value, names, name) if names else value, name)
+
+    def _under(self, value: VTensor, names: Names, stem: str) -> VTensor:
+        """Return a value of the graph under other dim names, position for position."""
+        if tuple(value.dims) == names:
+            return value
+        rename = OPERATORS.structural("rename").cls(tuple(zip(value.dims, names, strict=True)))
+        return self._graph.add(rename, value, name=self._free(f"{stem}:rename"))

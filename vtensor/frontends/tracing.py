@@ -27,7 +27,7 @@ from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
 from vtensor.language.open_arrays import NotTraced, OpenArray, as_it_is, number
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.spelling import Ahead
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import Option, VTensor
@@ -60,8 +60,7 @@ def traced_graph(
     for name, shape in shapes.items():
         if name in facts.arrays and any(type(size) is TracedSize for size in shape):
             raise NotTraced(f"{name} is a constant of open sizes")
-    named = Named(earlier.network, facts, earlier.nodes, earlier.names)
-    return _Traced(named, reference, tape).build(outputs)
+    return _Traced(replace(earlier, facts=facts), reference, tape).build(outputs)
 
 
 class _Traced(Again):
