@@ -78,7 +78,7 @@ def axes_of(case: Case) -> Axes:
     """The named open sizes of a model's inputs, by axis."""
     symbols = Model(case.model).symbols
     found = {
-        name: {str(axis): one for axis, one in enumerate(row) if isinstance(one, str)}
+        name: {str(axis): one for axis, one in enumerate(row or ()) if isinstance(one, str)}
         for name, row in symbols.items()
     }
     return {name: row for name, row in found.items() if row}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -132,7 +133,7 @@ def _tensor(name: str, array: Array) -> TensorProto:
 def _body(name: str, layers: int, with_past: bool) -> onnx.GraphProto:
     nodes, at = [], f"{name}/"
 
-    def add(op_type: str, inputs: Iterable[str], output: str, **attributes: object) -> str:
+    def add(op_type: str, inputs: Iterable[str], output: str, **attributes: Any) -> str:
         nodes.append(helper.make_node(op_type, [*inputs], [at + output], **attributes))
         return at + output
 
@@ -194,7 +195,8 @@ def agree(session: Session, proto: ModelProto, feeds: Mapping[str, Array]) -> No
     ids=["default", "numpy", "deterministic", "none"],
 )
 def test_each_body_in_each_order(name: str, backwards: bool, options: dict[str, object]) -> None:
-    proto = model(MODELS[name], **({"f": f32(2, 3, 3, 3)} if name == "convolved" else {}))
+    weights: dict[str, Any] = {"f": f32(2, 3, 3, 3)} if name == "convolved" else {}
+    proto = model(MODELS[name], **weights)
     with Session(proto, cache_dir=None, **options) as session:  # type: ignore[arg-type]
         for wide in (0, 2, 0, 1):
             feeds = feeds_of(name, wide)

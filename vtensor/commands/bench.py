@@ -152,7 +152,7 @@ def case_of(file: Path, shape: Sequence[str] | None, value: Sequence[str] | None
     graph = graph_of(loaded, shapes, arrays)
     ports = []
     for name, (dtype, sizes) in loaded.inputs.items():
-        known = graph.values[name].dims.values() if name in graph.values else sizes
+        known = graph.values[name].dims.values() if name in graph.values else sizes or ()
         ports.append(Port(name, dtype, tuple(known), ()))
     feeds, _ = make_feeds(ports, arrays, {}, "")
     return Case(file.stem, file, feeds)

@@ -109,7 +109,7 @@ def explain(
             else:
                 print_lines(_node_lines(row))
             return
-        data = explain_dict(graph, model.stem, others)
+        data = {**explain_dict(graph, model.stem, others), "warnings": [*given.warnings]}
         if as_json:
             print_json(data)
         else:
@@ -158,6 +158,7 @@ def _lines(data: dict[str, Any], certificate: Certificate | None) -> Iterator[Li
     yield from rewritten_lines(data["rewritten"])
     yield from certificate_lines(certificate)
     yield Line("note", f"  {data['ahead_of_time']} more of constants, done once while loading")
+    yield from (Line("ref", f"  warning: {text}") for text in data["warnings"])
     for row in data["transforms"]:
         yield from _transform_lines(row)
     if data["declined"]:

@@ -30,8 +30,8 @@ ValueOption = Annotated[
     typer.Option("--value", help="An input's value: shape=1,3,224. May be repeated."),
 ]
 
-#: Of each input its element type and sizes, None where a run decides.
-Inputs = Mapping[str, tuple[str, tuple[int | None, ...]]]
+#: Of each input its element type and sizes, None where a run decides them, or the rank as well.
+Inputs = Mapping[str, tuple[str, tuple[int | None, ...] | None]]
 
 
 def read_arrays(
@@ -106,7 +106,7 @@ def _listed(inputs: Inputs) -> str:
     return f"inputs are {', '.join(inputs) or 'none'}"
 
 
-def _parsed(text: str, numbers: str, kind: tuple[str, tuple[int | None, ...]]) -> Array:
+def _parsed(text: str, numbers: str, kind: tuple[str, tuple[int | None, ...] | None]) -> Array:
     dtype, shape = kind
     number = float if "f" in dtype else int
     try:
@@ -117,7 +117,7 @@ def _parsed(text: str, numbers: str, kind: tuple[str, tuple[int | None, ...]]) -
             raise OverflowError
     except (ValueError, ArithmeticError):
         raise InputError(f"--value {text}: {numbers!r} is no list of numbers of {dtype}") from None
-    return array.reshape(()) if not shape and array.size == 1 else array
+    return array.reshape(()) if shape == () and array.size == 1 else array
 
 
 def _read(file: str) -> dict[str, Array]:

@@ -49,8 +49,9 @@ SHOWN = 6
 
 _RANGE = re.compile(r"(?P<name>.+)=(?P<first>\d+)\.\.(?P<last>\d+)(:(?P<step>\d+))?")
 
-#: Sizes of each input as a model declares them: numbers, names, None without a name.
-Symbols = Mapping[str, Sequence[int | str | None]]
+#: Sizes of each input as a model declares them: numbers, names, None without a name; None for all
+#: where it declares no rank.
+Symbols = Mapping[str, Sequence[int | str | None] | None]
 
 
 def parse_sizes(text: str) -> dict[str, range]:
@@ -78,7 +79,7 @@ def parse_sizes(text: str) -> dict[str, range]:
 
 
 def shapes_at(
-    symbols: Symbols, given: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
+    declared: Symbols, given: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
     """The shapes of inputs: what ``sizes`` says, else what is given, else what is declared.
 
@@ -88,8 +89,14 @@ def shapes_at(
     >>> shapes_at({"x": ("N", 3, None)}, {"x": (1, 3, 8)}, {"N": 2})
     {'x': (2, 3, 8)}
     """
-    if unknown := [name for name in given if name not in symbols]:
-        raise InputError(f"--shape {', '.join(unknown)}: inputs are {', '.join(symbols) or 'none'}")
+    if unknown := [name for name in given if name not in declared]:
+        have = ", ".join(declared) or "none"
+        raise InputError(f"--shape {', '.join(unknown)}: inputs are {have}")
+    if missing := [name for name, one in declared.items() if one is None and name not in given]:
+        raise InputError(f"input {missing[0]!r} declares no rank: give its sizes by --shape")
+    symbols = {
+        name: (None,) * len(given[name]) if one is None else one for name, one in declared.items()
+    }
     named = {
         symbol: size
         for name, shape in given.items()
@@ -97,9 +104,9 @@ def shapes_at(
         if isinstance(symbol, str)
     }
     unused, found = dict(sizes), dict[str, tuple[int, ...]]()
-    for name, declared in symbols.items():
+    for name, own in symbols.items():
         row = list[int]()
-        for axis, symbol in enumerate(declared):
+        for axis, symbol in enumerate(own):
             keys = (f"{name}[{axis}]", symbol)
             size = next((sizes[key] for key in keys if isinstance(key, str) and key in sizes), None)
             for key in keys:
@@ -109,7 +116,7 @@ def shapes_at(
                     raise InputError(f"--sizes: {name}[{axis}] is {symbol} in the model, not open")
                 size = symbol
             if size is None:
-                size = (*given.get(name, ()), *[None] * len(declared))[axis]
+                size = (*given.get(name, ()), *[None] * len(own))[axis]
             size = named.get(str(symbol)) if size is None else size
             if size is None:
                 open_one = symbol if isinstance(symbol, str) else f"{name}[{axis}]"

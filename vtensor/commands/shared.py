@@ -181,11 +181,16 @@ def errors(debug: bool, code: int = 1) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Opened:
-    """A session, and what was given for its inputs: arrays by name, and pictures' files."""
+    """A session, and what was given for its inputs: arrays by name, and pictures' files.
+
+    Attributes:
+        warnings: how sizes of the model differ from those of ONNX's shape inference, a line a node.
+    """
 
     session: Session
     arrays: Mapping[str, Array]
     pictures: Mapping[str, str]
+    warnings: Sequence[str] = ()
 
 
 @contextmanager
@@ -231,7 +236,7 @@ def opened(
             deterministic=True,  # what is looked at, or written down, is no provisional plan
         )
     with session:
-        yield Opened(session, arrays, pictures)
+        yield Opened(session, arrays, pictures, [*loaded.differences.values()])
 
 
 def graph_of(

@@ -32,6 +32,10 @@ from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import VIEWS
 
 
+class SizesDiffer(ModelError):
+    """An operator makes other sizes than ONNX's shape inference has for its output."""
+
+
 @dataclass(eq=False)
 class Named:
     """A network whose values have names: what a graph is built from, and what ports are made of.
@@ -214,7 +218,7 @@ class Builder:
         if self._problems:
             raise self._problems.error(self._network)
         for name in self._network.outputs:
-            self._output(name, (outputs or {}).get(name, ()))
+            self._output(name, (outputs or {}).get(name))
         return self._graph.seal()
 
     def _nodes(self) -> None:
@@ -322,8 +326,8 @@ class Builder:
                 self._needed.update(dict.fromkeys(error.names))
                 needed = True
                 continue
-            except VTensorError:
-                if not self._problems and not self._needed:
+            except VTensorError as error:
+                if isinstance(error, SizesDiffer) or not (self._problems or self._needed):
                     raise
                 return self._stand_in(node)  # it may be wrong only for what came before it
             return self._commit(reader, results)
@@ -368,8 +372,8 @@ class Builder:
                 raise self._shape_error(node, name, values[index])
         return results
 
-    def _shape_error(self, node: NetworkNode, name: str, value: VTensor) -> ModelError:
-        return ModelError(
+    def _shape_error(self, node: NetworkNode, name: str, value: VTensor) -> SizesDiffer:
+        return SizesDiffer(
             f"{self._network.label}: {node.described} gives {value.summary()}, but "
             f"{name!r} has the sizes {self._facts.sizes(name)} by ONNX's shape inference"
         )
@@ -453,24 +457,29 @@ class Builder:
         if declared != dtype:
             raise ModelError(f"{what} is declared {declared}, and what is computed is {dtype}")
 
-    def _output(self, name: str, names: Names) -> None:
+    def _output(self, name: str, names: Names | None) -> None:
+        """Deliver an output under these dim names; None is under those that it has."""
         origin = self.origin(name)
         rank = self.data(name).ndimensions() if origin is None else origin.ndim
-        if names and len(names) != rank:
+        declares = self._network.declared[name].tensor_type.HasField("shape")
+        if names is not None and len(names) != rank and not (names and declares):
+            names = None  # ONNX's inference has another rank; or a scalar is declared, and is none
+        if names is not None and len(names) != rank:
             text = f"output {name!r} is declared with {len(names)} dims, and has {rank}"
             raise ModelError(f"{self._network.label}: {text} for these inputs")
         dtype = self.data(name).dtype if origin is None else from_numpy(origin.dtype)
         self._check_type(name, dtype)
         if origin is not None:
-            dims = names or tuple(f"D{axis}" for axis in range(rank))
+            dims = tuple(f"D{axis}" for axis in range(rank)) if names is None else names
             self._graph.output(self._constant(name, origin, dims), name)
             return
         value = self.data(name)
-        self._graph.output(self._under(value, names, name) if names else value, name)
+        self._graph.output(value if names is None else self._under(value, names, name), name)
 
     def _under(self, value: VTensor, names: Names, stem: str) -> VTensor:
         """Return a value of the graph under other dim names, position for position."""
         if tuple(value.dims) == names:
             return value
         rename = OPERATORS.structural("rename").cls(tuple(zip(value.dims, names, strict=True)))
-        return self._graph.add(rename, value, name=self._free(f"{stem}:rename"))
+        renamed: VTensor = self._graph.add(rename, value, name=self._free(f"{stem}:rename"))
+        return renamed

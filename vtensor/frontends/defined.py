@@ -118,6 +118,8 @@ def _computed(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
     for index, (name, value) in enumerate(zip(reader.node.proto.output, values, strict=False)):
         if name:
             order = reader.output_names(index)
+            if len(order) != value.ndimensions():
+                order = tuple(value.dims)  # ONNX's inference has another rank, or none
             results[name] = reader.ordered(value, order, order)
     arrays = {key: constant.array for key, constant in reader.constants.items()}
     for added in reader.added:
@@ -128,18 +130,9 @@ def _computed(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
 
 
 def _fits(name: str, array: Array, facts: Facts) -> bool:
-    """True when a value is of the type that ONNX's inference has, so far as it has one."""
-    kind = facts.types.get(name)
-    if kind is None:
-        return True
-    made, sizes = type_of_array(array).tensor_type, facts.sizes(name)
-    return kind.tensor_type.elem_type in (0, made.elem_type) and (
-        sizes is None
-        or (
-            len(sizes) == array.ndim
-            and all(want in (None, have) for want, have in zip(sizes, array.shape, strict=True))
-        )
-    )
+    """True when a value is of the element type that ONNX's inference has, so far as it has one."""
+    kind, made = facts.types.get(name), type_of_array(array)
+    return kind is None or kind.tensor_type.elem_type in (0, made.tensor_type.elem_type)
 
 
 @dataclass(eq=False)

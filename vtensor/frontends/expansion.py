@@ -14,11 +14,18 @@ from onnx import helper
 from vtensor.frontends.calls import MOST_NODES
 from vtensor.frontends.control import Turns, decide
 from vtensor.frontends.defined import defined_outputs
-from vtensor.frontends.folding import Facts, check_budget, infer_node, node_error
+from vtensor.frontends.folding import (
+    Facts,
+    InputsRefused,
+    check_budget,
+    fold,
+    infer_node,
+    node_error,
+)
 from vtensor.frontends.functions import call, function_of
 from vtensor.frontends.made import made_types
 from vtensor.frontends.network import Network, NetworkNode, needed
-from vtensor.frontends.tensors import Array
+from vtensor.frontends.tensors import Array, sizes_of
 from vtensor.frontends.values import shape_makers
 from vtensor.language.records import replace
 
@@ -28,16 +35,20 @@ TURNS_LIMIT = 1 << 13
 
 def infer(
     network: Network,
-    sizes: Mapping[str, Sequence[int | None]],
+    sizes: Mapping[str, Sequence[int | None] | None],
     values: Mapping[str, Array] | None = None,
+    own: bool = False,
 ) -> tuple[Network, Facts]:
     """Infer types, fold constants and expand functions.
 
     Where ONNX's inference leaves sizes open, the operator itself is asked.
 
     Args:
-        sizes: of every input.
+        sizes: of every input; None of one whose rank is open.
         values: of inputs that are known before a run.
+        own: ask every operator for the sizes of its outputs; these replace ONNX's, and each
+            difference is noted in ``Facts.differences``. Of a node whose sizes are open nothing is
+            known if ONNX's inference refuses it.
 
     Raises:
         ModelError: a node is not as ONNX defines it, its shapes do not fit, a function is not
@@ -47,6 +58,7 @@ def infer(
     facts = facts_of(network, sizes, values or {})
     taken = {*network.value_names(), *(node.name for node in network.nodes)}
     waiting, count, turned = deque(network.nodes), 0, 0
+    is_open = any(shape is None or None in shape for shape in sizes.values())
     nodes: list[NetworkNode] = []
     done = replace(network, nodes=nodes)
     while waiting:
@@ -55,7 +67,10 @@ def infer(
             nodes.append(node)  # folded for earlier sizes, from initializers alone
             continue
         if node.key not in network.functions:
-            infer_node(network, node, facts, defined_outputs)
+            if own:
+                _infer_own(network, node, facts, is_open)
+            else:
+                infer_node(network, node, facts, defined_outputs)
             if _has_open_sizes(node, facts):
                 facts.know_types(made_types(network, node, facts))
         parts = _parts(node, done, facts, taken)
@@ -76,8 +91,45 @@ def infer(
     return replace(network, nodes=left, used=frozenset(used)), facts
 
 
+def _infer_own(network: Network, node: NetworkNode, facts: Facts, is_open: bool) -> None:
+    """Note the types of a node's outputs as its operator makes them.
+
+    Args:
+        is_open: sizes of the network's inputs are open.
+
+    Raises:
+        ModelError: ONNX's inference refuses the node, and its operator does as well.
+        BudgetError: a value takes more than the network may.
+    """
+    fault: InputsRefused | None = None
+    try:
+        infer_node(network, node, facts, defined_outputs)
+    except InputsRefused as error:
+        fault = error
+    static = facts.static.issuperset(node.outputs)
+    if static and fault is None:
+        return
+    known = {*node.inputs} <= facts.types.keys() and _are_known(node.inputs, facts)
+    types = made_types(network, node, facts) if known else {}
+    if fault is not None and not types:
+        if is_open and not known:
+            return
+        raise fault
+    if fault is not None:
+        facts.differences[node.name] = f"{fault}; its operator takes them"
+    for name, kind in types.items():
+        if fault is None:
+            facts.compare(node, name, sizes_of(kind))
+        facts.types[name] = kind
+        check_budget(network, node.described, name, facts, facts.nbytes if static else 0)
+    if static:
+        fold(network, node, facts, defined_outputs)
+
+
 def facts_of(
-    network: Network, sizes: Mapping[str, Sequence[int | None]], values: Mapping[str, Array]
+    network: Network,
+    sizes: Mapping[str, Sequence[int | None] | None],
+    values: Mapping[str, Array],
 ) -> Facts:
     """What is known of inputs and initializers, arguments as for ``infer``.
 

@@ -59,6 +59,10 @@ _TOLD, _SAID = {"name", "type", "doc_string"}, {"dims", "data_type", "name", "do
 _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
 
 
+class InputsRefused(ModelError):
+    """ONNX's shape inference does not take the inputs of a node."""
+
+
 #: The inputs that a value depends on; None when it cannot be known before a run.
 Leaves = tuple[str, ...] | None
 
@@ -74,6 +78,7 @@ class Facts:
         nbytes: what the arrays that were computed take.
         leaves: what values depend on, so far as that was asked.
         made: sizes of values that their operators have made already.
+        differences: by node, how the sizes of its operator differ from those of ONNX's inference.
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
@@ -82,6 +87,7 @@ class Facts:
     nbytes: int = 0
     leaves: dict[str, Leaves] = field(default_factory=dict)
     made: dict[str, Sizes] = field(default_factory=dict)
+    differences: dict[str, str] = field(default_factory=dict)
     _sizes: dict[str, tuple[TypeProto | None, Sizes | None]] = field(default_factory=dict)
 
     def sizes(self, name: str) -> Sizes | None:
@@ -103,11 +109,29 @@ class Facts:
             if kind.tensor_type.HasField("shape") or self.sizes(name) is None:
                 self.types[name] = kind
 
+    def compare(self, node: NetworkNode, name: str, made: Sizes | None) -> None:
+        """Note where an operator makes an output of other sizes than ONNX's inference has."""
+        inferred = self.sizes(name)
+        if inferred is not None and made is not None and differ(inferred, made):
+            text = f"{node.described} gives {name!r} the sizes {made}, "
+            self.differences[node.name] = f"{text}ONNX's shape inference {inferred}"
+
     def know(self, name: str, array: Array | Original) -> None:
         """A value is a constant."""
         self.arrays.put(name, array)
         self.types[name] = type_of_array(array)
         self.static.add(name)
+
+
+def differ(inferred: Sizes, made: Sizes) -> bool:
+    """Return True where sizes that are known contradict each other, or the ranks do.
+
+    >>> differ((None, 3), (2, 3)), differ((1, 3), (2, 3)), differ((3,), (2, 3))
+    (False, True, True)
+    """
+    return len(inferred) != len(made) or any(
+        want not in (None, size) for want, size in zip(inferred, made, strict=True)
+    )
 
 
 #: The values of the outputs of a node whose inputs are known, if it has a definition.
@@ -181,7 +205,7 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
     if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]
         facts.know_types(_infer_function(node, facts, types))
     if static:
-        _fold(network, node, facts, define)
+        fold(network, node, facts, define)
 
 
 def _check(network: Network, node: NetworkNode) -> None:
@@ -234,7 +258,8 @@ def _types(
             faults.append(error)
     fault = faults[len(tries) - 1 - static]
     shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
-    raise node_error(network, node, f"its inputs do not fit ({shapes}): {fault}") from fault
+    text = f"its inputs do not fit ({shapes}): {fault}"
+    raise InputsRefused(str(node_error(network, node, text))) from fault
 
 
 def _infer_function(
@@ -309,7 +334,12 @@ def _defaults(schema: onnx.defs.OpSchema) -> Mapping[str, AttributeProto]:
     return {name: value for name, value in values.items() if value.type}
 
 
-def _fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
+def fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
+    """Compute the outputs of a node whose types are known, if its inputs are known before a run.
+
+    Raises:
+        ModelError: they cannot be computed.
+    """
     if node.label in _SIZES:
         sizes = facts.sizes(node.proto.input[0])
         if sizes is None or None in sizes:
@@ -358,6 +388,7 @@ def _keep(
     # A value inside of a function may have another name next time.
     pure = node.origin is None and all(name in network.arrays for name in node.inputs)
     for name, array in zip(node.outputs, results, strict=True):
+        facts.compare(node, name, array.shape)
         facts.know(name, array)
         own = not _is_view(array, node, facts)
         facts.nbytes += array.nbytes * own

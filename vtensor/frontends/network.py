@@ -46,11 +46,14 @@ _NAMELESS = ("none", "null", "unk", "unknown", "-1")
 
 @dataclass(frozen=True)
 class InputType:
-    """A declared input: a size is a number, the name of a symbol, or None where it has neither."""
+    """A declared input: a size is a number, the name of a symbol, or None where it has neither.
+
+    ``sizes`` is None if the input declares no rank.
+    """
 
     dtype: str
     elem_type: int
-    sizes: tuple[int | str | None, ...]
+    sizes: tuple[int | str | None, ...] | None
 
 
 @dataclass(frozen=True)
@@ -340,14 +343,15 @@ def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
         if not value.type.HasField("tensor_type"):
             raise ModelError(f"{what} is no tensor (a sequence, an optional, ...)")
         kind = value.type.tensor_type
+        dtype = element_type(kind.elem_type, what)
         if not kind.HasField("shape"):
-            raise ModelError(f"{what} declares no rank")
+            inputs[value.name] = InputType(dtype, kind.elem_type, None)
+            continue
         check_rank(len(kind.shape.dim), what)
         sizes: list[int | str | None] = []
         for dim in kind.shape.dim:
             fixed = dim.HasField("dim_value") and dim.dim_value >= 0  # some write -1 for a symbol
             sizes.append(dim.dim_value if fixed else _symbol(dim.dim_param))
-        dtype = element_type(kind.elem_type, what)
         inputs[value.name] = InputType(dtype, kind.elem_type, tuple(sizes))
     return inputs
 

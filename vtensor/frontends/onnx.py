@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +11,7 @@ from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
 
 from libdesc.registry import ready
-from vtensor.errors import InputError, ModelError, ValuesNeededError
+from vtensor.errors import InputError, ModelError, ValuesNeededError, VTensorError
 from vtensor.frontends.network import Source, read_network
 from vtensor.frontends.stored import stored_graph
 from vtensor.frontends.tensors import Array, element_type, sizes_of
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from vtensor.frontends.beside import Beside
     from vtensor.frontends.builder import Named
     from vtensor.frontends.naming import Key, Names
+
+#: An open size where operators are asked for sizes; networks for pictures can halve it five times.
+EXAMPLE = 32
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
 Values = Mapping[str, Array]
@@ -113,7 +116,10 @@ class Model:
             model, max_bytes=max_bytes, external_data_root=external_data_root, earlier=earlier
         )
         self._deciding: dict[str, None] = {}
-        self._earlier: dict[frozenset[str], Named] = {}  # by the inputs whose values were given
+        self._own_sizes = False  # operators are asked for sizes: ONNX's inference was wrong before
+        #: How operators' sizes differ from those of ONNX's inference, by node.
+        self.differences: dict[str, str] = {}
+        self._earlier: dict[Hashable, Named] = {}  # by ``_kind``
         ready()  # the operators' spellings
         stored = self._network.stored
         #: The text that the model carries, and the graph that was written as this model.
@@ -123,16 +129,18 @@ class Model:
         self.beside = self._network.beside
 
     @property
-    def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
-        """Element type and sizes of each input, None where a size is symbolic."""
+    def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
+        """Element type and sizes of each input, None where a size is symbolic, or all of them."""
         return {
-            name: (kind.dtype, tuple(s if isinstance(s, int) else None for s in kind.sizes))
-            for name, kind in self._network.inputs.items()
+            name: (kind.dtype, _numbers(kind.sizes)) for name, kind in self._network.inputs.items()
         }
 
     @property
-    def symbols(self) -> dict[str, tuple[int | str | None, ...]]:
-        """Sizes of each input as the model declares them: numbers, names, None without a name."""
+    def symbols(self) -> dict[str, tuple[int | str | None, ...] | None]:
+        """Sizes of each input as the model declares them: numbers, names, None without a name.
+
+        None instead of a tuple if it declares no rank.
+        """
         return {name: kind.sizes for name, kind in self._network.inputs.items()}
 
     @property
@@ -143,7 +151,7 @@ class Model:
     @property
     def static(self) -> bool:
         """True when the model itself decides every input's sizes."""
-        return all(None not in shape for _, shape in self.inputs.values())
+        return all(shape is not None and None not in shape for _, shape in self.inputs.values())
 
     def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
         """The graph for these sizes of inputs, and for the values of some.
@@ -168,18 +176,23 @@ class Model:
         if self.stored and not values:
             return self._sized(self.stored, sizes)
         from vtensor.frontends.again import built_again
-        from vtensor.frontends.builder import Builder, name_values
-        from vtensor.frontends.expansion import infer
+        from vtensor.frontends.builder import Builder, SizesDiffer
 
         if self.static and not values:
-            return Builder(self._symbolic, self._reference).build()
-        # The names that ports() has promised hold for all sizes.
-        pinned: dict[Key, Names] = {
-            name: self._symbolic.names[name] for name in self._network.inputs
-        }
+            try:
+                return Builder(self._symbolic, self._reference).build()
+            except SizesDiffer:
+                if self._own_sizes:
+                    raise
+                self._own_sizes = True
+                del self._symbolic
+                return Builder(self._symbolic, self._reference).build()
         promised = self._promised()
+        pinned: dict[Key, Names] = {
+            port.name: port.of_rank(len(sizes[port.name])).dims for port in self._input_ports()
+        }
         pinned.update(promised)
-        kind = frozenset(checked)
+        kind = self._kind(sizes, checked)
         earlier = self._earlier.get(kind)
         if earlier is None and not values and self._symbolic.foresees(self._network):
             earlier = self._symbolic
@@ -188,8 +201,15 @@ class Model:
                 graph = built_again(earlier, sizes, checked, self._reference, promised)
                 self._earlier.setdefault(kind, earlier.without_facts())
                 return graph
-        named = name_values(*infer(self._network, sizes, checked), pinned)
-        graph = Builder(named, self._reference).build(promised)
+        named = self._named(sizes, checked, pinned)
+        try:
+            graph = Builder(named, self._reference).build(promised)
+        except SizesDiffer:
+            if self._own_sizes:
+                raise
+            self._own_sizes = True
+            named = self._named(sizes, checked, pinned)
+            graph = Builder(named, self._reference).build(promised)
         if named.network is self._network:  # else functions or loops may become other nodes
             self._earlier[kind] = named.without_facts()
         return graph
@@ -203,21 +223,31 @@ class Model:
         Raises:
             Exception: of any kind, where something cannot be written down.
         """
-        earlier = self._earlier.get(frozenset(values))
+        checked = self._values(values)
+        sizes = {name: array.shape for name, array in checked.items()} | {**shapes}
+        earlier = self._earlier.get(self._kind(sizes, checked))
         if earlier is None or self.stored:
             return None
         from vtensor.frontends.tracing import traced_graph
 
-        checked = self._values(values)
-        sizes = {name: array.shape for name, array in checked.items()} | {**shapes}
         symbols: dict[str, int] = {}
         for name, kind in self._network.inputs.items():
-            for declared, size in zip(kind.sizes, sizes[name], strict=True):
+            for declared, size in zip(kind.sizes or (), sizes[name], strict=bool(kind.sizes)):
                 same = declared if isinstance(declared, int) else symbols.get(str(declared), size)
                 if declared is not None and (same != size or size > MAX_BYTES):
                     return None  # ``graph`` says why
                 symbols[str(declared)] = size
         return traced_graph(earlier, sizes, checked, self._reference, self._promised(), tape)
+
+    def _kind(
+        self, sizes: Mapping[str, Sequence[int]], values: Collection[str]
+    ) -> tuple[frozenset[str], tuple[int, ...]]:
+        """What graphs have in common that are read in the same way.
+
+        It is which inputs have a value, and the ranks of those that declare none.
+        """
+        open_ranks = (name for name, kind in self._network.inputs.items() if kind.sizes is None)
+        return frozenset(values), tuple(len(sizes[name]) for name in open_ranks)
 
     def _sized(self, graph: Graph, shapes: Shapes) -> Graph:
         """A graph with its open sizes as inputs have them."""
@@ -233,30 +263,36 @@ class Model:
         """Inputs and outputs with their dim names, which are those of every ``graph()``.
 
         Raises:
-            ModelError: an output's rank depends on sizes that are not known yet.
+            ModelError: an output's element type is not known, or none that VTensor has.
         """
-        facts, names, promised = self._symbolic.facts, self._symbolic.names, self._promised()
-        inputs = [
-            Port(name, dtype, shape, names[name]) for name, (dtype, shape) in self.inputs.items()
-        ]
-        outputs = []
+        facts, promised, outputs = self._symbolic.facts, self._promised(), []
         for name in self._network.outputs:
-            kind = facts.types.get(name) or self._network.declared.get(name)
-            if kind is None or name not in promised:
-                text = f"the rank of output {name!r} depends on sizes: load it with "
-                text += "shapes= (--shape on the command line)"
-                raise ModelError(f"{self._network.label}: {text}")
-            dtype = element_type(kind.tensor_type.elem_type, f"output {name!r}")
-            shape = facts.sizes(name) or (None,) * len(promised[name])
-            outputs.append(Port(name, dtype, shape, promised[name]))
-        return inputs, outputs
+            kind = facts.types.get(name) or self._network.declared[name]
+            try:
+                dtype = element_type(kind.tensor_type.elem_type, f"output {name!r}")
+            except ModelError as error:
+                raise ModelError(f"{self._network.label}: {error}") from None
+            dims, shape = promised.get(name), facts.sizes(name)
+            if shape is None:
+                shape = (None,) * len(dims or ())
+            outputs.append(Port(name, dtype, shape, dims or (), any_rank=dims is None))
+        return self._input_ports(), outputs
+
+    def _input_ports(self) -> list[Port]:
+        """Return the inputs with their dim names, which are those of every ``graph()``."""
+        names = self._symbolic.names
+        return [
+            Port(name, dtype, shape or (), names[name], any_rank=shape is None)
+            for name, (dtype, shape) in self.inputs.items()
+        ]
 
     def _promised(self) -> dict[str, Names]:
         """The dim names of outputs, where the model alone decides how many there are."""
         facts = self._symbolic.facts
         promised = {}
         for name in self._network.outputs:
-            sizes = facts.sizes(name) or sizes_of(self._network.declared.get(name))
+            sizes = facts.sizes(name)
+            sizes = sizes_of(self._network.declared.get(name)) if sizes is None else sizes
             if sizes is not None:
                 plain = tuple(f"D{axis}" for axis in range(len(sizes)))
                 promised[name] = self._symbolic.names.get(name, plain)
@@ -265,11 +301,53 @@ class Model:
     @cached_property
     def _symbolic(self) -> Named:
         """Names and types so far as they follow from the model alone."""
+        return self._named({name: shape for name, (_, shape) in self.inputs.items()})
+
+    def _named(
+        self,
+        sizes: Mapping[str, Sequence[int | None] | None],
+        values: Mapping[str, Array] | None = None,
+        pinned: Mapping[Key, Names] | None = None,
+    ) -> Named:
+        """Infer the model's types for sizes of inputs, and name the dims of its values.
+
+        ONNX's inference is asked first. Where it does not take the model, or an operator has made
+        other sizes before, the operators' own sizes count.
+        """
         from vtensor.frontends.builder import name_values
         from vtensor.frontends.expansion import infer
+        from vtensor.frontends.folding import InputsRefused
 
-        sizes = {name: shape for name, (_, shape) in self.inputs.items()}
-        return name_values(*infer(self._network, sizes))
+        if not self._own_sizes:
+            try:
+                network, facts = infer(self._network, sizes, values)
+            except InputsRefused:
+                if not self._takes(sizes, values):
+                    raise
+                self._own_sizes = True
+        if self._own_sizes:
+            network, facts = infer(self._network, sizes, values, own=True)
+        self.differences.update(facts.differences)
+        return name_values(network, facts, pinned)
+
+    def _takes(
+        self, sizes: Mapping[str, Sequence[int | None] | None], values: Mapping[str, Array] | None
+    ) -> bool:
+        """Return True if the operators take a model that ONNX's inference refuses.
+
+        An open size is an example's.
+        """
+        from vtensor.frontends.expansion import infer
+
+        examples = {
+            name: shape and [EXAMPLE if size is None else size for size in shape]
+            for name, shape in sizes.items()
+        }
+        try:
+            infer(self._network, examples, values, own=True)
+        except VTensorError:
+            return False
+        return True
 
     def _values(self, values: Values) -> dict[str, Array]:
         """Given values, checked."""
@@ -281,7 +359,8 @@ class Model:
         checked = {}
         for name, array in values.items():
             dtype, shape = inputs[name]
-            port = Port(name, dtype, shape, tuple(f"D{axis}" for axis in range(len(shape))))
+            dims = tuple(f"D{axis}" for axis in range(len(shape or ())))
+            port = Port(name, dtype, shape or (), dims, any_rank=shape is None)
             checked[name] = check_array(as_array(f"input {name!r}", array), port)
         return checked
 
@@ -298,15 +377,21 @@ class Model:
         for name, kind in self._network.inputs.items():
             given = shapes.get(name)
             sizes: list[int] = []
-            for axis, size in enumerate(kind.sizes):
+            if kind.sizes is None and given is None:
+                raise InputError(
+                    f"input {name!r} declares no rank; give its sizes, as in "
+                    f"shapes={{{name!r}: (...)}} (--shape on the command line)"
+                )
+            declared_sizes = (None,) * len(given or ()) if kind.sizes is None else kind.sizes
+            for axis, size in enumerate(declared_sizes):
                 if given is not None:
                     size = index(given[axis])
                 elif isinstance(size, str) and size in symbols:
                     size = symbols[size][1]
                 if not isinstance(size, int):
-                    declared = ", ".join("?" if s is None else str(s) for s in kind.sizes)
+                    declared = _listed(declared_sizes)
                     raise InputError(
-                        f"input {name!r} has symbolic sizes ({declared}); "
+                        f"input {name!r} has symbolic sizes {declared}; "
                         f"give them, as in shapes={{{name!r}: (...)}} (--shape on the command line)"
                     )
                 sizes.append(size)
@@ -317,10 +402,11 @@ class Model:
         self, name: str, shape: Sequence[SupportsIndex], symbols: dict[str, tuple[str, int]]
     ) -> None:
         """A given shape against the declared one; notes what symbols are bound to."""
-        sizes = self._network.inputs[name].sizes
-        declared = f"({', '.join('?' if s is None else str(s) for s in sizes)})"
+        known = self._network.inputs[name].sizes
+        declared = "of any rank" if known is None else _listed(known)
         if not isinstance(shape, Collection):
             raise InputError(f"input {name!r}: {shape!r} is not a sequence of sizes {declared}")
+        sizes = (None,) * len(shape) if known is None else known
         if len(shape) != len(sizes):
             raise InputError(f"input {name!r}: shape {shape!r} was given, the model has {declared}")
         for size, have in zip(sizes, shape, strict=True):
@@ -335,6 +421,16 @@ class Model:
                     raise InputError(
                         f"input {name!r}: {size} is {have} here and {bound} in input {other!r}"
                     )
+
+
+def _numbers(sizes: Sequence[int | str | None] | None) -> tuple[int | None, ...] | None:
+    """Return declared sizes, None in the place of a symbol."""
+    return None if sizes is None else tuple(s if isinstance(s, int) else None for s in sizes)
+
+
+def _listed(sizes: Sequence[int | str | None]) -> str:
+    """Return declared sizes as errors write them."""
+    return f"({', '.join('?' if s is None else str(s) for s in sizes)})"
 
 
 def _check_mapping(given: object, what: str) -> None:

@@ -122,7 +122,7 @@ def keep_surface(
     except (LookupError, ValueError, VTensorError):  # as where a file was changed: it is not known
         return None
     ends = {
-        end: [(one.name, one.dtype, one.shape, one.dims) for one in ports]
+        end: [(one.name, one.dtype, one.shape, one.dims, one.any_rank) for one in ports]
         for end, ports in (("inputs", surface.inputs), ("outputs", surface.outputs))
     }
     data = {
@@ -152,9 +152,9 @@ def _name(file: Opened, reference: bool, code: str) -> str:
     return f"surface-{blake2b(told.encode(), digest_size=16).hexdigest()}"
 
 
-def _port(name: str, dtype: str, shape: list[int | None], dims: list[str]) -> Port:
+def _port(name: str, dtype: str, shape: list[int | None], dims: list[str], any_rank: bool) -> Port:
     sizes = (None if size is None else int(size) for size in shape)
-    return Port(name, dtype, tuple(sizes), tuple(dims))
+    return Port(name, dtype, tuple(sizes), tuple(dims), any_rank)
 
 
 def _place(row: list[Any]) -> Place:

@@ -30,14 +30,30 @@ class Port:
         dtype: element type.
         shape: sizes in presentation order; None where each run decides.
         dims: dim names in presentation order.
+        any_rank: True if each run decides the rank as well; shape and dims are then empty.
     """
 
     name: str
     dtype: str
     shape: tuple[int | None, ...]
     dims: tuple[str, ...]
+    any_rank: bool = False
+
+    def of_rank(self, rank: int) -> Port:
+        """Return the port as a run with an array of this rank has it.
+
+        >>> print(Port("x", "f32", (), (), any_rank=True).of_rank(2))
+        x : f32 D0=? D1=?
+        """
+        if not self.any_rank:
+            return self
+        return Port(
+            self.name, self.dtype, (None,) * rank, tuple(f"D{axis}" for axis in range(rank))
+        )
 
     def __str__(self) -> str:
+        if self.any_rank:
+            return f"{self.name} : {self.dtype} of any rank"
         sizes = " ".join(
             f"{dim}={'?' if size is None else size}"
             for dim, size in zip(self.dims, self.shape, strict=True)
@@ -64,7 +80,7 @@ def noise(ports: Sequence[Port], given: Mapping[str, object]) -> dict[str, objec
     generator, feeds = np.random.default_rng(0), dict(given)
     for port in ports:
         if port.name not in feeds:
-            if None in port.shape:
+            if port.any_rank or None in port.shape:
                 raise InputError(f"input {port.name!r} has open sizes: give {port}")
             feeds[port.name] = drawn(port, generator)
     check_names(feeds, ports)
@@ -88,7 +104,7 @@ def calibration(given: Mapping[str, object] | None, ports: Sequence[Port]) -> di
             feed = feed_of(array, known[name])
         except InputError as error:
             raise InputError(f"calibrate: {error}") from None
-        found[name] = np.array(feed.values(known[name].dims))
+        found[name] = np.array(feed.values(feed.dims))
     return found
 
 
@@ -189,11 +205,12 @@ def check_kind(shape: tuple[int, ...], dtype: np.dtype[Any], port: Port) -> None
     Raises:
         InputError: they are something else; says what is wanted and what was given.
     """
-    if len(shape) != len(port.shape):
+    sizes = port.of_rank(len(shape)).shape
+    if len(shape) != len(sizes):
         raise InputError(
             f"input {port.name!r}: rank {len(shape)} was given (shape {shape}), wanted is {port}"
         )
-    if any(want not in (None, size) for size, want in zip(shape, port.shape, strict=True)):
+    if any(want not in (None, size) for size, want in zip(shape, sizes, strict=True)):
         raise InputError(f"input {port.name!r}: shape {shape} was given, wanted is {port}")
     try:
         have = from_numpy(dtype)
@@ -241,6 +258,7 @@ def feed_of(given: object, port: Port) -> Feed:
         InputError: it is no array, or none that the port takes.
     """
     if isinstance(given, VTensor):
+        port = port.of_rank(given.ndimensions())
         order = port.dims if given.dims.keys() == set(port.dims) else tuple(given.dims)
         check_kind(tuple(map(given.size, order)), numpy_dtype(given.dtype), port)
         elements: Callable[[], Array] = partial(given.numpy, order)
@@ -253,6 +271,7 @@ def feed_of(given: object, port: Port) -> Feed:
             given = converted(given, port)
         owner = as_array(f"input {port.name!r}", given)
         array = check_array(owner, port)
+        port = port.of_rank(array.ndim)
         elements = partial(np.asarray, owner)
     layout = layout_of(array, port.dims)
     if layout is None:
@@ -337,7 +356,6 @@ def check_out(
                 raise InputError(
                     f"{what}: its memory is that of out {other!r} too: give it its own"
                 )
-        check_fits(name, array, dict(zip(port.dims, port.shape, strict=True)))
         arrays[name] = array
     return arrays
 
@@ -391,6 +409,8 @@ def parse_layouts(
         if name not in known:
             raise InputError(f"{what}: no {name!r} here; there are {', '.join(known) or 'none'}")
         parsed = Layout(layout).normalized(known[name].dtype)
+        if known[name].any_rank and not (parsed.is_any and any_too):
+            raise InputError(f"{what}: {name!r} is of any rank, so that no layout can be named")
         fits = any_too if parsed.is_any else set(parsed.dims) == set(known[name].dims)
         if not fits or parsed.encoding:
             raise InputError(

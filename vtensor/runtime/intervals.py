@@ -119,7 +119,8 @@ class Outlined:
         """
         rows = []
         for port in self._source.inputs:
-            layout = self._options.entry.get(port.name, Layout.plain(port.dims))
+            dims = port.of_rank(len(shapes[port.name])).dims
+            layout = self._options.entry.get(port.name, Layout.plain(dims))
             value = known[port.name].tobytes() if port.name in known else None
             rows.append(InputKey(port.name, shapes[port.name], port.dtype, layout, value))
         simplify = partial(simplified, options=self._options, only=applied)

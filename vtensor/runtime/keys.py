@@ -45,19 +45,19 @@ class InputKey:
             InputError: it has more elements than what decides shapes may have.
         """
         sizes, layout = feed.part.extents, feed.part.layout
-        shape = tuple(sizes[dim] for dim in port.dims)
+        shape = tuple(sizes[dim] for dim in feed.dims)
         if not decides:
             same = expected.same(layout, sizes)
             return cls(port.name, shape, port.dtype, expected if same else layout)
         from vtensor.frontends.values import LIMIT_ELEMENTS
 
-        values = feed.values(port.dims)
+        values = feed.values(feed.dims)
         if values.size > LIMIT_ELEMENTS:
             raise InputError(
                 f"input {port.name!r}: its value decides shapes, and {values.size} "
                 f"elements were given; {LIMIT_ELEMENTS} are the most"
             )
-        return cls(port.name, shape, port.dtype, Layout.plain(port.dims), values.tobytes())
+        return cls(port.name, shape, port.dtype, Layout.plain(feed.dims), values.tobytes())
 
     def array(self) -> Array:
         """The value that decides shapes."""

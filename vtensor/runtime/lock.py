@@ -168,8 +168,12 @@ class Lock:
         Raises:
             LockError: the model has other inputs or outputs.
         """
-        ports = {port.name: port for port in source.inputs}
         given = self.choices.inputs
+        ports = {
+            port.name: port.of_rank(len(given[port.name].dims))
+            for port in source.inputs
+            if port.name in given
+        }
         alike = all(
             name in ports and (ports[name].dtype, ports[name].dims) == (one.dtype, tuple(one.dims))
             for name, one in given.items()
@@ -179,7 +183,7 @@ class Lock:
         entry, told = {name: one.layout for name, one in given.items()}, self.told.output_layouts
         try:
             return (
-                parse_layouts(entry, source.inputs, "inputs"),
+                parse_layouts(entry, [*ports.values()], "inputs"),
                 parse_layouts(told, source.outputs, "options.output_layouts", any_too=True),
             )
         except VTensorError as error:

@@ -100,7 +100,12 @@ class PlanCache:
         while True:
             deciding = self.source.deciding
             rows = (
-                InputKey.of(port, feeds[port.name], self._expected(port), port.name in deciding)
+                InputKey.of(
+                    port,
+                    feed := feeds[port.name],
+                    self._expected(port.of_rank(len(feed.dims))),
+                    port.name in deciding,
+                )
                 for port in self.source.inputs
             )
             key = PlanKey(tuple(rows), inner)
@@ -256,7 +261,9 @@ class PlanCache:
         return max(self.ahead.longest_s, self._others.full_s)
 
     def _expected(self, port: Port) -> Layout:
-        return self._options.entry.get(port.name, Layout.plain(port.dims))
+        layout = self._options.entry.get(port.name)
+        fits = layout is not None and len(layout.dims) == len(port.dims)
+        return layout if layout is not None and fits else Layout.plain(port.dims)
 
 
 def _stop(plan: Plan) -> None:

@@ -67,7 +67,7 @@ class Runner:
             raise InputError(
                 "there is no plan yet: sizes are symbolic, or values decide them, so the first run "
                 "makes it; "
-                "or load the model with shapes= (--shape on the command line)"
+                "or give sizes with load_onnx(model, shapes={...}) (--shape on the command line)"
             )
         self._last.written()  # it may never run
         return self._last

@@ -258,9 +258,24 @@ class Source:
         elif graph.open_sizes:
             graph = graph.with_sizes(_decided(graph, shapes))
         self._values = tuple(graph.values)
+        self._correct_outputs(graph)
         names = tuple(inner)
         self.check_values(names)
         return graph.delivering(names) if names else graph
+
+    def _correct_outputs(self, graph: Graph) -> None:
+        """Open the sizes of outputs that ONNX's inference has promised, and a graph has not."""
+        for place, port in enumerate(self.outputs):
+            sizes = graph.values[graph.outputs[port.name]].dims.values()
+            if len(sizes) != len(port.shape):
+                self.outputs[place] = Port(port.name, port.dtype, (), (), any_rank=True)
+            if self.outputs[place].any_rank:
+                continue
+            shape = tuple(
+                s if s == have else None for s, have in zip(port.shape, sizes, strict=True)
+            )
+            if shape != port.shape:
+                self.outputs[place] = replace(port, shape=shape)
 
     def open_sizes(
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
@@ -268,11 +283,15 @@ class Source:
         """Those of the shapes that are open, in order; of inputs whose values are known, none."""
         return [
             size
-            for port in self.inputs
+            for port in self._ports_of(shapes)
             if port.name not in known
             for declared, size in zip(port.shape, shapes[port.name], strict=True)
             if declared is None
         ]
+
+    def _ports_of(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Port]:
+        """The inputs, each of the rank that its shape has."""
+        return (port.of_rank(len(shapes[port.name])) for port in self.inputs)
 
     def foreseen(
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
@@ -307,7 +326,7 @@ class Source:
         """
         names = dict.fromkeys(
             dim
-            for port in self.inputs
+            for port in self._ports_of(shapes)
             if port.name not in known
             for dim, declared, size in zip(port.dims, port.shape, shapes[port.name], strict=True)
             if declared is None and size != 1
@@ -328,7 +347,7 @@ class Source:
     ) -> dict[str, tuple[int, ...]]:
         """Shapes with other numbers in the place of open sizes, which are told with their dims."""
         made = dict(shapes)
-        for port in self.inputs:
+        for port in self._ports_of(shapes):
             if port.name not in known:
                 rows = zip(port.dims, port.shape, shapes[port.name], strict=True)
                 made[port.name] = tuple([other(n, s) if d is None else s for n, d, s in rows])
@@ -353,7 +372,7 @@ class Source:
                 next(traced) if declared is None and port.name not in known else size
                 for declared, size in zip(port.shape, shapes[port.name], strict=True)
             )
-            for port in self.inputs
+            for port in self._ports_of(shapes)
         }
         if self._graph is None:
             assert self._model is not None, "a source has a model or a graph"
