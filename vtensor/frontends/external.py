@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from optimizer.originals import Original
 from ptensor.pages import lasting
 from vtensor.errors import BudgetError, ModelError
-from vtensor.frontends.open_file import Bytes, Data, OpenFile, state_of
+from vtensor.frontends.open_file import Bytes, Data, OpenFile, State, settled
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 from vtensor.runtime.budget import REMEDY
@@ -51,7 +51,7 @@ class DataFiles:
     #: By location, as a model's tensors name few files many times.
     _paths: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
     #: By path without links, the state in which a file was first met: all data is of one state.
-    _states: dict[Path, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
+    _states: dict[Path, State] = field(default_factory=dict, init=False, repr=False)
     #: By path, offset and length: tensors that lie in one place share their memory.
     _parts: WeakValueDictionary[tuple[Path, int, int], Bytes] = field(
         default_factory=WeakValueDictionary, init=False, repr=False
@@ -117,8 +117,9 @@ class DataFiles:
     def _at(self, location: str, path: Path, offset: int, nbytes: int) -> Iterator[OpenFile]:
         """A file that has these bytes, and for which there is room; it may stay open."""
         try:
-            with _opened(self._top, path.relative_to(self._top).parts) as descriptor:
-                yield self._checked(descriptor, location, path, offset, nbytes)
+            with self._file(location, path) as file:
+                self._check_room(file, location, offset, nbytes)
+                yield file
         except FileNotFoundError:
             raise ModelError(f"external data file {location!r} is missing") from None
         except OSError as error:
@@ -143,15 +144,32 @@ class DataFiles:
             )
         return path
 
-    def _checked(
-        self, descriptor: int, location: str, path: Path, offset: int, nbytes: int
-    ) -> OpenFile:
-        self._check(facts := os.fstat(descriptor), location)
-        state = state_of(facts)
-        if state != self._states.setdefault(path, state):
-            raise _changed(location)
-        if offset < 0 or facts.st_size - offset < nbytes:
-            available = max(facts.st_size - offset, 0)
+    @contextmanager
+    def _file(self, location: str, path: Path) -> Iterator[OpenFile]:
+        """The file of a path, which must be the one that was first met there, in the same state.
+
+        Raises:
+            ModelError: it is no plain file, another file, or in another state.
+        """
+        with _opened(self._top, path.relative_to(self._top).parts) as descriptor:
+            facts = os.fstat(descriptor)
+            self._check(facts, location)
+            if (file := self._files.get(path)) is None:
+                if path not in self._states:
+                    facts = settled(descriptor)
+                state = State.of(facts)
+                if state != self._states.setdefault(path, state):
+                    raise _changed(location)
+                file = OpenFile(descriptor, facts, f"external data file {location!r}")
+                if len(self._files) < MOST_OPEN:
+                    self._files[path] = file
+            elif not file.is_same(facts) or file.changed:
+                raise _changed(location)
+            yield file
+
+    def _check_room(self, file: OpenFile, location: str, offset: int, nbytes: int) -> None:
+        available = max(file.size - offset, 0)
+        if offset < 0 or available < nbytes:
             raise ModelError(
                 f"{nbytes} bytes are needed, and {location!r} has {available} from byte {offset} on"
             )
@@ -160,10 +178,6 @@ class DataFiles:
                 f"{nbytes} bytes of external data {location!r} beside {self._taken} that are "
                 f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
-        file = OpenFile(descriptor, facts, f"external data file {location!r}")
-        if len(self._files) < MOST_OPEN:
-            self._files.setdefault(path, file)
-        return file
 
     def _check(self, facts: os.stat_result, location: str) -> None:
         if not stat.S_ISREG(facts.st_mode):

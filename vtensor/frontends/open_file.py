@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import finalize
@@ -20,9 +21,61 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 LATER = 1 << 16
 
 
-def state_of(facts: os.stat_result) -> tuple[int, ...]:
-    """What differs once a file was written to, or is another."""
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+#: Linux's clock of file times, ``CLOCK_REALTIME_COARSE``. It moves in ticks of 1 to 10 ms.
+_FILE_CLOCK = 5
+
+#: The longest tick of a file clock, and the unit of file systems that store whole seconds, in ns.
+_TICK, _SECOND = 20_000_000, 1_000_000_000
+
+#: Poll interval of the wait for the next tick, in seconds.
+_POLL_S = 0.001
+
+#: How many samples of a file are kept, and the bytes of each.
+_SAMPLES, _SAMPLE = 16, 64
+
+
+class State(NamedTuple):
+    """What differs between two versions of a file.
+
+    ``changed_ns`` is the only time that a program cannot set back: tools that keep ``written_ns``
+    (``cp -p``, ``rsync -t``, ``tar``) still move it. It moves for a new name or mode, too.
+
+    Attributes:
+        device, inode: the file itself.
+        size: its bytes.
+        written_ns: the time of the last write, or what a program has set it to.
+        names: the number of its names (hard links); 0 once it is removed or replaced.
+        changed_ns: the time of the last change of bytes, names, mode, owner or ``written_ns``.
+    """
+
+    device: int
+    inode: int
+    size: int
+    written_ns: int
+    names: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, facts: os.stat_result) -> State:
+        """Return the state that the system reports."""
+        times = facts.st_mtime_ns, facts.st_nlink, facts.st_ctime_ns
+        return cls(facts.st_dev, facts.st_ino, facts.st_size, *times)
+
+
+def settled(descriptor: int) -> os.stat_result:
+    """Return the facts of a file, once any later write gives it another state.
+
+    A write in the same clock tick as the last change leaves all times equal (git calls such a file
+    racily clean), so this waits until that tick is over. What is read afterwards includes such a
+    write; a later one moves ``st_ctime_ns``. A time further ahead than a tick comes from another
+    machine's clock, and is not waited for.
+    """
+    facts = os.fstat(descriptor)
+    unit = 1 if facts.st_ctime_ns % _SECOND else _SECOND
+    over = facts.st_ctime_ns + unit
+    while 0 < over - time.clock_gettime_ns(_FILE_CLOCK) <= max(unit, _TICK):
+        time.sleep(_POLL_S)
+    return facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,19 +117,27 @@ class Data(NamedTuple):
 
 
 class OpenFile:
-    """A file that stays open, so that what was read of it can be read again: also where its name
-    goes or is another file's, and not where its bytes are others.
+    """A file that stays open, so that what was read of it can be read again while its bytes are
+    those at opening: also after its name is gone or another file's.
+
+    A new or lost name moves ``State.changed_ns`` as a write does. Only then samples of the bytes
+    decide; any other difference counts as a write.
 
     Args:
         descriptor: of the file.
-        facts: the state that it is to stay in.
+        facts: the file's, as ``settled`` returns them.
         label: what errors call it.
     """
 
     def __init__(self, descriptor: int, facts: os.stat_result, label: str) -> None:
         self._descriptor, self._label = os.dup(descriptor), label
-        self.size, self._state = facts.st_size, state_of(facts)
         finalize(self, os.close, self._descriptor)
+        self.size, self._state = facts.st_size, State.of(facts)
+        self._samples = self._sampled()
+
+    def _sampled(self) -> bytes:
+        places = range(0, self.size, max(self.size // _SAMPLES, 1))
+        return b"".join([os.pread(self._descriptor, _SAMPLE, place) for place in places])
 
     def stretch(self, offset: int, nbytes: int) -> Stretch:
         """Some bytes, which are read later."""
@@ -96,16 +157,27 @@ class OpenFile:
             done += more
         return True
 
+    def is_same(self, facts: os.stat_result) -> bool:
+        """Return whether these are the facts of this file, in whatever state."""
+        return (facts.st_dev, facts.st_ino) == self._state[:2]
+
     @property
     def changed(self) -> bool:
-        """Somebody wrote to it since it was opened."""
-        return state_of(os.fstat(self._descriptor)) != self._state
+        """Whether the bytes may be others than at opening."""
+        if State.of(os.fstat(self._descriptor)) == self._state:
+            return False
+        state = State.of(settled(self._descriptor))
+        renamed = self._state._replace(names=state.names, changed_ns=state.changed_ns) == state
+        if not renamed or state.names == self._state.names or self._sampled() != self._samples:
+            return True
+        self._state = state
+        return False
 
     def check(self) -> None:
-        """See that nobody wrote to it since it was opened.
+        """Check that the bytes are those at opening; call this after each read.
 
         Raises:
-            ModelError: somebody did.
+            ModelError: they may be others.
         """
         if self.changed:
             raise ModelError(f"{self._label} was changed since it was opened; load it again")

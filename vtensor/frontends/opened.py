@@ -10,7 +10,7 @@ from pathlib import Path
 from vtensor import __version__
 from vtensor.errors import ModelError
 from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
-from vtensor.frontends.open_file import OpenFile
+from vtensor.frontends.open_file import OpenFile, settled
 from vtensor.language.imported import blake2b
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
@@ -85,7 +85,7 @@ def _read(path: Path, label: str) -> Parts:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):  # it says no size, and can be read but once
             return parts_of_bytes(file.readall())
-        lasting = OpenFile(file.fileno(), facts, label)
-        parts = parts_of_file(lasting)
+        lasting = OpenFile(file.fileno(), settled(file.fileno()), label)
+        parts = parts_of_file(lasting) or parts_of_bytes(file.readall())
         lasting.check()
-        return parts or parts_of_bytes(file.readall())
+        return parts
