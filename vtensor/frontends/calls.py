@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 
-from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+)
 
 from vtensor.errors import ModelError
 
@@ -21,6 +28,11 @@ _ONNX_DOMAINS = ("", "ai.onnx")
 def domain_of(named: OperatorSetIdProto | FunctionProto | NodeProto) -> str:
     """The domain of what has one; empty for ONNX's own."""
     return "" if named.domain in _ONNX_DOMAINS else named.domain
+
+
+def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
+    """The graphs that an attribute holds."""
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def check_functions(model: ModelProto) -> None:

@@ -39,15 +39,17 @@ class DataFiles:
     """Where a model's files may be.
 
     Args:
-        folder: the model's; files are named relative to it.
-        root: what files must lie in; None is the folder, and then files with several names (hard
-            links) are refused as ONNX does: an archive can hold a second name of anybody's file.
+        folder: the one of the model's path; files are named relative to it.
+        root: the folder that files must be in, links followed; None is ``folder`` or ``real``.
         max_bytes: what may be taken for the data of all files; None is any.
+        real: the folder of the model's file, links followed, where that is another: a file that is
+            not in ``folder`` is named relative to it.
     """
 
     folder: Path
     root: Path | None = None
     max_bytes: int | None = None
+    real: Path | None = None
     #: By location, as a model's tensors name few files many times.
     _paths: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
     #: By path without links, the state in which a file was first met: all data is of one state.
@@ -128,21 +130,32 @@ class DataFiles:
             ) from error
 
     @cached_property
-    def _top(self) -> Path:
-        """What files must lie in, without links."""
-        return (self.root or self.folder).resolve()
+    def _tops(self) -> list[Path]:
+        """The folders that files must be in, without links."""
+        given = [self.root] if self.root else [self.folder, self.real or self.folder]
+        return [folder.resolve() for folder in given]
+
+    def _top(self, path: Path) -> Path:
+        """Return the folder that a file is in."""
+        return next(top for top in self._tops if path.is_relative_to(top))
 
     def _path(self, location: str) -> Path:
-        """A file's path without links, of which opening it follows none that came there since."""
-        top = self._top
-        path = (self.folder / location).resolve() if location and "\0" not in location else top
-        if Path(location).is_absolute() or not path.is_relative_to(top) or path == top:
-            where = f"inside {str(self.root)!r}" if self.root else "inside the model's folder"
-            raise ModelError(
-                f"external data {location!r} is not {where}; if it may be read, give a folder that "
-                "holds it as external_data_root= (--external-data-root on the command line)"
-            )
-        return path
+        """Return a file's path without links; no link that comes there later is followed.
+
+        Raises:
+            ModelError: the location is no relative path, or leads elsewhere.
+        """
+        if location and "\0" not in location and not Path(location).is_absolute():
+            path = (self.folder / location).resolve()
+            if self.real is not None and not path.exists():
+                path = (self.real / location).resolve()
+            if any(path.is_relative_to(top) and path != top for top in self._tops):
+                return path
+        where = f"inside {str(self.root)!r}" if self.root else "inside the model's folder"
+        raise ModelError(
+            f"external data {location!r} is not {where}; if it may be read, give a folder that "
+            "holds it as external_data_root= (--external-data-root on the command line)"
+        )
 
     @contextmanager
     def _file(self, location: str, path: Path) -> Iterator[OpenFile]:
@@ -151,9 +164,11 @@ class DataFiles:
         Raises:
             ModelError: it is no plain file, another file, or in another state.
         """
-        with _opened(self._top, path.relative_to(self._top).parts) as descriptor:
+        top = self._top(path)
+        with _opened(top, path.relative_to(top).parts) as descriptor:
             facts = os.fstat(descriptor)
-            self._check(facts, location)
+            if not stat.S_ISREG(facts.st_mode):
+                raise ModelError(f"external data {location!r} is no plain file")
             if (file := self._files.get(path)) is None:
                 if path not in self._states:
                     facts = settled(descriptor)
@@ -179,14 +194,22 @@ class DataFiles:
                 f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
 
-    def _check(self, facts: os.stat_result, location: str) -> None:
-        if not stat.S_ISREG(facts.st_mode):
-            raise ModelError(f"external data {location!r} is no plain file")
-        if self.root is None and facts.st_nlink > 1:
-            raise ModelError(
-                f"external data file {location!r} has {facts.st_nlink} names (hard links); copy "
-                "it, or give external_data_root= (--external-data-root on the command line)"
-            )
+
+def data_files(
+    model: Path | None, root: str | os.PathLike[str] | None, max_bytes: int
+) -> DataFiles | None:
+    """Return where a model's files may be; None of a model from memory without a root.
+
+    Args:
+        model: the path of its file; None of a model from memory, whose files are named relative to
+            the root.
+        root, max_bytes: as for ``DataFiles``.
+    """
+    top = None if root is None else Path(root)
+    if model is None:
+        return None if top is None else DataFiles(top.absolute(), top, max_bytes)
+    folder, real = model.parent.absolute(), model.resolve().parent
+    return DataFiles(folder, top, max_bytes, None if real == folder else real)
 
 
 def _changed(location: str) -> ModelError:

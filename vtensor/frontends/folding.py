@@ -371,7 +371,7 @@ def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
     said = {field.name for field, _ in tensor.ListFields()}
     if given - _TOLD != {"t"} or len(said - _SAID) > 1 or node.domain not in node.opsets:
         return None
-    if tensor.data_type not in _SIMPLE or tensor.data_location == tensor.EXTERNAL:
+    if tensor.data_type not in _SIMPLE:
         return None
     try:
         array = tensor_array(tensor, network.files)

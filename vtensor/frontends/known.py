@@ -13,14 +13,13 @@ import os
 import sys
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optimizer.originals import Original, Originals, one_memory
 from vtensor.frontends.beside import Beside
-from vtensor.frontends.external import DataFiles
+from vtensor.frontends.external import DataFiles, data_files
 from vtensor.frontends.open_file import LATER, Data
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def read_known(
 
     try:
         have, files = ({}, None) if earlier is None else (earlier.later, earlier.files)
-        files = files or data_files(file, max_bytes, external_data_root)
+        files = files or data_files(file.path, external_data_root, max_bytes)
         (begin, end), *rows = json.loads(payload)
         text = file.parts.rest[begin:end].decode()
         ready()  # the operators
@@ -139,11 +138,3 @@ def _stand_in(one: Array | Original) -> Array:
 def name_of(file: Opened) -> str:
     """The name of a model's entry."""
     return f"model-{file.digest}"
-
-
-def data_files(
-    file: Opened, max_bytes: int, external_data_root: str | os.PathLike[str] | None
-) -> DataFiles | None:
-    """The files beside a model; None of one from memory."""
-    root = None if external_data_root is None else Path(external_data_root)
-    return None if file.folder is None else DataFiles(file.folder, root, max_bytes)

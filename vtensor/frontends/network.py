@@ -13,7 +13,6 @@ from pathlib import Path
 
 import onnx
 from onnx import (
-    AttributeProto,
     FunctionProto,
     GraphProto,
     ModelProto,
@@ -25,9 +24,14 @@ from onnx import (
 from optimizer.originals import Original, Originals
 from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.beside import Beside, Place
-from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
-from vtensor.frontends.constant_nodes import without_constants
-from vtensor.frontends.external import DataFiles
+from vtensor.frontends.calls import FunctionKey, check_functions, domain_of, graphs_of
+from vtensor.frontends.constant_nodes import (
+    external_tensors,
+    own_nodes,
+    take_in_tensors,
+    without_constants,
+)
+from vtensor.frontends.external import DataFiles, data_files
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.opened import Opened, opened
 from vtensor.frontends.stored import Stored, stored_text
@@ -139,7 +143,7 @@ class Network:
         arrays: initializers, and what was folded from them alone.
         declared: the types that the model itself writes down.
         used: values that a node or the caller reads.
-        files: where external data may be; None when the model came from memory.
+        files: where external data may be; None of a model from memory without a root.
         max_bytes: what may be taken for constants that are computed.
         functions: the model's own.
         stored: the text of a graph that the model carries.
@@ -200,12 +204,11 @@ def read_network(
     Raises:
         ModelError: it is missing, no ONNX, cut short, or its graph does not hang together.
     """
-    proto, label, folder, parts = _proto(model)
+    proto, label, path, parts = _proto(model)
     root = None if external_data_root is None else _path(external_data_root)
     budget = max_bytes_of(max_bytes)
     have, files = ({}, None) if earlier is None else (earlier.later, earlier.files)
-    if files is None and folder is not None:
-        files = DataFiles(folder, root, budget)
+    files = files or data_files(path, root, budget)
     try:
         return _network(proto, parts, label, files, budget, have)
     except MemoryError:
@@ -225,13 +228,18 @@ def _path(given: str | os.PathLike[str]) -> Path:
 
 
 def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Parts]:
-    """A model as ONNX parses it, what errors call it, its folder, and its bytes."""
+    """A model as ONNX parses it, what errors call it, its path, and its bytes."""
     if isinstance(model, ModelProto):
-        return model, f"model {model.graph.name or 'from memory'!r}", None, Parts(b"", {}, 0)
+        label = f"model {model.graph.name or 'from memory'!r}"
+        if any(external_tensors(own_nodes(model))):  # the caller's stays as it is
+            copy = ModelProto()
+            copy.CopyFrom(model)
+            model = copy
+        return model, label, None, Parts(b"", {}, 0)
     file = model if isinstance(model, Opened) else opened(model)
     parts, label = file.parts, file.label
     try:
-        return ModelProto.FromString(parts.rest), label, file.folder, parts
+        return ModelProto.FromString(parts.rest), label, file.path, parts
     except Exception as error:  # protobuf's DecodeError and what else its versions raise
         raise ModelError(
             f"{label} is no ONNX model, or is cut short ({parts.size} bytes): {error}"
@@ -265,7 +273,10 @@ def _network(
         arrays[name] = have.get(name) or tensor_origin(tensor, files, parts.data.get(number))
         if isinstance(one := arrays[name], Original):
             places[name] = place_of(tensor, one.nbytes) or ("", number)
-    computing = without_constants(graph, parts, opsets, have, arrays, places)
+    computing = without_constants(graph, parts, files, opsets, have, arrays, places)
+    take_in_tensors(computing, files)
+    for function in proto.functions:
+        take_in_tensors(function.node, files)
     later = {name: one for name in places if isinstance(one := arrays[name], Original)}
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
@@ -366,11 +377,6 @@ def _symbol(name: str) -> str | None:
     """
     nameless = name.lower() in _NAMELESS or not any(map(str.isalnum, name))
     return None if nameless else name
-
-
-def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
-    """The graphs that an attribute holds."""
-    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def reads_of(node: NodeProto) -> set[str]:

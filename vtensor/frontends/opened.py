@@ -24,12 +24,12 @@ class Opened:
     Attributes:
         parts: its bytes.
         label: what errors call it.
-        folder: in which its files of external data are; None of a model from memory.
+        path: of its file; None of a model from memory.
     """
 
     parts: Parts
     label: str
-    folder: Path | None
+    path: Path | None
 
     @property
     def held(self) -> int:
@@ -52,7 +52,7 @@ def opened(model: object) -> Opened:
     Raises:
         ModelError: there is no such file, it is empty, or it was changed meanwhile.
     """
-    label, folder = "model from memory", None
+    label, path = "model from memory", None
     if isinstance(model, bytes):
         parts = parts_of_bytes(model)
     elif not isinstance(model, (str, os.PathLike)):
@@ -61,7 +61,7 @@ def opened(model: object) -> Opened:
         )
     else:
         path = Path(model)
-        label, folder = f"model {str(path)!r}", path.parent
+        label = f"model {str(path)!r}"
         if path.is_dir():
             raise ModelError(f"{label} is a folder, not an ONNX file")
         try:
@@ -72,7 +72,7 @@ def opened(model: object) -> Opened:
             raise ModelError(f"{label} cannot be read: {reason(error)}") from error
     if not parts.size:
         raise ModelError(f"{label} is empty")
-    return Opened(parts, label, folder)
+    return Opened(parts, label, path)
 
 
 def _read(path: Path, label: str) -> Parts:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, helper, numpy_helper
 
-from vtensor.frontends.network import NetworkNode, graphs_of, running_nodes
+from vtensor.frontends.calls import graphs_of
+from vtensor.frontends.network import NetworkNode, running_nodes
 from vtensor.frontends.tensors import Array
 from vtensor.language.operators import OPERATORS
 from vtensor.language.records import dataclass

@@ -18,7 +18,8 @@ from libdesc.installed import state as installed
 from optimizer.originals import Original
 from vtensor.errors import VTensorError
 from vtensor.frontends.beside import Beside
-from vtensor.frontends.known import MOST_BYTES, array_at, data_files
+from vtensor.frontends.external import data_files
+from vtensor.frontends.known import MOST_BYTES, array_at
 from vtensor.language.imported import blake2b
 from vtensor.language.records import dataclass
 from vtensor.runtime.feeds import Port
@@ -80,7 +81,7 @@ def read_surface(
     if (payload := entries.read(_name(file, reference, code))) is None:
         return None
     try:
-        files, data = data_files(file, max_bytes, root), json.loads(payload)
+        files, data = data_files(file.path, root, max_bytes), json.loads(payload)
         looked_at = frozenset(map(_place, data["looked_at"]))
         places = {name: _place(place) for name, _, _, *place in data["large"]}
         if _digest(file, Beside({}, places, files), looked_at) != data["digest"]:

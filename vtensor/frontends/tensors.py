@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from optimizer.originals import Original
 from vtensor.errors import BudgetError, DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
 from vtensor.frontends.external import DataFiles
-from vtensor.frontends.open_file import LATER, Data
+from vtensor.frontends.open_file import LATER, Bytes, Data
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.tensor import VTensor
 
@@ -39,21 +39,41 @@ def tensor_array(
 
     Args:
         tensor: from a model's initializers or attributes.
-        files: where external data may be; None when the model came from memory.
+        files: where external data may be; None of a model from memory without a root.
         data: its raw data, where the tensor is without.
 
     Raises:
         ModelError: its data is absent, too short or too long, or lies where it must not.
         BudgetError: the data of all files is more than these may take.
     """
-    what = f"tensor {tensor.name!r}"
-    try:
-        shape = tuple(tensor.dims)
-        if any(size < 0 for size in shape):
-            raise ModelError(f"it has a negative size: {shape}")
+    with _named(tensor):
+        shape = _shape(tensor)
         if tensor.data_location == TensorProto.EXTERNAL:
             return _external(tensor, shape, files)
         return numpy_helper.to_array(tensor) if data is None else _raw(tensor, shape, data)
+
+
+def take_in(tensor: TensorProto, files: DataFiles | None) -> None:
+    """Read a tensor's external data into the tensor itself.
+
+    Args:
+        tensor, files: as for ``tensor_array``.
+
+    Raises:
+        ModelError, BudgetError: as for ``tensor_array``.
+    """
+    with _named(tensor):
+        tensor.raw_data = _external_data(tensor, _shape(tensor), files).tobytes()
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
+@contextmanager
+def _named(tensor: TensorProto) -> Iterator[None]:
+    """Let errors of reading a tensor name it."""
+    what = f"tensor {tensor.name!r}"
+    try:
+        yield
     except ModelError as error:
         raise ModelError(f"{what}: {error}") from error.__cause__
     except BudgetError as error:
@@ -62,6 +82,13 @@ def tensor_array(
         raise
     except Exception as error:  # whatever ONNX's reader meets in bytes that it did not write
         raise ModelError(f"{what} cannot be read: {error}") from error
+
+
+def _shape(tensor: TensorProto) -> tuple[int, ...]:
+    shape = tuple(tensor.dims)
+    if any(size < 0 for size in shape):
+        raise ModelError(f"it has a negative size: {shape}")
+    return shape
 
 
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
@@ -139,24 +166,27 @@ def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype
 
 
 def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Array:
+    data = _external_data(tensor, shape, files)
+    name = element_type(tensor.data_type, "its data")
+    if bits(name) < 8:  # packed: elements share bytes
+        packed = TensorProto(dims=shape, data_type=tensor.data_type, raw_data=data.tobytes())
+        return numpy_helper.to_array(packed)
+    return np.require(data.view(numpy_dtype(name)).reshape(shape), requirements="A")
+
+
+def _external_data(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Bytes:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if files is None:
         raise ModelError(
             f"its data is in the file {location!r}, but the model came from memory; load it by its "
-            "path"
+            "path, or give the folder of its files as external_data_root="
         )
-    name = element_type(tensor.data_type, "its data")
-    dtype, width = numpy_dtype(name), bits(name)
-    nbytes = -(-prod(shape) * width // 8)
+    nbytes = -(-prod(shape) * bits(element_type(tensor.data_type, "its data")) // 8)
     length = int(entries.get("length", nbytes))
     if length != nbytes:
         raise ModelError(f"{nbytes} bytes are needed, and it declares {length}")
-    data = files.read(location, int(entries.get("offset", 0)), nbytes)
-    if width < 8:  # packed: elements share bytes
-        packed = TensorProto(dims=shape, data_type=tensor.data_type, raw_data=data.tobytes())
-        return numpy_helper.to_array(packed)
-    return np.require(data.view(dtype).reshape(shape), requirements="A")
+    return files.read(location, int(entries.get("offset", 0)), nbytes)
 
 
 def element_type(elem_type: int, what: str) -> str:

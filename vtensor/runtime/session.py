@@ -86,7 +86,9 @@ class Session(OneProcess):
         max_bytes: the most memory that a plan's values, packed weights included, and constants
             computed at load may take; None is three quarters of the machine's.
         external_data_root: the folder in which the model's files of external data must lie, once
-            links are followed (a model hub's cache, say). None is the model's own folder.
+            links are followed. None is the model's own folder, and where its path is a link (as in
+            a model hub's cache), the folder that it leads to. The files of a model from memory are
+            named relative to this folder.
         progress: called with each node's name while the plan is made. It must not run this session
             in a way that needs another plan (NestedRunError).
         streams: how many runs there may be side by side, from as many threads; ``threads`` are
