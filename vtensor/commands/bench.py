@@ -25,6 +25,7 @@ from vtensor.commands.shared import (
     ThreadsOption,
     errors,
     graph_of,
+    overriding,
     parse_shapes,
     print_json,
     progress,
@@ -147,8 +148,9 @@ def case_of(file: Path, shape: Sequence[str] | None, value: Sequence[str] | None
         ModelError: it is no model that VTensor runs.
     """
     loaded = Model(file)
-    arrays, _ = read_arrays(loaded.inputs, None, value)
+    arrays, _ = read_arrays(loaded.inputs, None, value, loaded.overridable)
     shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
+    loaded = overriding(loaded, shapes)
     graph = graph_of(loaded, shapes, arrays)
     ports = []
     for name, (dtype, sizes) in loaded.inputs.items():

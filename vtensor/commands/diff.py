@@ -21,6 +21,7 @@ from vtensor.commands.shared import (
     MaxBytesOption,
     errors,
     graph_of,
+    overriding,
     print_json,
     progress,
 )
@@ -98,7 +99,8 @@ def _planned(
         loaded = Model(
             model, told.reference, max_bytes=max_bytes, external_data_root=external_data_root
         )
-        arrays, _ = read_arrays(loaded.inputs, None, values)
+        arrays, _ = read_arrays(loaded.inputs, None, values, loaded.overridable)
+        loaded = overriding(loaded, {*like.choices.inputs, *arrays})
         inputs = {name: one for name, one in like.choices.inputs.items() if name in loaded.inputs}
         shapes = {name: tuple(one.dims.values()) for name, one in inputs.items()}
         shapes |= {name: array.shape for name, array in arrays.items()}

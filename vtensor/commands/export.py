@@ -17,6 +17,7 @@ from vtensor.commands.shared import (
     ShapeOption,
     errors,
     graph_of,
+    overriding,
     parse_shapes,
     print_json,
 )
@@ -40,8 +41,9 @@ def export(
 
     with errors(debug):
         loaded = Model(model, False, max_bytes=max_bytes, external_data_root=external_data_root)
-        arrays, _ = read_arrays(loaded.inputs, None, value)
+        arrays, _ = read_arrays(loaded.inputs, None, value, loaded.overridable)
         shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
+        loaded = overriding(loaded, shapes)
         graph = graph_of(loaded, shapes, arrays)
         save_onnx(graph, out, opset=opset)
         numbers = sum(array.size for array in graph.constants.values())

@@ -35,23 +35,33 @@ Inputs = Mapping[str, tuple[str, tuple[int | None, ...] | None]]
 
 
 def read_arrays(
-    inputs: Inputs, files: Sequence[str] | None, values: Sequence[str] | None
+    inputs: Inputs,
+    files: Sequence[str] | None,
+    values: Sequence[str] | None,
+    overridable: Inputs | None = None,
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """What is given for inputs: arrays by name, and pictures, which wait for the input's sizes.
+
+    Args:
+        inputs: what a run has to be given.
+        files: texts of ``--input``.
+        values: texts of ``--value``.
+        overridable: inputs with a default, which are taken by their names alone.
 
     Raises:
         InputError: a file cannot be read, or belongs to no input; a value is no list of numbers.
     """
     arrays: dict[str, Array] = {}
     pictures: dict[str, str] = {}
+    every = {**inputs, **(overridable or {})}
     for text in files or []:
-        name, file = _name_and_file(text, inputs)
+        name, file = _name_and_file(text, every)
         if Path(file).suffix not in _READERS:
             pictures[_only(name, text, inputs)] = file
             continue
         found = _read(file)
         wanted = [name] if name else list(found)
-        if all(key in found and key in inputs for key in wanted):
+        if all(key in found and key in every for key in wanted):
             arrays |= {key: found[key] for key in wanted}
         elif len(found) == 1:
             [arrays[_only(name, text, inputs)]] = found.values()
@@ -59,9 +69,9 @@ def read_arrays(
             raise InputError(f"--input {text}: it holds {', '.join(found)}; {_listed(inputs)}")
     for text in values or []:
         name, _, numbers = text.rpartition("=")
-        if name not in inputs:
-            raise InputError(f"--value {text}: write it as name=1,2,3; {_listed(inputs)}")
-        arrays[name] = _parsed(text, numbers, inputs[name])
+        if name not in every:
+            raise InputError(f"--value {text}: write it as name=1,2,3; {_listed(every)}")
+        arrays[name] = _parsed(text, numbers, every[name])
     return arrays, pictures
 
 

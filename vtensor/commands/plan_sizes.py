@@ -17,6 +17,7 @@ from vtensor.commands.shared import (
     Mix,
     Passes,
     graph_of,
+    overriding,
     parse_shapes,
     print_json,
     print_lines,
@@ -184,9 +185,10 @@ def sizes_dict(wanted: Wanted) -> dict[str, Any]:
     )
     limits = wanted.limits._asdict()
     model = Model(wanted.model, **limits)
-    outlined = Outlined(Source(model, **limits), options)
-    arrays, _ = read_arrays(model.inputs, None, wanted.value)
+    arrays, _ = read_arrays(model.inputs, None, wanted.value, model.overridable)
     given = {name: one.shape for name, one in arrays.items()} | parse_shapes(wanted.shape)
+    model = overriding(model, given)
+    outlined = Outlined(Source(model, **limits), options)
     firsts = {name: one.start for name, one in ranges.items()}
     shapes_at(model.symbols, given, firsts)  # names and open sizes are told of before any plan
 

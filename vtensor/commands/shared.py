@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -219,8 +219,9 @@ def opened(
     reference = limits.reference and preferences_of(*mix).allows(REFERENCE)
     with progress(f"loading {model.name}") as advance:
         loaded = Model(model, **limits._replace(reference=reference)._asdict())
-        arrays, pictures = read_arrays(loaded.inputs, files, values)
+        arrays, pictures = read_arrays(loaded.inputs, files, values, loaded.overridable)
         shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
+        loaded = overriding(loaded, {*shapes, *pictures})
         graph = graph_of(loaded, shapes, arrays)
         measured_on, others = read_arrays(loaded.inputs, calibrate, None)
         if others:
@@ -237,6 +238,12 @@ def opened(
         )
     with session:
         yield Opened(session, arrays, pictures, [*loaded.differences.values()])
+
+
+def overriding(model: Model, names: Iterable[str]) -> Model:
+    """Return a model that has those of its initializers as inputs that are named."""
+    overridden = model.overridable.keys() & {*names}
+    return model.overriding(overridden) if overridden else model
 
 
 def graph_of(

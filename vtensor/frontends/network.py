@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from onnx import (
     NodeProto,
     OperatorSetIdProto,
     TypeProto,
+    helper,
 )
 
 from optimizer.originals import Original, Originals
@@ -36,7 +38,7 @@ from vtensor.frontends.inline import Parts
 from vtensor.frontends.opened import Opened, opened
 from vtensor.frontends.stored import Stored, stored_text
 from vtensor.frontends.tensors import Array, check_rank, element_type, place_of, tensor_origin
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.runtime.budget import max_bytes_of
 
 Source = str | os.PathLike[str] | bytes | Opened | ModelProto
@@ -153,6 +155,7 @@ class Network:
         local: what operands of the model's own nodes are called where one is computed by itself, by
             what that depends on.
         computed: small outputs by what they were computed from; None where nobody computes them.
+        overridable: inputs that initializers give a default; they are none of ``inputs``.
     """
 
     label: str
@@ -174,6 +177,23 @@ class Network:
     checked: set[str] = field(default_factory=set)
     local: dict[Hashable, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     computed: dict[object, list[Array] | None] = field(default_factory=dict)
+    overridable: Mapping[str, InputType] = field(default_factory=dict)
+
+    def overriding(self, names: Collection[str]) -> Network:
+        """Return the network as it was read, but with these of ``overridable`` as inputs."""
+        dropped = {*names, *self.producers}  # a folded value may depend on a default
+        arrays = {name: one for name, one in self.arrays.origins().items() if name not in dropped}
+        return replace(
+            self,
+            inputs={**self.inputs, **{name: self.overridable[name] for name in names}},
+            arrays=Originals(arrays),
+            stored=None,
+            folded=set(),
+            checked={*self.checked},
+            local={},
+            computed={},
+            overridable={name: one for name, one in self.overridable.items() if name not in names},
+        )
 
     @cached_property
     def producers(self) -> dict[str, NetworkNode]:
@@ -306,6 +326,7 @@ def _network(
         {(domain_of(f), f.name, f.overload): f for f in proto.functions},
         stored_text(proto, opsets.get("", 0), origins, parts),
         Beside(later, places, files),
+        overridable=_overridable(graph, arrays),
     )
 
 
@@ -365,6 +386,27 @@ def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
             sizes.append(dim.dim_value if fixed else _symbol(dim.dim_param))
         inputs[value.name] = InputType(dtype, kind.elem_type, tuple(sizes))
     return inputs
+
+
+def _overridable(graph: GraphProto, arrays: Mapping[str, Array | Original]) -> dict[str, InputType]:
+    """Return the inputs that an initializer gives a default, with the types that they declare.
+
+    A declared type that no input may have, or that the default contradicts, counts for nothing: the
+    input then has the default's type and sizes.
+    """
+    found: dict[str, InputType] = {}
+    for value in graph.input:
+        if (default := arrays.get(value.name)) is None:
+            continue
+        own = helper.np_dtype_to_tensor_dtype(default.dtype)
+        with suppress(ModelError):  # texts: no run takes them
+            kind = InputType(element_type(own, value.name), own, tuple(default.shape))
+            found[value.name] = kind
+            declared = _inputs(GraphProto(input=[value]), ())[value.name]
+            sizes = declared.sizes
+            if sizes is not None and (declared.elem_type, len(sizes)) == (own, default.ndim):
+                found[value.name] = declared
+    return found
 
 
 def _symbol(name: str) -> str | None:

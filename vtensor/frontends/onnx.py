@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from operator import index
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from libdesc.registry import ready
 from vtensor.errors import InputError, ModelError, ValuesNeededError, VTensorError
-from vtensor.frontends.network import Source, read_network
+from vtensor.frontends.network import InputType, Source, read_network
 from vtensor.frontends.stored import stored_graph
 from vtensor.frontends.tensors import Array, element_type, sizes_of
 from vtensor.language.graph import Graph
@@ -48,7 +49,8 @@ def load_onnx(
 
     Args:
         model: path of a file, its bytes, or a ModelProto.
-        shapes: sizes of inputs by name; needed for the inputs that declare symbolic ones.
+        shapes: sizes of inputs by name; needed for the inputs that declare symbolic ones. An
+            initializer that is an input as well becomes an input of the graph if it is named here.
         values: values of inputs by name, which become constants; needed for the inputs whose
         values decide shapes.
         reference: nodes whose operators VTensor lacks become call-backs to ONNX's reference
@@ -82,6 +84,10 @@ def load_onnx(
     Source: DESIGN.md, section 7.
     """
     loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
+    _check_mapping(shapes, "shapes")
+    _check_mapping(values, "values")
+    if named := loaded.overridable.keys() & {*(shapes or ()), *(values or ())}:
+        loaded = loaded.overriding(named)
     if loaded.stored and not shapes and not values:
         graph = loaded.stored  # its sizes may be open
     else:
@@ -131,9 +137,7 @@ class Model:
     @property
     def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
         """Element type and sizes of each input, None where a size is symbolic, or all of them."""
-        return {
-            name: (kind.dtype, _numbers(kind.sizes)) for name, kind in self._network.inputs.items()
-        }
+        return _kinds(self._network.inputs)
 
     @property
     def symbols(self) -> dict[str, tuple[int | str | None, ...] | None]:
@@ -152,6 +156,23 @@ class Model:
     def static(self) -> bool:
         """True when the model itself decides every input's sizes."""
         return all(shape is not None and None not in shape for _, shape in self.inputs.values())
+
+    @property
+    def overridable(self) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
+        """Element type and sizes of the initializers that are declared as inputs as well."""
+        return _kinds(self._network.overridable)
+
+    def overriding(self, names: Collection[str]) -> Model:
+        """Return the model with these of ``overridable`` as inputs.
+
+        It shares arrays and nodes with this model, and nothing that was computed from defaults.
+        """
+        made = copy(self)
+        made._network = self._network.overriding(names)
+        made._deciding, made._earlier, made.differences = {}, {}, {}
+        made.text = made.stored = None
+        made.__dict__.pop("_symbolic", None)
+        return made
 
     def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
         """The graph for these sizes of inputs, and for the values of some.
@@ -421,6 +442,13 @@ class Model:
                     raise InputError(
                         f"input {name!r}: {size} is {have} here and {bound} in input {other!r}"
                     )
+
+
+def _kinds(
+    inputs: Mapping[str, InputType],
+) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
+    """Return the element type and sizes of each input, None where a size is symbolic, or all."""
+    return {name: (kind.dtype, _numbers(kind.sizes)) for name, kind in inputs.items()}
 
 
 def _numbers(sizes: Sequence[int | str | None] | None) -> tuple[int | None, ...] | None:

@@ -191,6 +191,10 @@ class PlanCache:
         if dropped is not None:
             _stop(dropped)
 
+    def has(self, plan: Plan) -> bool:
+        """Return whether a plan is one of these."""
+        return self._kept.key_of(plan) is not None
+
     def settled(self, plan: Plan) -> Plan:
         """What takes the place of a plan, where that is provisional: made now."""
         key, better = self._kept.key_of(plan), plan.better

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from ptensor.stopping import in_front
 from vtensor.errors import InputError, SessionClosedError
+from vtensor.language.forks import OwnLock
 from vtensor.runtime.budget import memory_errors, ran_out
 from vtensor.runtime.delivery import Result
 from vtensor.runtime.drawings import attempt
 from vtensor.runtime.executor import check_running
-from vtensor.runtime.feeds import Array, check_names, check_out, feed_of, memory_of
+from vtensor.runtime.feeds import Array, Port, check_names, check_out, feed_of, memory_of
 from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plans import PlanCache
@@ -23,11 +24,15 @@ from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
+    from vtensor.language.graph import Graph
     from vtensor.runtime.binding import Binding
     from vtensor.runtime.direct import Direct
 
 #: Requests that a session remembers: those that are none of them take the long way.
 REQUESTS_KEPT = 8
+
+#: The most sets of overridden initializers for which a session keeps plans, the last used ones.
+OVERRIDDEN_KEPT = 8
 
 
 class Runner:
@@ -37,14 +42,18 @@ class Runner:
         source: what graphs are made from.
         options: how plans are made.
         workspace: the thread that plans run on, and what they share.
+        declared: make the plan for the declared sizes now, if all of them are known.
 
     Attributes:
         plans: those that are kept; None once it is closed.
         copied: what the last run had to copy.
     """
 
-    def __init__(self, source: Source, options: Options, workspace: Workspace) -> None:
+    def __init__(
+        self, source: Source, options: Options, workspace: Workspace, declared: bool = True
+    ) -> None:
         self.inputs, self.outputs = source.inputs, source.outputs
+        self._options, self._making = options, OwnLock()
         self.executor, self.workspace = workspace.executor, workspace
         self.plans: PlanCache | None = PlanCache(source, options, workspace)
         self.copied: Copies = {}
@@ -52,7 +61,9 @@ class Runner:
         #: The last one in one call, once nothing is to be done beside its runs.
         self._direct: Direct | None = None
         self._last: Plan | None = None
-        if source.static:
+        #: What runs where initializers are overridden, by their names; the last used one is last.
+        self._overriding: dict[frozenset[str], Runner] = {}
+        if declared and source.static:
             self._last = self.plans.declared()
 
     @property
@@ -78,9 +89,56 @@ class Runner:
         Raises:
             InputError: as ``plan``.
         """
-        plan = self.open().settled(self.plan)
+        plan = self._owner(self.plan).settled(self.plan)
         self._last = plan
         return plan
+
+    def made_of(self, plan: Plan) -> tuple[Graph, Options]:
+        """Return the graph and the options that a plan was made of.
+
+        Raises:
+            InputError: as ``PlanCache.made_of``.
+        """
+        return self._owner(plan).made_of(plan)
+
+    def _owner(self, plan: Plan) -> PlanCache:
+        """Return the plans that a plan is one of: these, or those with overridden initializers."""
+        plans = [self.open(), *(one.plans for one in [*self._overriding.values()])]
+        return next((one for one in plans if one is not None and one.has(plan)), self.open())
+
+    def ports_of(self, inputs: object) -> list[Port]:
+        """Return the inputs of a run that is given these by name: all, and overridden defaults."""
+        other = self._overridden(inputs)
+        return self.inputs if other is None else other.inputs
+
+    def _overridden(self, inputs: object) -> Runner | None:
+        """Return what runs with the initializers overridden for which values are given.
+
+        None if there are none: the inputs are then the network's own, or wrong. A run with other
+        inputs has another graph, hence plans of its own; plans for defaults stay as they are.
+        """
+        own = {port.name for port in self.inputs}
+        if not isinstance(inputs, Mapping) or not (more := frozenset(inputs) - own):
+            return None
+        source, found = self.open().source, self._overriding.get(more)
+        if found is None:
+            if not more.issubset(source.overridable):
+                return None
+            found = Runner(source.overriding(more), self._options, self.workspace, declared=False)
+        with self._making.here:
+            found = self._overriding.pop(more, found)  # another thread may have been first
+            self._overriding[more] = found
+            if len(self._overriding) > OVERRIDDEN_KEPT:
+                self._overriding.pop(next(iter(self._overriding))).forget()
+        if self.plans is None:
+            self.close()
+        return found
+
+    def _ran_as(self, other: Runner) -> None:
+        """Note what another runner's last run was."""
+        self._direct = None  # else its runs would not be noted
+        if other._last is not None:
+            self._has_run(other._last, other.copied)
 
     def run(
         self,
@@ -104,6 +162,10 @@ class Runner:
             if ran[2]:
                 return request.arrays(ran, out)
             strictly = True
+        if (other := self._overridden(inputs)) is not None:
+            arrays = other.run(outputs, inputs, out, times)
+            self._ran_as(other)
+            return arrays
         return [result.array() for result in self._long(outputs, inputs, out, times, strictly)]
 
     def results(self, outputs: Sequence[str] | None, inputs: Mapping[str, object]) -> list[Result]:
@@ -112,6 +174,10 @@ class Runner:
             request, ran = found
             if ran[2]:
                 return request.results(ran)
+        if (other := self._overridden(inputs)) is not None:
+            results = other.results(outputs, inputs)
+            self._ran_as(other)
+            return results
         return self._long(outputs, inputs, None, None, strictly=found is not None)
 
     def _short(
@@ -211,6 +277,8 @@ class Runner:
     ) -> Binding:
         """Fix where inputs and outputs lie."""
         plans = self.open()
+        if (other := self._overridden(inputs)) is not None:
+            return other.bind(inputs, outputs)
         check_names(inputs, self.inputs)
         feeds = {port.name: memory_of(inputs[port.name], port) for port in self.inputs}
         wanted = [port.name for port in self.outputs]
@@ -244,6 +312,9 @@ class Runner:
         """Let go of plans, weights and memory."""
         plans, self.plans = self.plans, None
         lingering = [] if plans is None else plans.close()
+        others, self._overriding = self._overriding, {}
+        for other in others.values():
+            other.close()
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
         self._last = None
@@ -253,8 +324,9 @@ class Runner:
 
     def forget(self) -> None:
         """Nobody asks for plans any more; bindings have theirs."""
-        if self.plans is not None:
-            self.plans.close()
+        for one in (self, *self._overriding.values()):
+            if one.plans is not None:
+                one.plans.close()
 
     @contextmanager
     def _closing(self) -> Iterator[None]:

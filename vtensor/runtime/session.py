@@ -200,6 +200,9 @@ class Session(OneProcess):
         source = Source(
             model, listed, workspace.max_bytes, external_data_root, entries, workspace.expect
         )
+        if options.lock is not None:
+            locked = {*source.overridable} & options.lock.choices.inputs.keys()
+            source = source.overriding(locked) if locked else source
         if options.lock is None:
             entry = parse_layouts(input_layouts, source.inputs, "input_layouts")
             delivery = parse_layouts(output_layouts, source.outputs, "output_layouts", any_too=True)
@@ -218,6 +221,14 @@ class Session(OneProcess):
     def inputs(self) -> list[Port]:
         """The inputs of a run."""
         return list(self._runner.inputs)
+
+    @property
+    def overridable(self) -> list[str]:
+        """Names of initializers that the model lists among its inputs as well.
+
+        ``run`` and ``bind`` take arrays for them, too; they have their own value otherwise.
+        """
+        return [*self._runner.open().source.overridable]
 
     @property
     def outputs(self) -> list[Port]:
@@ -273,7 +284,7 @@ class Session(OneProcess):
         from vtensor.runtime.locked import lock_of
 
         plan = self._runner.settled()
-        return lock_of(plan, *self._runner.open().made_of(plan), self.threads)
+        return lock_of(plan, *self._runner.made_of(plan), self.threads)
 
     @property
     def conversions(self) -> list[Conversion]:
@@ -321,7 +332,9 @@ class Session(OneProcess):
             inputs: arrays by name: NumPy's, or anything with ``__dlpack__`` or ``__array__``. A
                 dense array is taken as it lies, whatever the order of its axes in memory; so is a
                 VTensor, blocks and all, by its names where they are the network's. Nested lists and
-                numbers of Python are converted to the element type of the input.
+                numbers of Python are converted to the element type of the input. An initializer
+                that the model lists among its inputs (``overridable``) may be given as well; each
+                set of those has plans of its own, so that other runs keep theirs.
             out: where to write outputs, by name: arrays, or VTensors and the like, of any strides.
                 An array in the layout in which the output is delivered, that overlaps no input,
                 is written by the network itself; into any other the output is copied
@@ -417,7 +430,7 @@ class Session(OneProcess):
         from vtensor.runtime.profile import check_runs, profile_of
 
         check_runs(runs)
-        given = noise(self._runner.inputs, inputs or {})
+        given = noise(self._runner.ports_of(inputs), inputs or {})
         self._runner.run(None, given)
         self._runner.settled()
         self._runner.run(None, given)
@@ -454,11 +467,11 @@ class Session(OneProcess):
 
         wanted = tolerances_of(TOLERANCES if tolerances is None else tolerances)
         check_runs(runs)
-        ports = self._runner.inputs
+        ports = self._runner.ports_of(inputs)
         given = noise(ports, inputs or {})
         self._runner.run(None, given)
         plan = self.plan
-        graph, options = self._runner.open().made_of(plan)
+        graph, options = self._runner.made_of(plan)
         if options.settings.clock is None:
             raise InputError("a frontier needs times\n  to fix: Session(..., tune=True)")
         own = {port.name: port for port in ports if port.name in (inputs or {})}

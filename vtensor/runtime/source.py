@@ -77,6 +77,8 @@ class Source:
         self._values: tuple[str, ...] = ()
         self._loading = OwnLock()
         self._found: tuple[Model | None, Graph | None] | None = None
+        #: The model, if initializers of it may be given other values.
+        self._overridden: Model | None = None
         #: Shapes and values of a plan that was taken as it was kept, without a graph.
         self.seen: tuple[Mapping[str, tuple[int, ...]], Mapping[str, Array]] | None = None
         #: What it is from outside, as far as an earlier process has kept that.
@@ -184,6 +186,8 @@ class Source:
         else:
             loaded = Model(file or model, self._reference, **limits, earlier=earlier)
         self._beside = loaded.beside
+        if loaded.overridable:
+            self._overridden = loaded.overriding(())
         if self._expect is not None and self.surface is None and self._beside is not None:
             self._expect(sum(one.nbytes for one in set(self._beside.later.values())))
         graph, text = loaded.stored, loaded.text
@@ -195,6 +199,22 @@ class Source:
         if graph is not None:
             return None, _original(graph)
         return loaded, None
+
+    @property
+    def overridable(self) -> Collection[str]:
+        """Names of the initializers that are inputs as well: a run may give them other values."""
+        _ = self._loaded
+        return self._overridden.overridable if self._overridden is not None else ()
+
+    def overriding(self, names: Collection[str]) -> Source:
+        """Return the source of the same model whose inputs include these initializers.
+
+        Args:
+            names: some of ``overridable``.
+        """
+        assert self._overridden is not None, "only what is overridable is overridden"
+        model = self._overridden.overriding(names)
+        return Source(model, self._reference, self._max_bytes, self._root, self._entries)
 
     @property
     def _model(self) -> Model | None:
