@@ -15,7 +15,7 @@ from libdesc.load import import_module
 from libdesc.schema import ARGUMENTS, Description
 from ptensor.evaluation import Decline, current_call
 from vtensor.errors import DescriptionError, InvokerError, LibraryError, VTensorError
-from vtensor.language.failures import place_of, raised
+from vtensor.language.failures import pass_exit, place_of, raised
 from vtensor.language.records import dataclass
 
 #: What a handler may raise that says enough as it is.
@@ -88,6 +88,7 @@ def find_handler(description: Description, key: str) -> Handler | None:
         module = import_module(module_name, description.file)
         found = getattr(module, function)
     except (Exception, SystemExit) as error:  # whatever a module raises while it is imported
+        pass_exit(error)
         why = str(error).removeprefix(f"{description.file}: ")
         why = why if isinstance(error, DescriptionError) else f"{type(error).__name__}: {why}"
         raise DescriptionError(

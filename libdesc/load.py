@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtensor.errors import DescriptionError
 from vtensor.language.index import Index, row_of
+from vtensor.language.wording import reason
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -77,8 +78,12 @@ def description_file(path: Path) -> Path:
     Raises:
         DescriptionError: there is none.
     """
-    file = path / f"{path.name}.toml" if path.is_dir() else path
-    if not file.is_file():
+    try:
+        file = path / f"{path.name}.toml" if path.is_dir() else path
+        there = file.is_file()
+    except OSError as error:
+        raise DescriptionError(f"{path}: cannot be read: {reason(error)}") from error
+    if not there:
         raise DescriptionError(f"{path}: no description there; a TOML file or a folder with one")
     return file
 

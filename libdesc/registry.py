@@ -32,6 +32,7 @@ from libdesc.schema import Description
 from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES, Library
 from vtensor.errors import LibraryError, VTensorError, did_you_mean
+from vtensor.language.failures import pass_exit
 from vtensor.language.forks import process_lock
 from vtensor.language.imported import logger
 from vtensor.language.index import Index, importing
@@ -181,6 +182,7 @@ class Registry:
                 except VTensorError:
                     raise
                 except (Exception, SystemExit) as error:  # what a module raises as it is imported
+                    pass_exit(error)
                     text = f"{module!r} does not import: {type(error).__name__}: {error}"
                     raise LibraryError(f"{description.file}: library.invokers: {text}") from error
         except BaseException:
@@ -221,11 +223,13 @@ class Registry:
             try:
                 self.add(Description.read(description_file(locate())), origin)
             except (Exception, SystemExit) as error:  # whatever a stranger's module raises
+                pass_exit(error)
                 self.report(origin, error)
         for entry in offered["vtensor.operators"]:
             try:
                 entry.load()
             except (Exception, SystemExit) as error:
+                pass_exit(error)
                 self.report(f"entry point {entry.name} = {entry.value}", error)
         self._report_names()
         self._check([name for name in self.operators if name not in self.index.pending])

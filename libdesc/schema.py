@@ -9,6 +9,7 @@ from typing import Any
 
 from vtensor.errors import DescriptionError
 from vtensor.language.records import dataclass
+from vtensor.language.user_files import parse_toml, read_text
 from vtensor.language.wording import reason
 
 #: Keys of ``[library]``: the type of each, and whether it must be there.
@@ -106,13 +107,11 @@ class Description:
         Raises:
             DescriptionError: it cannot be read, is no TOML, or says something that is not allowed.
         """
-        import tomllib  # a session that takes a plan as it was kept reads no description
-
         try:
-            table = tomllib.loads(file.read_text(encoding="utf-8"))
+            table = parse_toml(read_text(file))
         except (OSError, UnicodeDecodeError) as error:
             raise DescriptionError(f"{file}: cannot be read: {reason(error)}") from error
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:
             raise DescriptionError(f"{file}: is no TOML: {error}") from error
         return cls.from_table(table, file)
 

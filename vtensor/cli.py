@@ -52,6 +52,7 @@ from vtensor.commands.shared import (
 )
 from vtensor.errors import InputError
 from vtensor.image import PREPROCESS
+from vtensor.language.user_files import read_text
 from vtensor.language.wording import counted
 from vtensor.pictures.files import write_pictures
 from vtensor.report import notes, plan_dict, plan_lines
@@ -208,7 +209,7 @@ def _save(file: Path, outputs: Mapping[str, Array]) -> None:
             for name, array in outputs.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array(entry, array, allow_pickle=False)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name that no file can have
         raise InputError(f"{file}: outputs cannot be written there: {error}") from error
 
 
@@ -216,7 +217,7 @@ def _labels(file: Path | None) -> list[str]:
     if file is None:
         return []
     try:
-        return file.read_text(encoding="utf-8").splitlines()
+        return read_text(file).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: cannot be read as labels: {error}") from error
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vtensor.errors import InputError
+from vtensor.language.user_files import open_plain_file
 from vtensor.language.wording import reason
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +54,7 @@ def load_image(
     if preprocess not in PREPROCESS:
         raise InputError(f"preprocess={preprocess!r}: one of {', '.join(PREPROCESS)}")
     try:
-        with Image.open(file) as image:
+        with open_plain_file(file) as stream, Image.open(stream) as image:
             fitted = ImageOps.fit(image.convert("RGB"), (width, height), Image.Resampling.BILINEAR)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{file}: cannot be read as a picture: {reason(error)}") from error

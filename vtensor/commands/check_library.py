@@ -95,7 +95,7 @@ def _known_names() -> dict[str, Path]:
 
 
 #: What reading a module may raise.
-UNREADABLE = (VTensorError, SyntaxError, ValueError, OSError)
+UNREADABLE = (VTensorError, SyntaxError, ValueError, OSError, RuntimeError)
 
 
 def _read_handler(checked: Checked, key: str) -> None:

@@ -140,7 +140,7 @@ def write_plans(found: Frontier, name: str, folder: Path) -> list[Path]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{folder}: cannot be made: {reason(error)}") from error
     files = []
     for point in found.points:

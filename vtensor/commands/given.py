@@ -12,6 +12,7 @@ import typer
 from vtensor.errors import InputError
 from vtensor.image import image_for
 from vtensor.language.dtype import numpy_dtype
+from vtensor.language.user_files import open_plain_file, read_plain_file
 from vtensor.language.wording import reason
 from vtensor.runtime.feeds import drawn
 
@@ -29,6 +30,9 @@ ValueOption = Annotated[
     list[str] | None,
     typer.Option("--value", help="An input's value: shape=1,3,224. May be repeated."),
 ]
+
+#: The most bytes of a protocol buffer.
+_MOST_PROTO = (1 << 31) - 1
 
 #: Of each input its element type and sizes, None where a run decides them, or the rank as well.
 Inputs = Mapping[str, tuple[str, tuple[int | None, ...] | None]]
@@ -140,11 +144,12 @@ def _read(file: str) -> dict[str, Array]:
 
 
 def _read_npy(file: str) -> dict[str, Array]:
-    return {"": np.load(file, allow_pickle=False)}
+    with open_plain_file(file) as stream:
+        return {"": np.load(stream, allow_pickle=False)}
 
 
 def _read_npz(file: str) -> dict[str, Array]:
-    with np.load(file, allow_pickle=False) as stored:
+    with open_plain_file(file) as stream, np.load(stream, allow_pickle=False) as stored:
         return dict(stored)
 
 
@@ -153,7 +158,7 @@ def _read_pb(file: str) -> dict[str, Array]:
 
     from vtensor.frontends.tensors import tensor_array
 
-    tensor = TensorProto.FromString(Path(file).read_bytes())
+    tensor = TensorProto.FromString(read_plain_file(file, _MOST_PROTO))
     return {tensor.name: tensor_array(tensor, None)}
 
 

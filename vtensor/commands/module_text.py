@@ -14,6 +14,7 @@ from libdesc.load import file_beside
 from vtensor.errors import DescriptionError
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import CPU
+from vtensor.language.user_files import read_plain_file
 
 #: How many ``from ... import`` lines are followed to a function's definition.
 HOPS = 8
@@ -37,7 +38,10 @@ class Defined:
     @property
     def signature(self) -> str:
         """Its parameters, as they are written."""
-        return f"({ast.unparse(self.arguments) if self.arguments else '...'})"
+        try:
+            return f"({ast.unparse(self.arguments) if self.arguments else '...'})"
+        except RecursionError:
+            return "(...)"
 
     def takes(self, count: int) -> bool:
         """True when it can be called with this many positional arguments."""
@@ -96,7 +100,10 @@ def _spec(name: str) -> ModuleSpec | None:
 
 @cache
 def _parsed(file: Path, changed: int) -> ast.Module:  # noqa: ARG001  # a file that changed is another
-    return ast.parse(file.read_bytes(), str(file))
+    try:
+        return ast.parse(read_plain_file(file), str(file))
+    except (RecursionError, MemoryError):
+        raise SyntaxError(f"{file} is nested too deeply to be parsed") from None
 
 
 def parsed(file: Path) -> ast.Module:
@@ -183,7 +190,7 @@ def _imported(file: Path, line: ast.ImportFrom, name: str, module: str, hops: in
     try:
         source = module_file(target, file)
         return (source and find_function(source, name, target, hops - 1)) or doubt
-    except (DescriptionError, SyntaxError, ValueError, OSError):
+    except (DescriptionError, SyntaxError, ValueError, OSError, RecursionError):
         return doubt
 
 

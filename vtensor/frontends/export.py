@@ -84,8 +84,8 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
     """
     file = Path(path)
     model, arrays = _model(graph, opset)
-    beside = file.with_name(f"{file.name}.data")
     try:
+        beside = file.with_name(f"{file.name}.data")
         if sum(array.nbytes for array in arrays.values()) > BESIDE_BYTES:
             with _replaced(beside) as data:
                 for name, array in arrays.items():
@@ -95,7 +95,7 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
             model.graph.initializer.extend(tensors)
         with _replaced(file) as out:
             out.write(model.SerializeToString())
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name that no file can have
         raise InputError(f"{file}: the model cannot be written there: {error}") from error
 
 

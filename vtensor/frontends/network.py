@@ -242,7 +242,7 @@ def read_network(
 
 
 def _path(given: str | os.PathLike[str]) -> Path:
-    if not isinstance(given, (str, os.PathLike)):
+    if not isinstance(given, (str, os.PathLike)) or "\0" in str(given):
         raise InputError(f"external_data_root={given!r} is no path")
     return Path(given)
 

@@ -62,9 +62,9 @@ def opened(model: object) -> Opened:
     else:
         path = Path(model)
         label = f"model {str(path)!r}"
-        if path.is_dir():
-            raise ModelError(f"{label} is a folder, not an ONNX file")
         try:
+            if path.is_dir():
+                raise ModelError(f"{label} is a folder, not an ONNX file")
             parts = _read(path, label)
         except FileNotFoundError:
             raise ModelError(f"{label} does not exist") from None
@@ -81,8 +81,13 @@ def _read(path: Path, label: str) -> Parts:
     Raises:
         ModelError: it was changed meanwhile.
     """
-    with path.open("rb", buffering=0) as file:
+    # A pipe without a writer is empty; to open it as others are would wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
         facts = os.fstat(file.fileno())
+        if stat.S_ISCHR(facts.st_mode) or stat.S_ISBLK(facts.st_mode):
+            raise ModelError(f"{label} is a device, not an ONNX file")
+        os.set_blocking(descriptor, True)
         if not stat.S_ISREG(facts.st_mode):  # it says no size, and can be read but once
             return parts_of_bytes(file.readall())
         lasting = OpenFile(file.fileno(), settled(file.fileno()), label)

@@ -56,7 +56,7 @@ class Entries:
         if folder is not None:
             try:
                 self._check()
-            except OSError as error:
+            except (OSError, ValueError) as error:  # a NUL in the name
                 raise InputError(
                     f"cache_dir={os.fspath(folder)!r} cannot be used: {reason(error)}\n  to fix: "
                     "name a folder of your own, which nobody else may write to, or cache_dir=None "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -16,6 +15,7 @@ from resolver.lowered import Certificate
 from vtensor import __version__
 from vtensor.errors import InputError, LockError, VTensorError
 from vtensor.language.records import dataclass
+from vtensor.language.user_files import parse_toml, read_text
 from vtensor.language.wording import counted, reason
 from vtensor.runtime.feeds import parse_layouts
 from vtensor.runtime.lock_proof import certificate_of, errors_of, errors_row, proof_row
@@ -88,11 +88,11 @@ class Lock:
         """
         name = os.fspath(file)
         try:
-            text = Path(name).read_text(encoding="utf-8")
-            data = tomllib.loads(text)
+            text = read_text(name)
+            data = parse_toml(text)
         except (OSError, UnicodeDecodeError) as error:
             raise LockError(f"{name}: cannot be read: {reason(error)}") from error
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except ValueError as error:
             raise LockError(f"{name}: is no TOML: {error}") from error
         return cls.parse(data, text, name)
 
@@ -159,7 +159,7 @@ class Lock:
         """
         try:
             Path(file).write_text(self.text(), encoding="utf-8")
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise InputError(f"{os.fspath(file)}: cannot be written: {reason(error)}") from error
 
     def layouts(self, source: Source) -> tuple[dict[str, Layout], dict[str, Layout]]:
