@@ -57,13 +57,13 @@ def test_empty_file(tmp_path: Path) -> None:
 
 
 def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, *_: object, **__: object) -> bytes:
+    def refuse(path: Path, *_: object, **__: object) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
     path = tmp_path / "secret.onnx"
     path.write_bytes(model(TINY).SerializeToString())
     load_onnx(path)
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ModelError, match="cannot be read"):
         load_onnx(path)
 

@@ -19,6 +19,7 @@ from onnx import (
     ModelProto,
     NodeProto,
     OperatorSetIdProto,
+    TensorProto,
     TypeProto,
     helper,
 )
@@ -290,7 +291,7 @@ def _network(
         name = tensor.name
         if name in arrays:
             raise ModelError(f"two initializers are called {name!r}")
-        arrays[name] = have.get(name) or tensor_origin(tensor, files, parts.data.get(number))
+        arrays[name] = _known(tensor, have) or tensor_origin(tensor, files, parts.data.get(number))
         if isinstance(one := arrays[name], Original):
             places[name] = place_of(tensor, one.nbytes) or ("", number)
     computing = without_constants(graph, parts, files, opsets, have, arrays, places)
@@ -328,6 +329,14 @@ def _network(
         Beside(later, places, files),
         overridable=_overridable(graph, arrays),
     )
+
+
+def _known(tensor: TensorProto, have: Mapping[str, Original]) -> Original | None:
+    """Return what reads a tensor's values already; None if nothing does, or it reads others."""
+    one = have.get(tensor.name)
+    if one is None or one.shape != tuple(tensor.dims):
+        return None
+    return one if helper.np_dtype_to_tensor_dtype(one.dtype) == tensor.data_type else None
 
 
 def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from libdesc.installed import state as installed
@@ -20,12 +21,17 @@ from vtensor.errors import VTensorError
 from vtensor.frontends.beside import Beside
 from vtensor.frontends.external import data_files
 from vtensor.frontends.known import MOST_BYTES, array_at
+from vtensor.language.dims import dim_names
 from vtensor.language.imported import blake2b
 from vtensor.language.records import dataclass
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.feeds import Port
 
 #: Of a model with more bytes in small arrays nothing is kept: each start would look at all of them.
 MOST_SMALL = 1 << 24
+
+#: The most elements of an input whose value decides shapes, as ``values.LIMIT_ELEMENTS``.
+MOST_DECIDING = 1024
 
 if TYPE_CHECKING:
     from vtensor.frontends.beside import Place
@@ -93,12 +99,19 @@ def read_surface(
             if not isinstance(one, Original):
                 return None
             large[array] = shared[repr(row)] = one
+        inputs, outputs = (_ports(data[end]) for end in ("inputs", "outputs"))
+        deciding = tuple(data["deciding"])
+        may_decide = {
+            port.name for port in inputs if prod(size or 1 for size in port.shape) <= MOST_DECIDING
+        }
+        if not outputs or not may_decide.issuperset(deciding):
+            raise ValueError("no model is such")
         return Surface(
-            [_port(*row) for row in data["inputs"]],
-            [_port(*row) for row in data["outputs"]],
-            data["static"],
-            data["reads_nodes"],
-            tuple(data["deciding"]),
+            inputs,
+            outputs,
+            data["static"] is True,
+            data["reads_nodes"] is True,
+            deciding,
             looked_at,
             Beside(large, places, files),
             code,
@@ -153,9 +166,25 @@ def _name(file: Opened, reference: bool, code: str) -> str:
     return f"surface-{blake2b(told.encode(), digest_size=16).hexdigest()}"
 
 
-def _port(name: str, dtype: str, shape: list[int | None], dims: list[str], any_rank: bool) -> Port:
-    sizes = (None if size is None else int(size) for size in shape)
-    return Port(name, dtype, tuple(sizes), tuple(dims), any_rank)
+def _ports(rows: list[Any]) -> list[Port]:
+    """Return inputs or outputs as an entry says them.
+
+    Raises:
+        Exception: of any kind, where no model has such.
+    """
+    ports = [
+        Port(name, dtype, tuple(shape), tuple(dims), any_rank is True)
+        for name, dtype, shape, dims, any_rank in rows
+    ]
+    for port in ports:
+        whole = all(size is None or type(size) is int for size in port.shape)
+        if type(port.name) is not str or not whole or (port.any_rank and port.shape):
+            raise ValueError("a name, a size or a rank is none")
+        sizes = zip(dim_names(port.dims), port.shape, strict=True)
+        VTensor(port.dtype, {dim: 1 if size is None else size for dim, size in sizes})
+    if len({port.name for port in ports} | {""}) <= len(ports):
+        raise ValueError("a name is there twice, or empty")
+    return ports
 
 
 def _place(row: list[Any]) -> Place:

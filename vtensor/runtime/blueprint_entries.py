@@ -11,7 +11,7 @@ from ptensor.stopping import go_on
 from vtensor.errors import BudgetError
 from vtensor.language.imported import logger
 from vtensor.runtime.kept_blueprints import KeptBlueprint, KeptBlueprints, blueprint_names
-from vtensor.runtime.programs import KeptPlan, is_kept
+from vtensor.runtime.programs import KeptPlan, check_ends, is_kept
 
 if TYPE_CHECKING:
     from vtensor.runtime.blueprint import Blueprint
@@ -91,6 +91,8 @@ class BlueprintEntries:
                 one.make()
                 one.fails = False
                 plan = one.plan(given, self._workspace, partial(full, one), {})
+                if plan is not None:
+                    check_ends(plan, key, self._source.outputs)
             except BudgetError:  # as whoever makes the plan
                 raise
             except Exception as why:  # of any kind, of whatever an entry says

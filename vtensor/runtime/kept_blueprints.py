@@ -20,6 +20,7 @@ from ptensor.layout import Layout
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import logger
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.drawn import Placed
 from vtensor.runtime.entries import Entries
 from vtensor.runtime.kept_weights import KeptWeights
 from vtensor.runtime.open_program import Calls, Delivered, End, OpenProgram, Stand, sizes_of
@@ -151,6 +152,7 @@ class KeptBlueprint(OpenProgram):
             np.array(data["begin"], np.int64),
             (),
         )
+        self.slots.check()
         self.held, self.live = np.array(data["held"], np.int64), _pieces(data["live"])
         self.asked = [
             (one, other, [(str(dim), int(at)) for dim, at in dims])
@@ -166,6 +168,10 @@ class KeptBlueprint(OpenProgram):
     def _plain(self, one: Any) -> Any:
         """A constant of a tape of sizes alone."""
         return _constant(one, self._weights, ())
+
+    def _placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
+        self.slots.check_room(natives, numbers)
+        return super()._placed(natives, numbers)
 
     def _regions(self, sizes: Sequence[int], numbers: Array) -> Sequence[Array] | None:
         if self._open is None:

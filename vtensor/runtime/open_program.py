@@ -25,7 +25,7 @@ from vtensor.errors import UnsoundPlanError
 from vtensor.language.records import dataclass
 from vtensor.runtime.all_of import all_of
 from vtensor.runtime.delivery import Delivery
-from vtensor.runtime.drawn import Brought, DrawnPlan, Full
+from vtensor.runtime.drawn import Brought, DrawnPlan, Full, Placed
 
 if TYPE_CHECKING:
     from vtensor.runtime.open_slots import Numbers, Pieces, Slots
@@ -224,7 +224,7 @@ class OpenProgram:
         regions = self._regions(sizes, numbers) if self._alike(natives) else None
         if regions is None:
             return None
-        steps, nbytes = self.slots.placed(natives, numbers)
+        steps, nbytes = self._placed(natives, numbers)
         brought = self._brought(numbers)
         return DrawnPlan(brought, steps, nbytes, regions, self.packed, workspace, full)
 
@@ -278,6 +278,10 @@ class OpenProgram:
     def _regions(self, sizes: Sequence[int], numbers: Array) -> Sequence[Array] | None:  # noqa: ARG002
         """The memory of constants; None where there is none in these sizes."""
         return self.memory
+
+    def _placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
+        """The steps and where their slots lie, and the size of the arena."""
+        return self.slots.placed(natives, numbers)
 
     def _brought(self, numbers: Array) -> Brought:
         """What runs bring, and what they deliver."""

@@ -137,6 +137,37 @@ class Slots:
             [*regions][brought:],
         )
 
+    def check(self) -> None:
+        """See that each piece is kept from the first step that it is a slot of to the last one.
+
+        Raises:
+            ValueError: one is not, or there is no such piece.
+        """
+        pieces, used = self.pieces, self.piece >= 0
+        step, piece = np.repeat(np.arange(len(self.counts)), self.counts)[used], self.piece[used]
+        first, last = np.array(pieces.first, np.int64), np.array(pieces.last, np.int64)
+        if not len(self.piece) == len(self.region) == len(self.begin) == sum(self.counts):
+            raise ValueError("a slot lies nowhere")
+        if not len(pieces.nbytes) == len(first) == len(last) or self.piece.min(initial=0) < -1:
+            raise ValueError("a piece is none")
+        if (step < first[piece]).any() or (step > last[piece]).any():
+            raise ValueError("a piece is needed longer than it is there")
+
+    def check_room(self, natives: Sequence[object], numbers: Array) -> None:
+        """See that what each step does with a slot stays in the piece that it lies in.
+
+        Raises:
+            ValueError: it does not.
+        """
+        from vtensor.runtime import _replay
+
+        sizes = {id(one): [row[1] for row in _replay.describe(one)["slots"]] for one in natives}
+        needed = np.array([size for one in natives for size in sizes[id(one)]], np.int64)
+        begin, used = numbers[self.begin], self.piece >= 0
+        room = numbers[self.pieces.nbytes][self.piece[used]]
+        if (begin < 0).any() or (begin[used] + needed[used] > room).any():
+            raise ValueError("a slot is larger than its piece")
+
     def placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
         """The steps for numbers, and the size of the arena that they need."""
         begins, nbytes = self.pieces.offsets(numbers)

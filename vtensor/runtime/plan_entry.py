@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from libdesc.noted import noting
 from libdesc.script import Script
 from vtensor.language.imported import logger
-from vtensor.runtime.programs import FIRST, is_kept, program_name, read_program
+from vtensor.runtime.programs import FIRST, check_ends, is_kept, program_name, read_program
 
 if TYPE_CHECKING:
     from vtensor.frontends.surface import Surface
@@ -78,6 +78,8 @@ class PlanEntry:
         self._looks = not program.hopeless
         try:
             plan = program.plan(full) if self._looks else None
+            if plan is not None:
+                check_ends(plan, self._key, self._source.outputs)
         except MemoryError:
             raise
         except Exception as why:  # of any kind, of whatever an entry says

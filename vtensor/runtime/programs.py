@@ -30,6 +30,7 @@ from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
     from vtensor.frontends.surface import Surface
+    from vtensor.runtime.feeds import Port
     from vtensor.runtime.keys import PlanKey
     from vtensor.runtime.plan import Plan
 
@@ -183,6 +184,31 @@ class Program:
             for alias, row, place in data["outputs"]
         }
         return Brought(inputs, own, deliveries)
+
+
+def check_ends(plan: Plan, key: PlanKey, outputs: Sequence[Port]) -> None:
+    """See that a plan takes what a key says, and delivers these outputs.
+
+    Raises:
+        ValueError: it does not: what was kept is another's, or its sizes do not fit together.
+    """
+    wanted = [
+        (one.name, one.shape, one.dtype, one.layout) for one in key.inputs if one.value is None
+    ]
+    if wanted != [(v.name, tuple(v.dims.values()), v.dtype, v.layout) for v in plan.inputs]:
+        raise ValueError("it takes other inputs")
+    delivered = [
+        (alias, one.value.dtype, tuple(one.value.dims)) for alias, one in plan.deliveries.items()
+    ]
+    if delivered != [(port.name, port.dtype, port.dims) for port in outputs]:
+        raise ValueError("it delivers other outputs")
+    for port, one in zip(outputs, plan.deliveries.values(), strict=True):
+        value = one.value
+        sizes = zip(port.shape, value.dims.values(), strict=True)
+        if any(size not in (None, own) for size, own in sizes):
+            raise ValueError(f"output {port.name} has other sizes")
+        if {*value.layout.dims} != {*value.dims} or value.nbytes != one.memory.nbytes:
+            raise ValueError(f"output {port.name} has other memory")
 
 
 def read_program(

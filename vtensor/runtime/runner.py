@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ptensor.stopping import in_front
-from vtensor.errors import InputError, SessionClosedError
+from vtensor.errors import DimError, InputError, ResolutionError, SessionClosedError
 from vtensor.language.forks import OwnLock
 from vtensor.runtime.budget import memory_errors, ran_out
 from vtensor.runtime.delivery import Result
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 #: Requests that a session remembers: those that are none of them take the long way.
 REQUESTS_KEPT = 8
+
+#: The errors of a run whose inputs are not those that an entry of the cache says.
+MISTAKEN = (InputError, DimError, ResolutionError)
 
 #: The most sets of overridden initializers for which a session keeps plans, the last used ones.
 OVERRIDDEN_KEPT = 8
@@ -64,7 +67,12 @@ class Runner:
         #: What runs where initializers are overridden, by their names; the last used one is last.
         self._overriding: dict[frozenset[str], Runner] = {}
         if declared and source.static:
-            self._last = self.plans.declared()
+            try:
+                self._last = self.plans.declared()
+            except MISTAKEN:
+                if not source.corrected():
+                    raise
+                self._last = self.plans.declared() if source.static else None
 
     @property
     def plan(self) -> Plan:
@@ -238,6 +246,22 @@ class Runner:
         times: Array | None,
         strictly: bool = False,
     ) -> list[Result]:
+        """As ``_checked``; once more if the cache was wrong about the model's inputs or outputs."""
+        try:
+            return self._checked(outputs, inputs, out, times, strictly)
+        except MISTAKEN:
+            if not self.open().source.corrected():
+                raise
+        return self._checked(outputs, inputs, out, times, strictly)
+
+    def _checked(
+        self,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        out: Mapping[str, object] | None,
+        times: Array | None,
+        strictly: bool,
+    ) -> list[Result]:
         """Look at what is given, find the plan for it, and run that.
 
         Where numbers are not finite, an inexact plan's answer is not taken, but the strict one's.
@@ -269,7 +293,7 @@ class Runner:
                 results = request.results(ran, into)
                 self.copied = copies(feeds, results)
                 return results
-        return self._long(outputs, inputs, out, None, strictly=True)
+        return self._checked(outputs, inputs, out, None, strictly=True)
 
     @memory_errors()
     def bind(

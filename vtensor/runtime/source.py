@@ -79,6 +79,7 @@ class Source:
         self._found: tuple[Model | None, Graph | None] | None = None
         #: The model, if initializers of it may be given other values.
         self._overridden: Model | None = None
+        self._corrects = False
         #: Shapes and values of a plan that was taken as it was kept, without a graph.
         self.seen: tuple[Mapping[str, tuple[int, ...]], Mapping[str, Array]] | None = None
         #: What it is from outside, as far as an earlier process has kept that.
@@ -152,7 +153,22 @@ class Source:
                 with collector.later():  # as in the beginning
                     self._found = self._load()
                 self._given = None
+                if self.surface is not None:
+                    self._correct()
             return self._found
+
+    def corrected(self) -> bool:
+        """Return whether the cache was wrong about inputs or outputs; they are the model's now."""
+        _ = self._loaded
+        corrected, self._corrects = self._corrects, False
+        return corrected
+
+    def _correct(self) -> None:
+        """Take inputs and outputs from the model if the cache says others."""
+        inputs, outputs = self._ports()
+        if (inputs, outputs) != (self.inputs, self.outputs):
+            self.inputs[:], self.outputs[:], self.surface = inputs, outputs, None
+            self._corrects = True
 
     def _load(self) -> tuple[Model | None, Graph | None]:
         """A model that is still to be given sizes, or a graph whose sizes are known."""
@@ -166,7 +182,8 @@ class Source:
             from vtensor.frontends.known import MOST_BYTES, keep_known, read_known
 
             limit = max_bytes_of(self._max_bytes)
-            if (known := read_known(file, entries, limit, self._root, earlier)) is not None:
+            known = read_known(file, entries, limit, self._root, earlier)
+            if known is not None and _agree(earlier, known[1]):
                 self._beside = known[1]
                 return None, _original(known[0])
             if file.held > MOST_BYTES:
@@ -185,6 +202,8 @@ class Source:
             loaded = model
         else:
             loaded = Model(file or model, self._reference, **limits, earlier=earlier)
+            if not _agree(earlier, loaded.beside):  # the cache says wrong places
+                loaded, self.surface = Model(file or model, self._reference, **limits), None
         self._beside = loaded.beside
         if loaded.overridable:
             self._overridden = loaded.overriding(())
@@ -444,6 +463,13 @@ class Source:
             [_port(name, values[name]) for name in self._graph.inputs],
             [_port(alias, values[name]) for alias, name in self._graph.outputs.items()],
         )
+
+
+def _agree(earlier: Beside | None, later: Beside) -> bool:
+    """Return whether arrays are where an entry of the cache says, if there is one."""
+    if earlier is None:
+        return True
+    return earlier.places == {name: later.places[name] for name in later.later}
 
 
 def _instead(more: int, _: str, size: int) -> int:
