@@ -477,6 +477,7 @@ def running_nodes(
     for index, node in enumerate(nodes):
         _check_text(node.name, node.op_type, node.domain, *node.input, *node.output)
         _check_text(*(attribute.name for attribute in node.attribute))
+        _shorten_domains(node)
         if not opsets.get(domain_of(node)):
             raise ModelError(
                 f"node {node.name or index!r} ({node.op_type}) is of domain {node.domain!r}, "
@@ -493,6 +494,19 @@ def running_nodes(
     stem = f"{origin.name}/{prefix}" if origin else ""
     named = _named(nodes, _order(nodes, producer, given), given, stem)
     return needed([NetworkNode(name, node, opsets, origin) for name, node in named], outputs)
+
+
+def _shorten_domains(node: NodeProto) -> None:
+    """Write ONNX's own domain as the empty name, in a node and in all graphs inside of it.
+
+    ONNX's checker and inference know it by that name alone.
+    """
+    if node.domain:
+        node.domain = domain_of(node)
+    for attribute in node.attribute:
+        for graph in graphs_of(attribute):
+            for inner in graph.node:
+                _shorten_domains(inner)
 
 
 def _check_text(*texts: object) -> None:
