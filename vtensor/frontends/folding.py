@@ -31,6 +31,7 @@ from vtensor.frontends.tensors import (
     Sizes,
     check_rank,
     sizes_of,
+    sparse_array,
     tensor_array,
     type_of_array,
 )
@@ -183,7 +184,10 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
         ModelError: the node is not as ONNX defines it, or its inputs do not fit.
         BudgetError: a value takes more than the network may.
     """
-    if (constant := _constant(network, node, facts.nbytes)) is not None:
+    constant = _constant(network, node, facts.nbytes)
+    if constant is None:
+        constant = _sparse_constant(network, node, facts.nbytes)
+    if constant is not None:
         facts.static.update(node.outputs)
         _keep(network, node, facts, [constant])
         return
@@ -379,6 +383,29 @@ def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
         return None
     small = array.nbytes <= _SMALL and array.nbytes + held <= network.max_bytes
     return array if small else None
+
+
+def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | None:
+    """Return the value of a ``Constant`` that is a sparse tensor; None of any other node.
+
+    Raises:
+        ModelError: its indices, values and sizes do not fit together.
+        BudgetError: it is too much beside ``held`` bytes.
+    """
+    proto = node.proto
+    if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:
+        return None
+    if [(one.name, one.type) for one in proto.attribute] != [
+        ("sparse_value", AttributeProto.SPARSE_TENSOR)
+    ]:
+        return None
+    sparse = proto.attribute[0].sparse_tensor
+    try:
+        return sparse_array(sparse, network.files, network.max_bytes - held)
+    except ModelError as error:
+        raise node_error(network, node, str(error)) from error
+    except BudgetError as error:
+        raise BudgetError(f"{network.label}: {node.described}: {error}") from None
 
 
 def _keep(

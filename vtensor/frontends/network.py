@@ -38,7 +38,14 @@ from vtensor.frontends.external import DataFiles, data_files
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.opened import Opened, opened
 from vtensor.frontends.stored import Stored, stored_text
-from vtensor.frontends.tensors import Array, check_rank, element_type, place_of, tensor_origin
+from vtensor.frontends.tensors import (
+    Array,
+    check_rank,
+    element_type,
+    place_of,
+    sparse_array,
+    tensor_origin,
+)
 from vtensor.language.records import dataclass, replace
 from vtensor.runtime.budget import max_bytes_of
 
@@ -283,8 +290,6 @@ def _network(
     _check_text(graph.name, *(entry.domain for entry in proto.opset_import))
     for named in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
         _check_text(named.name)
-    if graph.sparse_initializer:
-        raise ModelError("sparse initializers are not supported")
     arrays: dict[str, Array | Original] = {}
     places: dict[str, Place] = {}
     for number, tensor in enumerate(graph.initializer):
@@ -294,6 +299,7 @@ def _network(
         arrays[name] = _known(tensor, have) or tensor_origin(tensor, files, parts.data.get(number))
         if isinstance(one := arrays[name], Original):
             places[name] = place_of(tensor, one.nbytes) or ("", number)
+    _add_sparse(graph, arrays, files, max_bytes)
     computing = without_constants(graph, parts, files, opsets, have, arrays, places)
     take_in_tensors(computing, files)
     for function in proto.functions:
@@ -329,6 +335,22 @@ def _network(
         Beside(later, places, files),
         overridable=_overridable(graph, arrays),
     )
+
+
+def _add_sparse(
+    graph: GraphProto,
+    arrays: dict[str, Array | Original],
+    files: DataFiles | None,
+    max_bytes: int,
+) -> None:
+    """Add the sparse initializers of a graph to its arrays; all of them may take ``max_bytes``."""
+    for sparse in graph.sparse_initializer:
+        name = sparse.values.name
+        _check_text(name)
+        if not name or name in arrays:
+            raise ModelError(f"two initializers are called {name!r}, or a sparse one has no name")
+        arrays[name] = sparse_array(sparse, files, max_bytes)
+        max_bytes -= arrays[name].nbytes
 
 
 def _known(tensor: TensorProto, have: Mapping[str, Original]) -> Original | None:
@@ -477,7 +499,7 @@ def running_nodes(
     for index, node in enumerate(nodes):
         _check_text(node.name, node.op_type, node.domain, *node.input, *node.output)
         _check_text(*(attribute.name for attribute in node.attribute))
-        _shorten_domains(node)
+        _spell_plainly(node)
         if not opsets.get(domain_of(node)):
             raise ModelError(
                 f"node {node.name or index!r} ({node.op_type}) is of domain {node.domain!r}, "
@@ -496,17 +518,23 @@ def running_nodes(
     return needed([NetworkNode(name, node, opsets, origin) for name, node in named], outputs)
 
 
-def _shorten_domains(node: NodeProto) -> None:
-    """Write ONNX's own domain as the empty name, in a node and in all graphs inside of it.
+def _spell_plainly(node: NodeProto) -> None:
+    """Write ONNX's own domain as the empty name, and sparse initializers as ``Constant`` nodes.
 
-    ONNX's checker and inference know it by that name alone.
+    This holds for a node and for all graphs inside of it. ONNX's checker and inference know the
+    domain by the empty name alone.
     """
     if node.domain:
         node.domain = domain_of(node)
     for attribute in node.attribute:
         for graph in graphs_of(attribute):
+            for sparse in graph.sparse_initializer:
+                name = sparse.values.name
+                _check_text(name)
+                graph.node.append(helper.make_node("Constant", [], [name], sparse_value=sparse))
+            del graph.sparse_initializer[:]
             for inner in graph.node:
-                _shorten_domains(inner)
+                _spell_plainly(inner)
 
 
 def _check_text(*texts: object) -> None:

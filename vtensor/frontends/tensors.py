@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
 from optimizer.originals import Original
 from vtensor.errors import BudgetError, DTypeError, ModelError
@@ -20,6 +20,7 @@ from vtensor.frontends.external import DataFiles
 from vtensor.frontends.open_file import LATER, Bytes, Data
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.budget import REMEDY
 
 Array = NDArray[np.generic]
 #: Sizes of a tensor, None where unknown.
@@ -89,6 +90,69 @@ def _shape(tensor: TensorProto) -> tuple[int, ...]:
     if any(size < 0 for size in shape):
         raise ModelError(f"it has a negative size: {shape}")
     return shape
+
+
+def sparse_array(sparse: SparseTensorProto, files: DataFiles | None, max_bytes: int) -> Array:
+    """Return the values of a sparse tensor as a dense array, zero where none is given.
+
+    Args:
+        sparse: from a model's initializers or attributes.
+        files: where external data may be; None if the model came from memory.
+        max_bytes: the most bytes that the dense array may take.
+
+    Raises:
+        ModelError: values, indices and sizes do not fit together, or cannot be read.
+        BudgetError: the dense array is larger than ``max_bytes``.
+
+    Source: ONNX IR, SparseTensorProto.
+    """
+    what, dims = f"sparse tensor {sparse.values.name!r}", tuple(sparse.dims)
+    check_rank(len(dims), what)
+    if min(dims, default=0) < 0:
+        raise ModelError(f"{what}: it has a negative size: {dims}")
+    dtype = numpy_dtype(element_type(sparse.values.data_type, what))
+    if (nbytes := prod(size or 1 for size in dims) * dtype.itemsize) > max_bytes:
+        raise BudgetError(
+            f"{what} of sizes {dims} takes {nbytes} bytes as a dense one, and {max_bytes} are left "
+            f"of the budget\n  to fix: {REMEDY}"
+        )
+    values = tensor_array(sparse.values, files)
+    count = len(values) if values.ndim == 1 else -1
+    if count < 0:
+        raise ModelError(f"{what}: its values have the sizes {values.shape}, not (NNZ,)")
+    made = np.zeros(dims, dtype)
+    made.reshape(-1)[_linear(sparse, files, what, count)] = values
+    made.flags.writeable = False
+    return made
+
+
+def _linear(
+    sparse: SparseTensorProto, files: DataFiles | None, what: str, count: int
+) -> NDArray[np.int64]:
+    """Return where the values of a sparse tensor are, in C order of its sizes.
+
+    Raises:
+        ModelError: an index is out of range, or they do not ascend.
+    """
+    dims = tuple(sparse.dims)
+    if not count and not sparse.HasField("indices"):
+        return np.zeros(0, np.int64)
+    if sparse.indices.data_type != TensorProto.INT64:
+        raise ModelError(f"{what}: its indices are no int64")
+    indices = tensor_array(sparse.indices, files)
+    if indices.shape not in ((count,), (count, len(dims))):
+        raise ModelError(
+            f"{what}: its indices have the sizes {indices.shape}, not ({count},) or "
+            f"({count}, {len(dims)})"
+        )
+    sizes = dims if indices.ndim == 2 else (prod(dims),)
+    rows = np.asarray(indices, np.int64).reshape(count, len(sizes))
+    if (rows < 0).any() or (rows >= np.array(sizes, np.int64)).any():
+        raise ModelError(f"{what}: an index is outside of {dims}")
+    found = rows @ np.array([prod(sizes[axis + 1 :]) for axis in range(len(sizes))], np.int64)
+    if (np.diff(found) <= 0).any():
+        raise ModelError(f"{what}: its indices do not ascend, or one is there twice")
+    return found
 
 
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
