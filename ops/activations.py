@@ -7,6 +7,7 @@ from math import erf, log, pi, sqrt
 import numpy as np
 
 from libdesc import onednn, rewrite
+from libdesc.routine import Routine
 from ops._elementwise import NUMBERS, Array, Binary, Unary, elementwise, unary
 from ops._names import broadcast_input, broadcast_names, same_names
 from ops._writing import write_aligned
@@ -86,28 +87,33 @@ Mish = unary(
 rewrite("softplus", "ln(1 + e^x)", "Log(Add(Exp(x), 1))", "Softplus(x)")
 rewrite("mish", "x tanh(softplus(x))", "Mul(x, Tanh(Softplus(x)))", "Mish(x)")
 
-#: oneDNN's algorithms.
-_GELU = {"none": "gelu_erf", "tanh": "gelu_tanh"}
-
 
 def _gelu(op: Gelu, x: Array) -> Array:
     cubic = sqrt(2 / pi) * (x + 0.044715 * x**3)
     inner = np.tanh(cubic) if op.approximate == "tanh" else _erf(x / sqrt(2))
-    return np.asarray(x * (1 + inner) / 2)
+    return np.asarray(x * ((1 + inner) / 2))  # 2 * x may be infinite
 
 
 def _gelu_of(op: Gelu, x: Expression) -> Expression:
     if op.approximate == "tanh":
-        return x * (1 + (sqrt(2 / pi) * (x + 0.044715 * (x * x * x))).tanh()) / 2
-    return x * (1 + (x * sqrt(1 / 2)).erf()) / 2
+        return x * ((1 + (sqrt(2 / pi) * (x + 0.044715 * (x * x * x))).tanh()) / 2)
+    return x * ((1 + (x * sqrt(1 / 2)).erf()) / 2)
+
+
+def _on_onednn(op: Gelu, x: VTensor, y: VTensor) -> Routine:
+    """Its gelu_erf makes NaN of infinity, which the end of an attribute repairs from x."""
+    if op.approximate == "tanh":
+        return onednn.Eltwise("gelu_tanh", x, y)
+    return onednn.Eltwise("gelu", x, y, keep="end")
 
 
 @elementwise(
     "Gelu",
     20,
     _gelu,
-    onednn=lambda op, x, y: onednn.Eltwise(_GELU[op.approximate], x, y),
+    onednn=_on_onednn,
     expression=_gelu_of,
+    inplace=(),
 )
 class Gelu(Unary):
     """Scale by the chance that a normal variable is smaller: y = x * (1 + erf(x / sqrt(2))) / 2.
@@ -345,11 +351,11 @@ rewrite(
 @elementwise(
     "ThresholdedRelu",
     10,
-    lambda op, x: np.where(x <= op.alpha, 0, x),
-    expression=lambda op, x: select(x <= op.alpha, 0, x),
+    lambda op, x: np.where(x > op.alpha, x, 0),
+    expression=lambda op, x: select(x > op.alpha, x, 0),
 )
 class ThresholdedRelu(Unary):
-    """Replace what is not above a threshold by 0: y = x if x > alpha else 0.
+    """Replace what is not above a threshold by 0, NaN too: y = x if x > alpha else 0.
 
     Dims:
         x, y: any, the same
@@ -368,13 +374,13 @@ class ThresholdedRelu(Unary):
 
 
 def _shrunk(op: Shrink, x: Array) -> Array:
-    moved = np.where(x < -op.lambd, x + op.bias, x - op.bias)
-    return np.where(np.abs(x) <= op.lambd, 0, moved)
+    above = np.where(x > op.lambd, x - op.bias, 0)
+    return np.where(x < -op.lambd, x + op.bias, above)
 
 
 def _shrink(op: Shrink, x: Expression) -> Expression:
-    moved = select(x < -op.lambd, x + op.bias, x - op.bias)
-    return select(x.abs() <= op.lambd, 0, moved)
+    above = select(x > op.lambd, x - op.bias, 0)
+    return select(x < -op.lambd, x + op.bias, above)
 
 
 @elementwise(
@@ -382,13 +388,13 @@ def _shrink(op: Shrink, x: Expression) -> Expression:
     9,
     _shrunk,
     NUMBERS,
-    zero=lambda op: 0 if op.lambd >= 0 else -op.bias,
+    zero=lambda op: 0 if op.lambd >= 0 else op.bias,
     expression=_shrink,
 )
 class Shrink(Unary):
-    """Move towards 0 by ``bias``; what is within ``lambd`` of 0 becomes 0.
+    """Move towards 0 by ``bias``; what is within ``lambd`` of 0 becomes 0, and NaN does.
 
-    y = x - bias if x > lambd, x + bias if x < -lambd, else 0
+    y = x + bias if x < -lambd, x - bias if x > lambd, else 0
 
     Dims:
         x, y: any, the same

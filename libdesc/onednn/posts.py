@@ -9,7 +9,7 @@ from libdesc.patterns import ALPHA, BETA, X, matched
 from vtensor.language.expression import Expression, select
 
 #: What only an attribute's end computes exactly.
-GELU = X * (1 + (X * sqrt(1 / 2)).erf()) / 2
+GELU = X * ((1 + (X * sqrt(1 / 2)).erf()) / 2)
 
 
 class Eltwise(NamedTuple):
@@ -33,7 +33,7 @@ ELTWISE: tuple[tuple[str, Expression], ...] = (
     ("swish", X * (ALPHA * X).logistic()),
     ("hardswish", X * (X * ALPHA + BETA).max(0).min(1)),
     ("elu", select(X >= 0, X, ALPHA * X.expm1())),
-    ("gelu_tanh", X * (1 + (sqrt(2 / pi) * (X + 0.044715 * (X * X * X))).tanh()) / 2),
+    ("gelu_tanh", X * ((1 + (sqrt(2 / pi) * (X + 0.044715 * (X * X * X))).tanh()) / 2)),
     ("mish", X * X.softplus().tanh()),
 )
 

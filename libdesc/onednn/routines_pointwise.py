@@ -25,6 +25,7 @@ class Function(NamedTuple):
     oneDNN makes a bound, or infinity, of a NaN under ``relu``, ``clip`` and ``exp``. Where f(x) is
     never below x, ``keep`` is ``"max"``, where it is never above, ``"min"``: the larger, or the
     smaller, of f(x) and x is f(x), and of two operands of which one is NaN it is the second, x.
+    With ``"end"`` the attribute's end of that name computes f, and is exact: see Attr.
     """
 
     alg: str
@@ -34,6 +35,10 @@ class Function(NamedTuple):
 
     def primitive(self, src: Desc, dst: Desc) -> Primitive:
         """Its primitive; with ``keep``, all inputs of it are the one operand."""
+        if self.keep == "end":
+            if src == dst:
+                src = dst = flat(dst, keeps_zero=True)
+            return dnnl.binary("max", src, src, dst, getattr(dnnl.Attr(), self.alg)())
         if self.keep:
             if src == dst:
                 src = dst = flat(dst, self.alg == "clip" and self.alpha <= 0 <= self.beta)

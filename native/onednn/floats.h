@@ -14,6 +14,7 @@ struct Float {
     static constexpr Bits kInfinity = kInfinite;
     static constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
     static constexpr Bits kLowest = kSign | kInfinity;
+    static constexpr Bits kNaN = kInfinity | static_cast<Bits>(Bits{1} << (kFractionBits - 1));
 
     static bool is_nan(Bits bits) { return static_cast<Bits>(bits & ~kSign) > kInfinity; }
     static std::int64_t order(Bits bits) {

@@ -1,4 +1,4 @@
-// native/onednn/maxima.cpp: the NaN and infinities that oneDNN's max pooling loses.
+// native/onednn/maxima.cpp: the NaN and infinities that oneDNN's kernels with a maximum lose.
 #include "maxima.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -228,7 +228,80 @@ void restore(const Window &window, const Desc &src_desc, const Desc &dst_desc, c
     }
 }
 
+// Places along a dim, without a search where it is in no block.
+class Along {
+public:
+    Along(const Desc &desc, int dim)
+        : desc_(desc), dim_(dim), stride_(desc.strides()[static_cast<std::size_t>(dim)]),
+          blocked_(std::ranges::any_of(desc.blocks(),
+                                       [dim](const auto &block) { return block.second == dim; })) {}
+
+    dnnl_dim_t operator[](dnnl_dim_t index) const {
+        return blocked_ ? place(desc_, dim_, index) : index * stride_;
+    }
+
+private:
+    const Desc &desc_;
+    int dim_;
+    dnnl_dim_t stride_;
+    bool blocked_;
+};
+
+// Fewer rows than this are completed sooner than a team of threads begins.
+constexpr dnnl_dim_t kRowsWorthATeam = 1024;
+
+template <typename F>
+void spread(int axis, bool logarithm, const Desc &desc, typename F::Type *dst) {
+    using Bits = typename F::Type;
+    const Ints &dims = desc.dims();
+    const Bits nothing = logarithm ? F::kLowest : Bits{0};
+    // The longest of the other dims is the inner loop, all others are one outer loop.
+    int inner = -1;
+    dnnl_dim_t outer_count = 1;
+    for (int d = 0; d < desc.rank(); ++d) {
+        if (d == axis) continue;
+        const auto at = static_cast<std::size_t>(d);
+        outer_count *= dims[at];
+        if (inner < 0 || dims[at] > dims[static_cast<std::size_t>(inner)]) inner = d;
+    }
+    const dnnl_dim_t count = inner < 0 ? 1 : dims[static_cast<std::size_t>(inner)];
+    const dnnl_dim_t length = dims[static_cast<std::size_t>(axis)];
+    outer_count /= count;
+    const Along row(desc, axis), next(desc, std::max(inner, 0));
+    const auto complete = [&](Bits *first) {
+        dnnl_dim_t i = 0;
+        while (i < length && first[row[i]] == nothing) ++i;
+        if (i == length || !F::is_nan(first[row[i]])) return;
+        for (dnnl_dim_t j = 0; j < length; ++j) first[row[j]] = F::kNaN;
+    };
+    std::vector<Bits *> starts;
+    for (dnnl_dim_t r = 0; r < outer_count; ++r) {
+        Bits *start = dst + desc.offset();
+        dnnl_dim_t rest = r;
+        for (int d = desc.rank() - 1; d >= 0; --d) {
+            if (d == axis || d == inner) continue;
+            const dnnl_dim_t size = dims[static_cast<std::size_t>(d)];
+            start += place(desc, d, rest % size);
+            rest /= size;
+        }
+        starts.push_back(start);
+    }
+#pragma omp parallel for collapse(2) if (outer_count * count >= kRowsWorthATeam)
+    for (dnnl_dim_t r = 0; r < outer_count; ++r)
+        for (dnnl_dim_t j = 0; j < count; ++j)
+            complete(starts[static_cast<std::size_t>(r)] + next[j]);
+}
+
 }  // namespace
+
+void spread_nan(int axis, bool logarithm, const Desc &dst_desc, void *dst) {
+    if (dst_desc.type() == dnnl_f32)
+        spread<F32>(axis, logarithm, dst_desc, static_cast<std::uint32_t *>(dst));
+    if (dst_desc.type() == dnnl_bf16)
+        spread<Bf16>(axis, logarithm, dst_desc, static_cast<std::uint16_t *>(dst));
+    if (dst_desc.type() == dnnl_f16)
+        spread<F16>(axis, logarithm, dst_desc, static_cast<std::uint16_t *>(dst));
+}
 
 void restore_maxima(const Window &window, const Desc &src_desc, const Desc &dst_desc,
                     const void *src, void *dst) {

@@ -128,7 +128,7 @@ ValueError: alg or src1.)")
 
 ValueError: high is negative or NaN; the chain holds a sum.)")
         .def("gelu", &Attr::gelu,
-             R"(dst = result * (1 + erf(result / sqrt(2))) / 2, f32; nothing can follow it.
+             R"(dst = result * (1 + erf(result / sqrt(2))) / 2, of floats; nothing can follow it.
 
 ValueError: the chain holds a sum.)")
         .def_prop_ro("fpmath", &Attr::fpmath)

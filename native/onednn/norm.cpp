@@ -3,6 +3,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include "cache.h"
+#include "maxima.h"
 #include "names.h"
 #include "operators.h"
 
@@ -91,11 +92,18 @@ PrimitivePtr softmax(const Desc &src, const Desc &dst, int axis, bool log, const
     const dnnl_alg_kind_t kind = log ? dnnl_softmax_log : dnnl_softmax_accurate;
     const std::string key =
         KeyWriter().desc(&src).desc(&dst).ints({axis, static_cast<dnnl_dim_t>(log)}).take();
+    Afterwards afterwards;
+    if (attr.post_ops().empty()) {
+        afterwards = [=](const std::vector<Desc> &descs, void *const *slots, std::uint32_t *) {
+            spread_nan(axis, log, descs[1], slots[1]);
+        };
+    }
     return find_or_make({what, key, attr, src_dst(), dst.dims(), [=](auto *pd, auto raw_attr) {
                              return dnnl_softmax_forward_primitive_desc_create(
                                  pd, engine(), dnnl_forward_inference, kind, src.get(), dst.get(),
                                  axis, raw_attr);
-                         }});
+                         },
+                         std::move(afterwards)});
 }
 
 PrimitivePtr lrn(const std::string &alg, const Desc &src, const Desc &dst, dnnl_dim_t size,

@@ -6,8 +6,11 @@
 
 namespace vtensor::onednn {
 
-// Where the elements of a dim lie, in elements; the place of an element is a sum over its dims,
-// plus the descriptor's offset.
+// Return the place of an element of a dim, in elements; the place of an element of the whole is the
+// sum over its dims, plus the descriptor's offset.
+dnnl_dim_t place(const Desc &desc, int dim, dnnl_dim_t index);
+
+// Return the place of each element of a dim.
 Ints places(const Desc &desc, int dim);
 
 }  // namespace vtensor::onednn

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -77,20 +78,43 @@ void apply_bounds(const Desc &desc, void *memory, float bound) {
                             [high](typename F::Type bits) { return bounded<F>(bits, high); });
 }
 
+template <typename F>
+double number_of(typename F::Type bits) {
+    constexpr int kExponentBits = 8 * sizeof(bits) - 1 - F::kFraction;
+    constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+    if (F::is_nan(bits)) return std::numeric_limits<double>::quiet_NaN();
+    const auto size = static_cast<typename F::Type>(bits & ~F::kSign);
+    const int exponent = size >> F::kFraction, least = std::max(exponent, 1);
+    const std::int64_t leading = exponent > 0 ? std::int64_t{1} << F::kFraction : 0;
+    const std::int64_t fraction = size & ((std::int64_t{1} << F::kFraction) - 1);
+    const double number = size == F::kInfinity
+                              ? std::numeric_limits<double>::infinity()
+                              : std::ldexp(static_cast<double>(leading + fraction),
+                                           least - kBias - F::kFraction);
+    return (bits & F::kSign) != 0 ? -number : number;
+}
+
+template <typename F>
 void apply_gelu(const Desc &desc, void *memory) {
-    apply<float>(desc, memory, [](float value) {
-        const double x = value;
-        return static_cast<float>(x * (1 + std::erf(x * std::numbers::sqrt2 / 2)) / 2);
+    using Bits = typename F::Type;
+    apply<Bits>(desc, memory, [](Bits bits) -> Bits {
+        const double x = number_of<F>(bits);
+        const double y = x * ((1 + std::erf(x * std::numbers::sqrt2 / 2)) / 2);
+        if (std::isnan(y)) return F::kNaN;
+        const Bits size = bits_of<F>(static_cast<float>(std::abs(y)));
+        return std::signbit(y) ? static_cast<Bits>(size | F::kSign) : size;
     });
 }
 
 // A NaN or an infinity, which gelu may have made of another number.
+template <typename F>
 bool holds_no_number(const Desc &desc, const void *memory) {
-    const auto count = static_cast<std::int64_t>(desc.bytes() / sizeof(float));
-    const auto *values = static_cast<const float *>(memory);
+    const auto count = static_cast<std::int64_t>(desc.bytes() / sizeof(typename F::Type));
+    const auto *values = static_cast<const typename F::Type *>(memory);
     int found = 0;
 #pragma omp parallel for reduction(| : found) if (count > kBlock)
-    for (std::int64_t i = 0; i < count; ++i) found |= !std::isfinite(values[i]);
+    for (std::int64_t i = 0; i < count; ++i)
+        found |= static_cast<int>((values[i] & F::kInfinity) == F::kInfinity);
     return found != 0;
 }
 
@@ -102,11 +126,14 @@ bool holds_odd(const Desc &desc, const void *memory) {
 
 struct FloatFunctions {
     bool (*holds_odd)(const Desc &desc, const void *memory);
+    bool (*holds_no_number)(const Desc &desc, const void *memory);
     void (*apply_bounds)(const Desc &desc, void *memory, float bound);
+    void (*apply_gelu)(const Desc &desc, void *memory);
 };
 
 template <typename F>
-constexpr FloatFunctions kFunctions{&holds_odd<F>, &apply_bounds<F>};
+constexpr FloatFunctions kFunctions{&holds_odd<F>, &holds_no_number<F>, &apply_bounds<F>,
+                                    &apply_gelu<F>};
 
 // Null for a type without NaN.
 const FloatFunctions *functions_of(dnnl_data_type_t type) {
@@ -188,12 +215,12 @@ Afterwards exact_ending(const Spec &spec, const std::string &kernel, int threads
     const auto dst = static_cast<std::size_t>(at);
     const auto *bounds = std::get_if<BoundsPostOp>(spec.attr.ending());
     const FloatFunctions *functions = functions_of(descs[dst].type());
-    if (bounds == nullptr && descs[dst].type() != dnnl_f32)
-        throw std::invalid_argument("gelu behind a primitive is computed in f32");
+    if (functions == nullptr && bounds == nullptr)
+        throw std::invalid_argument("gelu behind a primitive is computed in floats");
     if (functions == nullptr) return {};
     std::uint32_t flags = VTENSOR_INVALID;
     if (bounds == nullptr) flags |= VTENSOR_OVERFLOW;
-    const auto doubtful = bounds == nullptr ? &holds_no_number : functions->holds_odd;
+    const auto doubtful = bounds == nullptr ? functions->holds_no_number : functions->holds_odd;
     const float high = bounds == nullptr ? 0 : bounds->high;
     const bool bounded = bounds != nullptr;
     const auto shortened = std::make_shared<Shortened>(spec, kernel, threads, descs, dst + 1);
@@ -212,7 +239,7 @@ Afterwards exact_ending(const Spec &spec, const std::string &kernel, int threads
         if (bounded)
             functions->apply_bounds(all[dst], slots[dst], high);
         else
-            apply_gelu(all[dst], slots[dst]);
+            functions->apply_gelu(all[dst], slots[dst]);
     };
 }
 

@@ -15,7 +15,7 @@ namespace vtensor::onednn {
 // it, nothing more is done, and a run that looks at the flags itself is told which (see
 // vtensor_run.doubt); else dst is searched, and if it holds what may be wrong, the primitive
 // runs again without its ending, which is then applied to its result.
-// Nothing where dst is of integers. Throws std::invalid_argument for gelu where dst is not f32.
+// Nothing where dst is of integers. Throws std::invalid_argument for gelu of integers.
 Afterwards exact_ending(const Spec &spec, const std::string &kernel, int threads,
                         const std::vector<Argument> &arguments, const std::vector<Desc> &descs);
 

@@ -39,10 +39,7 @@ SPECIAL = (np.nan, np.inf, -np.inf)
 
 #: Where oneDNN 3.2 deviates and nothing cheap mends it: operator, operand, value.
 KNOWN = {
-    **{("Softmax", 0, v): "one NaN stays, its row is 0" for v in ("nan", "inf")},
-    **{("LogSoftmax", 0, v): "one NaN stays, its row is -inf" for v in ("nan", "inf")},
     **{("LRN", 0, v): "NaN reaches beyond the window" for v in ("nan", "inf", "-inf")},
-    ("Gelu", 0, "inf"): "its kernel for AVX-512 makes it a NaN",
     **{("PRelu", 1, v): "also where the slope is not used" for v in ("nan", "inf", "-inf")},
 }
 

@@ -1,0 +1,209 @@
+"""A program: numbers at the ends of each float type on a library, under a cap on instruction sets.
+
+``python -m tests.operators.special CAP LIBRARY`` prints a line for each fault and, last, how many
+calls were compared with the definition in a wider type: each element-wise operator of the registry
+alone and behind another operator, and rows of a softmax. It is a process of its own because
+libraries fix their cap at their first use.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from ml_dtypes import finfo
+
+from libdesc.registry import registry
+from ops import Conv2D, LogSoftmax, MatMul, Softmax, Times
+from ops._elementwise import ROWS
+from ptensor.layout import Layout
+from tests.operators.cases import BOUNDS, CASES, IMAGES
+from tests.operators.harness import Behind, Given, definition, run
+from tests.operators.levels import check_same
+from vtensor import limit_isa
+from vtensor.errors import NoInvokerError, VTensorError
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.operators import OPERATORS
+
+Array = np.ndarray[Any, Any]
+
+LIBRARIES = ("onednn", "eigen", "numpy")
+TYPES = ("f32", "bf16", "f16", "f64")
+NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -7.25, 20.0, -88.5, 105.0, -3e4)
+
+#: Of integers made of floats beyond them; a mean whose sum is infinite; parameters of other dims;
+#: slopes that oneDNN multiplies by 0 (see ``levels.KNOWN``).
+LEFT_OUT = ("Cast", "BitCast", "Centered", "QuantizeLinear", "MeanOf", "BatchNorm", "PRelu")
+#: How far a result may be from 0 where an approximation cuts off a tail.
+TAILS = {"Gelu": 1e-11, "Mish": 1e-6, "Swish": 1e-36}
+
+#: Operators that others are fused behind, and where their outputs are the numbers given.
+LEADS: dict[str, Any] = {"times": ..., "matmul": np.s_[:, -1], "convolution": np.s_[0, -1, 0]}
+ROWS_OF = (
+    ("A=70", "A"),
+    ("A=5 B=1", "B"),
+    ("A=5 B=1000", "A"),
+    ("A=5 B=1000", "B"),
+    ("A=2 B=3 C=70 D=80", "C"),
+    *(("N=2 C=17 H=5 W=4", dim) for dim in "NCHW"),
+    *(("N=2 C=32 H=5 W=4", dim) for dim in "NCHW"),
+)
+
+
+def operators() -> Iterator[tuple[str, Any]]:
+    """Yield element-wise operators, an instance for each set of parameters that is tested."""
+    registry()
+    for name, info in sorted(OPERATORS.items()):
+        if info.elementwise and name in CASES and name not in LEFT_OUT:
+            yield from ((name, op) for op in dict.fromkeys(case.op for case in CASES[name]))
+
+
+def numbers(dtype: str) -> Array:
+    """Return a type's ends, and numbers near enough to them that squares or sums overflow."""
+    info = finfo(numpy_dtype(dtype))
+    largest = float(info.max)
+    ends = [largest, largest / 2, largest**0.5, float(info.tiny), float(info.smallest_subnormal)]
+    return np.array([*NUMBERS, *ends, *(-end for end in ends)]).astype(numpy_dtype(dtype))
+
+
+def wide(op: Any, inputs: Sequence[Given]) -> Array:
+    """Return what an operator's definition says in a type that has no such ends."""
+    row = ROWS.get(type(op).__name__)
+    with np.errstate(all="ignore"):
+        if row is not None and inputs[0].array.dtype == np.float64:
+            try:
+                return np.asarray(row[0](op, *(one.array.astype(np.longdouble) for one in inputs)))
+            except VTensorError:
+                pass
+        return definition(op, inputs)[0]
+
+
+def difference(found: Array, wide_result: Array, name: str) -> str:
+    """Say which elements differ; empty if none does."""
+    with np.errstate(all="ignore"):
+        wanted = wide_result.astype(found.dtype)
+        if found.dtype.kind in "biu":
+            differs = found != wanted
+        else:
+            info = finfo(found.dtype)
+            bound = max(BOUNDS.get(name, 1e-6), 4 * float(info.eps))
+            a, b = found.astype(np.float64), wanted.astype(np.float64)
+            near = np.abs(a - b) <= bound * np.abs(b) + max(TAILS.get(name, 0), float(info.tiny))
+            differs = ~(near & np.isfinite(b)) & (a != b) & ~(np.isnan(a) & np.isnan(b))
+    places = np.flatnonzero(differs)[:3]
+    return "".join(f" [{i}] {found[i]}, not {wanted[i]}" for i in places)
+
+
+def faults_alone(library: str) -> Iterator[str | None]:
+    """Yield, for each call of an operator alone, what is wrong with it, or None."""
+    for name, op in operators():
+        info = OPERATORS[name]
+        count = 2 if info.many else len(info.inputs)
+        for dtype in TYPES if (name, library, "cpu") in registry().invokers else ():
+            grid = np.meshgrid(*[numbers(dtype)] * count, indexing="ij")
+            inputs = [Given(one.reshape(-1), ("N",), Layout("N")) for one in grid]
+            try:
+                [found] = run(library, op, inputs).values
+            except NoInvokerError:
+                continue
+            said = difference(found, wide(op, inputs), name)
+            yield f"{op} of {dtype}:{said}" if said else None
+
+
+def lead(kind: str, values: Array) -> tuple[object, list[Given]]:
+    """Return an operator and inputs whose result is the values, in each column or channel."""
+    count = len(values)
+    if kind == "times":
+        return Times(1.0), [Given(values, ("N",), Layout("N"))]
+    ones = np.ones((32, 64) if kind == "matmul" else (64, 32, 1, 1), values.dtype)
+    spread = np.zeros((count, 32), values.dtype)
+    spread[:, 0] = values
+    if kind == "matmul":
+        factors = Given(ones, ("K", "N"), Layout("KN"), constant=True)
+        return MatMul("K"), [Given(spread, ("M", "K"), Layout("MK")), factors]
+    image = Given(spread.T.reshape(1, 32, 1, count).copy(), tuple("NCHW"), Layout("NCHW"))
+    return Conv2D(), [image, Given(ones, tuple("OIhw"), Layout("OIhw"), constant=True)]
+
+
+def faults_behind(library: str) -> Iterator[str | None]:
+    """Yield, for each operator fused behind another, what is wrong with it, or None."""
+    on_one = [(name, op) for name, op in operators() if len(OPERATORS[name].inputs) == 1]
+    for kind in LEADS if library == "onednn" else ("times",):
+        for dtype in TYPES:
+            values = numbers(dtype)
+            first, inputs = lead(kind, values)
+            for name, op in on_one:
+                behind: Behind = [(op, 0)]
+                known = registry().invokers[name, "numpy", "cpu"].dtypes
+                takes = dtype in known.get("x", known.get("", (dtype,)))
+                if OPERATORS[name].many or hasattr(op, "to") or not takes:
+                    continue
+                try:
+                    [found] = run(library, first, inputs, behind).values
+                except NoInvokerError:
+                    continue
+                column = found[LEADS[kind]]
+                said = difference(column, wide(op, [Given(values, ("N",), Layout("N"))]), name)
+                yield f"{op} of {dtype} behind {kind}:{said}" if said else None
+
+
+def spoilt_rows(text: str, axis: str, dtype: str, layout: str) -> Given:
+    """Return rows of numbers along an axis; some hold a NaN or an infinity, each at its place."""
+    sizes = {dim: int(size) for dim, size in (word.split("=") for word in text.split())}
+    values = np.random.default_rng(3).normal(size=[*sizes.values()]) * 5
+    rows = np.moveaxis(values, list(sizes).index(axis), -1)
+    length = rows.shape[-1]
+    for i, index in enumerate(np.ndindex(rows.shape[:-1])):
+        row, place = rows[index], i * 7 % length
+        kind = i % 6 if rows.ndim > 1 else 0
+        if kind in (0, 1):
+            row[[0, length // 2, length - 1, place][i // 6 % 4]] = np.nan
+            row[place] = np.nan if kind else row[place]
+        elif kind == 2:
+            row[place] = np.inf
+        elif kind == 3:
+            row[: length - 1] = -np.inf
+        elif kind == 4:
+            row[...] = -np.inf if i % 12 == 4 else row
+    dims = tuple(sizes)
+    return Given(values.astype(numpy_dtype(dtype)), dims, Layout(layout or " ".join(dims)))
+
+
+def faults_in_rows(library: str) -> Iterator[str | None]:
+    """Yield, for each call of a softmax, what is wrong with it, or None."""
+    for text, axis in ROWS_OF:
+        for layout in IMAGES if "W" in text else ("",):
+            for op in (Softmax((axis,)), LogSoftmax((axis,))):
+                for dtype in TYPES:
+                    given = spoilt_rows(text, axis, dtype, layout)
+                    try:
+                        [found] = run(library, op, [given]).values
+                    except NoInvokerError:
+                        continue
+                    with np.errstate(all="ignore"):
+                        [wanted] = definition(op, [given])
+                    try:
+                        check_same(found, wanted, max(1e-6, 4 * float(finfo(found.dtype).eps)))
+                    except AssertionError as fault:
+                        yield f"{op} of {dtype} {text} from {layout}: {fault}"
+                    else:
+                        yield None
+
+
+def main(cap: str, library: str) -> None:
+    """Print all faults, then how many calls were compared, by kind."""
+    if cap != "max":
+        limit_isa(cap)
+    counts = []
+    for part in (faults_alone, faults_behind, faults_in_rows):
+        said = list(part(library))
+        counts.append(len(said))
+        for fault in filter(None, said):
+            print(fault)
+    print(*counts)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,130 @@
+"""NaN, infinities and the ends of each float type come out as the definitions say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from ops import Relu
+from tests.operators import special
+from vtensor.runtime.session import Session
+
+#: How many calls are compared at least: alone, behind another operator, of rows.
+LEAST = {"onednn": (30, 30, 70), "eigen": (150, 100, 30), "numpy": (200, 0, 200)}
+
+
+@pytest.mark.parametrize(
+    ("cap", "library"),
+    [("sse41", "onednn"), ("avx2", "onednn"), ("avx2", "eigen")]
+    + [("max", library) for library in special.LIBRARIES],
+)
+def test_numbers_at_the_ends_of_types(cap: str, library: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.operators.special", cap, library],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+        timeout=240,
+    )
+    assert ran.returncode == 0, ran.stderr
+    *faults, counts = ran.stdout.splitlines()
+    assert not faults, "\n".join(["", *faults])
+    assert all(
+        int(count) >= least for count, least in zip(counts.split(), LEAST[library], strict=True)
+    )
+
+
+@pytest.mark.parametrize("wrong", [0.0, np.inf, -np.inf, 1.001])
+def test_what_differs_is_seen(wrong: float) -> None:
+    """The twin of difference."""
+    wanted = np.array([np.nan, 1e300, 1.0])
+    assert special.difference(np.array([np.nan, np.inf, 1], np.float32), wanted, "Relu") == ""
+    assert special.difference(np.array([wrong, np.inf, 1], np.float32), wanted, "Relu")
+    assert special.difference(np.array([np.nan, 3e38, 1], np.float32), wanted, "Relu")
+    assert special.difference(np.array([np.nan, np.inf, 1.001], np.float32), wanted, "Relu")
+
+
+def test_an_operator_that_loses_nan_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin of faults_alone: an expression that makes 0 of NaN."""
+    monkeypatch.setattr(special, "operators", lambda: iter([("Relu", Relu())]))
+    assert not any(special.faults_alone("eigen"))
+    monkeypatch.setattr("vtensor.language.expression.Expression.max", lambda self, other: self * 0)
+    assert any(special.faults_alone("eigen"))
+
+
+X = np.array([np.nan, 3, -3, 0, -0.0, np.inf, -np.inf, 0.5, -0.5, 1, -1, 1e-40] * 3)
+
+
+def _nodes(op_type: str, fused: bool, attributes: dict[str, Any]) -> list[Any]:
+    if not fused:
+        return [helper.make_node(op_type, ["x"], ["y"], **attributes)]
+    return [
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node(op_type, ["n"], ["z"], **attributes),
+        helper.make_node("Abs", ["z"], ["y"]),
+    ]
+
+
+@pytest.mark.parametrize("way", ["run", "folded", "fused"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [
+        ("ThresholdedRelu", {}),
+        ("ThresholdedRelu", {"alpha": -1.0}),
+        ("Shrink", {}),
+        ("Shrink", {"lambd": 1.5, "bias": 0.5}),
+        ("Shrink", {"lambd": -1.0, "bias": 0.25}),
+    ],
+)
+def test_a_nan_is_neither_above_nor_below(
+    op_type: str, attributes: dict[str, Any], dtype: str, way: str
+) -> None:
+    """ONNX says "otherwise 0" of both operators."""
+    x = X.astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    given = [] if way == "folded" else [helper.make_tensor_value_info("x", kind, x.shape)]
+    known = [numpy_helper.from_array(x, "x")] if way == "folded" else []
+    graph = helper.make_graph(
+        _nodes(op_type, way == "fused", attributes),
+        "g",
+        given,
+        [helper.make_tensor_value_info("y", kind, x.shape)],
+        known,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)], ir_version=8)
+    feeds = {"x": x} if given else {}
+    with np.errstate(all="ignore"):
+        [expected] = ReferenceEvaluator(model).run(None, feeds)
+    for libraries in (None, ("onednn",), ("eigen",), ("numpy",)):
+        with Session(model, threads=1, libraries=libraries) as session:
+            np.testing.assert_array_equal(session.run(None, feeds)[0], expected)
+
+
+def test_a_long_row_has_one_answer_with_two_threads() -> None:
+    """Rows are completed by a team, in whatever dim they are side by side."""
+    x = np.random.default_rng(1).normal(size=(3, 40, 700)).astype(np.float32)
+    x[1, 7, 650] = np.nan
+    x[2, 3, 0] = np.inf
+    value = helper.make_tensor_value_info
+    for axis in range(3):
+        graph = helper.make_graph(
+            [helper.make_node("Softmax", ["x"], ["y"], axis=axis)],
+            "g",
+            [value("x", TensorProto.FLOAT, x.shape)],
+            [value("y", TensorProto.FLOAT, x.shape)],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        odd = ~np.isfinite(x).all(axis, keepdims=True) & np.ones(x.shape, bool)
+        for threads in (1, 2):
+            with Session(model, threads=threads, libraries=("onednn",)) as session:
+                [found] = session.run(None, {"x": x})
+            np.testing.assert_array_equal(np.isnan(found), odd)
