@@ -96,7 +96,8 @@ def _triangle(read: Read, x: Array, *given: Array) -> Array:
 def _sums(read: Read, x: Array, axis: Array) -> Array:
     if read("exclusive", 0) or read("reverse", 0):
         raise TypeError("sums are of what comes before, and of the element itself")
-    return np.cumsum(x, int(axis.item()), x.dtype)
+    kind = np.dtype(np.float64) if x.dtype == np.float32 else x.dtype
+    return np.cumsum(x, int(axis.item()), kind).astype(x.dtype, copy=False)
 
 
 def _cast(read: Read, x: Array) -> Array:

@@ -70,7 +70,12 @@ def _running(
     return operator(name, dims={"x": "*", "y": "*"}, onnx=spelling, traits=[Cost(1)])
 
 
-@_running("CumSum", 11, np.cumsum, 0)
+def _running_sum(x: Array, axis: int) -> Array:
+    """Return running sums; those of f32 are added up in f64."""
+    return np.cumsum(x, axis, np.float64 if x.dtype == np.float32 else None)
+
+
+@_running("CumSum", 11, _running_sum, 0)
 class CumSum(_Running):
     """The sum of an element and all before it along a dim.
 

@@ -471,14 +471,14 @@ def layernorm(ctx: Context, op: LayerNormalization, *operands: PTensor) -> None:
 
 @definition("RMSNormalization", dtypes=FLOATS, orders=_like_x)
 def rmsnorm(ctx: Context, op: RMSNormalization, x: PTensor, scale: PTensor, y: PTensor) -> None:
-    values = wide(x.data())
+    values = wide(x.data()).astype(np.float64)
     square = _average(values**2, positions(x, op.axes))
     y.data()[...] = values / np.sqrt(square + op.epsilon) * _spread(scale, x)
 
 
 @definition("LpNormalization", dtypes=FLOATS)
 def lpnormalization(ctx: Context, op: LpNormalization, x: PTensor, y: PTensor) -> None:
-    values = wide(x.data())
+    values = wide(x.data()).astype(np.float64)
     norm = np.linalg.norm(values, op.p, axis=positions(x, [op.axis])[0], keepdims=True)
     y.data()[...] = values / np.where(norm == 0, 1, norm)
 

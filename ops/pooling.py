@@ -300,7 +300,12 @@ def onednn_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> 
 @invoker("MaxPool", library="eigen", dtypes=eigen.DTYPES)
 @invoker("AvgPool", library="eigen", dtypes=eigen.DTYPES, when=_counts_so)
 def eigen_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> Routine:
-    return eigen.pooling(op.kind, x, y, op.slide(x, y))
+    slide = op.slide(x, y)
+    sizes = zip(map(x.size, spatial(x.dims)), slide.kernel, strict=True)
+    whole = all(size == window for size, window in sizes) and not any(slide.pads)
+    if op.kind != "max" and whole:
+        return eigen.mean_of_images(x, y, slide)
+    return eigen.pooling(op.kind, x, y, slide)
 
 
 @invoker("LpPool", library="eigen", dtypes=eigen.DTYPES)
@@ -328,14 +333,14 @@ def avgpool(ctx: Context, op: AvgPool, x: PTensor, y: PTensor) -> None:
     around = [(0, 0), (0, 0), *zip(own[: len(kernel)], own[len(kernel) :], strict=True)]
     counted = np.pad(np.ones((1, 1, *image.shape[2:]), image.dtype), around, constant_values=1)
     beyond = [pad - inner for pad, inner in zip(pads, own, strict=True)]
-    total = windows(image, kernel, strides, pads, dilations).sum(axis=op.inner)
+    total = windows(image, kernel, strides, pads, dilations).sum(axis=op.inner, dtype=np.float64)
     y.data()[...] = total / windows(counted, kernel, strides, beyond, dilations).sum(axis=op.inner)
 
 
 @definition("LpPool", dtypes=FLOATS, order=image_order)
 def lppool(ctx: Context, op: LpPool, x: PTensor, y: PTensor) -> None:
     powers = windows(np.abs(wide(x.data())) ** op.p, *op.slide(x, y))
-    y.data()[...] = powers.sum(axis=op.inner) ** (1 / op.p)
+    y.data()[...] = powers.sum(axis=op.inner, dtype=np.float64) ** (1 / op.p)
 
 
 @definition("MaxPoolIndices", dtypes={"": NUMBERS, "indices": ["s64"]}, order=image_order)

@@ -140,6 +140,11 @@ def reduction(
     return register
 
 
+def _sum(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return the sum over some axes; of f32 in f64, since NumPy adds up rows one after another."""
+    return np.asarray(x.sum(axes, dtype=np.float64 if x.dtype == np.float32 else None))
+
+
 def _eigen_types(kind: str) -> Sequence[str]:
     """The element types of Eigen's kernel: roots and logarithms are of fractions."""
     if kind in ("max", "min"):
@@ -152,7 +157,7 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
     largest = np.asarray(x.max(axes, keepdims=True, initial=lowest(x.dtype)))
     shift = np.where(np.isfinite(largest) & (x.size > 0), largest, 0)
     powers = np.exp(np.subtract(x, shift, dtype=np.result_type(x, np.float32)))
-    return np.asarray(np.log(powers.sum(axes, keepdims=True)) + shift)
+    return np.asarray(np.log(_sum(powers, axes).reshape(shift.shape)) + shift)
 
 
 # oneDNN's norms have no real kernel, and its maximum and minimum lose NaN, which must reach the
@@ -160,7 +165,7 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 @reduction(
-    lambda x, axes: x.mean(axes),
+    lambda x, axes: x.mean(axes, dtype=np.float64 if x.dtype == np.float32 else None),
     eigen_kind="mean",
     onednn_alg="mean",
     op_type="ReduceMean",
@@ -173,7 +178,7 @@ class Mean(Reduction):
     """
 
 
-@reduction(lambda x, axes: x.sum(axes), eigen_kind="sum", onednn_alg="sum", opset=13, since=13)
+@reduction(_sum, eigen_kind="sum", onednn_alg="sum", opset=13, since=13)
 class ReduceSum(Reduction):
     """The sum over some dims; of no elements, 0."""
 
@@ -200,22 +205,22 @@ class ReduceMin(Reduction):
     """The smallest element over some dims; of none, what no element is above."""
 
 
-@reduction(lambda x, axes: np.abs(x).sum(axes), eigen_kind="l1", cost=2)
+@reduction(lambda x, axes: _sum(np.abs(x), axes), eigen_kind="l1", cost=2)
 class ReduceL1(Reduction):
     """The sum of magnitudes over some dims."""
 
 
-@reduction(lambda x, axes: np.sqrt(np.square(x).sum(axes)), eigen_kind="l2", cost=2)
+@reduction(lambda x, axes: np.sqrt(_sum(np.square(x), axes)), eigen_kind="l2", cost=2)
 class ReduceL2(Reduction):
     """The Euclidean length over some dims: the root of the sum of squares."""
 
 
-@reduction(lambda x, axes: np.square(x).sum(axes), eigen_kind="sum_square", cost=2)
+@reduction(lambda x, axes: _sum(np.square(x), axes), eigen_kind="sum_square", cost=2)
 class ReduceSumSquare(Reduction):
     """The sum of squares over some dims."""
 
 
-@reduction(lambda x, axes: np.log(x.sum(axes)), eigen_kind="log_sum")
+@reduction(lambda x, axes: np.log(_sum(x, axes)), eigen_kind="log_sum")
 class ReduceLogSum(Reduction):
     """The logarithm of the sum over some dims."""
 

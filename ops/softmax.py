@@ -166,7 +166,8 @@ def _below(values: Array, axes: tuple[int, ...]) -> Array:
 def softmax(ctx: Context, op: Softmax, x: PTensor, y: PTensor) -> None:
     axes = positions(x, op.axis)
     power = np.exp(_below(x.data(), axes))
-    total = wide(power).sum(axes, keepdims=True)  # in bf16 it would end at 256 ones
+    # In bf16 it would end at 256 ones, in f32 at 16,777,216.
+    total = power.sum(axes, keepdims=True, dtype=np.float64)
     y.data()[...] = power / total.astype(power.dtype)
 
 
@@ -174,7 +175,7 @@ def softmax(ctx: Context, op: Softmax, x: PTensor, y: PTensor) -> None:
 def logsoftmax(ctx: Context, op: LogSoftmax, x: PTensor, y: PTensor) -> None:
     axes = positions(x, op.axis)
     below = _below(wide(x.data()), axes)
-    y.data()[...] = below - np.log(np.exp(below).sum(axes, keepdims=True))
+    y.data()[...] = below - np.log(np.exp(below).sum(axes, keepdims=True, dtype=np.float64))
 
 
 def _axes_last(op: Hardmax, *tensors: VTensor) -> list[Layout]:

@@ -15,6 +15,7 @@ from .kernels import fourier as fourier
 from .kernels import largest_place as largest_place
 from .kernels import lrn as lrn
 from .kernels import matmul as matmul
+from .kernels import mean_of_images as mean_of_images
 from .kernels import pooling as pooling
 from .kernels import softmax as softmax
 from .kernels import unpool as unpool

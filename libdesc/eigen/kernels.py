@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.eigen import native
 from libdesc.eigen.memory import pads
+from libdesc.eigen.reductions import reduction
 from libdesc.groups import Groups
 from libdesc.routine import Routine
 from ptensor.evaluation import emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
+from ptensor.views import produced
 from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.tensor import VTensor
 
@@ -133,6 +135,13 @@ def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 
         emit(native.load().pooling(kind, _window(x, y, slide), ends, power), [x, y])
 
     return _image_routine([src, dst], run)
+
+
+def mean_of_images(src: VTensor, dst: VTensor, slide: Slide) -> Routine:
+    """Mean of each channel of whole images, in whatever layout the images have."""
+    if produced(src) == _channels_last(src):
+        return pooling("avg_exclude_padding", src, dst, slide)
+    return reduction("mean", src, dst, tuple(dim for dim in "DHW" if dim in src.dims))
 
 
 def largest_place(

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
 
+#: The longest row that is normalized, and the longest row of a softmax: oneDNN adds up a row in f32
+#: in as few lanes as a vector has. Vocabularies are shorter.
+LONG_NORM, LONG_SOFTMAX = 1 << 14, 1 << 18
+
+
 class BatchNormalization(OneDnnRoutine):
     """Normalization of each channel by statistics that are given.
 
@@ -67,7 +72,7 @@ class LayerNormalization(RowWise, FollowingRoutine):
         follow: the sum with a shift, which is the dim alone and f32.
 
     Raises:
-        Decline: as OneDnnRoutine, or it takes no such follower.
+        Decline: as OneDnnRoutine, it takes no such follower, or rows are longer than ``LONG_NORM``.
     """
 
     def __init__(
@@ -79,6 +84,8 @@ class LayerNormalization(RowWise, FollowingRoutine):
         epsilon: float,
         follow: Sequence[Follower] = (),
     ) -> None:
+        if src.size(axis) > LONG_NORM:
+            raise Decline(f"adds up more than {LONG_NORM} elements in few lanes")
         others = [dim for dim in canonical_order(src.dims) if dim != axis]
         order = (*(others or [""]), axis)
         named = zip(("src", "dst", "mean", "variance"), (src, *results), strict=True)
@@ -151,9 +158,14 @@ class Softmax(FollowingRoutine):
         src, dst: the same dims.
         axis: the dim.
         logarithm: of the result.
+
+    Raises:
+        Decline: as OneDnnRoutine, or rows are longer than ``LONG_SOFTMAX``.
     """
 
     def __init__(self, src: VTensor, dst: VTensor, axis: str, *, logarithm: bool = False) -> None:
+        if src.size(axis) > LONG_SOFTMAX:
+            raise Decline(f"adds up more than {LONG_SOFTMAX} elements in few lanes")
         order = canonical_order(src.dims)
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.axis, self.logarithm = order.index(axis), logarithm

@@ -162,6 +162,11 @@ def loss(reorder: Primitive, source: Desc, target: Desc) -> str:
     return ""
 
 
+#: The most elements of a sum: oneDNN adds them up in f32 in as few lanes as a vector has, which is
+#: off by up to 1.5e-8 for each element of a lane where all are alike.
+LONG_SUM = 2048
+
+
 class Reduction(FollowingRoutine):
     """A sum, mean, maximum, ... over the dims that dst lacks or has with size 1.
 
@@ -173,7 +178,7 @@ class Reduction(FollowingRoutine):
         dst: some of them.
 
     Raises:
-        Decline: there is nothing to sum up.
+        Decline: there is nothing to sum up, or a sum is of more than ``LONG_SUM`` elements.
     """
 
     def __init__(self, alg: str, src: VTensor, dst: VTensor) -> None:
@@ -183,6 +188,8 @@ class Reduction(FollowingRoutine):
         self.alg = alg
         if all(dst.dims.get(dim, 1) == size for dim, size in src.dims.items()):
             raise Decline("no dim of more than one element goes")
+        if alg in ("sum", "mean") and src.num_elements > LONG_SUM * dst.num_elements:
+            raise Decline(f"adds up more than {LONG_SUM} elements in few lanes")
 
     def row(self, layout: Layout) -> Row:
         """dst as src, without what is reduced: oneDNN's choice may be one that dst cannot have."""

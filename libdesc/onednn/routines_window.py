@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
 from libdesc.onednn.layouts import canonical_order
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: The most elements of a mean: oneDNN adds them up in f32 one after another, which is off by up to
+#: 1.5e-8 for each where all are alike.
+LONG_MEAN = 512
 #: How many outputs lie together in weights of ``brgconv_1x1``; it takes one of them for each size.
 TOGETHER = (24, 16)
 
@@ -224,6 +228,9 @@ class Pooling(FollowingRoutine):
         src, dst: N C and spatial dims.
         kernel, strides, dilations: one number a spatial dim; dilation 1 is dense.
         pads: all beginnings, then all ends.
+
+    Raises:
+        Decline: as OneDnnRoutine, or a mean is of more than ``LONG_MEAN`` elements.
     """
 
     def __init__(
@@ -238,6 +245,8 @@ class Pooling(FollowingRoutine):
     ) -> None:
         named = {"src": src, "dst": dst}
         super().__init__([Operand(k, t, canonical_order(t.dims)) for k, t in named.items()])
+        if kind != "max" and prod(kernel) > LONG_MEAN:
+            raise Decline(f"adds up more than {LONG_MEAN} elements one after another")
         self.kind = kind
         self.window = (tuple(kernel), tuple(strides), tuple(dilations), *halves(pads))
 

@@ -1,5 +1,6 @@
 // native/eigen/along.cpp: sequences backwards, triangles of matrices, running sums and products.
 #include <algorithm>
+#include <type_traits>
 
 #include "check.h"
 #include "moves.h"
@@ -87,7 +88,9 @@ public:
     }
 
 private:
-    using Total = typename Wide<Element>::type;
+    using Product = typename Wide<Element>::type;
+    // Floats are added up in f64.
+    using Total = std::conditional_t<std::is_floating_point_v<Product>, double, Product>;
     // So many elements beside one another have their totals in the first-level cache.
     static constexpr Index kStrip = 256;
 
@@ -111,7 +114,8 @@ private:
             const Index row = (reverse_ ? length_ - 1 - i : i) * inner_;
             for (Index c = 0; c < count; ++c) {
                 const Total before = totals[c], one = static_cast<Total>(src[row + c]);
-                totals[c] = static_cast<Total>(product_ ? before * one : before + one);
+                totals[c] = product_ ? static_cast<Product>(before * one)
+                                     : static_cast<Total>(before + one);
                 dst[row + c] = static_cast<Element>(exclusive_ ? before : totals[c]);
             }
         }

@@ -13,6 +13,9 @@ namespace vtensor::eigen {
 
 namespace {
 
+// Elements that are added up in f32 before their sum goes to one in f64.
+constexpr Index kDeep = 64;
+
 class Pooling final : public Step {
 public:
     Pooling(const std::string &kind, const Window &window, Ints end, float power)
@@ -29,18 +32,22 @@ public:
 
 private:
     void run(void *const *slots) const override {
-        const Index channels = window_.channels;
-        parallel(pixels_, pixels_ * channels, [&](Index begin, Index end) {
-            for (Index pixel = begin; pixel < end; ++pixel) {
-                const Place at = place(window_, pixel);
-                float *dst = output(slots, 1) + pixel * channels;
-                for_each_block(channels, [&](auto &values, Index first) {
+        const Index channels = window_.channels, strips = (channels + kMany - 1) / kMany;
+        const Index work = pixels_ * channels * std::min(taps(window_), product(window_.src));
+        parallel(pixels_ * strips, work, [&](Index begin, Index end) {
+            for (Index piece = begin; piece < end; ++piece) {
+                const Place at = place(window_, piece / strips);
+                const Index strip = piece % strips * kMany;
+                const float *src = input(slots, 0) + strip;
+                float *dst = output(slots, 1) + piece / strips * channels + strip;
+                for_each_block(std::min<Index>(kMany, channels - strip),
+                               [&](auto &values, Index first) {
                     if (largest_) {
-                        largest(input(slots, 0) + first, at, values);
+                        largest(src + first, at, values);
                     } else if (norm_) {
-                        norm(input(slots, 0) + first, at, values);
+                        norm(src + first, at, values);
                     } else {
-                        average(input(slots, 0) + first, at, values);
+                        average(src + first, at, values);
                     }
                     like(values, dst + first) = values;
                 });
@@ -57,34 +64,51 @@ private:
         });
     }
 
+    // Makes values the sum of a term of each tap; returns how many there are.
+    template <class Values, class Term>
+    Index add(const float *src, const Place &at, Values &values, const Term &term) const {
+        Index inside = 0;
+        values.setZero();
+        const auto each = [&](const auto &afterwards) {
+            for_each_tap(window_, at, [&](Index, Index pixel) {
+                values += term(like(values, src + pixel * window_.channels));
+                ++inside;
+                afterwards();
+            });
+        };
+        if (taps(window_) <= kDeep) {
+            each([] {});
+            return inside;
+        }
+        auto sums = values.template cast<double>().eval();
+        each([&] {
+            if (inside % kDeep != 0) return;
+            sums += values.template cast<double>();
+            values.setZero();
+        });
+        values = (sums + values.template cast<double>()).template cast<float>();
+        return inside;
+    }
+
     template <class Values>
     void average(const float *src, const Place &at, Values &values) const {
-        values.setZero();
-        Index inside = 0;
-        for_each_tap(window_, at, [&](Index, Index pixel) {
-            ++inside;
-            values += like(values, src + pixel * window_.channels);
-        });
+        const Index inside = add(src, at, values, [](const auto &one) { return one; });
         values /= static_cast<float>(with_pads_ ? counted(at) : inside);
     }
 
     // The standard library's functions: Eigen's own have NaN of infinity.
     template <class Values>
     void norm(const float *src, const Place &at, Values &values) const {
-        values.setZero();
-        for_each_tap(window_, at, [&](Index, Index pixel) {
-            const auto one = like(values, src + pixel * window_.channels);
-            if (power_ == 1)
-                values += one.abs();
-            else if (power_ == 2)
-                values += one.square();
-            else
-                values += one.unaryExpr([&](float x) { return std::pow(std::abs(x), power_); });
-        });
-        if (power_ == 2)
+        if (power_ == 1) {
+            add(src, at, values, [](const auto &one) { return one.abs(); });
+        } else if (power_ == 2) {
+            add(src, at, values, [](const auto &one) { return one.square(); });
             values = values.unaryExpr([](float x) { return std::sqrt(x); }).eval();
-        else if (power_ != 1)
+        } else {
+            const auto raised = [this](float x) { return std::pow(std::abs(x), power_); };
+            add(src, at, values, [&](const auto &one) { return one.unaryExpr(raised).eval(); });
             values = values.unaryExpr([&](float x) { return std::pow(x, 1 / power_); }).eval();
+        }
     }
 
     // The elements of the window that lie in the image or its pads.

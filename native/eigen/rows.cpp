@@ -13,6 +13,9 @@ namespace {
 using Row = Eigen::Map<const Eigen::ArrayXf>;
 using Target = Eigen::Map<Eigen::ArrayXf>;
 
+// Elements that are added up in f32 before their sum goes to one in f64.
+constexpr Index kDeep = 4096;
+
 class Softmax final : public Step {
 public:
     Softmax(Index rows, Index length) : Step("softmax"), rows_(rows), length_(length) {
@@ -28,7 +31,10 @@ private:
                 const Row src(input(slots, 0) + row * length_, length_);
                 Target dst(output(slots, 1) + row * length_, length_);
                 dst = (src - src.maxCoeff<Eigen::PropagateNaN>()).exp();
-                dst /= dst.sum();
+                double sum = 0;
+                for (Index at = 0; at < length_; at += kDeep)
+                    sum += dst.segment(at, std::min(kDeep, length_ - at)).sum();
+                dst /= static_cast<float>(sum);
             }
         });
     }
