@@ -23,6 +23,7 @@ from ops._windows import (
     takes_pads,
     write_image,
 )
+from ops.reduce import Mean, ReduceL1, ReduceMax
 from ptensor import PTensor
 from vtensor.errors import DimError
 from vtensor.language.records import dataclass
@@ -58,8 +59,17 @@ class Pool:
         return tuple(range(-len(self.kernel_shape), 0))
 
 
-def _reads(op_type: str, pool: Callable[[], Any], **own: Any) -> list[Spelling]:
-    """A pool, and the same over the whole image; ``own`` are further attributes by default."""
+def _reads(
+    op_type: str, pool: Callable[[], Any], empty: Callable[[tuple[str, ...]], Any], **own: Any
+) -> list[Spelling]:
+    """Return the spellings of a pool, and of the same over the whole image.
+
+    Args:
+        op_type: ONNX's name.
+        pool: returns the operator's class.
+        empty: the reduction of an image without elements, from its spatial dims.
+        own: further attributes, by default.
+    """
 
     def made(node: NodeReader, *window: Any, **places: Any) -> Any:
         given = {name: type(value)(node.attribute(name, value)) for name, value in own.items()}
@@ -77,7 +87,7 @@ def _reads(op_type: str, pool: Callable[[], Any], **own: Any) -> list[Spelling]:
         x = read_image(node)
         whole = tuple(x.size(dim) for dim in spatial(x.dims))
         if any(size < 1 for size in whole):  # asked of each by itself
-            raise node.refuse("the image has no elements")
+            return node.add(empty(spatial(x.dims)), x)
         return node.add(made(node, whole), x)
 
     return [
@@ -121,7 +131,9 @@ _HOLDS = [
 ]
 
 
-@operator("MaxPool", dims=_DIMS, holds=_HOLDS, onnx=_reads("MaxPool", lambda: MaxPool), **_SAME)
+@operator(
+    "MaxPool", dims=_DIMS, holds=_HOLDS, onnx=_reads("MaxPool", lambda: MaxPool, ReduceMax), **_SAME
+)
 class MaxPool(Pool):
     """Slide a window over the image and take the largest element in it.
 
@@ -157,7 +169,7 @@ class MaxPool(Pool):
     "AvgPool",
     dims=_DIMS,
     holds=_HOLDS,
-    onnx=_reads("AveragePool", lambda: AvgPool, count_include_pad=False),
+    onnx=_reads("AveragePool", lambda: AvgPool, Mean, count_include_pad=False),
     **_SAME,
 )
 class AvgPool(Pool):
@@ -210,7 +222,7 @@ takes_pads(
 )
 
 
-@operator("LpPool", dims=_DIMS, onnx=_reads("LpPool", lambda: LpPool, p=2), **_SAME)
+@operator("LpPool", dims=_DIMS, onnx=_reads("LpPool", lambda: LpPool, ReduceL1, p=2), **_SAME)
 class LpPool(Pool):
     """Slide a window over the image and take the norm of what is in it.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -164,17 +165,16 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
 # result: all these are left to Eigen.
 
 
-@reduction(
-    lambda x, axes: x.mean(axes, dtype=np.float64 if x.dtype == np.float32 else None),
-    eigen_kind="mean",
-    onednn_alg="mean",
-    op_type="ReduceMean",
-    holds=[(lambda op, x: 0 not in map(x.size, op.axes), "no elements to average over {op.axes}")],
-)
+def _mean(x: Array, axes: tuple[int, ...]) -> Array:
+    total, count = x.sum(axes, dtype=np.float64), prod(x.shape[axis] for axis in axes)
+    return np.divide(total, max(count, 1) if x.dtype.kind in "iu" else count)
+
+
+@reduction(_mean, eigen_kind="mean", onednn_alg="mean", op_type="ReduceMean")
 class Mean(Reduction):
     """The mean over some dims; of integers, what is behind the point is cut off.
 
-    There is none over a dim without elements: a DimError.
+    Of no elements it is NaN, that of integers 0.
     """
 
 

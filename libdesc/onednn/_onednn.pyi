@@ -135,7 +135,7 @@ class Attr:
 
     def gelu(self) -> Attr:
         """
-        dst = result * (1 + erf(result / sqrt(2))) / 2, f32; nothing can follow it.
+        dst = result * (1 + erf(result / sqrt(2))) / 2, of floats; nothing can follow it.
 
         ValueError: the chain holds a sum.
         """

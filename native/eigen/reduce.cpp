@@ -144,7 +144,6 @@ public:
         for (const Box &box : pads)
             if (product(box.shape) > 0) pads_.push_back(arranged(box, 0, dst));
         for (const Area &area : reduced_) elements_ = plus(elements_, area.count);
-        demand(kind != Kind::mean || elements_ > 0 || kept_.empty(), "the mean of nothing");
         arrange();
     }
 
@@ -233,7 +232,11 @@ private:
             break;
         case Kind::mean:
             fold(Add<Same>(), W(0));
-            finish([&](W value) { return value / static_cast<W>(elements_); });
+            // Of no elements it is 0 / 0, which integers do not have: theirs is 0.
+            finish([&](W value) {
+                const Index least = std::is_integral_v<W> ? 1 : 0;
+                return value / static_cast<W>(std::max(elements_, least));
+            });
             break;
         case Kind::log_sum_exp:
             if constexpr (std::is_floating_point_v<A>) {

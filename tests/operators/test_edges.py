@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from libdesc.registry import registry
 from ops import (
@@ -40,7 +40,8 @@ from vtensor.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 
-INFINITE = ("ReduceMax", "ReduceMin", "ReduceLogSum", "ReduceLogSumExp")  # of no elements
+#: What is infinite, or no number, of no elements.
+INFINITE = ("Mean", "ReduceMax", "ReduceMin", "ReduceLogSum", "ReduceLogSumExp")
 
 
 def emptied(cases: list[Case]) -> list[Case]:
@@ -285,6 +286,45 @@ def test_far_from_zero_a_variance_is_as_good(axes: tuple[str, ...]) -> None:
     ]
     op = LayerNormalization(axes)
     check_outcome(run("eigen", op, given), definition(op, given), 2e-4)
+
+
+NOTHING = [
+    *(("ReduceMean", {"keepdims": 1}, dtype, NAN) for dtype in ("float32", "float16", "float64")),
+    *(("ReduceMean", {"keepdims": 1}, dtype, 0) for dtype in ("int32", "int64")),
+    *(
+        (f"Global{name}Pool", {}, "float32", value)
+        for name, value in (("Average", NAN), ("Max", -INF), ("Lp", 0))
+    ),
+]
+
+
+@pytest.mark.parametrize("libraries", [None, ("eigen",), ("numpy",)], ids=str)
+@pytest.mark.parametrize(("op_type", "attributes", "dtype", "value"), NOTHING)
+def test_what_is_made_of_nothing(
+    op_type: str,
+    attributes: dict[str, Any],
+    dtype: str,
+    value: float,
+    libraries: tuple[str, ...] | None,
+) -> None:
+    """By the session that has seen an image with elements, and by folding."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    out = [helper.make_tensor_value_info("y", kind, [1, 3, 1, 1])]
+    axes = [numpy_helper.from_array(np.array([2, 3]), "axes")] if attributes else []
+    node = helper.make_node(op_type, ["x", *(one.name for one in axes)], ["y"], **attributes)
+
+    def session(inputs: list[Any], known: list[Any]) -> Session:
+        graph = helper.make_graph([node], "g", inputs, out, [*axes, *known])
+        opset = [helper.make_opsetid("", 18)]
+        model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+        return Session(model, threads=1, libraries=libraries)
+
+    x, expected = np.ones((1, 3, 0, 5), dtype), np.full((1, 3, 1, 1), value, dtype)
+    with session([helper.make_tensor_value_info("x", kind, [1, 3, "H", "W"])], []) as opened:
+        assert np.isfinite(opened.run(None, {"x": np.ones((1, 3, 2, 5), dtype)})[0]).all()
+        np.testing.assert_array_equal(opened.run(None, {"x": x})[0], expected)
+    with session([], [numpy_helper.from_array(x, "x")]) as opened:
+        np.testing.assert_array_equal(opened.run(None, {})[0], expected)
 
 
 @pytest.mark.parametrize("library", ["numpy", "eigen"])
