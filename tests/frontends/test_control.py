@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.frontends.support import Array, agree, f32, model, runtime
 from vtensor import Session, load_onnx
@@ -130,6 +131,165 @@ def test_what_data_decides_is_refused_and_says_why() -> None:
     text = "g (float[3] x) => (float[n] y) { m = ReduceMax(x) c = IsNaN(m) [if] y = " + BRANCHES
     with pytest.raises(UnsupportedOperatorError, match="If 'if' : 'c' decides what runs"):
         load_onnx(model(text + "}", w=f32(3)))
+
+
+#: Loops and the like that data decide: nodes, and what is said of them.
+DECIDED_BY_DATA = {
+    "condition of the body": (
+        """y = Loop(, yes, x) < body = b(int64 i, bool d, float[3] s) => (bool e, float[3] t) {
+            t = Add(s, x) m = ReduceSum<keepdims = 0>(t) e = Less(m, ten) } >""",
+        "Loop 'Loop:0' : 'Loop:0/0/e' decides what runs",
+    ),
+    "count and condition": (
+        """y = Loop(two, yes, x) < body = b(int64 i, bool d, float[3] s) => (bool e, float[3] t) {
+            t = Add(s, x) m = ReduceSum<keepdims = 0>(t) e = Less(m, ten) } >""",
+        "Loop 'Loop:0' : 'Loop:0/0/e' decides what runs",
+    ),
+    "rows that are collected": (
+        """z, y = Loop(two, , x) < body = b(int64 i, bool d, float[3] s)
+            => (bool e, float[3] t, float[3] u) {
+            t = Neg(s) u = Add(t, x) m = ReduceSum<keepdims = 0>(t) e = Less(m, ten) } >""",
+        "Loop 'Loop:0' : 'Loop:0/0/e' decides what runs",
+    ),
+    "condition outside": (
+        """m = ReduceSum<keepdims = 0>(x) c = Less(m, ten) y = Loop(two, c, x) <
+            body = b(int64 i, bool d, float[3] s) => (bool d, float[3] t) { t = Add(s, x) } >""",
+        "Loop 'Loop:2' : 'c' decides what runs",
+    ),
+    "count": (
+        """m = ReduceSum<keepdims = 0>(x) c = Cast<to = 7>(m) y = Loop(c, , x) <
+            body = b(int64 i, bool d, float[3] s) => (bool d, float[3] t) { t = Add(s, x) } >""",
+        "Loop 'Loop:2' : 'c' decides what runs",
+    ),
+    "a loop in a loop": (
+        """y = Loop(two, , x) < body = a(int64 i, bool d, float[3] s) => (bool d, float[3] t) {
+            t = Loop(, yes, s) < body = b(int64 j, bool f, float[3] u) => (bool e, float[3] v) {
+                v = Add(u, x) m = ReduceSum<keepdims = 0>(v) e = Less(m, ten) } > } >""",
+        "Loop 'Loop:0/0/Loop:[0-9]' .of Loop 'Loop:0'. : .* decides what runs",
+    ),
+    "sizes": (
+        """k = NonZero(x) r = Cast<to = 1>(k) f = Transpose(r)
+            y = Scan(f) < num_scan_inputs = 1, body = b(float[1] p) => (float[1] q) {
+                q = Neg(p) } >""",
+        "NonZero 'NonZero:0' : the sizes of output 0",
+    ),
+    "sequences": (
+        """e = SequenceEmpty<dtype = 1>() f = SequenceInsert(e, x)
+            y = ConcatFromSequence<axis = 0>(f)""",
+        "SequenceEmpty 'SequenceEmpty:0' : output 0 .'e'. is no tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECIDED_BY_DATA)
+@pytest.mark.parametrize("size", ["3", "n"])
+def test_what_data_decide_is_a_typed_error(name: str, size: str) -> None:
+    nodes, complaint = DECIDED_BY_DATA[name]
+    text = f"g (float[{size}] x) => (float[a] y) {{ {nodes} }}"
+    proto = model(text, yes=np.array(True), ten=np.array(10, np.float32), two=np.array(2))
+    with (
+        pytest.raises(UnsupportedOperatorError, match=complaint),
+        Session(proto) as session,
+    ):
+        session.run(None, {"x": f32(3)})
+
+
+def test_a_list_that_a_loop_fills_is_a_typed_error() -> None:
+    tensors, body_of = helper.make_tensor_value_info, helper.make_tensor_sequence_value_info
+    flag, floats = TensorProto.BOOL, TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Gather", ["x", "i"], ["r"]),
+        helper.make_node("SequenceInsert", ["q", "r"], ["p"]),
+        helper.make_node("Identity", ["c"], ["d"]),
+    ]
+    given = [
+        tensors("i", TensorProto.INT64, []),
+        tensors("c", flag, []),
+        body_of("q", floats, None),
+    ]
+    made = [tensors("d", flag, []), body_of("p", floats, None)]
+    outer = [
+        helper.make_node("SequenceEmpty", [], ["e"], dtype=floats),
+        helper.make_node(
+            "Loop", ["n", "", "e"], ["s"], body=helper.make_graph(nodes, "b", given, made)
+        ),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0, new_axis=1),
+    ]
+    count = numpy_helper.from_array(np.array(3), "n")
+    x, y = tensors("x", floats, [3, 2]), tensors("y", floats, [3, 2])
+    graph = helper.make_graph(outer, "g", [x], [y], [count])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    with pytest.raises(UnsupportedOperatorError, match=r"SequenceEmpty .* is no tensor"):
+        Session(proto)
+
+
+def test_a_loop_whose_condition_follows_from_a_fed_number() -> None:
+    text = """g (float[3] x, int64 k) => (float[3] y) {
+        j, y = Loop(, yes, k, x) < body = b(int64 i, bool d, int64 u, float[3] s)
+            => (bool e, int64 v, float[3] t) {
+            v = Sub(u, one) e = Greater(v, zero) t = Add(s, x) } >
+    }"""
+    proto = model(text, yes=np.array(True), one=np.array(1), zero=np.array(0))
+    with Session(proto) as session:
+        for turns in (3, 1, 5):
+            feeds = {"x": f32(3), "k": np.array(turns)}
+            np.testing.assert_allclose(session.run(None, feeds)[0], runtime(proto, feeds)[0])
+
+
+def test_a_scan_over_what_a_fed_shape_decides() -> None:
+    text = """g (float[12] x, int64[2] s) => (float[a, b] y) {
+        z = Reshape(x, s) y = Scan(z) < num_scan_inputs = 1,
+            body = b(float[k] p) => (float[k] q) { q = Neg(p) } >
+    }"""
+    with Session(model(text)) as session:
+        for shape in ([3, 4], [6, 2], [3, 4]):
+            feeds = {"x": f32(12), "s": np.array(shape)}
+            np.testing.assert_array_equal(
+                session.run(None, feeds)[0], runtime(model(text), feeds)[0]
+            )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "complaint"),
+    [
+        ("y = If(yes) < then_branch = a() => (float[3] t) { t = Neg(x) } >", "no attribute 'else_"),
+        (
+            "y = If(both) < then_branch = a() => (float[3] t) { t = Neg(x) }, "
+            "else_branch = b() => (float[3] t) { t = Relu(x) } >",
+            "'both' must be one number: .2,.",
+        ),
+        (
+            "y, z = If(yes) < then_branch = a() => (float[3] t) { t = Neg(x) }, "
+            "else_branch = b() => (float[3] t) { t = Relu(x) } >",
+            "graph 'a' delivers 1 value, not 2",
+        ),
+        (
+            "y = Loop(both, , x) < body = a(int64 i, bool d, float[3] s) => (bool d, float[3] t) "
+            "{ t = Neg(s) } >",
+            "'both' must be one number: .2,.",
+        ),
+        ("y = Loop(two, , x)", "Required attribute 'body' is missing"),
+        (
+            "y = Scan(x) < num_scan_inputs = 2, body = a(float r) => (float q) { q = Neg(r) } >",
+            "scans 2 inputs, and has 1",
+        ),
+        (
+            "y = Scan(x) < num_scan_inputs = 0, body = a(float r) => (float q) { q = Neg(r) } >",
+            "scans 0 inputs, and has 1",
+        ),
+        ("y = Scan(x) < body = a(float r) => (float q) { q = Neg(r) } >", "'num_scan_inputs'"),
+        (
+            "y = Scan(x) < num_scan_inputs = 1, scan_input_axes = [4], "
+            "body = a(float r) => (float q) { q = Neg(r) } >",
+            "'x' has no axis 4: .3,.",
+        ),
+    ],
+)
+def test_damaged_control_flow_says_what_is_wrong(nodes: str, complaint: str) -> None:
+    text = f"g (float[3] x) => (float[a] y) {{ {nodes} }}"
+    proto = model(text, yes=np.array(True), both=np.array([1, 1]), two=np.array(2))
+    with pytest.raises(ModelError, match=complaint):
+        Session(proto)
 
 
 def test_a_branch_is_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from vtensor.errors import (
     ValuesNeededError,
     VTensorError,
 )
-from vtensor.frontends.control import deciding
+from vtensor.frontends.control import DECIDING, deciding, undecided
 from vtensor.frontends.folding import Facts, folds
 from vtensor.frontends.functions import spellings_of
 from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local_names
@@ -306,9 +306,9 @@ class Builder:
         if not candidates and self._reference:
             last = reference_spelling(node, self._network, self._facts)
             candidates = [last] if last else []
-        if not candidates and (values := deciding(node, self._facts)):
-            reason = f"{', '.join(map(repr, values))} decides what runs, and is computed from data"
-            self._problems.refused.append((node, reason))
+        if not candidates and node.label in DECIDING:
+            if not self._needed:  # else it may be decided by inputs whose values are wanted
+                self._problems.refused.append((node, undecided(node, self._facts)))
             return self._stand_in(node)
         if not candidates:
             self._problems.missing.setdefault(node.label, []).append(node)

@@ -19,6 +19,7 @@ from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.splicing import Splice
 from vtensor.frontends.tensors import Array, sizes_of
 from vtensor.language.records import dataclass
+from vtensor.language.wording import counted
 
 #: Operators of control flow, and the positions of the inputs that decide what runs.
 DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}
@@ -45,7 +46,8 @@ class Turns(NetworkNode):
     @property
     def reads(self) -> set[str]:
         """All values that are still needed."""
-        return super().reads.union(self.states, *self.rows, self.weights.values())
+        own = [self.condition] if self.condition else []
+        return super().reads.union(own, self.states, *self.rows, self.weights.values())
 
 
 def deciding(node: NetworkNode, facts: Facts) -> list[str]:
@@ -54,6 +56,20 @@ def deciding(node: NetworkNode, facts: Facts) -> list[str]:
     if isinstance(node, Turns):
         names[1:] = [node.condition]
     return [name for name in names if name and name not in facts.arrays]
+
+
+def undecided(node: NetworkNode, facts: Facts) -> str:
+    """Say what keeps a node of control flow from being decided before a run."""
+    values = deciding(node, facts)
+    if node.label == "Scan" and node.opset < 9:
+        return "a Scan of opset 8, which has a batch; convert the model to a later opset"
+    if not values:
+        return "how often it runs is decided by sizes that are computed from data"
+    listed = ", ".join(map(repr, values))
+    return (
+        f"{listed} decides what runs, and is computed from data; it has to follow from constants, "
+        "sizes, or inputs of at most one dim"
+    )
 
 
 def decide(node: NetworkNode, facts: Facts, taken: set[str]) -> list[NetworkNode] | None:
@@ -68,6 +84,7 @@ def decide(node: NetworkNode, facts: Facts, taken: set[str]) -> list[NetworkNode
     if node.label not in DECIDING or deciding(node, facts):
         return None
     attributes = {a.name: helper.get_attribute_value(a) for a in node.proto.attribute}
+    _check(node, attributes, facts)
     if node.label == "If":
         [condition] = np.ravel(facts.arrays[node.proto.input[0]])
         return _branch(node, attributes["then_branch" if condition else "else_branch"], taken)
@@ -77,9 +94,38 @@ def decide(node: NetworkNode, facts: Facts, taken: set[str]) -> list[NetworkNode
     return loop.turn(taken) if another else loop.end(taken)
 
 
+#: The attributes that each operator of control flow must have.
+_HELD = {
+    "If": ("then_branch", "else_branch"),
+    "Loop": ("body",),
+    "Scan": ("body", "num_scan_inputs"),
+}
+
+
+def _check(node: NetworkNode, attributes: Mapping[str, Any], facts: Facts) -> None:
+    """See that what decides is one number, and that nothing is missing.
+
+    Raises:
+        ModelError: something is.
+    """
+    for name in _HELD[node.label]:
+        if name not in attributes:
+            raise ModelError(f"it has no attribute {name!r}")
+    for position in DECIDING[node.label]:
+        name = node.proto.input[position] if position < len(node.proto.input) else ""
+        if name in facts.arrays and facts.arrays.origin(name).size != 1:
+            raise ModelError(f"{name!r} must be one number: {facts.sizes(name)}")
+    count = attributes.get("num_scan_inputs", 1)
+    if node.label == "Scan" and not 1 <= count <= len(node.proto.input):
+        raise ModelError(f"it scans {count} inputs, and has {len(node.proto.input)}")
+
+
 def _branch(node: NetworkNode, graph: GraphProto, taken: set[str]) -> list[NetworkNode]:
     splice = Splice(node, taken)
     delivered = [value.name for value in graph.output]
+    if len(delivered) < len(node.proto.output):
+        text = f"delivers {counted(len(delivered), 'value')}, not {len(node.proto.output)}"
+        raise ModelError(f"its graph {graph.name!r} {text}")
     outputs = [pair for pair in zip(delivered, node.proto.output, strict=False) if pair[1]]
     splice.add([*_constants(graph), *graph.node], {}, outputs)
     return splice.nodes(node.outputs, node.opsets)
@@ -219,8 +265,11 @@ class _Scan(_Loop):
         return list(self.node.proto.input)[-self.attributes["num_scan_inputs"] :]
 
     def _length(self) -> int | None:
-        sizes = self.facts.sizes(self._scanned()[0])
-        return None if sizes is None else sizes[self._of("scan_input_axes", 0)]
+        [name, *_], axis = self._scanned(), self._of("scan_input_axes", 0)
+        sizes = self.facts.sizes(name)
+        if sizes is not None and not -len(sizes) <= axis < len(sizes):
+            raise ModelError(f"{name!r} has no axis {axis}: {sizes}")
+        return None if sizes is None else sizes[axis]
 
     def _of(self, attribute: str, position: int) -> int:
         values = self.attributes.get(attribute)

@@ -155,10 +155,18 @@ def folds(node: NetworkNode, facts: Facts) -> bool:
     schema = schema_of(node)
     if schema is None or has_graphs(node) or not all(name in facts.static for name in _data(node)):
         return False
+    if not _makes_tensors(schema):
+        return False
     random: bool | None = getattr(schema, "non_deterministic", None)
     if random is None:  # onnx 1.17 does not say; what draws random numbers there has no inputs
         random = not node.inputs and node.proto.op_type != "Constant"
     return not random
+
+
+@cache
+def _makes_tensors(schema: onnx.defs.OpSchema) -> bool:
+    """Return False for an operator that makes sequences or optional values."""
+    return all(any(kind.startswith("tensor") for kind in one.types) for one in schema.outputs)
 
 
 def _data(node: NetworkNode) -> list[str]:

@@ -39,10 +39,10 @@ def _read(
     """The operator on an operand for each value that the node reads, however often it does."""
     names = list(node.proto.input)
     operands = [reader.input(names.index(name)) for name in dict.fromkeys(node.inputs)]
-    if not operands:
-        raise reader.refuse("onnx.reference could run it, if it had an input")
     places = [list(node.proto.output).index(name) for name in used]
     outputs = tuple(_output(reader, node, place, facts) for place in places)
+    if not operands:
+        raise reader.refuse("onnx.reference could run it, if it had an input")
     made = reader.add(OnnxNode(one, outputs), *operands)
     values = [made] if isinstance(made, VTensor) else list(made)
     by_place = dict(zip(places, values, strict=True))
