@@ -440,6 +440,16 @@ def test_data_of_nodes_in_files_that_must_not_be_read(
         load_onnx(folder / "net.onnx")
 
 
+def test_data_of_a_node_that_nothing_needs(folder: Path) -> None:
+    proto = in_a_node("none")
+    proto.graph.node[1].input[1] = "x"
+    onnx.save(proto, folder / "net.onnx")
+    load_onnx(folder / "net.onnx")
+    onnx.save(in_a_node("none"), folder / "net.onnx")
+    with pytest.raises(ModelError, match=r"Constant 'w': tensor '': .*'none' is missing"):
+        load_onnx(folder / "net.onnx")
+
+
 def test_large_data_of_a_node_is_read_once_it_is_needed(folder: Path) -> None:
     """As an initializer's: a later change is an error, and the memory is not taken twice."""
     large = f32(256, 256)

@@ -16,7 +16,6 @@ import pytest
 from tests.frontends.support import f32, model
 from vtensor import Session
 from vtensor.errors import ModelError
-from vtensor.frontends import open_file
 from vtensor.frontends.open_file import OpenFile, settled
 
 Array = np.ndarray[Any, Any]
@@ -179,9 +178,9 @@ def test_a_write_in_the_tick_of_the_last_one(monkeypatch: pytest.MonkeyPatch, un
         now[0] += unit // 4 + 1
 
     with monkeypatch.context() as patched:
-        patched.setattr(open_file.os, "fstat", lambda _: facts)
-        patched.setattr(open_file.time, "clock_gettime_ns", lambda _: now[0])
-        patched.setattr(open_file.time, "sleep", sleep)
+        patched.setattr("os.fstat", lambda _: facts)
+        patched.setattr("time.clock_gettime_ns", lambda _: now[0])
+        patched.setattr("time.sleep", sleep)
         assert settled(0) is facts
         assert slept
         assert now[0] >= last + unit

@@ -12,6 +12,7 @@ from typing import Any
 
 from libdesc.load import file_beside
 from vtensor.errors import DescriptionError
+from vtensor.frontends.open_file import State
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import CPU
 from vtensor.language.user_files import read_plain_file
@@ -99,7 +100,7 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 @cache
-def _parsed(file: Path, changed: int) -> ast.Module:  # noqa: ARG001  # a file that changed is another
+def _parsed(file: Path, state: State) -> ast.Module:  # noqa: ARG001  # a changed file is another key
     try:
         return ast.parse(read_plain_file(file), str(file))
     except (RecursionError, MemoryError):
@@ -112,7 +113,7 @@ def parsed(file: Path) -> ast.Module:
     Raises:
         SyntaxError, ValueError, OSError: it does not parse, or cannot be read.
     """
-    return _parsed(file, file.stat().st_mtime_ns)
+    return _parsed(file, State.of(file.stat()))
 
 
 def find_function(file: Path, function: str, module: str = "", hops: int = HOPS) -> Defined | None:

@@ -59,10 +59,9 @@ def without_constants(
         [name], tensor = node.output, node.attribute[0].t
         try:
             one = have.get(name) or tensor_origin(tensor, files, data)
-        except ModelError:  # which counts only where somebody reads it
-            if data is None:
-                raise
-            tensor.raw_data = data.now().tobytes()
+        except (BudgetError, ModelError):  # which counts only where somebody reads it
+            if data is not None:
+                tensor.raw_data = data.now().tobytes()
             found.append(node)
             continue
         taken.add(name)

@@ -301,9 +301,6 @@ def _network(
             places[name] = place_of(tensor, one.nbytes) or ("", number)
     _add_sparse(graph, arrays, files, max_bytes)
     computing = without_constants(graph, parts, files, opsets, have, arrays, places)
-    take_in_tensors(computing, files)
-    for function in proto.functions:
-        take_in_tensors(function.node, files)
     later = {name: one for name in places if isinstance(one := arrays[name], Original)}
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
@@ -313,6 +310,9 @@ def _network(
         raise ModelError(f"an output is delivered twice: {', '.join(outputs)}")
     origins = Originals.of(arrays)
     nodes, used = running_nodes(computing, {*inputs, *arrays}, outputs, opsets)
+    take_in_tensors((node.proto for node in nodes), files)
+    for function in proto.functions:
+        take_in_tensors(function.node, files)
     declared = {}
     for value in (*graph.value_info, *graph.output):
         check_rank(len(value.type.tensor_type.shape.dim), f"value {value.name!r}")

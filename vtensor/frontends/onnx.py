@@ -56,8 +56,7 @@ def load_onnx(
         reference: nodes whose operators VTensor lacks become call-backs to ONNX's reference
         evaluator, which are slow; False refuses them.
         max_bytes: the most memory for constants that are computed; None is as for a Session.
-        external_data_root: a folder in which the model's files of external data may lie, links
-            among them; None is the model's own folder, which no link may leave.
+        external_data_root: the folder of the model's files of external data, as for a Session.
 
     Returns:
         The graph, sealed. Values have ONNX's names; a value's dims are presented in the order of
