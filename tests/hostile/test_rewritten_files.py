@@ -37,7 +37,7 @@ class Version:
 
     def save(self, folder: Path, beside: bool) -> Path:
         """Write the model; return the file of its weights."""
-        proto, path = model(TEXT, **self.weights), folder / "net.onnx"
+        proto, path = model(TEXT, 17, **self.weights), folder / "net.onnx"
         (folder / "data").unlink(missing_ok=True)
         onnx.save(proto, path, save_as_external_data=beside, location="data", size_threshold=0)
         return folder / "data" if beside else path
@@ -156,7 +156,7 @@ def test_a_file_of_odd_bytes_that_changes_while_it_is_read(
     from vtensor.frontends import opened
 
     path = tmp_path / "net.onnx"
-    path.write_bytes(model(TEXT, **Version(1).weights).SerializeToString())
+    path.write_bytes(model(TEXT, 17, **Version(1).weights).SerializeToString())
 
     def odd(_: OpenFile) -> None:
         rewrite(path, path.read_bytes()[::-1], in_place)
