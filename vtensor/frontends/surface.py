@@ -104,12 +104,14 @@ def read_surface(
         may_decide = {
             port.name for port in inputs if prod(size or 1 for size in port.shape) <= MOST_DECIDING
         }
-        if not outputs or not may_decide.issuperset(deciding):
+        static = data["static"] is True
+        open_sizes = any(None in port.shape for port in inputs)
+        if not outputs or not may_decide.issuperset(deciding) or (static and open_sizes):
             raise ValueError("no model is such")
         return Surface(
             inputs,
             outputs,
-            data["static"] is True,
+            static,
             data["reads_nodes"] is True,
             deciding,
             looked_at,

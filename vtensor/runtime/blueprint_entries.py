@@ -92,7 +92,7 @@ class BlueprintEntries:
                 one.fails = False
                 plan = one.plan(given, self._workspace, partial(full, one), {})
                 if plan is not None:
-                    check_ends(plan, key, self._source.outputs)
+                    check_ends(plan, key, self._source.inputs, self._source.outputs)
             except BudgetError:  # as whoever makes the plan
                 raise
             except Exception as why:  # of any kind, of whatever an entry says

@@ -29,6 +29,9 @@ Array = np.ndarray[Any, Any]
 #: The kinds of slots of a step that packs a weight, beside scratch, which is its bytes.
 SOURCE, TARGET = "source", "target"
 
+#: What a step does with those slots.
+_ACCESS: Mapping[str | int, str] = {SOURCE: "read", TARGET: "write"}
+
 
 class KeptPacking:
     """Packs arrays, one after the other; ``finish`` waits for the last.
@@ -79,12 +82,18 @@ class KeptPacking:
         Raises:
             Exception: of any kind, where it is none here.
         """
+        from vtensor.runtime import _replay
+
         given = self._original(name, steps)
         made = [_made(self._blob, one) for one in changes]
         layout = Layout(kind[2])
         if native is not None:
             if sorted(one for one in slots if isinstance(one, str)) != [SOURCE, TARGET]:
                 raise ValueError(f"{name} is packed from and to something else")
+            step = (self._natives if nbytes >= LARGE else self._alone)[native]
+            access = [row[2] for row in _replay.describe(step)["slots"]]
+            if access != [_ACCESS.get(one, "scratch") for one in slots]:
+                raise ValueError(f"{name} is packed by a step with other slots")
             if sum(one for one in slots if isinstance(one, int)) > self._max_bytes:
                 raise ValueError("so much scratch is none")
         several = nbytes >= LARGE

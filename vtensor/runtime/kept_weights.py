@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,6 +102,7 @@ class KeptWeights:
             else:
                 rooms[begin] = end, nbytes
                 end += room
+        self._check_places(sorted([*small, *large]))
         if every != data["weights"] or end > self._workspace.max_bytes:
             raise ValueError("so many weights are none")
         self.memory = memory = _replay.Arena(end).memory()
@@ -119,6 +121,27 @@ class KeptWeights:
         finally:
             packing.close()
         return [self._constant(*row) for row in data["constants"]]
+
+    def _check_places(self, begins: list[int]) -> None:
+        """See that each packed constant is used once, in order, and each of the bytes for one.
+
+        Args:
+            begins: where packed constants begin.
+
+        Raises:
+            ValueError: that is not so.
+        """
+        data = self._data
+        if [row[0] for row in data["constants"] if isinstance(row[0], int)] != begins:
+            raise ValueError("a packed constant is none of the plan's")
+        parts = [(at, nbytes) for _, nbytes, at in data["small"]]
+        for row in data["large"]:
+            parts += [(one[1], 8 * prod(one[0])) for one in row["changes"] if not part_of(one)]
+        end = 0
+        for at, nbytes in sorted(parts):
+            if not end <= at <= at + nbytes <= data["strategy"]:
+                raise ValueError("two constants have the same bytes")
+            end = at + nbytes
 
     @property
     def packed(self) -> dict[Hashable, Array]:

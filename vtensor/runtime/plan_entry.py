@@ -79,7 +79,7 @@ class PlanEntry:
         try:
             plan = program.plan(full) if self._looks else None
             if plan is not None:
-                check_ends(plan, self._key, self._source.outputs)
+                check_ends(plan, self._key, self._source.inputs, self._source.outputs)
         except MemoryError:
             raise
         except Exception as why:  # of any kind, of whatever an entry says

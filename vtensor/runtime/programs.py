@@ -186,16 +186,19 @@ class Program:
         return Brought(inputs, own, deliveries)
 
 
-def check_ends(plan: Plan, key: PlanKey, outputs: Sequence[Port]) -> None:
-    """See that a plan takes what a key says, and delivers these outputs.
+def check_ends(plan: Plan, key: PlanKey, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+    """See that a plan takes what a key says, in the dims of the inputs, and delivers the outputs.
 
     Raises:
         ValueError: it does not: what was kept is another's, or its sizes do not fit together.
     """
+    dims = {port.name: port.dims for port in inputs}
     wanted = [
-        (one.name, one.shape, one.dtype, one.layout) for one in key.inputs if one.value is None
+        (one.name, one.dtype, one.layout, [*zip(dims[one.name], one.shape, strict=True)])
+        for one in key.inputs
+        if one.value is None
     ]
-    if wanted != [(v.name, tuple(v.dims.values()), v.dtype, v.layout) for v in plan.inputs]:
+    if wanted != [(one.name, one.dtype, one.layout, [*one.dims.items()]) for one in plan.inputs]:
         raise ValueError("it takes other inputs")
     delivered = [
         (alias, one.value.dtype, tuple(one.value.dims)) for alias, one in plan.deliveries.items()

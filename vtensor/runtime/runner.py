@@ -275,6 +275,8 @@ class Runner:
             plan, key = plans.find(feeds, wanted)
             if strictly:
                 plan, times = plans.strict(plan), None  # whose steps are others
+            if not plan.deliveries.keys() >= {*wanted}:
+                raise InputError(f"the plan delivers {', '.join(plan.deliveries)} alone")
             self._last = plan
             plan.check_out(into)
             every = list(wanted) == [port.name for port in self.outputs]

@@ -158,9 +158,14 @@ class Source:
             return self._found
 
     def corrected(self) -> bool:
-        """Return whether the cache was wrong about inputs or outputs; they are the model's now."""
+        """Return whether the cache may have been wrong about inputs and outputs.
+
+        They are the model's now, and nothing that the cache says decides shapes any more.
+        """
         _ = self._loaded
         corrected, self._corrects = self._corrects, False
+        if self.surface is not None and self.surface.deciding:
+            self.surface, corrected = replace(self.surface, deciding=()), True
         return corrected
 
     def _correct(self) -> None:
