@@ -10,9 +10,6 @@ import numpy as np
 
 from libdesc.numpy.arrays import Array, wide
 from ops._sliding import spatial
-from ptensor.convert import convert
-from ptensor.encoding import Encoding
-from vtensor.language.dtype import from_numpy, numpy_dtype
 
 #: What must hold of an image that is sampled.
 HAS_ELEMENTS = (
@@ -35,13 +32,6 @@ def cubic(distance: Array, a: float = -0.75) -> Array:
     near = (a + 2) * d**3 - (a + 3) * d**2 + 1
     far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
     return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, np.where(d >= 2, 0, d))))
-
-
-def settled(values: Array, dtype: str) -> Array:
-    """Blended values for an element type: of integers the whole part, as far as they reach."""
-    if values.dtype.kind != "f" or numpy_dtype(dtype).kind not in "iu":
-        return values
-    return convert(np.trunc(values), Encoding(from_numpy(values.dtype)), Encoding(dtype))
 
 
 def shaped(row: Array, axis: int, rank: int) -> Array:

@@ -374,8 +374,9 @@ class ThresholdedRelu(Unary):
 
 
 def _shrunk(op: Shrink, x: Array) -> Array:
-    above = np.where(x > op.lambd, x - op.bias, 0)
-    return np.where(x < -op.lambd, x + op.bias, above)
+    whole = x.dtype.kind in "iu" and float(op.bias).is_integer()
+    bias = np.asarray(int(op.bias)).astype(x.dtype) if whole else op.bias
+    return np.where(x < -op.lambd, x + bias, np.where(x > op.lambd, x - bias, 0))
 
 
 def _shrink(op: Shrink, x: Expression) -> Expression:

@@ -7,14 +7,18 @@ import numpy as np
 from libdesc import rewrite
 from libdesc.numpy.arrays import FLOATS, NUMBERS, Array
 from ops._elementwise import Binary, Unary, binary, elementwise, pointwise, spelled
+from ops._names import broadcast_inputs, broadcast_names
 from ops._places import within
 from ops._writing import write_aligned
+from vtensor.errors import ModelError
 from vtensor.operators import (
     Affine,
     Commutes,
     Context,
     Expression,
+    NodeReader,
     NodeWriter,
+    Spelling,
     Structural,
     param,
     select,
@@ -134,9 +138,24 @@ Min = binary(
 )
 
 
+def _read_mod(node: NodeReader) -> VTensor:
+    """ONNX has no rule for the sign of a remainder of floats but that of ``fmod``."""
+    op, dtype = Mod(bool(node.attribute("fmod", 0))), node.input(0).dtype
+    if not op.fmod and dtype in FLOATS:
+        text = f"Mod {node.name!r}: {dtype} has a remainder with fmod=1 alone, as ONNX defines it"
+        raise ModelError(f"{text}; to fix: set fmod=1, which gives it the dividend's sign")
+    return node.add(op, *broadcast_inputs(node))
+
+
+def _write_mod(node: NodeWriter, op: Mod) -> None:
+    if not op.fmod and (dtype := node.inputs[0].dtype) in FLOATS:
+        raise node.refuse(f"ONNX has no remainder of {dtype} with the divisor's sign")
+    write_aligned("Mod")(node, op)
+
+
 @elementwise(
     "Mod",
-    10,
+    Spelling("Mod", 10, _read_mod, broadcast_names, write=_write_mod),
     lambda op, a, b: np.fmod(a, b) if op.fmod else np.mod(a, b),
     expression=lambda op, a, b: a.fmod(b) if op.fmod else a % b,
 )
@@ -259,6 +278,11 @@ class BiasAdd:
         return pointwise(self, ctx, x, b)
 
 
+def _times(op: Times, x: Array) -> Array:
+    whole = x.dtype.kind in "iu" and float(op.factor).is_integer()
+    return x * (np.asarray(int(op.factor)).astype(x.dtype) if whole else op.factor)
+
+
 def _write(node: NodeWriter, op: Times) -> None:
     [x] = node.inputs
     if x.dtype[0] in "su" and op.factor != int(op.factor):
@@ -269,7 +293,7 @@ def _write(node: NodeWriter, op: Times) -> None:
 @elementwise(
     "Times",
     written("Mul", 7, _write),
-    lambda op, x: x * op.factor,
+    _times,
     NUMBERS,
     widen=False,
     onednn=("linear", "factor"),

@@ -76,9 +76,10 @@ def _zero(op: Cast) -> float:
 class Cast(Unary):
     """The same values in another element type.
 
-    Fractions are cut off on the way to integers, and integers lose their upper bits on the way to
-    narrower ones; floats are rounded to the nearest narrower one, ties to even. A truth value is 1
-    or 0, and what is not 0 is true. f8e8m0 has powers of two alone: what is negative becomes NaN.
+    Fractions are cut off on the way to integers; a float beyond an integer's range becomes its end,
+    and NaN 0. Integers lose their upper bits on the way to narrower ones. Floats are rounded to the
+    nearest narrower one, ties to even. A truth value is 1 or 0, and what is not 0 is true. f8e8m0
+    has powers of two alone: what is negative becomes NaN.
 
     Dims:
         x, y: any, the same

@@ -9,6 +9,7 @@ import numpy as np
 from libdesc import Routine, eigen, invoker, onednn, rewrite
 from libdesc.numpy import definition, elementwise
 from libdesc.numpy.arrays import Array
+from libdesc.numpy.casts import stored
 from ops._elements import AHEAD
 from ops._names import all_alike, axes_of, axis_of, broadcast_input, last_names, same_names
 from ops._places import as_output, once, one_output
@@ -325,7 +326,8 @@ def pad(ctx: Context, op: Pad, x: PTensor, y: PTensor) -> None:
     rows = zip(pads, x.dims.values(), strict=True)
     kept = tuple(slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in rows)
     more: Any = [(max(a, 0), max(b, 0)) for a, b in pads] or 0  # a scalar has no rows
-    how: Any = {"constant_values": op.value} if op.mode == "constant" else {"mode": op.mode}
+    value = stored(np.asarray(op.value), x.dtype).astype(x.data().dtype)
+    how: Any = {"constant_values": value} if op.mode == "constant" else {"mode": op.mode}
     y.data()[...] = np.pad(x.data()[kept], more, **how)
 
 

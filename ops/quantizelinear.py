@@ -289,6 +289,6 @@ def dynamic_quantize(
     numbers = values[~np.isnan(values)]
     low, high = numbers.min(initial=0), numbers.max(initial=0)
     step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
-    origin = np.fmax(np.rint(-low / step), 0)  # fmax and fmin pass over a NaN
+    origin = np.fmin(np.fmax(np.rint(-low / step), 0), 255)  # these pass over a NaN
     scale.data()[...], zero.data()[...] = step, origin
     y.data()[...] = np.fmin(np.fmax(np.rint(values / step) + origin, 0), 255)

@@ -11,6 +11,7 @@ import numpy as np
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, NUMBERS, Array, highest, lowest, wide
+from libdesc.numpy.casts import stored
 from libdesc.routine import Routine
 from ops._names import axes_of
 from ops._normalizations import positions, without
@@ -117,8 +118,9 @@ def reduction(
         @definition(name, dtypes=dtypes)
         def compute(ctx: Context, op: R, x: PTensor, y: PTensor) -> None:
             result = np.asarray(numpy(wide(x.data()), positions(x, op.axes)))
-            # Integers are what a cast makes; a number alone would be checked when it is assigned.
-            y.data()[...] = result.astype(y.data().dtype).reshape(y.data().shape)
+            # Integers wrap; a number alone would be checked when it is assigned.
+            result = stored(result, y.dtype).astype(y.data().dtype)
+            y.data()[...] = result.reshape(y.data().shape)
 
         @invoker(name, library="eigen", dtypes=_eigen_types(eigen_kind))
         def portable(ctx: Context, op: R, x: VTensor, y: VTensor) -> Routine:
@@ -154,6 +156,16 @@ def _eigen_types(kind: str) -> Sequence[str]:
     return [dtype for dtype in eigen.NUMBERS if rational or dtype in FLOATS]
 
 
+def _mean(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return the mean; of integers their 64-bit sum, divided towards zero, and of none 0."""
+    count = prod(x.shape[axis] for axis in axes)
+    if x.dtype.kind not in "iu":
+        return np.divide(x.sum(axes, dtype=np.float64), count)
+    total = np.asarray(x.sum(axes))
+    divisor = total.dtype.type(max(count, 1))
+    return np.asarray(total // divisor + ((total % divisor != 0) & (total < 0)))
+
+
 def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
     largest = np.asarray(x.max(axes, keepdims=True, initial=lowest(x.dtype)))
     shift = np.where(np.isfinite(largest) & (x.size > 0), largest, 0)
@@ -163,11 +175,6 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
 
 # oneDNN's norms have no real kernel, and its maximum and minimum lose NaN, which must reach the
 # result: all these are left to Eigen.
-
-
-def _mean(x: Array, axes: tuple[int, ...]) -> Array:
-    total, count = x.sum(axes, dtype=np.float64), prod(x.shape[axis] for axis in axes)
-    return np.divide(total, max(count, 1) if x.dtype.kind in "iu" else count)
 
 
 @reduction(_mean, eigen_kind="mean", onednn_alg="mean", op_type="ReduceMean")

@@ -46,11 +46,15 @@ class Relu(Unary):
 
 
 def _number(node: NodeReader, index: int) -> float:
-    """A bound that is known: a scalar, or a row of one, which ONNX Runtime takes too."""
+    """Return a bound that is known: a scalar, or a row of one, which ONNX Runtime takes too.
+
+    An integer stays one: a float has not all those of 64 bits.
+    """
     bound = node.constant(index)
     if bound.shape not in ((), (1,)):
         raise node.refuse(f"a bound of shape {bound.shape}, which must be one number")
-    return float(bound.item())
+    number: float = bound.item() if bound.dtype.kind in "iu" else float(bound.item())
+    return number
 
 
 def _bounds(node: NodeReader) -> tuple[float, float]:
@@ -86,8 +90,9 @@ def _read_clip(node: NodeReader) -> VTensor:
     return node.add(Clip(*bounds), x)
 
 
-def _emit(node: NodeWriter, *bounds: float) -> None:
+def _emit(node: NodeWriter, low: float, high: float) -> None:
     [x] = node.inputs
+    bounds = _within(low, high, x.dtype)
     given = ("" if math.isinf(bound) else node.constant(bound, x.dtype) for bound in bounds)
     node.emit("Clip", node.operand(x), *given)
 
@@ -114,19 +119,21 @@ class Relu6(Unary):
     """
 
 
-def _within(op: Clip, dtype: str) -> tuple[float, float]:
-    """The bounds; of integers the nearest numbers that there are, infinite ones left."""
-    low, high = (-math.inf, math.inf) if dtype[:1] not in ("s", "u") else integer_range(dtype)
+def _within(low: float, high: float, dtype: str) -> tuple[float, float]:
+    """Return the bounds; of integers the nearest integers of the type, infinite bounds as given."""
+    if dtype[:1] not in ("s", "u"):
+        return low, high
+    least, most = integer_range(dtype)
 
     def nearest(bound: float) -> float:
-        return bound if math.isinf(bound) else min(max(bound, low), high)
+        return min(max(int(bound), least), most) if math.isfinite(bound) else bound
 
-    return nearest(op.low), nearest(op.high)
+    return nearest(low), nearest(high)
 
 
 def _clip(op: Clip, x: Array) -> Array:
     """Infinite bounds are left out: integers have none."""
-    low, high = _within(op, from_numpy(x.dtype))
+    low, high = _within(op.low, op.high, from_numpy(x.dtype))
     if low > -math.inf:
         x = np.maximum(x, np.asarray(low).astype(x.dtype))
     if high < math.inf:
@@ -135,7 +142,7 @@ def _clip(op: Clip, x: Array) -> Array:
 
 
 def _bounded(op: Clip, x: Expression) -> Expression:
-    low, high = _within(op, x.dtype)
+    low, high = _within(op.low, op.high, x.dtype)
     if low > -math.inf:
         x = x.max(low)
     return x.min(high) if high < math.inf else x

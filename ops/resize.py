@@ -11,13 +11,15 @@ import numpy as np
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, Array, wide
+from libdesc.numpy.casts import stored
 from libdesc.routine import Routine
 from ops._names import from_attributes, same_names
 from ops._places import one_output
-from ops._sampling import cubic, linear, settled, shaped
+from ops._sampling import cubic, linear, shaped
 from ops._sliding import Tensor
 from ops._writing import parameters
 from ptensor import PTensor
+from vtensor.errors import ModelError
 from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
@@ -34,28 +36,28 @@ def _symmetric(y: Array, scale: float, exact: float, length: int, _box: Box) -> 
 
 def _cropped(y: Array, _scale: float, exact: float, length: int, box: Box) -> Array:
     begin, end = box
-    if exact == 1:
-        return np.full(y.size, (begin + end) * (length - 1) / 2)
-    return (begin + y * (end - begin) / (exact - 1)) * (length - 1)
+    if y.size == 1:
+        return 0 * y + (begin + end) * (length - 1) / 2
+    return begin * (length - 1) + y * (end - begin) * (length - 1) / (exact - 1)
 
 
 #: Where y's elements lie in x, from y's places, the scale, y's size before it was rounded, x's, and
-#: the box that is cropped out of x.
+#: the box that is cropped out of x. The result has the precision of y's places.
 COORDINATES: dict[str, Callable[[Array, float, float, int, Box], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
-    "pytorch_half_pixel": lambda y, scale, exact, *_: (
-        _half_pixel(y, scale) if exact != 1 else 0 * y - 0.5
-    ),
-    "align_corners": lambda y, _, exact, n, __: y * (n - 1) / (exact - 1) if exact != 1 else 0 * y,
+    "pytorch_half_pixel": lambda y, scale, *_: _half_pixel(y, scale) if y.size != 1 else 0 * y,
+    "align_corners": lambda y, _, exact, n, __: y * (n - 1) / (exact - 1) if y.size != 1 else 0 * y,
     "asymmetric": lambda y, scale, *_: y / scale,
     "tf_half_pixel_for_nn": lambda y, scale, *_: (y + 0.5) / scale,
     "tf_crop_and_resize": _cropped,
 }
+#: Half the distance of two elements, and what a place in f32 may be off beside it.
+HALF = 0.5 + 1e-6
 #: Which element is the nearest to a place.
 ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda places: np.ceil(places - 0.5),
-    "round_prefer_ceil": lambda places: np.floor(places + 0.5),
+    "round_prefer_floor": lambda places: np.ceil(places - HALF),
+    "round_prefer_ceil": lambda places: np.floor(places + HALF),
     "floor": np.floor,
     "ceil": np.ceil,
 }
@@ -65,8 +67,10 @@ REPEATING = {
     "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
     "pytorch_half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
 }
-#: Scales whose numerator is smaller give, times any size, a product that a float has exactly.
-EXACT = 1 << 20
+#: Scales whose numerator is smaller are exact: times a size below 2**14 no f32 of another quotient.
+EXACT = 1 << 10
+#: Lengths from here on are no f32 with a fraction of 1/2.
+LONG = 1 << 22
 
 #: The parameters that ONNX has otherwise; the others are attributes, with the same defaults.
 _OWN = ("axes", "sizes", "scales", "roi", "coordinates")
@@ -89,7 +93,8 @@ def _read(node: NodeReader) -> VTensor:
         rows = zip(sizes, have, strict=True)
         scales = [1.0 if size == old or not old else float(size) / float(old) for size, old in rows]
     elif scales:
-        sizes = [_scaled(old, scale) for old, scale in zip(have, scales, strict=True)]
+        grown = [scaled(node, *row) for row in zip(have, scales, strict=True)]
+        sizes, scales = map(list, zip(*grown, strict=True))
     else:
         raise node.refuse("neither scales nor sizes are given")
     corners = [*map(float, _row(node, 1, 2 * len(dims)))] or [0.0] * len(dims) + [1.0] * len(dims)
@@ -103,10 +108,22 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(from_attributes(node, Resize, **given), x)
 
 
-def _scaled(old: int, scale: float) -> int:
-    """A size times a scale, rounded down; by integers where these say the same, as sizes are."""
+def scaled(node: NodeReader, old: int, scale: float) -> tuple[int, float]:
+    """Return the size that a scale makes of another one, and the scale before it was rounded.
+
+    Exporters write a size as the quotient of two, rounded to f32: that one is the result. Of other
+    scales the product in f32 is rounded down, as ONNX Runtime does.
+    """
+    if not 0 < scale < inf:
+        text = f"Resize {node.name!r}: a scale of {scale}, which must be above 0 and finite"
+        raise ModelError(f"{text}; to fix: give sizes, or other scales")
     above, below = scale.as_integer_ratio()
-    return above * old // below if abs(above) < EXACT else int(scale * old)
+    if above < EXACT:  # by integers, as sizes are: these may be open
+        return above * old // below, scale
+    size = round(scale * old)
+    if old and np.float32(size / old) == np.float32(scale):
+        return size, size / old
+    return int(np.float32(scale) * np.float32(old)), scale
 
 
 def _write(node: NodeWriter, op: Resize) -> None:
@@ -140,9 +157,12 @@ def _read_scales(node: NodeReader) -> VTensor:
         raise node.refuse(f"{len(scales)} scales of {len(x.dims)} dims")
     for grow in (True, False):  # what is nearest: the one before, where it shrinks the one behind
         rows = zip(x.dims.items(), scales, strict=True)
-        kept = [(*dim, float(scale)) for dim, scale in rows if scale != 1 and (scale > 1) == grow]
-        axes, _, factors = zip(*kept, strict=True) if kept else ((), (), ())
-        sizes = tuple(_scaled(size, scale) for _, size, scale in kept)
+        kept = [
+            (dim, *scaled(node, size, float(scale)))
+            for (dim, size), scale in rows
+            if scale != 1 and (scale > 1) == grow
+        ]
+        axes, sizes, factors = zip(*kept, strict=True) if kept else ((), (), ())
         mode, nearest = node.attribute("mode", "nearest"), "floor" if grow else "ceil"
         if kept or not grow:
             x = node.add(Resize(axes, sizes, factors, mode, "asymmetric", nearest), x)
@@ -186,7 +206,7 @@ class Resize:
     Args:
         axes: the dims.
         sizes: of y along each of them.
-        scales: by how much each grows; without rounding, ``sizes`` over x's.
+        scales: by how much each grows; ``sizes`` over x's where these are exact.
         mode: ``nearest``, ``linear`` or ``cubic``.
         coordinates: how y's places lie over x's; ONNX's coordinate_transformation_mode.
         nearest_mode: which element is nearest.
@@ -223,17 +243,31 @@ class Resize:
         return one_output(ctx, self, [x], {**x.dims, **sizes})
 
 
-def _places(op: Resize, index: int, length: int) -> Array:
+def _places(op: Resize, index: int, length: int, precision: type = np.float64) -> Array:
     """The place in x of each place of y along an axis, where x has ``length`` elements."""
     scale, box = op.scales[index], op.roi[index] if op.roi else (0.0, 1.0)
-    y = np.arange(op.sizes[index], dtype=np.float64)
-    return COORDINATES[op.coordinates](y, scale, scale * length, length, box)
+    size = op.sizes[index]
+    exact = size if length and scale == size / length else scale * length
+    y = np.arange(size, dtype=precision)
+    return COORDINATES[op.coordinates](y, scale, exact, length, box)
 
 
 def _nearest(op: Resize, index: int, length: int) -> Array:
-    """The element of x for each place of y."""
-    nearest = ROUNDINGS[op.nearest_mode](_places(op, index, length))
+    """Return the element of x for each place of y: of places in f32, as ONNX Runtime computes."""
+    precision = np.float32 if max(length, op.sizes[index]) < LONG else np.float64
+    places = _places(op, index, length, precision).astype(np.float64)
+    nearest = ROUNDINGS[op.nearest_mode](places)
     return np.asarray(np.clip(nearest, 0, length - 1).astype(np.int64))
+
+
+def _evenly(size: int, length: int) -> Array:
+    """Return the element of x for each place of y as oneDNN rounds (y + 1/2) * length / size - 1/2.
+
+    It computes in f32, in this order, and rounds halves up.
+    """
+    y = np.arange(size, dtype=np.float32)
+    places = (y + np.float32(0.5)) * np.float32(length) / np.float32(size) - np.float32(0.5)
+    return np.floor(places.astype(np.float64) + 0.5).astype(np.int64)
 
 
 def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
@@ -285,8 +319,9 @@ def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
             value = np.take(value, _nearest(op, index, length), axis)
         else:
             value = _blend(value, axis, *_neighbours(op, index, length))
-    value = settled(value, y.dtype)
-    y.data()[...] = np.where(outside, op.extrapolation_value, value) if outside.any() else value
+    value = stored(value, y.dtype)
+    beyond = stored(np.asarray(op.extrapolation_value), y.dtype).astype(value.dtype)
+    y.data()[...] = np.where(outside, beyond, value) if outside.any() else value
 
 
 def _repeats(op: Resize, index: int, length: int) -> bool:
@@ -302,23 +337,26 @@ def _repeats(op: Resize, index: int, length: int) -> bool:
 
 
 def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
-    """oneDNN takes every element at (y + 1/2) * length / size - 1/2, rounded half up.
+    """Return True if oneDNN, whose places of y are even, takes the same elements of x.
 
-    It blends with elements that count nothing, too, which is a NaN where one is infinite.
+    Linearly it blends with elements that count nothing, too, which is a NaN if one is infinite.
     """
     if op.mode == "cubic":
         return "resamples to the nearest, or linearly"
-    around = _nearest if op.mode == "nearest" else _neighbours
     for index, (dim, size) in enumerate(zip(op.axes, op.sizes, strict=True)):
-        if _repeats(op, index, x.size(dim)):
+        length = x.size(dim)
+        if _repeats(op, index, length):
             continue
-        scale = size / x.size(dim)
-        even = Resize((dim,), (size,), (scale,), op.mode, "half_pixel", "round_prefer_ceil")
-        found = np.asarray(around(even, 0, x.size(dim)))
-        wanted = np.asarray(around(op, index, x.size(dim)))
+        if op.mode == "nearest":
+            if not np.array_equal(_evenly(size, length), _nearest(op, index, length)):
+                return f"places elements along {dim} otherwise"
+            continue
+        even = Resize((dim,), (size,), (size / length,), op.mode, "half_pixel")
+        found = np.asarray(_neighbours(even, 0, length))
+        wanted = np.asarray(_neighbours(op, index, length))
         if found.shape != wanted.shape or not np.allclose(found, wanted):
             return f"places elements along {dim} otherwise"
-        if op.mode == "linear" and not wanted[1].all():
+        if not wanted[1].all():
             return f"blends elements along {dim} that count nothing"
     return not _outside(op, x).any() or "has no value for what lies outside"
 

@@ -11,11 +11,12 @@ import numpy as np
 from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
+from libdesc.numpy.casts import stored
 from ops._convolution import KERNELS, convolution_names, cost, kernel_sizes, read_kernel, with_bias
 from ops._elementwise import ALL
 from ops._names import from_attributes
 from ops._places import INDICES, checked, one_output
-from ops._sampling import HAS_ELEMENTS, sample, settled, shaped, terms
+from ops._sampling import HAS_ELEMENTS, sample, shaped, terms
 from ops._sliding import Sizes, along, counts, geometry, spatial
 from ops._windows import IMAGES, image_names, in_order, read_image, read_window
 from ptensor import PTensor
@@ -105,7 +106,7 @@ def gridsample(ctx: Context, op: GridSample, x: PTensor, grid: PTensor, y: PTens
         for row, size in zip(rows, image.shape[2:], strict=True)
     ]
     values = sample(image, places, op.mode, op.padding_mode, op.align_corners)
-    y.data()[...] = settled(values, y.dtype)
+    y.data()[...] = stored(values, y.dtype)
 
 
 #: A box is sampled at this many places along a dim, no more: how many there are, data may decide.

@@ -42,7 +42,7 @@ Neg = unary(
     (6, 13),
     np.negative,
     NUMBERS,
-    onednn=("linear", -1.0),
+    onednn=("linear", -1.0, -0.0),  # plus 0 the negative of 0 would be 0
     expression=lambda x: -x,
 )
 Sign = unary(

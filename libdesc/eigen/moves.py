@@ -12,6 +12,7 @@ from libdesc.eigen import native
 from libdesc.eigen.elementwise import of_joined
 from libdesc.eigen.kernels import copy, emit_kernel
 from libdesc.eigen.memory import Region, copied, filled, pads, region
+from libdesc.numpy.casts import stored
 from libdesc.routine import Routine
 from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout
@@ -103,8 +104,8 @@ def picked(x: VTensor, y: VTensor, runs: Mapping[str, Sequence[Run]], value: flo
 
 
 def bits_of(value: float, dtype: str) -> int:
-    """The bits of a number as an element, as an unsigned integer."""
-    array = np.asarray(value).astype(numpy_dtype(dtype))
+    """Return the bits of a number as an element, as an unsigned integer."""
+    array = stored(np.asarray(value), dtype).astype(numpy_dtype(dtype))
     return int(array.view(np.dtype(f"u{array.itemsize}")))
 
 

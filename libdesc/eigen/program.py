@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
+from ptensor.encoding import integer_range
 from ptensor.evaluation import Decline
 from vtensor.language.expression import Expression
 from vtensor.language.records import dataclass
@@ -41,7 +42,8 @@ class Program:
 
     Attributes:
         types: the element types of the operands, then the result's.
-        constants: the numbers in it, each with the kind of its value.
+        constants: the numbers in it, each with the kind of its value; an integer stays one, which a
+            float of as many bits may lack.
         instructions: functions, such as ``"add f32"``, and the values that they are of.
     """
 
@@ -98,7 +100,9 @@ class _Compiler:
 
     def program(self, whole: Expression) -> Program:
         """The program whose result is the expression's."""
-        value = self._as(kind_of(self._types[-1]), self._value(whole))
+        value, dst = self._value(whole), self._types[-1]
+        whole_part = value.kind == FLOAT and kind_of(dst) == INTEGER
+        value = self._converted(dst, value) if whole_part else self._as(kind_of(dst), value)
         if value.where != "code":
             self._add(f"copy {value.kind}", value.kind, [value])
         first = {"operand": 0, "constant": len(self._types) - 1}
@@ -138,8 +142,11 @@ class _Compiler:
         if dtype == "bool":
             return self._add(f"to_bool {value.kind}", FLOAT, [value])
         kind = kind_of(dtype)
-        value = self._as(kind, value)
-        return value if dtype == kind else self._add(f"to_{dtype} {kind}", kind, [value])
+        if kind == FLOAT:
+            value = self._as(kind, value)
+        if dtype == value.kind:
+            return value
+        return self._add(f"to_{dtype} {value.kind}", kind, [value])
 
     def _as(self, kind: str, value: _Value) -> _Value:
         if value.kind == kind:
@@ -147,9 +154,11 @@ class _Compiler:
         return self._add(f"to_{kind} {value.kind}", kind, [value])
 
     def _constant(self, kind: str, number: float) -> _Value:
-        if kind == INTEGER and (number != number // 1 or abs(number) > 2**53):
-            raise Decline(f"computes with integers, of which {number:g} is none")
-        index = self._constants.setdefault((kind, float(number)), len(self._constants))
+        low, high = integer_range(INTEGER)
+        if kind == INTEGER and not (low <= number <= high and number == number // 1):
+            raise Decline(f"computes with 64-bit integers, of which {number} is none")
+        value = int(number) if kind == INTEGER else float(number)
+        index = self._constants.setdefault((kind, value), len(self._constants))
         return _Value(kind, "constant", index)
 
     def _add(self, name: str, kind: str, values: Sequence[_Value]) -> _Value:

@@ -16,21 +16,35 @@ from vtensor.language.dtype import NARROW_FLOATS, from_numpy, numpy_dtype
 
 
 def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") -> Array:
-    """The values in another element type; what ``saturate`` and ``round_mode`` do, Cast says.
+    """Return the values in another element type; Cast says what ``saturate`` and ``round_mode`` do.
 
     >>> cast(np.array([1000.0, 0.3]), "f8e4m3fn").tolist()
     [448.0, 0.3125]
+    >>> cast(np.array([-1.5, 300.5, np.nan]), "u8").tolist()
+    [0, 255, 0]
     """
     values, target = wide(values), Encoding(to)
     if to == "f8e8m0":
         return _power(values.astype(np.float64), saturate, round_mode)
     if not target.is_float:
-        with np.errstate(invalid="ignore"):  # what an integer type has no number for is undefined
+        if values.dtype.kind != "f" or to == "bool":
             return values.astype(target.numpy)
+        return convert(np.trunc(values), Encoding(from_numpy(values.dtype)), target)
+    if values.dtype.kind in "iu" and to not in ("f32", "f64"):
+        values = values.astype(np.float32)  # as kernels do: two roundings where f32 lacks digits
     if to in NARROW_FLOATS and saturate:
         largest = _largest(to)
         values = np.clip(values, -largest, largest)
     return convert(values, Encoding(from_numpy(values.dtype)), target)
+
+
+def stored(values: Array, dtype: str) -> Array:
+    """Return computed values as elements of a type: of floats integers get what ``cast`` makes.
+
+    What is no float, or becomes one, is returned as it is: NumPy rounds or wraps it when stored.
+    """
+    whole = dtype[0] in "su" and values.dtype.kind == "f"
+    return cast(values, dtype) if whole else values
 
 
 def _largest(name: str) -> float:

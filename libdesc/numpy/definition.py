@@ -10,6 +10,7 @@ import numpy as np
 
 from libdesc.invokers import When
 from libdesc.numpy.arrays import aligned, finish, wide
+from libdesc.numpy.casts import stored
 from libdesc.registry import invoker
 from libdesc.routine import Routine, Wanted
 from ptensor.layout import Layout
@@ -96,7 +97,8 @@ def elementwise(
         def compute(ctx: Context, instance: Any, *operands: PTensor) -> None:  # noqa: ARG001
             *inputs, output = operands
             arrays = [aligned(tensor, output) for tensor in inputs]
-            output.data()[...] = function(instance, *(map(wide, arrays) if widen else arrays))
+            result = function(instance, *(map(wide, arrays) if widen else arrays))
+            output.data()[...] = stored(np.asarray(result), output.dtype)
             if not keeps_zero(instance):
                 finish(output)
 

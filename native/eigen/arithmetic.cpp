@@ -60,11 +60,13 @@ float either(float a, float b) { return a > b ? a : b; }
 float differ(float a, float b) { return truth(a != b); }
 float invert(float a) { return 1.0F - a; }
 
-// A number that no integer type has becomes the least, as the instruction does.
+// The whole part, saturated to T's range; 0 of NaN.
+template <class T>
 std::int64_t to_integer(float a) {
-    constexpr float kLimit = 0x1p63F;
-    const bool fits = a >= -kLimit && a < kLimit;
-    return fits ? static_cast<std::int64_t>(a) : std::numeric_limits<std::int64_t>::min();
+    constexpr T kLeast = std::numeric_limits<T>::min(), kMost = std::numeric_limits<T>::max();
+    constexpr float kLow = kLeast, kEnd = 2 * static_cast<float>(kMost / 2 + 1);  // both exact
+    const float raised = a >= kLow ? a : kLow;
+    return a >= kEnd ? kMost : static_cast<std::int64_t>(a < kEnd ? raised : 0.0F);
 }
 
 // To 8 bits of fraction and back, ties to even.
@@ -108,7 +110,13 @@ constexpr Function kTable[]{
     one<float, float, to_bool>("to_bool f32"),
     one<float, float, to_bf16>("to_bf16 f32"),
     one<float, float, to_f16>("to_f16 f32"),
-    one<Integer, float, to_integer>("to_s64 f32"),
+    one<Integer, float, to_integer<std::int64_t>>("to_s64 f32"),
+    one<Integer, float, to_integer<std::int32_t>>("to_s32 f32"),
+    one<Integer, float, to_integer<std::int16_t>>("to_s16 f32"),
+    one<Integer, float, to_integer<std::int8_t>>("to_s8 f32"),
+    one<Integer, float, to_integer<std::uint32_t>>("to_u32 f32"),
+    one<Integer, float, to_integer<std::uint16_t>>("to_u16 f32"),
+    one<Integer, float, to_integer<std::uint8_t>>("to_u8 f32"),
     selection<float>("select f32"),
 };
 

@@ -37,7 +37,7 @@ std::span<const Function> integers();
 const Function &function(const std::string &name);
 
 // How elements of a type become values of a program, and values elements; n of each, `step` apart
-// in memory. Floats that an integer type has no number for become any.
+// in memory. Integers of fewer bits are the lower bits of values.
 struct ElementType {
     const char *name;
     std::uint32_t bytes;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "step.h"
@@ -20,10 +21,11 @@ struct Box {
     std::uint64_t bits;
 };
 
-// A number of an element-wise program, and the element type that it is of.
+// A number of an element-wise program, and the element type that it is of. An integer of 64 bits
+// may have no equal among floats.
 struct Constant {
     std::string type;
-    double value;
+    std::variant<Index, double> value;
 };
 
 // One instruction of an element-wise program: a function, such as "add f32", of values. Those are

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <tuple>
@@ -23,7 +24,7 @@ namespace {
 
 using BendsRow = std::tuple<Index, Index, Index, Index, bool>;
 using BoxRow = std::tuple<Index, Ints, Index, Ints, Index, Ints, std::uint64_t>;
-using ConstantRow = std::tuple<std::string, double>;
+using ConstantRow = std::tuple<std::string, std::variant<Index, double>>;
 using FramesRow =
     std::tuple<Index, Index, Index, Index, Index, Index, Index, Index, Index, bool, bool, bool>;
 using InstructionRow = std::tuple<std::string, Ints>;

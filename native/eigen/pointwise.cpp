@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <limits>
 #include <ranges>
+#include <variant>
 
 #include "boxes.h"
 #include "check.h"
@@ -114,7 +115,7 @@ private:
     };
     struct Filled {
         Kind kind;
-        double value;
+        std::variant<Index, double> value;
     };
     // Values of either kind.
     struct alignas(64) Tile {
@@ -283,11 +284,14 @@ private:
     }
 
     static void fill(const Filled &constant, void *tile, Index n) {
-        if (constant.kind == Kind::kFloat) {
-            std::fill_n(static_cast<float *>(tile), n, static_cast<float>(constant.value));
-        } else {
-            std::fill_n(static_cast<Index *>(tile), n, static_cast<Index>(constant.value));
-        }
+        std::visit(
+            [&](auto value) {
+                if (constant.kind == Kind::kFloat)
+                    std::fill_n(static_cast<float *>(tile), n, static_cast<float>(value));
+                else
+                    std::fill_n(static_cast<Index *>(tile), n, static_cast<Index>(value));
+            },
+            constant.value);
     }
 
     // The operand's elements start .. start + n in dst's order: in place, or widened into its tile.

@@ -48,7 +48,8 @@ private:
             high = std::max(high, most);
         });
         const float scale = (high > low ? high - low : 1.0F) / kMost;
-        const float zero = std::fmax(std::nearbyint(-low / scale), 0.0F);  // of infinities too
+        // Of infinities, and of a scale that is no number above 0, too.
+        const float zero = std::fmin(std::fmax(std::nearbyint(-low / scale), 0.0F), kMost);
         *output(slots, 2) = scale;
         *static_cast<std::uint8_t *>(slots[3]) = static_cast<std::uint8_t>(zero);
         parallel(size_, size_, [&](Index begin, Index end) {

@@ -14,7 +14,7 @@ from onnx import AttributeProto
 
 from libdesc.registry import ready
 from optimizer.originals import Original
-from vtensor.errors import ModelError
+from vtensor.errors import ModelError, UnsupportedOperatorError
 from vtensor.frontends.builder import attributes_of, name_values
 from vtensor.frontends.computing import run_definition
 from vtensor.frontends.folding import Facts
@@ -93,7 +93,9 @@ def _defined(network: Network, node: NetworkNode, facts: Facts) -> list[Array] |
             given = spelling.read(reader)
             values = [given] if isinstance(given, VTensor) else list(given)
             found = _computed(reader, values)
-        except Exception:  # it does not take the node, or not these values: another may
+        except Exception as error:  # it does not take the node, or not these values: another may
+            if isinstance(error, ModelError) and not isinstance(error, UnsupportedOperatorError):
+                raise  # the node is wrong, whatever computes it
             continue
         if all(name in found and _fits(name, found[name], facts) for name in node.outputs):
             return [found[name] for name in node.outputs]

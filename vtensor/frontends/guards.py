@@ -18,6 +18,18 @@ _LONGEST_SHAPE = 4096
 _LONG = "\0long "
 
 
+#: Attributes of ONNX's operators that are 0 or 1.
+FLAGS = frozenset(
+    (
+        *("align_corners", "allowzero", "antialias", "broadcast", "ceil_mode", "center_point_box"),
+        *("count_include_pad", "detect_negative", "detect_positive", "exclude_outside"),
+        *("exclusive", "fmod", "input_forget", "inverse", "is_causal", "is_test", "keepdims"),
+        *("largest", "layout", "linear_before_reset", "new_axis", "noop_with_empty_axes"),
+        *("onesided", "output_sequence", "periodic", "reverse", "saturate", "select_last_index"),
+        *("sorted", "spatial", "storage_order", "training_mode", "transA", "transB", "upper"),
+    )
+)
+
 #: An equation between subscripts, spaces left out; each operand has at most one ellipsis.
 _TERM = r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?"
 _EQUATION = rf"{_TERM}(,{_TERM})*(->{_TERM})?"
@@ -35,6 +47,8 @@ def attribute_fault(node: NodeProto) -> str:
             for axis in (attribute.i, *attribute.ints):
                 if abs(axis) > MAX_RANK:
                     return f"{name} {axis} is no axis"
+        if name in FLAGS and attribute.i not in (0, 1):
+            return f"{name} is {attribute.i}; to fix: make it 0 or 1"
         if name == "num_outputs" and attribute.i != len(node.output):
             return f"{name} is {attribute.i}, and it has {len(node.output)} outputs"
         if name == "batch_dims" and attribute.i < 0:
