@@ -21,6 +21,7 @@ from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Added, Reader, Refusal, attribute_value
 from vtensor.frontends.reference import reference_spelling
+from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array, element_type
 from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
 from vtensor.language.dtype import from_numpy
@@ -190,11 +191,9 @@ class Builder:
         self._renames: dict[tuple[str, Names], VTensor] = {}
         self._problems = Problems()
         self._needed: dict[str, None] = {}
-        self._numbers: dict[str, int] = {}  # the last number that each name was given
-        self._reserved = {
-            *named.network.value_names(),
-            *(node.name for node in named.network.nodes),
-        }
+        self._taken = TakenNames(
+            [*named.network.value_names(), *(node.name for node in named.network.nodes)]
+        )
 
     def build(self, outputs: Mapping[str, Names] | None = None) -> Graph:
         """The graph, sealed; ``outputs`` says under which names outputs are delivered.
@@ -283,7 +282,7 @@ class Builder:
         """A constant of the graph under these dim names; uses with the same names share it."""
         key = (name, dims, origin.shape)
         if key not in self._constants:
-            free = name if name not in self._graph.values else self._free(name)
+            free = name if name not in self._graph.values else self._taken.free(name)
             self._constants[key] = self._known(origin, dims, free)
         return self._constants[key]
 
@@ -408,7 +407,8 @@ class Builder:
         for added, stem in zip(kept, stems, strict=True):
             inputs = [real.get(id(value), value) for value in added.inputs]
             outputs = [
-                names.get(id(value)) or (self._free(f"{stem}:{position}") if position else stem)
+                names.get(id(value))
+                or (self._taken.free(f"{stem}:{position}") if position else stem)
                 for position, value in enumerate(added.outputs)
             ]
             values = self._graph.add_made(added.op, inputs, added.outputs, stem, outputs)
@@ -429,19 +429,11 @@ class Builder:
             made = [[names.get(id(value)) for value in one.outputs] for one in added]
             main = next((i for i, own in enumerate(made) if node.name in own), len(added) - 1)
         return [
-            node.name if i == main else self._free(f"{node.name}:{info_of(a.op).name.lower()}")
+            node.name
+            if i == main
+            else self._taken.free(f"{node.name}:{info_of(a.op).name.lower()}")
             for i, a in enumerate(added)
         ]
-
-    def _free(self, name: str) -> str:
-        """Return ``name``, or ``name`` with the next free number, and reserve it."""
-        result, count = name, self._numbers.get(name, 1)
-        while result in self._reserved:
-            count += 1
-            result = f"{name}:{count}"
-        self._reserved.add(result)
-        self._numbers[name] = count
-        return result
 
     def _check_type(self, name: str, dtype: str) -> None:
         """See that an output is of the element type that the model declares.
@@ -481,5 +473,5 @@ class Builder:
         if tuple(value.dims) == names:
             return value
         rename = OPERATORS.structural("rename").cls(tuple(zip(value.dims, names, strict=True)))
-        renamed: VTensor = self._graph.add(rename, value, name=self._free(f"{stem}:rename"))
+        renamed: VTensor = self._graph.add(rename, value, name=self._taken.free(f"{stem}:rename"))
         return renamed

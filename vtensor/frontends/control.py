@@ -17,6 +17,7 @@ from vtensor.errors import ModelError
 from vtensor.frontends.folding import Facts
 from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.splicing import Splice
+from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array, sizes_of
 from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
@@ -72,7 +73,7 @@ def undecided(node: NetworkNode, facts: Facts) -> str:
     )
 
 
-def decide(node: NetworkNode, facts: Facts, taken: set[str]) -> list[NetworkNode] | None:
+def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNode] | None:
     """What a node of control flow becomes; None for others, and while it is not decided.
 
     Args:
@@ -120,7 +121,7 @@ def _check(node: NetworkNode, attributes: Mapping[str, Any], facts: Facts) -> No
         raise ModelError(f"it scans {count} inputs, and has {len(node.proto.input)}")
 
 
-def _branch(node: NetworkNode, graph: GraphProto, taken: set[str]) -> list[NetworkNode]:
+def _branch(node: NetworkNode, graph: GraphProto, taken: TakenNames) -> list[NetworkNode]:
     splice = Splice(node, taken)
     delivered = [value.name for value in graph.output]
     if len(delivered) < len(node.proto.output):
@@ -193,7 +194,7 @@ class _Loop:
         shape.insert(self.collected(row)[1] % (len(shape) + 1), 0)
         return np.zeros(shape, dtype)
 
-    def turn(self, taken: set[str]) -> list[NetworkNode]:
+    def turn(self, taken: TakenNames) -> list[NetworkNode]:
         """The nodes of the next turn, and what is left of the loop behind them."""
         turns = self.turns
         splice = Splice(self.node, taken, f"{turns.number}/")
@@ -215,7 +216,7 @@ class _Loop:
         )
         return [*splice.nodes([*results, *weights.values()], self.node.opsets), left]
 
-    def end(self, taken: set[str]) -> list[NetworkNode]:
+    def end(self, taken: TakenNames) -> list[NetworkNode]:
         """The nodes that deliver the loop's outputs."""
         node, splice = self.node, Splice(self.node, taken)
         outputs = dict(enumerate(node.proto.output))

@@ -25,6 +25,7 @@ from vtensor.frontends.folding import (
 from vtensor.frontends.functions import call, function_of
 from vtensor.frontends.made import made_types
 from vtensor.frontends.network import Network, NetworkNode, needed
+from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array, sizes_of
 from vtensor.frontends.values import shape_makers
 from vtensor.language.records import replace
@@ -56,7 +57,7 @@ def infer(
         BudgetError: a value takes more than the network may.
     """
     facts = facts_of(network, sizes, values or {})
-    taken = {*network.value_names(), *(node.name for node in network.nodes)}
+    taken = TakenNames([*network.value_names(), *(node.name for node in network.nodes)])
     waiting, count, turned = deque(network.nodes), 0, 0
     is_open = any(shape is None or None in shape for shape in sizes.values())
     nodes: list[NetworkNode] = []
@@ -157,7 +158,7 @@ def _are_known(names: Iterable[str], facts: Facts) -> bool:
 
 
 def _parts(
-    node: NetworkNode, done: Network, facts: Facts, taken: set[str]
+    node: NetworkNode, done: Network, facts: Facts, taken: TakenNames
 ) -> list[NetworkNode] | None:
     """What a node becomes; None when it stays.
 

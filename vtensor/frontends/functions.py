@@ -17,6 +17,7 @@ from vtensor.errors import ModelError
 from vtensor.frontends.folding import Facts, schema_of
 from vtensor.frontends.network import Network, NetworkNode, reads_of, versions
 from vtensor.frontends.splicing import Splice, defined
+from vtensor.frontends.taken_names import TakenNames
 from vtensor.language.operators import OPERATORS
 from vtensor.language.spelling import Spelling
 from vtensor.language.wording import counted
@@ -90,7 +91,7 @@ def _version(available: Sequence[int], node: NetworkNode) -> int:
     return max((v for v in available if v <= wanted), default=min(available))
 
 
-def call(node: NetworkNode, function: FunctionProto, taken: set[str]) -> list[NetworkNode]:
+def call(node: NetworkNode, function: FunctionProto, taken: TakenNames) -> list[NetworkNode]:
     """The nodes of a function in place of the node that calls it.
 
     Args:

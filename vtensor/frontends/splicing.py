@@ -14,6 +14,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, helper, numpy_helper
 
 from vtensor.frontends.calls import graphs_of
 from vtensor.frontends.network import NetworkNode, running_nodes
+from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array
 from vtensor.language.operators import OPERATORS
 from vtensor.language.records import dataclass
@@ -29,7 +30,7 @@ class Splice:
     """
 
     node: NetworkNode
-    taken: set[str]
+    taken: TakenNames
     prefix: str = ""
     protos: list[NodeProto] = field(default_factory=list)
 
@@ -96,13 +97,7 @@ class Splice:
 
     def free(self, stem: str) -> str:
         """A name that nothing else has, behind the node's own."""
-        name = stem = f"{self.node.name}/{self.prefix}{stem}"
-        count = 1
-        while name in self.taken:
-            count += 1
-            name = f"{stem}:{count}"
-        self.taken.add(name)
-        return name
+        return self.taken.free(f"{self.node.name}/{self.prefix}{stem}")
 
     def nodes(self, outputs: Sequence[str], opsets: Mapping[str, int]) -> list[NetworkNode]:
         """The nodes, in running order; those alone that these outputs need.

@@ -174,7 +174,7 @@ class _Traced(Again):
         for other, value in uses:
             if other.shape == array.shape:
                 return value
-        free = name if name not in self._graph.values else self._free(name)
+        free = name if name not in self._graph.values else self._taken.free(name)
         sizes = dict(zip(dims, array.shape, strict=True))
         value = VTensor(from_numpy(array.dtype), sizes, Option(name=free))
         self._graph.values[free] = value

@@ -19,6 +19,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper
 
 from vtensor.errors import UnsupportedOperatorError
+from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
@@ -84,7 +85,7 @@ class _GraphWriter:
         self.opset = opset
         self.done: set[str] = set()
         self.graph = graph
-        self._taken = {*graph.values, *graph.outputs, *graph.nodes}
+        self._taken = TakenNames([*graph.values, *graph.outputs, *graph.nodes])
         #: The values that exist by now.
         self._there = {*graph.inputs, *graph.constants}
         #: Of each delivered value the first name that it is delivered under.
@@ -217,13 +218,8 @@ class _GraphWriter:
         self.written.nodes.append(helper.make_node(kind, inputs, outputs, name=name, **given))
 
     def free(self, stem: str) -> str:
-        """A name that nothing else has."""
-        name, count = stem, 1
-        while name in self._taken:
-            count += 1
-            name = f"{stem}:{count}"
-        self._taken.add(name)
-        return name
+        """Take a name that nothing else has, and return it."""
+        return self._taken.free(stem)
 
 
 class _Writer:

@@ -1,0 +1,28 @@
+"""Names that values and nodes have, and free ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class TakenNames(set[str]):
+    """The names that are taken in a network.
+
+    >>> names = TakenNames(["row"])
+    >>> names.free("row"), names.free("row"), names.free("sum"), "row:3" in names
+    ('row:2', 'row:3', 'sum', True)
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        super().__init__(names)
+        self._numbers: dict[str, int] = {}  # the last number that each stem was given
+
+    def free(self, stem: str) -> str:
+        """Take ``stem``, or ``stem`` with the next number from 2 on, and return it."""
+        name, number = stem, self._numbers.get(stem, 1)
+        while name in self:
+            number += 1
+            name = f"{stem}:{number}"
+        self._numbers[stem] = number
+        self.add(name)
+        return name
