@@ -160,7 +160,7 @@ def _mean(x: Array, axes: tuple[int, ...]) -> Array:
     """Return the mean; of integers their 64-bit sum, divided towards zero, and of none 0."""
     count = prod(x.shape[axis] for axis in axes)
     if x.dtype.kind not in "iu":
-        return np.divide(x.sum(axes, dtype=np.float64), count)
+        return np.asarray(x.sum(axes, dtype=np.float64) / np.float64(count))
     total = np.asarray(x.sum(axes))
     divisor = total.dtype.type(max(count, 1))
     return np.asarray(total // divisor + ((total % divisor != 0) & (total < 0)))

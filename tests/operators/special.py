@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
-from ml_dtypes import finfo
 
 from libdesc.registry import registry
 from ops import Conv2D, LogSoftmax, MatMul, Softmax, Times
@@ -28,6 +28,8 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.operators import OPERATORS
 
 Array = np.ndarray[Any, Any]
+#: NumPy's knows no bf16.
+finfo: Any = ml_dtypes.finfo
 
 LIBRARIES = ("onednn", "eigen", "numpy")
 TYPES = ("f32", "bf16", "f16", "f64")

@@ -128,3 +128,24 @@ def test_a_long_row_has_one_answer_with_two_threads() -> None:
             with Session(model, threads=threads, libraries=("onednn",)) as session:
                 [found] = session.run(None, {"x": x})
             np.testing.assert_array_equal(np.isnan(found), odd)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_gelu_of_many_numbers(threads: int) -> None:
+    """A flag of the processor says that some are infinite, in each run that has such numbers."""
+    x = np.full(70_000, 0.5, np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Gelu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    expected = np.full_like(x, 0.34573123)
+    with Session(model, threads=threads, libraries=("onednn",)) as session:
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5)
+        places = [3, 4, 5, 69_997, 69_998, 69_999]
+        x[places] = np.inf, 3.4e38, -3.4e38, np.nan, -np.inf, 3e38
+        expected[places] = np.inf, 3.4e38, 0, np.nan, np.nan, 3e38
+        for _ in range(3):
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5)
