@@ -374,7 +374,7 @@ class ThresholdedRelu(Unary):
 
 
 def _shrunk(op: Shrink, x: Array) -> Array:
-    whole = x.dtype.kind in "iu" and float(op.bias).is_integer()
+    whole = x.dtype.kind in "iu" and abs(op.bias) < 2**63 and op.bias == int(op.bias)
     bias = np.asarray(int(op.bias)).astype(x.dtype) if whole else op.bias
     return np.where(x < -op.lambd, x + bias, np.where(x > op.lambd, x - bias, 0))
 

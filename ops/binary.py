@@ -279,7 +279,7 @@ class BiasAdd:
 
 
 def _times(op: Times, x: Array) -> Array:
-    whole = x.dtype.kind in "iu" and float(op.factor).is_integer()
+    whole = x.dtype.kind in "iu" and abs(op.factor) < 2**63 and op.factor == int(op.factor)
     return x * (np.asarray(int(op.factor)).astype(x.dtype) if whole else op.factor)
 
 
