@@ -9,6 +9,7 @@ from libdesc.groups import Groups
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.routine import Routine
+from ops._grids import grid_names, read_map
 from ops._layers_ahead import LAYERS
 from ops._names import broadcast_input, fresh, last_names
 from ops._places import one_output
@@ -56,6 +57,11 @@ def _read_gemm(node: NodeReader) -> VTensor:
     return node.add(named("BiasAdd" if whole else "Add")(), y, bias)
 
 
+def _read_grid(node: NodeReader) -> VTensor:
+    theta, places = read_map(node)
+    return node.add(MatMul("column"), theta, places)
+
+
 def _times(node: NodeReader, factor: str, x: VTensor) -> VTensor:
     number = float(node.attribute(factor, 1.0))
     return x if number == 1 else node.add(named("Times")(number), x)
@@ -92,6 +98,7 @@ def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
     onnx=[
         Spelling("MatMul", 1, _read, product_names, write=_write, ahead=LAYERS["MatMul"]),
         Spelling("Gemm", 1, _read_gemm, _gemm_names, ahead=LAYERS["Gemm"]),
+        Spelling("AffineGrid", 20, _read_grid, grid_names),
     ],
     traits=[
         Cost(lambda op, a, _b, y: 2 * y.num_elements * a.size(op.over)),
@@ -119,7 +126,8 @@ class MatMul:
     >>> MatMul("C").compute(Context(), a, b).summary()
     'f32 N=8 O=1000'
 
-    Source: ONNX operators MatMul, opset 13, and Gemm, opset 13, whose transposes are names here.
+    Source: ONNX operators MatMul, opset 13, and Gemm, opset 13, whose transposes are names here;
+    AffineGrid, opset 20, is a product with the places of a grid.
     """
 
     over: str = param()

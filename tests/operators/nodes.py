@@ -62,6 +62,7 @@ SAMPLED: list[Node | Fed] = [
         {"kernel_shape": [2, 3]},
     ),
     Node("GridSample", 16, (IMAGE, (2, 3, 4, 2)), {"mode": "nearest"}),
+    Node("AffineGrid", 20, ((2, 2, 3), integers(2, 3, 4, 5)), {"align_corners": 1}),
     Fed(
         "GridSample",
         16,

@@ -449,6 +449,17 @@ NODES += [
         for mode in ("nearest", "bilinear", "bicubic")
         for padding in ("zeros", "border", "reflection")
     ),
+    *(
+        Node("AffineGrid", 20, ((count, 2, 3), integers(count, 3, *size)), {"align_corners": ends})
+        for count in (1, 2)
+        for size in ((4, 5), (2, 1))
+        for ends in (0, 1)
+        if (size, ends) != ((2, 1), 1)  # ONNX Runtime divides 0 by 0 there
+    ),
+    *(
+        Node("AffineGrid", 20, ((count, 3, 4), integers(count, 1, 2, 3, 4)), {"align_corners": 1})
+        for count in (1, 3)
+    ),
     Node("GridSample", 20, (VOLUME, (2, 2, 3, 4, 3)), {"align_corners": 1}),
     Node("GridSample", 20, (IMAGE, (2, 3, 4, 2)), {"mode": "cubic", "align_corners": 1}),
     *(

@@ -7,7 +7,7 @@ spelling that refuses half-way leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from math import prod
 from typing import Any, Protocol
@@ -184,6 +184,10 @@ class Reader:
         [array] = run_definition(self.name, op, operands)
         name = f"{' '.join(c.name for c in known if c is not None)}: {op}"
         return self._constant(name, array, tuple(output.dims))
+
+    def made(self, array: Array, names: Sequence[str]) -> VTensor:
+        """Return a constant of the node's own; ``names`` are the dims of its axes."""
+        return self._constant(f"{self.name}: constant {len(self.constants)}", array, tuple(names))
 
     def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
         """The same elements in presentation order under other dims.

@@ -57,6 +57,9 @@ class NodeReader(Protocol):
     def ahead(self, op: object, *inputs: VTensor) -> VTensor:
         """As ``add``; of constants it makes another constant, now. For what has one output."""
 
+    def made(self, array: Any, names: Sequence[str]) -> VTensor:
+        """Return a constant of the node's own; ``names`` are the dims of its axes."""
+
     def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
         """The same elements in presentation order under other dims."""
 
