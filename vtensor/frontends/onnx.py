@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -196,17 +196,12 @@ class Model:
         if self.stored and not values:
             return self._sized(self.stored, sizes)
         from vtensor.frontends.again import built_again
-        from vtensor.frontends.builder import Builder, SizesDiffer
 
         if self.static and not values:
-            try:
-                return Builder(self._symbolic, self._reference).build()
-            except SizesDiffer:
-                if self._own_sizes:
-                    raise
-                self._own_sizes = True
-                del self._symbolic
-                return Builder(self._symbolic, self._reference).build()
+            declared = {name: shape for name, (_, shape) in self.inputs.items()}
+            return self._built(
+                lambda: self._named(declared) if self._own_sizes else self._symbolic
+            )[1]
         promised = self._promised()
         pinned: dict[Key, Names] = {
             port.name: port.of_rank(len(sizes[port.name])).dims for port in self._input_ports()
@@ -221,18 +216,30 @@ class Model:
                 graph = built_again(earlier, sizes, checked, self._reference, promised)
                 self._earlier.setdefault(kind, earlier.without_facts())
                 return graph
-        named = self._named(sizes, checked, pinned)
-        try:
-            graph = Builder(named, self._reference).build(promised)
-        except SizesDiffer:
-            if self._own_sizes:
-                raise
-            self._own_sizes = True
-            named = self._named(sizes, checked, pinned)
-            graph = Builder(named, self._reference).build(promised)
+        named, graph = self._built(lambda: self._named(sizes, checked, pinned), promised)
         if named.network is self._network:  # else functions or loops may become other nodes
             self._earlier[kind] = named.without_facts()
         return graph
+
+    def _built(
+        self, named_of: Callable[[], Named], outputs: Mapping[str, Names] | None = None
+    ) -> tuple[Named, Graph]:
+        """Build a graph; where an operator makes other sizes than ONNX's inference, by its own.
+
+        Args:
+            named_of: infers types and names dims.
+            outputs: as for ``Builder``.
+        """
+        from vtensor.frontends.builder import Builder, SizesDiffer
+
+        named = named_of()
+        try:
+            return named, Builder(named, self._reference).build(outputs)
+        except SizesDiffer as error:
+            if self._own_sizes:
+                raise ModelError(str(error)) from None
+        self._own_sizes = True
+        return self._built(named_of, outputs)
 
     def traced(
         self, shapes: Mapping[str, Sequence[int]], values: Values, tape: Tape
@@ -341,12 +348,15 @@ class Model:
         if not self._own_sizes:
             try:
                 network, facts = infer(self._network, sizes, values)
-            except InputsRefused:
+            except InputsRefused as error:
                 if not self._takes(sizes, values):
-                    raise
+                    raise ModelError(str(error)) from error.__cause__
                 self._own_sizes = True
         if self._own_sizes:
-            network, facts = infer(self._network, sizes, values, own=True)
+            try:
+                network, facts = infer(self._network, sizes, values, own=True)
+            except InputsRefused as error:
+                raise ModelError(str(error)) from error.__cause__
         self.differences.update(facts.differences)
         return name_values(network, facts, pinned)
 
