@@ -59,7 +59,7 @@ def without_constants(
         [name], tensor = node.output, node.attribute[0].t
         try:
             one = have.get(name) or tensor_origin(tensor, files, data)
-        except (BudgetError, ModelError):  # which counts only where somebody reads it
+        except (BudgetError, ModelError):  # which counts only if a node that runs reads it
             if data is not None:
                 tensor.raw_data = data.now().tobytes()
             found.append(node)
@@ -111,7 +111,7 @@ def own_nodes(model: ModelProto) -> Iterator[NodeProto]:
 def _tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
     """Return the tensors of an attribute, those of its graphs without their nodes'."""
     graphs = graphs_of(attribute)
-    sparse = [one for graph in graphs for one in graph.sparse_initializer]
+    sparse = [tensor for graph in graphs for tensor in graph.sparse_initializer]
     if attribute.HasField("t"):
         yield attribute.t
     if attribute.HasField("sparse_tensor"):
@@ -119,12 +119,12 @@ def _tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
     yield from attribute.tensors
     for graph in graphs:
         yield from graph.initializer
-    for one in (*sparse, *attribute.sparse_tensors):
-        yield from (one.values, one.indices)
+    for tensor in (*sparse, *attribute.sparse_tensors):
+        yield from (tensor.values, tensor.indices)
 
 
 def _is_external(node: NodeProto) -> bool:
-    return any(one.t.data_location == TensorProto.EXTERNAL for one in node.attribute)
+    return any(each.t.data_location == TensorProto.EXTERNAL for each in node.attribute)
 
 
 def _is_initializer(node: NodeProto, opsets: Mapping[str, int]) -> bool:

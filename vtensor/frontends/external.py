@@ -159,7 +159,7 @@ class DataFiles:
 
     @contextmanager
     def _file(self, location: str, path: Path) -> Iterator[OpenFile]:
-        """The file of a path, which must be the one that was first met there, in the same state.
+        """Open the file of a path, which must be the one that was first met there, unchanged.
 
         Raises:
             ModelError: it is no plain file, another file, or in another state.
