@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -231,7 +231,8 @@ def test_a_process_waits_once_for_others_that_keep_it_locked(
     assert PATIENCE <= 1
     monkeypatch.setattr("vtensor.runtime.timings.PATIENCE", 0.01)
     Timings("here").put("call", "way", 7)
-    writer, real, waits = Timings("here"), sqlite3.connect, list[float]()
+    writer, waits = Timings("here"), list[float]()
+    real: Callable[..., sqlite3.Connection] = sqlite3.connect
 
     def noted(address: str, patience: float, **more: Any) -> sqlite3.Connection:
         waits.append(patience)
