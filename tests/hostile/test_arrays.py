@@ -61,8 +61,9 @@ class Odd(np.ndarray[Any, Any]):
         np.full((2, 3), np.nan, np.float32),
         X.view(Odd),
         X.view(np.recarray),
+        X.tolist(),
     ],
-    ids=["big-endian", "broadcast", "nan", "subclass", "recarray"],
+    ids=["big-endian", "broadcast", "nan", "subclass", "recarray", "list"],
 )
 def test_right_answers(session: Session, given: Any) -> None:
     [y] = session.run(None, {"x": given})
@@ -83,7 +84,7 @@ def test_right_answers(session: Session, given: Any) -> None:
         np.float32(3),
         np.ma.masked_array(X, mask=X > 0),
         memoryview(X),  # type: ignore[arg-type]
-        X.tolist(),
+        X.tolist()[:1],
         X.tobytes(),
         X.__dlpack__(),
         Consumed(),
@@ -107,7 +108,7 @@ def test_wrong_feeds(session: Session, feeds: Any) -> None:
 def test_outputs_may_be_asked_for_twice_or_not_at_all(session: Session) -> None:
     first, second = session.run(["y", "y"], {"x": X})
     np.testing.assert_array_equal(first, second)
-    assert session.run([], {"x": X}) == []
+    assert len(session.run([], {"x": X})) == 1  # all
     wrong: list[Any] = [["z"], [3], [[]], 3, "y"]
     for outputs in wrong:
         with pytest.raises(InputError, match="output"):

@@ -157,7 +157,7 @@ def test_chosen_outputs(graph: Graph, feeds: dict[str, Any]) -> None:
         same, y = session.run(["same", "y"], feeds)
         np.testing.assert_array_equal(same, feeds["z"])
         np.testing.assert_array_equal(y, ARRAY + 1)
-        assert session.run([], feeds) == []
+        assert len(session.run([], feeds)) == 2
         assert [str(port) for port in session.inputs] == [line[2:] for line in PORTS.splitlines()]
         assert [port.name for port in session.outputs] == ["y", "same"]
 
