@@ -222,6 +222,8 @@ ODD: Mapping[str, Callable[[Data], object]] = {
     "an input of another size": lambda data: data["inputs"][0][2][0].__setitem__(1, 8),
     "an input of another name": lambda data: data["inputs"][0].__setitem__(0, ""),
     "an input with another dim": lambda data: data["inputs"][0][2][1].__setitem__(0, "D"),
+    "no steps": lambda data: data.update(steps=[]),
+    "a step less": lambda data: data["steps"].pop(),
     "no inputs": lambda data: data.update(inputs=[]),
     "an output of another name": lambda data: data["outputs"][0].__setitem__(0, "z"),
     "an output of another type": lambda data: data["outputs"][0][1].__setitem__(1, "s32"),

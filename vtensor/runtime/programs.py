@@ -159,6 +159,11 @@ class Program:
             (natives[native], [(region, begin) for region, begin in places])
             for native, places in data["steps"]
         ]
+        begin = 1 + len(data["inputs"]) + len(data["own"])
+        read = {region for _, places in steps for region, _ in places}
+        whole_steps = {native for native, _ in data["steps"]} == {*data["natives"]}
+        if not whole_steps or not read.issuperset(range(begin, begin + len(regions))):
+            raise ValueError("a step or a constant is left out")
         packed = workspace.weights.hold(self.weights.memory)
 
         def whole() -> Plan:
