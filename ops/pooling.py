@@ -309,13 +309,24 @@ def onednn_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> 
     return onednn.Pooling(op.kind, x, y, *op.slide(x, y))
 
 
-@invoker("MaxPool", library="eigen", dtypes=eigen.DTYPES)
-@invoker("AvgPool", library="eigen", dtypes=eigen.DTYPES, when=_counts_so)
-def eigen_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> Routine:
+def _is_mean(op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> bool:
     slide = op.slide(x, y)
     sizes = zip(map(x.size, spatial(x.dims)), slide.kernel, strict=True)
     whole = all(size == window for size, window in sizes) and not any(slide.pads)
-    if op.kind != "max" and whole:
+    return op.kind != "max" and whole
+
+
+def _eigen_averages(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
+    if x.dtype not in eigen.DTYPES and not _is_mean(op, x, y):
+        return f"has no kernel for {x.dtype} but the mean of whole images"
+    return _counts_so(op, x, y)
+
+
+@invoker("MaxPool", library="eigen", dtypes=eigen.DTYPES)
+@invoker("AvgPool", library="eigen", dtypes=eigen.FRACTIONS, when=_eigen_averages)
+def eigen_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> Routine:
+    slide = op.slide(x, y)
+    if _is_mean(op, x, y):
         return eigen.mean_of_images(x, y, slide)
     return eigen.pooling(op.kind, x, y, slide)
 

@@ -139,7 +139,7 @@ def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 
 
 def mean_of_images(src: VTensor, dst: VTensor, slide: Slide) -> Routine:
     """Mean of each channel of whole images, in whatever layout the images have."""
-    if produced(src) == _channels_last(src):
+    if src.dtype in DTYPES and produced(src) == _channels_last(src):
         return pooling("avg_exclude_padding", src, dst, slide)
     return reduction("mean", src, dst, tuple(dim for dim in "DHW" if dim in src.dims))
 

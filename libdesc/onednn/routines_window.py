@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: The most elements of a mean: oneDNN adds them up in f32 one after another, which is off by up to
-#: 1.5e-8 for each where all are alike.
-LONG_MEAN = 512
+#: 1.5e-8 for each where all are alike. Half floats are rounded more coarsely themselves.
+LONG_MEAN = {"f32": 1 << 9, "bf16": 1 << 14, "f16": 1 << 14}
 #: How many outputs lie together in weights of ``brgconv_1x1``; it takes one of them for each size.
 TOGETHER = (24, 16)
 
@@ -245,8 +245,8 @@ class Pooling(FollowingRoutine):
     ) -> None:
         named = {"src": src, "dst": dst}
         super().__init__([Operand(k, t, canonical_order(t.dims)) for k, t in named.items()])
-        if kind != "max" and prod(kernel) > LONG_MEAN:
-            raise Decline(f"adds up more than {LONG_MEAN} elements one after another")
+        if kind != "max" and prod(kernel) > LONG_MEAN[src.dtype]:
+            raise Decline(f"adds up more than {LONG_MEAN[src.dtype]} elements one after another")
         self.kind = kind
         self.window = (tuple(kernel), tuple(strides), tuple(dilations), *halves(pads))
 
