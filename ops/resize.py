@@ -248,7 +248,7 @@ def _places(op: Resize, index: int, length: int, precision: type = np.float64) -
     scale, box = op.scales[index], op.roi[index] if op.roi else (0.0, 1.0)
     size = op.sizes[index]
     exact = size if length and scale == size / length else scale * length
-    y = np.arange(size, dtype=precision)
+    y: Array = np.arange(size, dtype=precision)
     return COORDINATES[op.coordinates](y, scale, exact, length, box)
 
 

@@ -163,7 +163,7 @@ def test_every_quotient_of_sizes_gives_the_size() -> None:
 @pytest.mark.parametrize("scale", [0.0, -2.0, np.inf, np.nan])
 def test_scales_that_are_none(scale: float) -> None:
     proto = resize_model("scales")
-    proto.graph.initializer.append(numpy_helper.from_array(np.float32([scale]), "by"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([scale], np.float32), "by"))
     del proto.graph.input[1]
     with pytest.raises(ModelError, match=r"a scale of .* above 0 and finite"):
         Session(proto, cache_dir=None).run(None, {"x": line(3)})
