@@ -119,5 +119,5 @@ def remembered(function: Callable[P, T]) -> Callable[P, T]:
         finally:
             NOTING.reset(token)
 
-    cached = cast("Callable[P, T]", lru_cache(maxsize=4096)(function))
+    cached = cast("Callable[P, T]", lru_cache(maxsize=2048)(function))
     return call

@@ -413,6 +413,13 @@ def cache_let_go(but: int = 0) -> int:
 def cache_clear() -> None:
     """Forget all primitives and both counts."""
 
+def set_kept_code_limit(limit: int) -> None:
+    """
+    Let the process compile at most so many convolutions whose code oneDNN never frees.
+
+    Those that apply a function of one element. Further ones apply it in a kernel of its own.
+    """
+
 def set_cache_capacity(capacity: int) -> None:
     """
     Keep at most so many primitives, the most recently used ones; 0 keeps none.

@@ -17,7 +17,7 @@ namespace vtensor::onednn {
 
 namespace {
 
-constexpr std::size_t kMostPostOps = 32, kBoundsPostOps = 2;
+constexpr std::size_t kMostPostOps = 32, kBoundsPostOps = 3;
 constexpr std::array kComparisons{"ge", "gt", "le", "lt", "eq", "ne"};
 
 template <typename... Cases>
@@ -30,10 +30,34 @@ struct Overloaded : Cases... {
 // makes NaN: what would make -inf finite first is a bound, which loses NaN, or an exponential,
 // which costs. The upper bound makes -inf of NaN, which so becomes NaN again.
 void append_bounds(dnnl_post_ops_t chain, float high, const std::string &what) {
-    constexpr float kSteep = 0x1p127F, kInfinity = std::numeric_limits<float>::infinity();
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     if (high < kInfinity)
         check(dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_clip, -kInfinity, high), what);
     check(dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_hardswish, kSteep, 0), what);
+}
+
+// The same of operands of one element: a function whose constants are in a table next to its code
+// makes code that differs from kernel to kernel, and oneDNN keeps each different code of a
+// convolution until the process ends. max(x, -inf) and min(x, high) bound from above as above; 0 as
+// the slope below 0 makes -0 of a number and NaN of -inf.
+std::vector<Constant> append_prelu_bounds(dnnl_post_ops_t chain, int rank, float high,
+                                          const std::string &what) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const Desc::Dims ones(static_cast<std::size_t>(rank), 1);
+    const Desc one = Desc::strided(ones, "f32", ones);
+    std::vector<Constant> constants;
+    const auto next = [chain] { return DNNL_ARG_ATTR_MULTIPLE_POST_OP(dnnl_post_ops_len(chain)); };
+    const auto append = [&](dnnl_alg_kind_t alg, float value) {
+        constants.push_back({next() | DNNL_ARG_SRC_1, value});
+        check(dnnl_post_ops_append_binary(chain, alg, one.get()), what);
+    };
+    if (high < kInfinity) {
+        append(dnnl_binary_max, -kInfinity);
+        append(dnnl_binary_min, high);
+    }
+    constants.push_back({next() | DNNL_ARG_WEIGHTS, 0});
+    check(dnnl_post_ops_append_prelu(chain, 0), what);
+    return constants;
 }
 
 bool is_bounds(const PostOp &op) { return std::holds_alternative<BoundsPostOp>(op); }
@@ -92,8 +116,13 @@ const PostOp *Attr::ending() const {
 }
 
 Attr Attr::without_ending() const {
+    return prefix(post_ops_.size() - (ending() != nullptr ? 1 : 0));
+}
+
+Attr Attr::prefix(std::size_t count) const {
     Attr shorter = *this;
-    if (ending() != nullptr) shorter.post_ops_.pop_back();
+    shorter.post_ops_.erase(shorter.post_ops_.begin() + static_cast<std::ptrdiff_t>(count),
+                            shorter.post_ops_.end());
     return shorter;
 }
 
@@ -135,8 +164,9 @@ std::string Attr::text() const {
     return out.str();
 }
 
-AttrHandle Attr::build() const {
+BuiltAttr Attr::build(int rank, bool bounds_by_operands) const {
     const std::string what = "setting attributes";
+    std::vector<Constant> constants;
     dnnl_post_ops_t raw_chain = nullptr;
     check(dnnl_post_ops_create(&raw_chain), what);
     const PostOpsHandle chain(raw_chain);
@@ -152,7 +182,12 @@ AttrHandle Attr::build() const {
             const auto alg = algorithm(binary_algorithms(), op.alg, what);
             check(dnnl_post_ops_append_binary(chain.get(), alg, op.src1.get()), what);
         },
-        [&](const BoundsPostOp &op) { append_bounds(chain.get(), op.high, what); },
+        [&](const BoundsPostOp &op) {
+            if (bounds_by_operands)
+                constants = append_prelu_bounds(chain.get(), rank, op.high, what);
+            else
+                append_bounds(chain.get(), op.high, what);
+        },
         [&](const GeluPostOp &) {
             check(dnnl_post_ops_append_eltwise(chain.get(), dnnl_eltwise_gelu_erf, 0, 0), what);
         },
@@ -165,7 +200,7 @@ AttrHandle Attr::build() const {
     check(dnnl_primitive_attr_set_scratchpad_mode(raw, dnnl_scratchpad_mode_user), what);
     check(dnnl_primitive_attr_set_fpmath_mode(raw, fpmath_mode(fpmath_)), what);
     check(dnnl_primitive_attr_set_post_ops(raw, chain.get()), what);
-    return attr;
+    return {std::move(attr), std::move(constants)};
 }
 
 }  // namespace vtensor::onednn

@@ -27,6 +27,9 @@ struct BinaryPostOp {
     Desc src1;
 };
 
+// The factor with which hardswish is a lower bound of 0 (see append_bounds).
+constexpr float kSteep = 0x1p127F;
+
 // dst = min(max(result, 0), high), NaN of NaN; nothing follows it
 struct BoundsPostOp {
     float high;
@@ -34,6 +37,18 @@ struct BoundsPostOp {
 
 // dst = result * (1 + erf(result / sqrt(2))) / 2; nothing follows it
 struct GeluPostOp {};
+
+// An argument of one element that a kernel's post-ops read: oneDNN's number for it, and its value.
+struct Constant {
+    int index;
+    float value;
+};
+
+// oneDNN's attribute and the constants that its post-ops read.
+struct BuiltAttr {
+    AttrHandle handle;
+    std::vector<Constant> constants;
+};
 
 using PostOp = std::variant<SumPostOp, EltwisePostOp, BinaryPostOp, BoundsPostOp, GeluPostOp>;
 
@@ -54,14 +69,18 @@ public:
     // The bounds or the gelu that the chain ends in; null where it does not.
     const PostOp *ending() const;
     Attr without_ending() const;
+    // The chain's first `count` post-ops.
+    Attr prefix(std::size_t count) const;
     // Equal keys if and only if equal attributes.
     std::string key() const;
     bool operator==(const Attr &other) const { return key() == other.key(); }
     std::string text() const;
 
-    // oneDNN's own object; scratch is always the caller's. Its bounds make NaN of -inf, its
+    // Build oneDNN's own object; scratch is always the caller's. Its bounds make NaN of -inf, its
     // gelu NaN of inf.
-    AttrHandle build() const;
+    // rank: of dst.
+    // bounds_by_operands: bounds become post-ops that read constants (see append_prelu_bounds).
+    BuiltAttr build(int rank, bool bounds_by_operands) const;
 
 private:
     Attr with(PostOp op) const;

@@ -51,7 +51,7 @@ public:
         const std::scoped_lock lock(guard_);  // who asks for an entry has it before this is free
         for (auto entry = entries_.begin(); entry != entries_.end();) {
             const auto next = std::next(entry);
-            const bool held = entry->primitive.use_count() > 1;
+            const bool held = entry->primitive.use_count() > 1 || entry->primitive->keeps_code();
             if (!held && but > 0) {
                 --but;
             } else if (!held) {
@@ -85,10 +85,16 @@ private:
     };
     using Entries = std::list<Entry>;
 
+    // An entry whose code oneDNN keeps stays for the next that asks for the same; it counts as used.
     void shrink(Entries &dropped) {
-        while (entries_.size() > capacity_) {
-            places_.erase(entries_.back().key);
-            dropped.splice(dropped.begin(), entries_, std::prev(entries_.end()));
+        for (std::size_t left = entries_.size(); left > 0 && entries_.size() > capacity_; --left) {
+            const auto last = std::prev(entries_.end());
+            if (last->primitive->keeps_code()) {
+                entries_.splice(entries_.begin(), entries_, last);
+                continue;
+            }
+            places_.erase(last->key);
+            dropped.splice(dropped.begin(), entries_, last);
         }
     }
 

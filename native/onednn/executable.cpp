@@ -50,11 +50,12 @@ dnnl_primitive_t compile(const_dnnl_primitive_desc_t pd, int threads, const std:
 
 Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int threads,
                        std::vector<Argument> arguments, const std::vector<Desc> &descs,
-                       Afterwards afterwards)
+                       std::vector<Constant> constants, Afterwards afterwards)
     : kernel_(std::move(kernel)),
       threads_(threads),
       arguments_(std::move(arguments)),
       descs_(descs),
+      constants_(std::move(constants)),
       afterwards_(std::move(afterwards)) {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
         // Kernels take any address that its elements can have; they align scratch themselves.
@@ -89,14 +90,19 @@ void Executable::release() {
 }
 
 std::unique_ptr<Executable::CallArguments> Executable::make_call() const {
+    static const Desc &number = *new Desc(Desc::strided({1}, "f32", {1}));
     auto call = std::make_unique<CallArguments>();
-    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+    const auto add = [&](const Desc &desc, int index, void *address) {
         dnnl_memory_t memory = nullptr;
-        check(dnnl_memory_create(&memory, descs_[i].get(), engine(), DNNL_MEMORY_NONE),
-              "describing memory");
+        check(dnnl_memory_create(&memory, desc.get(), engine(), address), "describing memory");
         call->memories.emplace_back(memory);
-        call->pairs.push_back({arguments_[i].index, memory});
-    }
+        if (index != kNoArgument) call->pairs.push_back({index, memory});
+    };
+    for (std::size_t i = 0; i < arguments_.size(); ++i)
+        add(descs_[i], arguments_[i].index, DNNL_MEMORY_NONE);
+    // oneDNN takes what it only reads by an address that it may write to
+    for (const Constant &constant : constants_)
+        add(number, constant.index, const_cast<float *>(&constant.value));
     return call;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "attr.h"
 #include "desc.h"
 #include "handles.h"
 #include "vtensor/step.h"
@@ -24,6 +25,9 @@ struct Argument {
     std::uint32_t access;
 };
 
+// The index of an argument that the kernel does not have.
+constexpr int kNoArgument = 0;
+
 // What a run does behind the kernel, on the addresses of the arguments.
 using Afterwards = std::function<void(const std::vector<Desc> &descs, void *const *slots,
                                       std::uint32_t *doubt)>;
@@ -32,10 +36,11 @@ using Afterwards = std::function<void(const std::vector<Desc> &descs, void *cons
 class Executable {
 public:
     // Compiles; slow (up to tens of milliseconds). descs[i] describes arguments[i].
-    // The first owner is the caller.
+    // The first owner is the caller. An argument of index kNoArgument is a slot that only
+    // `afterwards` reads. constants: what the post-ops of pd read besides.
     Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int threads,
                std::vector<Argument> arguments, const std::vector<Desc> &descs,
-               Afterwards afterwards);
+               std::vector<Constant> constants, Afterwards afterwards);
     Executable(const Executable &) = delete;
     Executable &operator=(const Executable &) = delete;
 
@@ -61,6 +66,7 @@ private:
     int threads_;
     std::vector<Argument> arguments_;
     std::vector<Desc> descs_;
+    std::vector<Constant> constants_;
     Afterwards afterwards_;
     std::vector<vtensor_slot> slots_;
     bool nothing_to_do_ = false;

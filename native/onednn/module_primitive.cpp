@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "apart.h"
 #include "cache.h"
 #include "module.h"
 #include "operators.h"
@@ -339,6 +340,10 @@ may be one; ``repeats``: runs that were made again, without what they end in.)")
     m.def("cache_let_go", &cache_let_go, "but"_a = 0, WithoutLock(),
           "Forget primitives that nobody else holds, but so many used last; how many it forgot.");
     m.def("cache_clear", &cache_clear, WithoutLock(), "Forget all primitives and both counts.");
+    m.def("set_kept_code_limit", &set_kept_code_limit, "limit"_a,
+          R"(Let the process compile at most so many convolutions whose code oneDNN never frees.
+
+Those that apply a function of one element. Further ones apply it in a kernel of its own.)");
     m.def("set_cache_capacity", &set_cache_capacity, "capacity"_a, WithoutLock(),
           "Keep at most so many primitives, the most recently used ones; 0 keeps none.");
 }

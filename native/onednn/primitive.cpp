@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "apart.h"
 #include "cache.h"
 #include "check.h"
 #include "outrun.h"
@@ -38,21 +39,30 @@ std::string kernel_of(const_dnnl_primitive_desc_t pd) {
 
 std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threads) {
     const ThreadScope scope(threads);
-    const AttrHandle attr = spec.attr.build();
+    const bool slides = spec.kind == "convolution" || spec.kind == "deconvolution";
+    const auto attr = spec.attr.build(static_cast<int>(spec.dst_dims.size()), slides);
     dnnl_primitive_desc_t raw = nullptr;
-    check(spec.create(&raw, attr.get()), spec.kind);
+    check(spec.create(&raw, attr.handle.get()), spec.kind);
     PdHandle first(raw);
     const auto wanted = static_cast<std::size_t>(rank) + 1;
-    std::vector<std::shared_ptr<Primitive>> sound;
+    std::vector<std::shared_ptr<Primitive>> sound, keeping;
     const auto enough = [&] {
         return sound.size() > wanted ||
                (sound.size() == wanted && !may_be_outrun(sound.back()->kernel_));
     };
+    const auto take_keeping = [&] {
+        sound.insert(sound.end(), keeping.begin(), keeping.end());
+        keeping.clear();
+    };
     for (;;) {
         dnnl_primitive_desc_t copy = nullptr;
         check(dnnl_primitive_desc_clone(&copy, raw), spec.kind);
-        std::shared_ptr<Primitive> found(new Primitive(spec, rank, threads, PdHandle(copy)));
-        if (is_sound(*found)) {
+        std::shared_ptr<Primitive> found(
+            new Primitive(spec, rank, threads, PdHandle(copy), attr.constants));
+        if (found->kernel_.starts_with("ref")) take_keeping();
+        if (is_sound(*found) && kept_code_is_full() && would_keep_code_without_functions(*found)) {
+            keeping.push_back(std::move(found));
+        } else if (is_sound(*found)) {
             sound.push_back(std::move(found));
             const auto last = sound.end() - 1;
             if (last != sound.begin() && outruns(**last, **(last - 1)))
@@ -63,13 +73,20 @@ std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threa
         if (status == dnnl_last_impl_reached) break;
         check(status, spec.kind);
     }
+    take_keeping();
     if (sound.size() >= wanted) return sound[wanted - 1];
     if (rank > 0) return nullptr;
     throw Unimplemented(spec.kind + ": oneDNN has no kernel for it that is known to be sound");
 }
 
-Primitive::Primitive(const Spec &spec, int rank, int threads, PdHandle pd)
-    : spec_(spec), rank_(rank), threads_(threads), pd_(std::move(pd)), arguments_(spec.arguments) {
+Primitive::Primitive(const Spec &spec, int rank, int threads, PdHandle pd,
+                     std::vector<Constant> constants)
+    : spec_(spec),
+      rank_(rank),
+      threads_(threads),
+      pd_(std::move(pd)),
+      arguments_(spec.arguments),
+      constants_(std::move(constants)) {
     kernel_ = kernel_of(pd_.get());
     if (kernel_ == "ref") kernel_ = spec_.reference;
     add_post_operands();
@@ -111,15 +128,25 @@ std::shared_ptr<Primitive> Primitive::next_kernel() const {
     return find_or_make(spec_, rank_ + 1, threads_);
 }
 
+Executable *Primitive::compile() {
+    Afterwards afterwards = spec_.afterwards;
+    if (spec_.attr.ending() != nullptr)
+        afterwards = exact_ending(spec_, kernel_, threads_, arguments_, descs_);
+    if (would_keep_code(*this) && !may_keep_code()) {
+        if (auto apart = set_apart(*this))
+            return new Executable(apart->head->pd(), std::move(apart->kernel), threads_,
+                                  std::move(apart->arguments), descs_, {},
+                                  both(std::move(apart->functions), std::move(afterwards)));
+    }
+    Executable *made = new Executable(pd_.get(), kernel_, threads_, arguments_, descs_,
+                                      constants_, std::move(afterwards));
+    keeps_code_ = would_keep_code(*this);
+    return made;
+}
+
 const vtensor_step *Primitive::retained_step() {
     const Unforked whole;
-    std::call_once(compiled_, [this] {
-        Afterwards afterwards = spec_.afterwards;
-        if (spec_.attr.ending() != nullptr)
-            afterwards = exact_ending(spec_, kernel_, threads_, arguments_, descs_);
-        executable_ = new Executable(pd_.get(), kernel_, threads_, arguments_, descs_,
-                                     std::move(afterwards));
-    });
+    std::call_once(compiled_, [this] { executable_ = compile(); });
     executable_->retain();
     return executable_->step();
 }

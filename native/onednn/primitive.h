@@ -1,6 +1,7 @@
 // native/onednn/primitive.h: a primitive descriptor with names, compiled at first use.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -62,6 +63,7 @@ public:
     const std::string &kernel() const { return kernel_; }
     std::size_t scratch_bytes() const { return scratch_bytes_; }
     int threads() const { return threads_; }
+    const Spec &spec() const { return spec_; }
     const Attr &attr() const { return spec_.attr; }
     const_dnnl_primitive_desc_t pd() const { return pd_.get(); }
     // In the order of the step's slots, "scratch" last.
@@ -71,11 +73,15 @@ public:
 
     // Compiles at the first call; the caller becomes an owner of the result.
     const vtensor_step *retained_step();
+    // Whether it is compiled to code that oneDNN keeps until the process ends (see apart.h).
+    bool keeps_code() const { return keeps_code_.load(std::memory_order_relaxed); }
 
 private:
-    Primitive(const Spec &spec, int rank, int threads, PdHandle pd);
+    Primitive(const Spec &spec, int rank, int threads, PdHandle pd,
+              std::vector<Constant> constants);
     void add_post_operands();
     void query_descs();
+    Executable *compile();
 
     Spec spec_;
     int rank_;
@@ -85,6 +91,8 @@ private:
     std::size_t scratch_bytes_ = 0;
     std::vector<Argument> arguments_;
     std::vector<Desc> descs_;
+    std::vector<Constant> constants_;
+    std::atomic<bool> keeps_code_ = false;
     std::once_flag compiled_;
     Executable *executable_ = nullptr;
 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,16 @@ namespace {
 
 // Pages are brought so many bytes at a time: works, and who wants the memory, wait for no more.
 constexpr std::size_t kAtOnce = std::size_t{2} << 20;
+
+std::atomic<std::size_t> brought{0};
+
+// Up to so many bytes of what is left of kMostBrought.
+std::size_t take_share(std::size_t bytes) {
+    std::size_t before = brought.load(), share = 0;
+    do share = std::min(bytes, kMostBrought - before);
+    while (!brought.compare_exchange_weak(before, before + share));
+    return share;
+}
 
 // What vectors of any machine are aligned to.
 constexpr std::size_t kAlignment = 64;
@@ -97,6 +108,7 @@ Aside::~Aside() {
         changed_.notify_all();
     }
     if (thread_.joinable()) thread_.join();
+    leave_share();
 }
 
 void Aside::start() {
@@ -118,7 +130,9 @@ void Aside::add(Work &work) {
 void Aside::bring(const Memory &pages) {
     const std::scoped_lock lock(guard_);
     start();
-    pages_ = pages;
+    leave_share();
+    share_ = take_share(pages.bytes);
+    pages_ = {pages.address, share_};
     changed_.notify_all();
 }
 
@@ -126,7 +140,10 @@ void Aside::leave_pages() {
     std::unique_lock lock(guard_);
     pages_ = {nullptr, 0};
     changed_.wait(lock, [this] { return !brings_; });
+    leave_share();
 }
+
+void Aside::leave_share() { brought -= std::exchange(share_, 0); }
 
 bool Aside::is_over(const Work &work) {
     const std::scoped_lock lock(guard_);

@@ -86,6 +86,9 @@ struct Work {
     void run(Scratch &scratch);
 };
 
+// Bytes of pages that are brought ahead for sessions that have not run yet.
+constexpr std::size_t kMostBrought = std::size_t{512} << 20;
+
 // A thread, and works that wait for it, none for another one.
 class Aside {
 public:
@@ -98,7 +101,9 @@ public:
     // Works, and pages to bring, stay where they are until they are over, or this is gone. Where no
     // thread is to be had, works are left to whoever waits.
     void add(Work &work);
-    // Touches these pages, which the system clears then, as long as nothing else is to be done.
+    // Touches these pages, which the system clears then, as long as nothing else is to be done. All
+    // objects of the process together bring at most kMostBrought bytes until pages are left: what
+    // is beyond that is not touched.
     void bring(const Memory &pages);
     // No page is brought any more when this returns.
     void leave_pages();
@@ -109,6 +114,7 @@ public:
 private:
     void start();
     void serve();
+    void leave_share();
     bool work(std::unique_lock<std::mutex> &lock, Scratch &scratch);
     void bring_some(std::unique_lock<std::mutex> &lock);
 
@@ -117,6 +123,7 @@ private:
     std::deque<Work *> waiting_;
     std::size_t left_ = 0;     // works that are not over
     Memory pages_{nullptr, 0};
+    std::size_t share_ = 0;    // of kMostBrought
     bool brings_ = false;      // the thread is at it
     bool ends_ = false;
     const std::size_t page_;

@@ -10,18 +10,23 @@ import gc
 import json
 import mmap
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from onnx import ModelProto
 
 from eval.networks import build
 from libdesc.onednn import _onednn as dnn
 from ops import Conv2D, Relu
 from tests.frontends.support import f32, model
 from vtensor import Graph, Session
+from vtensor.benchmark.peer import Array
 from vtensor.runtime.workspace import Memory
+
+Numbers = dict[str, int]
 
 
 def resident() -> int:
@@ -96,6 +101,79 @@ def shapes() -> dict[str, int]:
         }
 
 
+#: A function after a convolution, as ONNX's text writes it: from "c" to "r", with {0} for a place.
+AFTER = {
+    "Relu": "r{0} = Relu(c{0})",
+    "Clip": "r{0} = Clip(c{0}, low, high)",
+    "HardSwish": "r{0} = HardSwish(c{0})",
+    "SiLU": "s{0} = Sigmoid(c{0}) r{0} = Mul(c{0}, s{0})",
+    "HardSigmoid": "r{0} = HardSigmoid(c{0})",
+    "Tanh": "r{0} = Tanh(c{0})",
+}
+
+
+def convolutions(after: str, layers: int) -> ModelProto:
+    """Convolutions of images of any size, each with a function after it."""
+    lines, constants, channels = [], dict[str, Array](), 3
+    for place in range(layers):
+        outputs = 16 + 8 * (place % 3)
+        constants[f"w{place}"] = f32(outputs, channels, 3, 3) / 50
+        given = f"r{place - 1}" if place else "x"
+        stride = 2 if place % 4 == 1 else 1
+        attributes = f"pads = [1, 1, 1, 1], strides = [{stride}, {stride}]"
+        lines += [f"c{place} = Conv<{attributes}>({given}, w{place})", AFTER[after].format(place)]
+        channels = outputs
+    if after == "Clip":
+        constants |= {"low": np.array(0, np.float32), "high": np.array(6, np.float32)}
+    last = f"r{layers - 1}"
+    ports = f"(float[1, 3, h, w] x) => (float[1, {channels}, a, b] {last})"
+    return model(f"g {ports} {{ {chr(10).join(lines)} }}", 17, **constants)
+
+
+def images(seed: int, low: int, high: int) -> Iterator[Array]:
+    """Images of 3 channels in sizes that are drawn at random."""
+    rng = np.random.default_rng(seed)
+    while True:
+        yield np.zeros((1, 3, *rng.integers(low, high, 2)), np.float32)
+
+
+def reshaped(after: str, layers: str, early: str, late: str, optimize: str = "all") -> Numbers:
+    """A session of ``convolutions`` in ever new sizes: after so many, and after so many more.
+
+    oneDNN keeps few primitives, and the process few of those that leave code behind: else it takes
+    a thousand sizes until each new one replaces an old one.
+    """
+    if int(late) < 1000:
+        dnn.set_kept_code_limit(8)
+        dnn.set_cache_capacity(64)
+    with Session(tiny(), threads=1):
+        pass
+    before = resident()
+    found = dict[str, int]()
+    with Session(convolutions(after, int(layers)), threads=1, optimize=optimize) as session:
+        for count, image in enumerate(images(0, 16, 96), 1):
+            session.run(None, {"x": image})
+            if count in (int(early), int(late)):
+                found["early" if count == int(early) else "late"] = resident() - before
+            if count == int(late):
+                break
+    return found | {"closed": resident() - before, "before": before}
+
+
+def opened(path: str) -> Numbers:
+    """Three sessions of a file that never run, once no more pages come."""
+    with Session(tiny(), threads=2, cache_dir=None):
+        before = resident()
+    sessions, grown = [], list[int]()
+    for _ in range(3):
+        sessions.append(Session(path, threads=2, cache_dir=None))
+        last = -1
+        while last != (last := resident()):
+            time.sleep(0.3)
+        grown.append(last - before)
+    return {"one": grown[0], "all": grown[-1]}
+
+
 def loading(path: str) -> dict[str, int]:
     """A file from before its session to after a run, and the most between them."""
     with Session(tiny(), threads=1):
@@ -118,6 +196,8 @@ CASES: dict[str, Callable[..., dict[str, int]]] = {
     "runs": runs,
     "shapes": shapes,
     "loading": loading,
+    "opened": opened,
+    "reshaped": reshaped,
 }
 
 if __name__ == "__main__":

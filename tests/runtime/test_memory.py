@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from eval.networks import NAMES
 from tests.frontends.support import f32, model
+from tests.runtime.resident import AFTER
 from tests.test_session import image, network
 from vtensor import Session
 from vtensor.runtime.plans import PLANS_KEPT
@@ -26,7 +29,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in
 def measured(case: str, *more: str) -> dict[str, int]:
     """What ``tests.runtime.resident`` says of a case."""
     command = [sys.executable, "-m", "tests.runtime.resident", case, *more]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900)
     found: dict[str, int] = json.loads(done.stdout)
     return found
 
@@ -58,6 +61,42 @@ def test_two_hundred_shapes_take_as_much_as_a_few() -> None:
     assert found["arena"] == found["largest"]
     # Packed in no more than two ways; the last block of columns need not be full.
     assert found["weights"] <= 2 * 4 * 64 * (2048 + LARGEST_BLOCK)
+
+
+@linux
+@pytest.mark.parametrize("after", AFTER)
+def test_convolutions_leave_nothing_of_a_size_behind(after: str) -> None:
+    found = measured("reshaped", after, "3", "60", "160")
+    assert found["late"] - found["early"] <= 4 * MIB  # 40 kB a convolution would be 12 MB
+    assert found["closed"] <= found["late"]
+
+
+@linux
+@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
+@pytest.mark.parametrize("after", ["Relu", "HardSwish"])
+def test_two_thousand_sizes_take_as_much_as_two_hundred(after: str) -> None:
+    fused = measured("reshaped", after, "12", "200", "2000")
+    plain = measured("reshaped", after, "12", "200", "2000", "none")
+    before = fused["before"]
+    assert before + fused["late"] <= 1.12 * (before + fused["early"])
+    assert before + fused["late"] <= 1.1 * (plain["before"] + plain["late"])
+    assert fused["closed"] <= fused["late"] - 16 * MIB
+
+
+@linux
+def test_sessions_that_never_run_hold_no_more_than_their_weights(tmp_path: Path) -> None:
+    side = 8192  # 256 MiB, which the file lacks: it is all holes
+    text = f"g (float[n, {side}] x) => (float[n, {side}] y) {{ y = MatMul(x, w) }}"
+    made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {text}')
+    weights = made.graph.initializer.add(name="w", dims=[side, side], data_type=1)
+    weights.data_location = onnx.TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value="w.bin")
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(4 * side * side)
+    onnx.save(made, tmp_path / "m.onnx")
+    found = measured("opened", str(tmp_path / "m.onnx"))
+    assert found["one"] <= 4 * side * side + 24 * MIB
+    assert found["all"] <= 512 * MIB + 24 * MIB
 
 
 def test_plans_that_hold_more_than_the_budget_go_one_with_each_new_one(

@@ -131,6 +131,8 @@ class PlanCache:
             if self._workspace.weights.nbytes > before:
                 tidy = give_back if self._count else let_go  # what it was made with is not needed
                 tidy()
+            elif self._count % PLANS_KEPT == 0:  # kernels of dropped plans leave holes
+                give_back()
             self.ahead.longest_s = max(self.ahead.longest_s, time.perf_counter() - begun)
             plan.better = self._provisional(key, plan) or plan.better
             if plan.better is not None:

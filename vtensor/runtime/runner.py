@@ -16,6 +16,7 @@ from vtensor.runtime.delivery import Result
 from vtensor.runtime.drawings import attempt
 from vtensor.runtime.executor import check_running
 from vtensor.runtime.feeds import Array, Port, check_names, check_out, feed_of, memory_of
+from vtensor.runtime.leftovers import let_go
 from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plans import PlanCache
@@ -335,18 +336,21 @@ class Runner:
         return plans
 
     def close(self) -> None:
-        """Let go of plans, weights and memory."""
+        """Let go of plans, weights and memory, and of the kernels that only they had."""
         plans, self.plans = self.plans, None
         lingering = [] if plans is None else plans.close()
         others, self._overriding = self._overriding, {}
         for other in others.values():
             other.close()
+        closes = plans is not None
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
         self._last = None
         del plans
         for work in lingering:
             work.finish()
+        if closes:
+            let_go()
 
     def forget(self) -> None:
         """Nobody asks for plans any more; bindings have theirs."""
