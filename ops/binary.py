@@ -138,18 +138,23 @@ Min = binary(
 )
 
 
+#: The opset from which on ONNX defines the remainder of floats with the divisor's sign.
+FLOORED_FLOATS = 28
+
+
 def _read_mod(node: NodeReader) -> VTensor:
-    """ONNX has no rule for the sign of a remainder of floats but that of ``fmod``."""
     op, dtype = Mod(bool(node.attribute("fmod", 0))), node.input(0).dtype
-    if not op.fmod and dtype in FLOATS:
-        text = f"Mod {node.name!r}: {dtype} has a remainder with fmod=1 alone, as ONNX defines it"
-        raise ModelError(f"{text}; to fix: set fmod=1, which gives it the dividend's sign")
+    if not op.fmod and dtype in FLOATS and node.opset < FLOORED_FLOATS:
+        text = f"Mod {node.name!r}: opset {node.opset} defines a remainder of {dtype} with fmod=1"
+        text += " alone; to fix: set fmod=1, which gives it the dividend's sign, or opset "
+        raise ModelError(f"{text}{FLOORED_FLOATS}")
     return node.add(op, *broadcast_inputs(node))
 
 
 def _write_mod(node: NodeWriter, op: Mod) -> None:
-    if not op.fmod and (dtype := node.inputs[0].dtype) in FLOATS:
-        raise node.refuse(f"ONNX has no remainder of {dtype} with the divisor's sign")
+    dtype = node.inputs[0].dtype
+    if not op.fmod and dtype in FLOATS and node.opset < FLOORED_FLOATS:
+        raise node.refuse(f"no remainder of {dtype} with the divisor's sign before opset 28")
     write_aligned("Mod")(node, op)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from libdesc.numpy.arrays import Array, wide
 from ptensor.convert import convert
 from ptensor.encoding import Encoding
-from vtensor.language.dtype import NARROW_FLOATS, from_numpy, numpy_dtype
+from vtensor.language.dtype import NARROW_FLOATS, bits, from_numpy, numpy_dtype
 
 
 def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") -> Array:
@@ -29,6 +29,9 @@ def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") 
     if not target.is_float:
         if values.dtype.kind != "f" or to == "bool":
             return values.astype(target.numpy)
+        if bits(to) < 8:
+            with np.errstate(invalid="ignore"):
+                return values.astype(target.numpy)  # it wraps, as in ONNX's own cases
         return convert(np.trunc(values), Encoding(from_numpy(values.dtype)), target)
     if values.dtype.kind in "iu" and to not in ("f32", "f64"):
         values = values.astype(np.float32)  # as kernels do: two roundings where f32 lacks digits

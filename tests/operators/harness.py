@@ -258,13 +258,17 @@ def check_outcome(
 
 
 def check_close(actual: Array, expected: Array, bound: float, scale: float = 0.0) -> None:
-    """Each element within ``bound`` times the largest, or ``scale`` if larger; never a NaN."""
+    """Check that each element is within ``bound`` times the largest, or ``scale`` if larger.
+
+    A NaN must be where the expected one is, as in a mean of nothing, and nowhere else.
+    """
     assert actual.shape == expected.shape
     if actual.size == 0:
         return
     expected = expected.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # what the type cannot hold is infinite
         exact = actual == expected.astype(actual.dtype)
+        exact |= np.isnan(expected) & np.isnan(actual.astype(np.float64))
         error = np.where(exact, 0.0, np.abs(actual.astype(np.float64) - expected)).max()
-    scale = max(float(np.abs(expected).max()), scale, 1e-30)
+    scale = max(float(np.abs(np.where(np.isnan(expected), 0, expected)).max()), scale, 1e-30)
     assert error <= bound * scale, f"off by {error / scale:.2e}, allowed is {bound:.0e}"

@@ -270,8 +270,9 @@ def _types(
             faults.append(error)
     fault = faults[len(tries) - 1 - static]
     shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
-    text = f"its inputs do not fit ({shapes}): {fault}"
-    raise InputsRefused(str(node_error(network, node, text))) from fault
+    error = node_error(network, node, f"its inputs do not fit ({shapes}): {fault}")
+    # Of sizes the operator may know better; element types are as ONNX defines them.
+    raise (InputsRefused(str(error)) if "[ShapeInferenceError]" in str(fault) else error) from fault
 
 
 def _infer_function(
