@@ -37,7 +37,7 @@ def _gemm(read: Read, a: Array, b: Array, *bias: Array) -> Array:
 def _softmax(read: Read, x: Array) -> Array:
     axis = read("axis", -1)
     power = np.exp(x - x.max(axis, keepdims=True))
-    total = wide(power).sum(axis, keepdims=True)
+    total = power.sum(axis, keepdims=True, dtype=np.float64)
     share: Array = power / total.astype(power.dtype)
     return share
 

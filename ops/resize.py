@@ -34,9 +34,13 @@ def _symmetric(y: Array, scale: float, exact: float, length: int, _box: Box) -> 
     return length / 2 * (1 - y.size / exact) + (y + 0.5) / scale - 0.5
 
 
+def _aligned(y: Array, exact: float, length: int) -> Array:
+    return 0 * y if y.size == 1 or exact == 1 else y * (length - 1) / (exact - 1)
+
+
 def _cropped(y: Array, _scale: float, exact: float, length: int, box: Box) -> Array:
     begin, end = box
-    if y.size == 1:
+    if y.size == 1 or exact == 1:
         return 0 * y + (begin + end) * (length - 1) / 2
     return begin * (length - 1) + y * (end - begin) * (length - 1) / (exact - 1)
 
@@ -47,7 +51,7 @@ COORDINATES: dict[str, Callable[[Array, float, float, int, Box], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
     "pytorch_half_pixel": lambda y, scale, *_: _half_pixel(y, scale) if y.size != 1 else 0 * y,
-    "align_corners": lambda y, _, exact, n, __: y * (n - 1) / (exact - 1) if y.size != 1 else 0 * y,
+    "align_corners": lambda y, _, exact, n, __: _aligned(y, exact, n),
     "asymmetric": lambda y, scale, *_: y / scale,
     "tf_half_pixel_for_nn": lambda y, scale, *_: (y + 0.5) / scale,
     "tf_crop_and_resize": _cropped,

@@ -72,7 +72,7 @@ class Kernels(Protocol):
         shape: Sizes,
         strides: Sequence[Sizes],
         types: Sequence[str],
-        constants: Sequence[tuple[str, float]],
+        constants: Sequence[tuple[str, int | float]],
         program: Sequence[tuple[str, Sizes]],
         pads: Sequence[Box],
     ) -> Kernel:
@@ -90,7 +90,7 @@ class Kernels(Protocol):
         shape: Sizes,
         strides: Sequence[Sizes],
         types: Sequence[str],
-        constants: Sequence[tuple[str, float]],
+        constants: Sequence[tuple[str, int | float]],
         program: Sequence[tuple[str, Sizes]],
         pads: Sequence[Box],
         pieces: Sizes,

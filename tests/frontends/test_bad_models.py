@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper
 from onnx.external_data_helper import set_external_data
 
 from eval.models import light_model
@@ -311,15 +311,6 @@ def test_messages_name_the_model(tmp_path: Path) -> None:
     onnx.save(model("g (float[2] x) => (float[2] y) { y = Bernoulli(x) }"), path)
     with pytest.raises(UnsupportedOperatorError, match=f"model '{path}'"):
         load_onnx(path, reference=False)
-
-
-def test_sparse_initializers_are_refused() -> None:
-    proto = model(TINY)
-    values = numpy_helper.from_array(f32(1), "s")
-    indices = numpy_helper.from_array(np.array([0], np.int64))
-    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4]))
-    with pytest.raises(ModelError, match="sparse"):
-        load_onnx(proto)
 
 
 def test_control_flow_is_listed_with_what_else_is_missing() -> None:
