@@ -74,10 +74,10 @@ def note(plan: Plan) -> str:
 def taken(session: Session) -> tuple[Plan, dict[str, Array], list[Array]]:
     """A plan that is taken from that of other sizes; what it was fed, and what came of it."""
     network = NETWORKS["mobile"]()
-    session.run(None, network.feeds(1, 16, 16))
-    feeds = network.feeds(2, 24, 24)
+    session.run(None, network.feeds(1, 8, 8))
+    feeds = network.feeds(2, 10, 10)
     found = session.run(None, feeds)
-    assert session.plan.taken_from == {"x": (1, 3, 16, 16)}
+    assert session.plan.taken_from == {"x": (1, 3, 8, 8)}
     return session.plan, feeds, found
 
 
@@ -93,7 +93,7 @@ def test_a_better_plan_takes_the_place_of_one_that_is_used_again(off: Callable[.
             assert session.plan is not plan
             assert session.plan.taken_from is None
             assert session.plan.better is None
-        assert plan_dict(session, "")["replaces"] == {"x": [1, 3, 16, 16]}
+        assert plan_dict(session, "")["replaces"] == {"x": [1, 3, 8, 8]}
         lines = [line.text for line in plan_lines(session, "")]
         assert any("in the background, in the place of" in line for line in lines)
 

@@ -183,20 +183,20 @@ def test_what_a_library_refuses_of_sizes_near_by_is_chosen_ahead(
         if blueprint.strategy not in known:
             known.append(blueprint.strategy)
         batch, height, width = sizes
-        kind = 0 if batch > 1 or (height, width) == (16, 16) else (height + width) // 16 % kinds + 1
+        kind = 0 if batch > 1 or (height, width) == (8, 8) else (height + width) // 8 % kinds + 1
         names = sorted(node.name for node in blueprint.strategy.chosen.operators)
         return frozenset(names[:1] if known.index(blueprint.strategy) != kind else ())
 
     with Session(network.proto, threads=1, cache_dir=None) as session:
-        used(session, network.feeds(1, 16, 16))
+        used(session, network.feeds(1, 8, 8))
         without = strategies(session)
     with Session(network.proto, threads=1, cache_dir=None) as session:
         if kinds:
             monkeypatch.setattr(Blueprint, "refusing", refusing)
             monkeypatch.setattr(Blueprint, "declining", refusing)
-        used(session, network.feeds(1, 16, 16))
+        used(session, network.feeds(1, 8, 8))
         assert strategies(session) == without + min(kinds, NEAR)
-        assert check(session, network.feeds(1, 48, 32), programs)
+        assert check(session, network.feeds(1, 24, 16), programs)
 
 
 def test_nodes_are_decided_anew_until_all_fit() -> None:
@@ -489,7 +489,7 @@ with Session(network.proto, threads=2, cache_dir=None) as session:
 """
 
 
-@pytest.mark.parametrize("sizes", [("attention", "1", "6"), ("mobile", "1", "16", "16")])
+@pytest.mark.parametrize("sizes", [("attention", "1", "6"), ("mobile", "1", "8", "8")])
 def test_nothing_is_imported_beside_runs(sizes: tuple[str, ...]) -> None:
     """A process that forks in the midst of an import leaves it locked in the child."""
     ran = subprocess.run(
