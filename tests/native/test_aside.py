@@ -272,7 +272,7 @@ def test_sources_do_not_pile_up() -> None:
     aside, size = Aside(), 4 << 20
     step, into, alive = copying(size), np.empty(size, np.float32), list[Any]()
     for _ in range(12):
-        source = np.empty(size, np.float32)
+        source = np.ones(size, np.float32)
         alive.append(ref(source))
         aside.run([(step, [source, into])])
         del source
