@@ -270,9 +270,10 @@ def _types(
             faults.append(error)
     fault = faults[len(tries) - 1 - static]
     shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
-    error = node_error(network, node, f"its inputs do not fit ({shapes}): {fault}")
-    # Of sizes the operator may know better; element types are as ONNX defines them.
-    raise (InputsRefused(str(error)) if "[ShapeInferenceError]" in str(fault) else error) from fault
+    refusal = node_error(network, node, f"its inputs do not fit ({shapes}): {fault}")
+    if "[ShapeInferenceError]" in str(fault):  # of sizes the operator may know better
+        raise InputsRefused(str(refusal)) from fault
+    raise refusal from fault
 
 
 def _infer_function(
