@@ -96,8 +96,12 @@ def _triangle(read: Read, x: Array, *given: Array) -> Array:
 def _sums(read: Read, x: Array, axis: Array) -> Array:
     if read("exclusive", 0) or read("reverse", 0):
         raise TypeError("sums are of what comes before, and of the element itself")
-    kind = np.dtype(np.float64) if x.dtype == np.float32 else x.dtype
-    return np.cumsum(x, int(axis.item()), kind).astype(x.dtype, copy=False)
+    return running_sum(x, int(axis.item())).astype(x.dtype, copy=False)
+
+
+def running_sum(x: Array, axis: int) -> Array:
+    """Return running sums; those of f32 are added up in f64."""
+    return np.cumsum(x, axis, np.float64 if x.dtype == np.float32 else None)
 
 
 def _cast(read: Read, x: Array) -> Array:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeVar, dataclass_transform
 
+import numpy as np
+
 import libdesc.eigen
 import libdesc.numpy
 import libdesc.onednn
@@ -89,6 +91,12 @@ class Binary:
     def compute(self, ctx: Context, a: VTensor, b: VTensor) -> VTensor:
         """Dispatch on a and b."""
         return pointwise(self, ctx, a, b)
+
+
+def parameter_of(x: Array, number: float) -> Any:
+    """Return a parameter as an integer of x's type if both are integers, else as it is given."""
+    whole = x.dtype.kind in "iu" and abs(number) < 2**63 and number == int(number)
+    return np.asarray(int(number)).astype(x.dtype) if whole else number
 
 
 def spelled(op_type: str, since: int, cls: type, many: bool = False) -> list[Spelling]:

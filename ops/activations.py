@@ -8,7 +8,15 @@ import numpy as np
 
 from libdesc import onednn, rewrite
 from libdesc.routine import Routine
-from ops._elementwise import NUMBERS, Array, Binary, Unary, elementwise, unary
+from ops._elementwise import (
+    NUMBERS,
+    Array,
+    Binary,
+    Unary,
+    elementwise,
+    parameter_of,
+    unary,
+)
 from ops._names import broadcast_input, broadcast_names, same_names
 from ops._writing import write_aligned
 from vtensor.errors import VTensorError
@@ -374,8 +382,7 @@ class ThresholdedRelu(Unary):
 
 
 def _shrunk(op: Shrink, x: Array) -> Array:
-    whole = x.dtype.kind in "iu" and abs(op.bias) < 2**63 and op.bias == int(op.bias)
-    bias = np.asarray(int(op.bias)).astype(x.dtype) if whole else op.bias
+    bias = parameter_of(x, op.bias)
     return np.where(x < -op.lambd, x + bias, np.where(x > op.lambd, x - bias, 0))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, Array, wide
-from ops._elements import AHEAD
+from ops._elements import AHEAD, running_sum
 from ops._names import axis_of, from_attributes, same_names
 from ops._normalizations import behind
 from ops._places import INDICES, by_batch, one_output
@@ -70,12 +70,7 @@ def _running(
     return operator(name, dims={"x": "*", "y": "*"}, onnx=spelling, traits=[Cost(1)])
 
 
-def _running_sum(x: Array, axis: int) -> Array:
-    """Return running sums; those of f32 are added up in f64."""
-    return np.cumsum(x, axis, np.float64 if x.dtype == np.float32 else None)
-
-
-@_running("CumSum", 11, _running_sum, 0)
+@_running("CumSum", 11, running_sum, 0)
 class CumSum(_Running):
     """The sum of an element and all before it along a dim.
 

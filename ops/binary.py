@@ -6,7 +6,15 @@ import numpy as np
 
 from libdesc import rewrite
 from libdesc.numpy.arrays import FLOATS, NUMBERS, Array
-from ops._elementwise import Binary, Unary, binary, elementwise, pointwise, spelled
+from ops._elementwise import (
+    Binary,
+    Unary,
+    binary,
+    elementwise,
+    parameter_of,
+    pointwise,
+    spelled,
+)
 from ops._names import broadcast_inputs, broadcast_names
 from ops._places import within
 from ops._writing import write_aligned
@@ -154,7 +162,8 @@ def _read_mod(node: NodeReader) -> VTensor:
 def _write_mod(node: NodeWriter, op: Mod) -> None:
     dtype = node.inputs[0].dtype
     if not op.fmod and dtype in FLOATS and node.opset < FLOORED_FLOATS:
-        raise node.refuse(f"no remainder of {dtype} with the divisor's sign before opset 28")
+        text = f"no remainder of {dtype} with the divisor's sign before opset {FLOORED_FLOATS}"
+        raise node.refuse(f"{text}; write that opset, or use fmod=True")
     write_aligned("Mod")(node, op)
 
 
@@ -284,8 +293,8 @@ class BiasAdd:
 
 
 def _times(op: Times, x: Array) -> Array:
-    whole = x.dtype.kind in "iu" and abs(op.factor) < 2**63 and op.factor == int(op.factor)
-    return x * (np.asarray(int(op.factor)).astype(x.dtype) if whole else op.factor)
+    scaled: Array = x * parameter_of(x, op.factor)
+    return scaled
 
 
 def _write(node: NodeWriter, op: Times) -> None:

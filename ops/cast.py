@@ -77,9 +77,10 @@ class Cast(Unary):
     """The same values in another element type.
 
     Fractions are cut off on the way to integers; a float beyond an integer's range becomes its end,
-    and NaN 0. Integers lose their upper bits on the way to narrower ones. Floats are rounded to the
-    nearest narrower one, ties to even. A truth value is 1 or 0, and what is not 0 is true. f8e8m0
-    has powers of two alone: what is negative becomes NaN.
+    and NaN 0; an integer of less than a byte takes the lower bits of the whole part. Integers lose
+    their upper bits on the way to narrower ones. Floats are rounded to the nearest narrower one,
+    ties to even. A truth value is 1 or 0, and what is not 0 is true. f8e8m0 has powers of two
+    alone: what is negative becomes NaN.
 
     Dims:
         x, y: any, the same

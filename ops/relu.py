@@ -120,15 +120,15 @@ class Relu6(Unary):
 
 
 def _within(low: float, high: float, dtype: str) -> tuple[float, float]:
-    """Return the bounds; of integers the nearest integers of the type, infinite bounds as given."""
+    """Return the bounds, for integers without fractions and within the type unless infinite."""
     if dtype[:1] not in ("s", "u"):
         return low, high
     least, most = integer_range(dtype)
 
-    def nearest(bound: float) -> float:
+    def within_type(bound: float) -> float:
         return min(max(int(bound), least), most) if math.isfinite(bound) else bound
 
-    return nearest(low), nearest(high)
+    return within_type(low), within_type(high)
 
 
 def _clip(op: Clip, x: Array) -> Array:

@@ -56,7 +56,7 @@ COORDINATES: dict[str, Callable[[Array, float, float, int, Box], Array]] = {
     "tf_half_pixel_for_nn": lambda y, scale, *_: (y + 0.5) / scale,
     "tf_crop_and_resize": _cropped,
 }
-#: Half the distance of two elements, and what a place in f32 may be off beside it.
+#: Half the distance of two elements, plus the tolerance for places in f32.
 HALF = 0.5 + 1e-6
 #: Which element is the nearest to a place.
 ROUNDINGS: dict[str, Callable[[Array], Array]] = {
@@ -71,9 +71,10 @@ REPEATING = {
     "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
     "pytorch_half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
 }
-#: Scales whose numerator is smaller are exact: times a size below 2**14 no f32 of another quotient.
+#: Scales whose numerator is below this are taken as exact: no other quotient of sizes below 2**14
+#: rounds to the same f32.
 EXACT = 1 << 10
-#: Lengths from here on are no f32 with a fraction of 1/2.
+#: Lengths from here on are computed in f64: f32 is spaced by 1/2 there, and loses other places.
 LONG = 1 << 22
 
 #: The parameters that ONNX has otherwise; the others are attributes, with the same defaults.

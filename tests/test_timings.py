@@ -181,7 +181,7 @@ def test_a_process_that_was_killed_while_it_wrote_is_undone(
 ) -> None:
     Timings("here").put("call", "way", 7)
     file = folder / "timings.sqlite"
-    subprocess.run([sys.executable, "-c", KILLED, file], check=False)
+    subprocess.run([sys.executable, "-c", KILLED, file], check=False, timeout=120)
     assert file.with_name("timings.sqlite-journal").stat().st_size > 0
     found = Timings("here")
     assert (found.get("call", "way"), found.get("call", "way5")) == (7, None)

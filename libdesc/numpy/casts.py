@@ -16,7 +16,7 @@ from vtensor.language.dtype import NARROW_FLOATS, bits, from_numpy, numpy_dtype
 
 
 def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") -> Array:
-    """Return the values in another element type; Cast says what ``saturate`` and ``round_mode`` do.
+    """Return the values in another element type; see `Cast` for ``saturate`` and ``round_mode``.
 
     >>> cast(np.array([1000.0, 0.3]), "f8e4m3fn").tolist()
     [448.0, 0.3125]
@@ -42,9 +42,9 @@ def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") 
 
 
 def stored(values: Array, dtype: str) -> Array:
-    """Return computed values as elements of a type: of floats integers get what ``cast`` makes.
+    """Return computed floats as an integer type by ``cast``, and any other values unchanged.
 
-    What is no float, or becomes one, is returned as it is: NumPy rounds or wraps it when stored.
+    NumPy rounds or wraps unchanged values when they are assigned.
     """
     whole = dtype[0] in "su" and values.dtype.kind == "f"
     return cast(values, dtype) if whole else values

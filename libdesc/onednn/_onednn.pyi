@@ -408,6 +408,7 @@ def cache_info() -> dict[str, int]:
 def cache_let_go(but: int = 0) -> int:
     """
     Forget primitives that nobody else holds, but so many used last; how many it forgot.
+    Primitives whose code oneDNN never frees stay.
     """
 
 def cache_clear() -> None:
@@ -415,14 +416,15 @@ def cache_clear() -> None:
 
 def set_kept_code_limit(limit: int) -> None:
     """
-    Let the process compile at most so many convolutions whose code oneDNN never frees.
+    Limit the convolutions that are compiled to code that oneDNN never frees.
 
-    Those that apply a function of one element. Further ones apply it in a kernel of its own.
+    Beyond the limit a function of one element runs in a kernel of its own if oneDNN has one.
     """
 
 def set_cache_capacity(capacity: int) -> None:
     """
     Keep at most so many primitives, the most recently used ones; 0 keeps none.
+    Primitives whose code oneDNN never frees stay.
     """
 
 def isa() -> str:

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <limits>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -138,13 +140,15 @@ bool would_keep_code(const Primitive &primitive) {
 
 bool kept_code_is_full() { return taken.load() >= limit.load(); }
 
-bool may_keep_code() {
+bool take_place() {
     std::size_t now = taken.load();
     while (now < limit.load()) {
         if (taken.compare_exchange_weak(now, now + 1)) return true;
     }
     return false;
 }
+
+void give_place_back() { --taken; }
 
 void set_kept_code_limit(std::size_t places) { limit = places; }
 
@@ -160,8 +164,10 @@ std::optional<Apart> set_apart(const Primitive &whole) {
         return std::nullopt;
     const ThreadScope scope(whole.threads());
     std::vector<Kernel> kernels;
+    PrimitivePtr head;
     try {
         kernels = kernels_from(first, whole);
+        head = head_of(first, whole, arguments);
     } catch (const Unimplemented &) {
         return std::nullopt;
     }
@@ -169,9 +175,7 @@ std::optional<Apart> set_apart(const Primitive &whole) {
         return kernel.primitive->kernel().starts_with("ref") ||
                kernel.primitive->scratch_bytes() > 0;
     };
-    if (std::ranges::any_of(kernels, is_slow)) return std::nullopt;
-    const PrimitivePtr head = head_of(first, whole, arguments);
-    if (head == nullptr) return std::nullopt;
+    if (head == nullptr || std::ranges::any_of(kernels, is_slow)) return std::nullopt;
 
     for (std::size_t i = first; i < ops.size(); ++i) {
         if (std::holds_alternative<BinaryPostOp>(ops[i]))

@@ -27,7 +27,10 @@ bool would_keep_code_without_functions(const Primitive &primitive);
 bool kept_code_is_full();
 
 // Take one of the process's places for such code; false if there are none left.
-bool may_keep_code();
+bool take_place();
+
+// Give a place back: the code was not compiled.
+void give_place_back();
 
 // How many places there are from now on; how many are taken stays as it is.
 void set_kept_code_limit(std::size_t limit);
@@ -42,8 +45,8 @@ struct Apart {
     Afterwards functions;
 };
 
-// Nothing if the head's code is kept as well, if dst is not f32, if a sum comes after a function, or if oneDNN has only a reference
-// kernel for one of the functions.
+// Nothing if the head's code is kept as well, if dst is not f32, if a sum comes after a function,
+// or if oneDNN has only a reference kernel for one of the functions.
 std::optional<Apart> set_apart(const Primitive &whole);
 
 // The first, then the second, which may be empty.

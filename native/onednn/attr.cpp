@@ -36,10 +36,10 @@ void append_bounds(dnnl_post_ops_t chain, float high, const std::string &what) {
     check(dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_hardswish, kSteep, 0), what);
 }
 
-// The same of operands of one element: a function whose constants are in a table next to its code
-// makes code that differs from kernel to kernel, and oneDNN keeps each different code of a
-// convolution until the process ends. max(x, -inf) and min(x, high) bound from above as above; 0 as
-// the slope below 0 makes -0 of a number and NaN of -inf.
+// Appends the bounds as operands of one element. A function's constants are in a table next to its
+// code, so that its code differs from kernel to kernel, and oneDNN keeps each one of a convolution
+// until the process ends. max(x, -inf), then min(x, high) are the upper bound. A slope of 0 below 0
+// makes -0 of a negative number and NaN of -inf.
 std::vector<Constant> append_prelu_bounds(dnnl_post_ops_t chain, int rank, float high,
                                           const std::string &what) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();

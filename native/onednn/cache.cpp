@@ -85,7 +85,7 @@ private:
     };
     using Entries = std::list<Entry>;
 
-    // An entry whose code oneDNN keeps stays for the next that asks for the same; it counts as used.
+    // An entry whose code oneDNN keeps stays for the next request for it; it counts as used.
     void shrink(Entries &dropped) {
         for (std::size_t left = entries_.size(); left > 0 && entries_.size() > capacity_; --left) {
             const auto last = std::prev(entries_.end());

@@ -15,9 +15,10 @@ void restore_maxima(const Window &window, const Desc &src_desc, const Desc &dst_
                     const void *src, void *dst);
 
 // Completes dst right after a softmax along `axis`, or its logarithm. oneDNN's kernels leave one
-// NaN in a row whose src holds a NaN or +inf, and make the rest 0 or -inf: all of such a row becomes
-// NaN. A row is read up to its first element that only a finite sum of exponentials gives, mostly
-// the first one. Nothing is done for other types than f32, bf16 and f16.
+// NaN in a row whose src holds a NaN or +inf, and make the rest 0 or -inf: all of it becomes NaN. A
+// row is read up to its first element that is neither 0 (-inf for the logarithm) nor NaN, which
+// proves that the row is right; it is mostly the first one. Nothing is done for other types than
+// f32, bf16 and f16.
 void spread_nan(int axis, bool logarithm, const Desc &dst_desc, void *dst);
 
 }  // namespace vtensor::onednn

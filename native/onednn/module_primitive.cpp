@@ -338,14 +338,16 @@ may be one; ``repeats``: runs that were made again, without what they end in.)")
         nb::sig("def cache_info() -> dict[str, int]"),
         "hits, misses, size and capacity of the cache that makes equal primitives one object.");
     m.def("cache_let_go", &cache_let_go, "but"_a = 0, WithoutLock(),
-          "Forget primitives that nobody else holds, but so many used last; how many it forgot.");
+          "Forget primitives that nobody else holds, but so many used last; how many it forgot.\n"
+          "Primitives whose code oneDNN never frees stay.");
     m.def("cache_clear", &cache_clear, WithoutLock(), "Forget all primitives and both counts.");
     m.def("set_kept_code_limit", &set_kept_code_limit, "limit"_a,
-          R"(Let the process compile at most so many convolutions whose code oneDNN never frees.
+          R"(Limit the convolutions that are compiled to code that oneDNN never frees.
 
-Those that apply a function of one element. Further ones apply it in a kernel of its own.)");
+Beyond the limit a function of one element runs in a kernel of its own if oneDNN has one.)");
     m.def("set_cache_capacity", &set_cache_capacity, "capacity"_a, WithoutLock(),
-          "Keep at most so many primitives, the most recently used ones; 0 keeps none.");
+          "Keep at most so many primitives, the most recently used ones; 0 keeps none.\n"
+          "Primitives whose code oneDNN never frees stay.");
 }
 
 }  // namespace

@@ -132,16 +132,24 @@ Executable *Primitive::compile() {
     Afterwards afterwards = spec_.afterwards;
     if (spec_.attr.ending() != nullptr)
         afterwards = exact_ending(spec_, kernel_, threads_, arguments_, descs_);
-    if (would_keep_code(*this) && !may_keep_code()) {
-        if (auto apart = set_apart(*this))
+    keeps_code_ = would_keep_code(*this);
+    const bool counted = keeps_code_ && take_place();
+    if (keeps_code_ && !counted) {
+        if (auto apart = set_apart(*this)) {
+            keeps_code_ = false;
             return new Executable(apart->head->pd(), std::move(apart->kernel), threads_,
                                   std::move(apart->arguments), descs_, {},
                                   both(std::move(apart->functions), std::move(afterwards)));
+        }
     }
-    Executable *made = new Executable(pd_.get(), kernel_, threads_, arguments_, descs_,
-                                      constants_, std::move(afterwards));
-    keeps_code_ = would_keep_code(*this);
-    return made;
+    try {
+        return new Executable(pd_.get(), kernel_, threads_, arguments_, descs_, constants_,
+                              std::move(afterwards));
+    } catch (...) {
+        if (counted) give_place_back();
+        keeps_code_ = false;
+        throw;
+    }
 }
 
 const vtensor_step *Primitive::retained_step() {

@@ -27,6 +27,9 @@ std::atomic<std::size_t> brought{0};
 
 // Up to so many bytes of what is left of kMostBrought.
 std::size_t take_share(std::size_t bytes) {
+    // The child of a fork has no thread that brings pages, and gives no share of its parent back.
+    [[maybe_unused]] static const int registered =
+        pthread_atfork(nullptr, nullptr, [] { brought = 0; });
     std::size_t before = brought.load(), share = 0;
     do share = std::min(bytes, kMostBrought - before);
     while (!brought.compare_exchange_weak(before, before + share));

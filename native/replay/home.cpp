@@ -40,7 +40,7 @@ int startable(int wanted) {
     try {
         while (static_cast<int>(threads.size()) < wanted)
             threads.emplace_back([&over] { over.wait(false); });
-    } catch (const std::system_error &) {
+    } catch (const std::exception &) {  // no more threads, or no memory for one
     }
     over = true;
     over.notify_all();

@@ -13,7 +13,7 @@ void end_team();
 // the system gave. libgomp ends the process where it cannot start a thread of a team.
 int startable(int wanted);
 
-// The most threads that a team has beside its first. A step may use fewer threads than the team has;
+// The most threads of a team next to its first. A step may use fewer threads than the team has;
 // libgomp then ends the others, and starts new ones for the next step before those are gone.
 inline int most_workers(int threads) { return 2 * (threads - 1); }
 

@@ -73,7 +73,7 @@ private:
     void check_bindings(std::span<const Memory> bindings) const;
     // Fills the table of addresses if a base is another than in the last run.
     void settle(std::span<const Memory> bindings, std::span<const Lease> leases);
-    // Sees that no region overlaps one that is written, and that each is aligned.
+    // Throws unless every region is aligned and none overlaps one that is written. Sorts by_base_.
     void check_bases();
     // With doubts if that has been of use: see vtensor_run.doubt.
     void run_steps(void *queue, Stop &stop, std::int64_t *times);

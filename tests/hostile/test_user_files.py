@@ -250,6 +250,7 @@ def test_the_exit_of_a_signal_handler_ends_the_process(
         env={**os.environ, "VTENSOR_LIBRARIES": str(folder)},
         capture_output=True,
         text=True,
+        timeout=120,
         check=False,
     )
     if what == "signal":

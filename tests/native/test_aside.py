@@ -319,20 +319,20 @@ def test_all_together_bring_half_a_gibibyte_until_pages_are_left() -> None:
     most, each = 512 << 20, 320 << 20
     asides, arenas = [Aside() for _ in range(3)], [Arena(each) for _ in range(3)]
 
-    def brought() -> list[int]:
-        """The pages of each that are there, once no more come."""
-        before, now = [-1], [touched(arena.memory()) for arena in arenas]
-        while before != now:
-            time.sleep(0.2)
-            before, now = now, [touched(arena.memory()) for arena in arenas]
-        return now
+    def brought(wanted: list[int]) -> bool:
+        """Wait until so many bytes of each are there; return whether no more come afterwards."""
+        end = time.monotonic() + 30
+        while [touched(arena.memory()) for arena in arenas] != wanted and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(0.5)
+        return [touched(arena.memory()) for arena in arenas] == wanted
 
     for aside, arena in zip(asides, arenas, strict=True):
         aside.bring(arena.memory())
-    assert brought() == [each, most - each, 0]
+    assert brought([each, most - each, 0])
     asides[0].leave_pages()
     asides[2].bring(arenas[2].memory())
-    assert brought() == [each, most - each, each]
+    assert brought([each, most - each, each])
 
 
 def test_steps_go_before_pages_and_pages_that_are_left_do_not_come() -> None:

@@ -19,6 +19,7 @@ import pytest
 from onnx import TensorProto, defs
 
 from libdesc.registry import registry
+from ops.binary import FLOORED_FLOATS
 from tests.operators.harness import check_close
 from tests.operators.nodes import QUANTIZED, RECURRENT, SAMPLED
 from tests.operators.test_elementwise_spellings import COUNTS, X
@@ -165,7 +166,7 @@ def has_no_rule(version: Version) -> bool:
     """Return whether the node is a remainder of floats that its version does not define."""
     floored = version.node.op_type == "Mod" and not any(a.i for a in version.node.attribute)
     [x, *_] = version.feeds.values()
-    return floored and version.opset < 28 and x.dtype.kind not in "iu"
+    return floored and version.opset < FLOORED_FLOATS and x.dtype.kind not in "iu"
 
 
 def beyond(version: Version, result: Array) -> Array:

@@ -400,7 +400,7 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
 
     Raises:
         ModelError: its indices, values and sizes do not fit together.
-        BudgetError: it is too much beside ``held`` bytes.
+        BudgetError: it is too much in addition to ``held`` bytes.
     """
     proto = node.proto
     if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:

@@ -269,9 +269,10 @@ class Model:
     def _kind(
         self, sizes: Mapping[str, Sequence[int]], values: Collection[str]
     ) -> tuple[frozenset[str], tuple[int, ...]]:
-        """What graphs have in common that are read in the same way.
+        """Return what decides how a graph is read.
 
-        It is which inputs have a value, and the ranks of those that declare none.
+        Two graphs are read alike if the same inputs have a value and the inputs that declare no
+        rank have the same ranks.
         """
         open_ranks = (name for name, kind in self._network.inputs.items() if kind.sizes is None)
         return frozenset(values), tuple(len(sizes[name]) for name in open_ranks)

@@ -35,7 +35,7 @@ _SAMPLES, _SAMPLE = 16, 64
 
 
 class State(NamedTuple):
-    """What differs between two versions of a file.
+    """The facts by which two versions of a file are told apart.
 
     ``changed_ns`` is the only time that a program cannot set back: tools that keep ``written_ns``
     (``cp -p``, ``rsync -t``, ``tar``) still move it. It moves for a new name or mode, too.

@@ -17,7 +17,7 @@ from vtensor.language.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 
-#: What Python has itself for numbers, and for arrays of them.
+#: Python's own types of numbers, and of lists of them.
 PYTHON = (list, tuple, bool, int, float, complex)
 
 

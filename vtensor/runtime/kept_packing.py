@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 #: The kinds of slots of a step that packs a weight, beside scratch, which is its bytes.
 SOURCE, TARGET = "source", "target"
 
-#: What a step does with those slots.
+#: The access that a packing step has to each kind of slot.
 _ACCESS: Mapping[str | int, str] = {SOURCE: "read", TARGET: "write"}
 
 

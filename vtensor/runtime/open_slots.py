@@ -147,14 +147,14 @@ class Slots:
         step, piece = np.repeat(np.arange(len(self.counts)), self.counts)[used], self.piece[used]
         first, last = np.array(pieces.first, np.int64), np.array(pieces.last, np.int64)
         if not len(self.piece) == len(self.region) == len(self.begin) == sum(self.counts):
-            raise ValueError("a slot lies nowhere")
+            raise ValueError("a slot has no place")
         if not len(pieces.nbytes) == len(first) == len(last) or self.piece.min(initial=0) < -1:
             raise ValueError("a piece is none")
         if (step < first[piece]).any() or (step > last[piece]).any():
             raise ValueError("a piece is needed longer than it is there")
 
     def check_room(self, natives: Sequence[object], numbers: Array) -> None:
-        """See that what each step does with a slot stays in the piece that it lies in.
+        """See that each slot that a step uses is inside of the slot's piece.
 
         Raises:
             ValueError: it does not.

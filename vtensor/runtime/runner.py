@@ -65,7 +65,7 @@ class Runner:
         #: The last one in one call, once nothing is to be done beside its runs.
         self._direct: Direct | None = None
         self._last: Plan | None = None
-        #: What runs where initializers are overridden, by their names; the last used one is last.
+        #: Runners with overridden initializers, by the names of these; the last used one is last.
         self._overriding: dict[frozenset[str], Runner] = {}
         if declared and source.static:
             try:
@@ -247,7 +247,7 @@ class Runner:
         times: Array | None,
         strictly: bool = False,
     ) -> list[Result]:
-        """As ``_checked``; once more if the cache was wrong about the model's inputs or outputs."""
+        """Run as ``_checked`` does; again if the cache was wrong about inputs or outputs."""
         try:
             return self._checked(outputs, inputs, out, times, strictly)
         except MISTAKEN:

@@ -35,7 +35,7 @@ _SHRINK = "DELETE FROM timings WHERE environment != ? AND (SELECT count(*) FROM 
 #: Seconds for which a process waits for others that use the file, in all, once one kept it locked.
 PATIENCE = 1.0
 
-#: What SQLite reads and writes: the database and what it puts beside that.
+#: Endings of the names of SQLite's files: the database and its companions.
 _SUFFIXES = ("", "-journal", "-wal", "-shm")
 
 #: The databases that others kept locked for longer: this process waits for them no more.
