@@ -128,9 +128,9 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
         if bare.startswith(RULE) and name != bare:
             from libdesc.registry import registry
 
-            _check(name, [f"{RULE}{rule}" for rule in registry().rules], "rules")
+            _check(bare, [f"{RULE}{rule}" for rule in registry().rules], "rules", name)
         else:
-            _check(name, [*LEVELS, *SIMPLIFICATIONS, *PASSES])
+            _check(bare, [*LEVELS, *SIMPLIFICATIONS, *PASSES], given=name)
         if name in LEVELS:
             names += pass_names(name)
         elif name == bare or bare.startswith(RULE):
@@ -140,11 +140,13 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _check(given: object, known: Collection[str], kind: str = "passes") -> None:
-    """Raise an InputError unless ``given``, without a leading ``-``, is one of the known names."""
-    name = given.removeprefix(WITHOUT) if isinstance(given, str) else ""
+def _check(
+    name: object, known: Collection[str], kind: str = "passes", given: object = None
+) -> None:
+    """Raise an InputError unless a name, ``given`` as another one, is one of the known names."""
     if name not in known:
-        raise InputError(f"optimize: no pass {given!r}; {kind}: {', '.join(known)}")
+        text = name if given is None else given
+        raise InputError(f"optimize: no pass {text!r}; {kind}: {', '.join(known)}")
 
 
 def simplify(

@@ -149,3 +149,5 @@ def test_every_pass_of_the_table_is_a_function_of_its_file() -> None:
     }
     with pytest.raises(InputError, match="no pass 'lost'"):
         pipeline.pass_of("lost")
+    with pytest.raises(InputError, match="-lho"):
+        pipeline.pass_of("-lho")

@@ -6,18 +6,22 @@ import asyncio
 import copy
 import multiprocessing
 import pickle
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 from tests.frontends.support import model
 from vtensor import Session
-from vtensor.errors import InputError, ModelError, PickleError
+from vtensor.errors import InputError, ModelError, PickleError, QueueFullError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime.feeds import Port, converted
+from vtensor.runtime.request import Request
 
 #: An input of each of some element types, which is an output, too.
 TYPES = {"x": "float[N,2]", "b": "bool[2]", "i": "int8[2]", "s": "float16"}
@@ -193,3 +197,49 @@ def test_other_types_stay_errors(session: Session) -> None:
     for given in (np.zeros((1, 2)), np.float64(1), np.zeros((1, 2), ml_dtypes.bfloat16)):
         with pytest.raises(InputError, match=r"element type|rank"):
             session.run(None, FEEDS | {"x": given})
+
+
+def test_a_run_for_which_no_thread_starts_never_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, out = threading.Thread.start, np.zeros(2, np.float32)
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name.startswith("vtensor-run"):
+            raise RuntimeError("can't start new thread")
+        starts(thread)
+
+    async def runs(session: Session) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            with pytest.raises(QueueFullError, match="no thread can be started"):
+                await session.run_async(None, {"x": np.ones(2, np.float32)}, out={"y": out})
+        [y] = await session.run_async(None, {"x": np.full(2, 2, np.float32)})
+        assert y.tolist() == [-2, -2]
+
+    with Session(model("g (float[2] x) => (float[2] y) { y = Neg(x) }"), cache_dir=None) as session:
+        asyncio.run(runs(session))
+        asyncio.run(session.run_async(None, {"x": np.ones(2, np.float32)}))  # after all before
+    assert out.tolist() == [0, 0]
+
+
+def test_a_run_that_fails_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """g (float[N] x, int64[2] shape, int64[k] places) => (float[k, b] y)
+        { r = Reshape(x, shape) y = Gather(r, places) }"""
+    onnx.save(model(text), tmp_path / "m.onnx")
+    feeds: dict[str, Any] = {
+        "x": np.arange(6, dtype=np.float32),
+        "shape": np.array([2, 3]),
+        "places": np.zeros(2000, np.int64),
+    }
+    with Session(tmp_path / "m.onnx", cache_dir=tmp_path / "cache") as session:
+        session.run(None, feeds)
+    runs, run = list[Request](), Request.run
+
+    def counted(request: Request, *given: Any, **named: Any) -> Any:
+        runs.append(request)
+        return run(request, *given, **named)
+
+    monkeypatch.setattr(Request, "run", counted)
+    with Session(tmp_path / "m.onnx", cache_dir=tmp_path / "cache") as session:
+        with pytest.raises(InputError, match="99"):
+            session.run(None, feeds | {"places": np.full(2000, 99)})
+        assert len(runs) == 1

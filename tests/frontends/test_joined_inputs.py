@@ -244,7 +244,7 @@ def test_another_process_and_the_other_body(tmp_path: Path) -> None:
         np.savez(tmp_path / str(number), **given)  # type: ignore[arg-type]
     for order in ("0", "1 0", "2 1", "0 1 2"):
         text = [sys.executable, "-c", ANOTHER_PROCESS, str(tmp_path), *order.split()]
-        subprocess.run(text, check=True)
+        subprocess.run(text, check=True, timeout=120)
         for number in map(int, order.split()):
             with np.load(tmp_path / f"out{number}.npz") as ours:
                 for mine, other in zip(

@@ -17,6 +17,7 @@ from tests.frontends.support import Array, f32, model, runtime
 from vtensor import Session, load_onnx
 from vtensor.cli import app
 from vtensor.errors import InputError, LockError, ModelError
+from vtensor.runtime import programs
 
 #: A model that delivers a scalar of open sizes, and declares nothing of it: its nodes.
 SCALARS = [
@@ -196,7 +197,7 @@ with Session({str(tmp_path / "m.onnx")!r}, cache_dir={str(tmp_path / "cache")!r}
         assert y.shape == shape and np.allclose(y, np.e), y
 """
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", code], check=True)
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_options_that_name_no_layout() -> None:
@@ -251,3 +252,15 @@ def test_a_scalar_that_is_declared_and_delivers_more() -> None:
     with Session(proto) as session:
         [y] = session.run(None, {"x": f32(2)})
     assert y.shape == (2,)
+
+
+def test_plans_on_disk_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Other tests of this process may have registered operators.
+    monkeypatch.setattr(programs, "only_own", lambda: True)
+    proto = without_shapes("g (float[] x) => (float[] y) { y = Relu(x) }", "x", "y")
+    onnx.save(proto, tmp_path / "m.onnx")
+    x = f32(3, 4)
+    for known in (False, False, True):  # the second one writes the plan down as it runs
+        with Session(tmp_path / "m.onnx", cache_dir=tmp_path / "cache") as session:
+            np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
+            assert (session._runner.open().source._found is None) == known

@@ -246,7 +246,7 @@ def test_a_lock_file_is_of_the_run_that_it_was_made_of(tmp_path: Path) -> None:
         session.lock().write(file)
     with Session(scaled(), plan=file, cache_dir=None) as session:
         np.testing.assert_array_equal(session.run(None, {"x": X})[0], X * 2)
-        with pytest.raises(LockError):
+        with pytest.raises(LockError, match=r"runs without the inputs k, .*\n.*to fix: give no"):
             session.run(None, {"x": X, "k": K})
     with Session(scaled(), cache_dir=None) as session:
         session.run(None, {"x": X, "k": K})

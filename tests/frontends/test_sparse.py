@@ -253,3 +253,28 @@ def test_a_model_with_sparse_tensors_is_exported_dense(tmp_path: Path) -> None:
     x = np.ones((2, 3), np.float32)
     with Session(tmp_path / "dense.onnx", cache_dir=None) as session:
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], x + DENSE)
+
+
+def test_a_branch_in_a_function_has_one() -> None:
+    kind = helper.make_tensor_value_info
+    then = helper.make_graph(
+        [helper.make_node("Add", ["a", "k"], ["sum"])], "then", [], [kind("sum", 1, [2, 3])]
+    )
+    then.sparse_initializer.append(sparse(DENSE))
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["a"], ["minus"])], "other", [], [kind("minus", 1, [2, 3])]
+    )
+    chosen = helper.make_node("If", ["c"], ["b"], then_branch=then, else_branch=other)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    graph = helper.make_graph(
+        [helper.make_node("F", ["x", "c"], ["y"], domain="own")],
+        "g",
+        [kind("x", 1, [2, 3]), kind("c", TensorProto.BOOL, [])],
+        [kind("y", 1, [2, 3])],
+    )
+    function = helper.make_function("own", "F", ["a", "c"], ["b"], [chosen], opsets[:1])
+    made = helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=10)
+    x = np.ones((2, 3), np.float32)
+    with Session(made, cache_dir=None) as session:
+        for c, wanted in ((True, x + DENSE), (False, -x)):
+            np.testing.assert_array_equal(session.run(None, {"x": x, "c": np.array(c)})[0], wanted)

@@ -20,7 +20,7 @@ from vtensor.cli import app
 from vtensor.commands.given import read_arrays
 from vtensor.errors import DescriptionError, InputError, LockError, ModelError, VTensorError
 from vtensor.image import load_image
-from vtensor.language.user_files import MOST_TEXT, parse_toml, read_text
+from vtensor.language.user_files import MOST_TEXT, parse_toml, read_plain_file, read_text
 
 DEEP = 20_000
 
@@ -126,6 +126,15 @@ def test_a_cache_folder_that_is_none(kind: str, tmp_path: Path) -> None:
     folder = hostile({"file": "binary", "link to itself": "loop"}.get(kind, kind), tmp_path)
     with pytest.raises(InputError, match="cannot be used"):
         Session(tiny(), cache_dir=folder)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_folder_in_place_of_a_file_leaves_nothing_open(tmp_path: Path) -> None:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(8):
+        with pytest.raises(OSError, match="directory"):
+            read_plain_file(tmp_path)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 def test_a_root_of_external_data_with_a_nul(tmp_path: Path) -> None:

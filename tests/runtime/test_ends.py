@@ -17,7 +17,7 @@ import asyncio, atexit, sys, threading, time
 import numpy as np
 from ops import Conv2D, Relu
 from vtensor import Graph, Session
-from vtensor.errors import VTensorError
+from vtensor.errors import SessionClosedError, VTensorError
 
 def network():
     g = Graph("open")
@@ -145,7 +145,10 @@ def work():
     size = 8
     while True:
         size = 8 + (size - 7) % 9
-        run(Session(network(), threads=2, cache_dir=None), size)
+        try:
+            run(Session(network(), threads=2, cache_dir=None), size)
+        except SessionClosedError:  # the program ends
+            return
 threading.Thread(target=work, daemon=True).start()
 time.sleep(0.5)
 print("done")

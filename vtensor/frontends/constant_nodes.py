@@ -16,7 +16,7 @@ from vtensor.frontends.beside import Place
 from vtensor.frontends.calls import domain_of, graphs_of
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.inline import Parts, of_node
-from vtensor.frontends.tensors import Array, place_of, take_in, tensor_origin
+from vtensor.frontends.tensors import Array, known_origin, place_of, take_in, tensor_origin
 
 #: Types of attributes without a tensor or a graph.
 _WITHOUT_TENSORS = frozenset(
@@ -58,7 +58,7 @@ def without_constants(
             continue
         [name], tensor = node.output, node.attribute[0].t
         try:
-            one = have.get(name) or tensor_origin(tensor, files, data)
+            one = known_origin(name, tensor, have) or tensor_origin(tensor, files, data)
         except (BudgetError, ModelError):  # which counts only if a node that runs reads it
             if data is not None:
                 tensor.raw_data = data.now().tobytes()

@@ -205,9 +205,9 @@ def data_files(
             the root.
         root, max_bytes: as for ``DataFiles``.
     """
-    top = None if root is None else Path(root)
+    top = None if root is None else Path(root).absolute()
     if model is None:
-        return None if top is None else DataFiles(top.absolute(), top, max_bytes)
+        return None if top is None else DataFiles(top, top, max_bytes)
     folder, real = model.parent.absolute(), model.resolve().parent
     return DataFiles(folder, top, max_bytes, None if real == folder else real)
 

@@ -19,7 +19,6 @@ from onnx import (
     ModelProto,
     NodeProto,
     OperatorSetIdProto,
-    TensorProto,
     TypeProto,
     helper,
 )
@@ -42,6 +41,7 @@ from vtensor.frontends.tensors import (
     Array,
     check_rank,
     element_type,
+    known_origin,
     place_of,
     sparse_array,
     tensor_origin,
@@ -296,7 +296,9 @@ def _network(
         name = tensor.name
         if name in arrays:
             raise ModelError(f"two initializers are called {name!r}")
-        arrays[name] = _known(tensor, have) or tensor_origin(tensor, files, parts.data.get(number))
+        arrays[name] = known_origin(name, tensor, have) or tensor_origin(
+            tensor, files, parts.data.get(number)
+        )
         if isinstance(one := arrays[name], Original):
             places[name] = place_of(tensor, one.nbytes) or ("", number)
     _add_sparse(graph, arrays, files, max_bytes)
@@ -351,14 +353,6 @@ def _add_sparse(
             raise ModelError(f"two initializers are called {name!r}, or a sparse one has no name")
         arrays[name] = sparse_array(sparse, files, max_bytes)
         max_bytes -= arrays[name].nbytes
-
-
-def _known(tensor: TensorProto, have: Mapping[str, Original]) -> Original | None:
-    """Return what reads a tensor's values already; None if nothing does, or it reads others."""
-    one = have.get(tensor.name)
-    if one is None or one.shape != tuple(tensor.dims):
-        return None
-    return one if helper.np_dtype_to_tensor_dtype(one.dtype) == tensor.data_type else None
 
 
 def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
@@ -458,6 +452,7 @@ def reads_of(node: NodeProto) -> set[str]:
     for attribute in node.attribute:
         for graph in graphs_of(attribute):
             inside = {value.name for value in (*graph.input, *graph.initializer)}
+            inside.update(sparse.values.name for sparse in graph.sparse_initializer)
             inside.update(name for each in graph.node for name in each.output)
             read = {value.name for value in graph.output}
             reads |= read.union(*(reads_of(each) for each in graph.node)) - inside

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
@@ -97,7 +97,7 @@ def sparse_array(sparse: SparseTensorProto, files: DataFiles | None, max_bytes: 
 
     Args:
         sparse: from a model's initializers or attributes.
-        files: where external data may be; None if the model came from memory.
+        files: where external data may be; None of a model from memory without a root.
         max_bytes: the most bytes that the dense array may take.
 
     Raises:
@@ -163,6 +163,20 @@ def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -
     whole.CopyFrom(tensor)
     whole.raw_data = data.tobytes()
     return numpy_helper.to_array(whole)
+
+
+def known_origin(name: str, tensor: TensorProto, have: Mapping[str, Original]) -> Original | None:
+    """Return what reads a tensor's values already; None if nothing does, or it reads others.
+
+    Args:
+        name: the value's; the tensor of a ``Constant`` node has none.
+        tensor: says its shape and type.
+        have: what reads values already, by their names.
+    """
+    one = have.get(name)
+    if one is None or one.shape != tuple(tensor.dims):
+        return None
+    return one if helper.np_dtype_to_tensor_dtype(one.dtype) == tensor.data_type else None
 
 
 def tensor_origin(

@@ -51,7 +51,8 @@ def pass_exit(error: BaseException) -> None:
         return
     import signal  # only this needs it
 
-    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    given = (signal.getsignal(number) for number in signal.valid_signals())
+    handlers = {_code(one) for one in given if not isinstance(one, signal.Handlers)} - {None}
     if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__)):
         raise error
 

@@ -22,13 +22,15 @@ def open_plain_file(file: str | os.PathLike[str]) -> BinaryIO:
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe without a writer would block
     try:
-        stream = open(os.open(file, flags), "rb")  # noqa: PTH123, SIM115
+        descriptor = os.open(file, flags)
     except ValueError as error:  # a NUL, or a lone surrogate
         raise OSError(errno.EINVAL, str(error)) from error
-    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-        stream.close()
+    if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(file))
         raise OSError(errno.EINVAL, "it is no plain file")
-    return stream
+    return os.fdopen(descriptor, "rb")
 
 
 def read_plain_file(file: str | os.PathLike[str], most: int = MOST_TEXT) -> bytes:

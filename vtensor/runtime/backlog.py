@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,8 +37,8 @@ class Backlog:
         """What the work answers.
 
         Raises:
-            QueueFullError: too much waits already.
-            SessionClosedError: no thread can be started any more.
+            QueueFullError: too much waits already, or the system does not let a thread start.
+            SessionClosedError: no thread can be started any more: the main thread has ended.
         """
         import asyncio  # with the first of them, not with VTensor
 
@@ -46,12 +47,29 @@ class Backlog:
                 f"{self._most} runs wait already\n  to fix: wait for some of them, or give the "
                 "session a larger max_queued="
             )
+        from concurrent.futures import Future
+
+        future = Future[T]()
+
+        def serve() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                answer = work()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(answer)
+
         try:
-            future = self._pool().submit(work)
-        except RuntimeError as error:  # the main thread has ended, say
-            raise SessionClosedError(
-                f"no thread can be started: {error}\n  to fix: call Session.run, which needs none"
-            ) from error
+            self._pool().submit(serve)
+        except RuntimeError as error:  # the main thread has ended, or the system gives no thread
+            if future.cancel():  # the pool may have queued it nevertheless
+                kind = QueueFullError if threading.main_thread().is_alive() else SessionClosedError
+                raise kind(
+                    f"no thread can be started: {error}\n  to fix: call Session.run, which needs "
+                    "none"
+                ) from error
         self._unfinished.add(future)
         future.add_done_callback(self._unfinished.discard)
         return await asyncio.wrap_future(future)

@@ -111,27 +111,35 @@ class Executor:
             raise InputError(f"streams={streams!r} must be an integer from 1 to {LIMIT}")
         available = available_threads()
         share = max(1, budget_of(available if threads is None else threads) // streams)
-        while True:
-            try:
-                first = cls.of(share)
-                break
-            except InputError:  # the system does not let this process start so many
-                if threads is not None or share == 1:
-                    raise
-                share //= 2
-        key = (os.getpid(), share)
+        check_running()
         from vtensor.runtime import _replay
 
         processors, period_us = binding_quota()
         _replay.limit_processors(processors, period_us * 1000)
+        while True:
+            try:
+                return cls._turn(share, streams, available)
+            except InputError:  # the system does not let this process start so many
+                if threads is not None or share == 1:
+                    raise
+                share //= 2
+
+    @classmethod
+    def _turn(cls, share: int, streams: int, available: int) -> list[Executor]:
+        """Return the executors of a budget whose turn it is.
+
+        Raises:
+            InputError: the system does not let this process start so many threads.
+        """
+        first, key = cls.of(share), (os.getpid(), share)
         with cls._lock:
             known = cls._known.setdefault(key, [first])
             most = max(len(known), streams, available // share)
             begin = cls._turns.get(key, 0)
             places = [(begin + stream) % most for stream in range(streams)]
-            cls._turns[key] = (begin + streams) % most
             while len(known) <= max(places):
                 known.append(cls(share))
+            cls._turns[key] = (begin + streams) % most
             return [known[place] for place in places]
 
     def run(self, function: Callable[[], T]) -> T:

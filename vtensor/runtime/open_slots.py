@@ -157,7 +157,7 @@ class Slots:
         """See that each slot that a step uses is inside of the slot's piece.
 
         Raises:
-            ValueError: it does not.
+            ValueError: a slot is not.
         """
         from vtensor.runtime import _replay
 

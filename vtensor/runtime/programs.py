@@ -31,7 +31,7 @@ from vtensor.runtime.workspace import Workspace
 if TYPE_CHECKING:
     from vtensor.frontends.surface import Surface
     from vtensor.runtime.feeds import Port
-    from vtensor.runtime.keys import PlanKey
+    from vtensor.runtime.keys import InputKey, PlanKey
     from vtensor.runtime.plan import Plan
 
 #: How the names of entries of provisional plans begin.
@@ -197,22 +197,24 @@ def check_ends(plan: Plan, key: PlanKey, inputs: Sequence[Port], outputs: Sequen
     Raises:
         ValueError: it does not: what was kept is another's, or its sizes do not fit together.
     """
-    dims = {port.name: port.dims for port in inputs}
+    ports = {port.name: port for port in inputs}
+
+    def named(one: InputKey) -> list[tuple[str, int]]:
+        dims = ports[one.name].of_rank(len(one.shape)).dims
+        return [*zip(dims, one.shape, strict=True)]
+
     wanted = [
-        (one.name, one.dtype, one.layout, [*zip(dims[one.name], one.shape, strict=True)])
-        for one in key.inputs
-        if one.value is None
+        (one.name, one.dtype, one.layout, named(one)) for one in key.inputs if one.value is None
     ]
     if wanted != [(one.name, one.dtype, one.layout, [*one.dims.items()]) for one in plan.inputs]:
         raise ValueError("it takes other inputs")
-    delivered = [
-        (alias, one.value.dtype, tuple(one.value.dims)) for alias, one in plan.deliveries.items()
-    ]
-    if delivered != [(port.name, port.dtype, port.dims) for port in outputs]:
+    if [*plan.deliveries] != [port.name for port in outputs]:
         raise ValueError("it delivers other outputs")
     for port, one in zip(outputs, plan.deliveries.values(), strict=True):
         value = one.value
-        sizes = zip(port.shape, value.dims.values(), strict=True)
+        if value.dtype != port.dtype or not (port.any_rank or tuple(value.dims) == port.dims):
+            raise ValueError(f"output {port.name} has another type or other dims")
+        sizes = zip(port.shape, value.dims.values(), strict=not port.any_rank)
         if any(size not in (None, own) for size, own in sizes):
             raise ValueError(f"output {port.name} has other sizes")
         if {*value.layout.dims} != {*value.dims} or value.nbytes != one.memory.nbytes:

@@ -9,13 +9,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ptensor.stopping import in_front
-from vtensor.errors import DimError, InputError, ResolutionError, SessionClosedError
+from vtensor.errors import DimError, InputError, LockError, ResolutionError, SessionClosedError
 from vtensor.language.forks import OwnLock
 from vtensor.runtime.budget import memory_errors, ran_out
 from vtensor.runtime.delivery import Result
 from vtensor.runtime.drawings import attempt
 from vtensor.runtime.executor import check_running
-from vtensor.runtime.feeds import Array, Port, check_names, check_out, feed_of, memory_of
+from vtensor.runtime.feeds import Array, Feed, Port, check_names, check_out, feed_of, memory_of
 from vtensor.runtime.leftovers import let_go
 from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vtensor.language.graph import Graph
     from vtensor.runtime.binding import Binding
     from vtensor.runtime.direct import Direct
+    from vtensor.runtime.keys import PlanKey
 
 #: Requests that a session remembers: those that are none of them take the long way.
 REQUESTS_KEPT = 8
@@ -133,6 +134,11 @@ class Runner:
         if found is None:
             if not more.issubset(source.overridable):
                 return None
+            if self._options.lock is not None:
+                raise LockError(
+                    f"the lock file is of runs without the inputs {', '.join(sorted(more))}, whose "
+                    "own values count\n  to fix: give no others, or a lock file of a run with them"
+                )
             found = Runner(source.overriding(more), self._options, self.workspace, declared=False)
         with self._making.here:
             found = self._overriding.pop(more, found)  # another thread may have been first
@@ -247,37 +253,22 @@ class Runner:
         times: Array | None,
         strictly: bool = False,
     ) -> list[Result]:
-        """Run as ``_checked`` does; again if the cache was wrong about inputs or outputs."""
-        try:
-            return self._checked(outputs, inputs, out, times, strictly)
-        except MISTAKEN:
-            if not self.open().source.corrected():
-                raise
-        return self._checked(outputs, inputs, out, times, strictly)
+        """Find the plan for what is given, and run it.
 
-    def _checked(
-        self,
-        outputs: Sequence[str] | None,
-        inputs: Mapping[str, object],
-        out: Mapping[str, object] | None,
-        times: Array | None,
-        strictly: bool,
-    ) -> list[Result]:
-        """Look at what is given, find the plan for it, and run that.
-
-        Where numbers are not finite, an inexact plan's answer is not taken, but the strict one's.
+        If numbers are not finite, an inexact plan's answer is not taken, but the strict one's.
         """
-        wanted = self.open().source.wanted(outputs)
-        check_names(inputs, self.inputs)
-        feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
-        into = check_out(out, self.outputs, wanted)
+        plans = self.open()
         with self._closing(), in_front():
-            plans, self._direct = self.open(), None
-            plan, key = plans.find(feeds, wanted)
+            try:
+                found = self._found(plans, outputs, inputs, out)
+            except MISTAKEN:
+                if not plans.source.corrected():
+                    raise
+                found = self._found(plans, outputs, inputs, out)
+            wanted, feeds, into, plan, key = found
+            self._direct = None
             if strictly:
                 plan, times = plans.strict(plan), None  # whose steps are others
-            if not plan.deliveries.keys() >= {*wanted}:
-                raise InputError(f"the plan delivers {', '.join(plan.deliveries)} alone")
             self._last = plan
             plan.check_out(into)
             every = list(wanted) == [port.name for port in self.outputs]
@@ -296,7 +287,24 @@ class Runner:
                 results = request.results(ran, into)
                 self.copied = copies(feeds, results)
                 return results
-        return self._checked(outputs, inputs, out, None, strictly=True)
+        return self._long(outputs, inputs, out, None, strictly=True)
+
+    def _found(
+        self,
+        plans: PlanCache,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        out: Mapping[str, object] | None,
+    ) -> tuple[Sequence[str], Mapping[str, Feed], Mapping[str, Array], Plan, PlanKey]:
+        """Check what is given; return it, and the plan for it with the plan's key."""
+        wanted = plans.source.wanted(outputs)
+        check_names(inputs, self.inputs)
+        feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
+        into = check_out(out, self.outputs, wanted)
+        plan, key = plans.find(feeds, wanted)
+        if not plan.deliveries.keys() >= {*wanted}:
+            raise InputError(f"the plan delivers {', '.join(plan.deliveries)} alone")
+        return wanted, feeds, into, plan, key
 
     @memory_errors()
     def bind(
@@ -337,20 +345,23 @@ class Runner:
 
     def close(self) -> None:
         """Let go of plans, weights and memory, and of the kernels that only they had."""
+        closes = self.plans is not None
+        self._close()
+        if closes:
+            let_go()
+
+    def _close(self) -> None:
         plans, self.plans = self.plans, None
         lingering = [] if plans is None else plans.close()
         others, self._overriding = self._overriding, {}
         for other in others.values():
-            other.close()
-        closes = plans is not None
+            other._close()
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
         self._last = None
         del plans
         for work in lingering:
             work.finish()
-        if closes:
-            let_go()
 
     def forget(self) -> None:
         """Nobody asks for plans any more; bindings have theirs."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vtensor.runtime.entries import Entries
 
     Given: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
+    Loaded: TypeAlias = tuple[Model | None, Graph | None]
 
 
 #: Sizes of pictures go by steps, of which networks of all kinds can halve one five times.
@@ -76,7 +77,7 @@ class Source:
         self._beside: Beside | None = None
         self._values: tuple[str, ...] = ()
         self._loading = OwnLock()
-        self._found: tuple[Model | None, Graph | None] | None = None
+        self._found: Loaded | None = None
         #: The model, if initializers of it may be given other values.
         self._overridden: Model | None = None
         self._corrects = False
@@ -86,7 +87,7 @@ class Source:
         self.surface = self._surface()
         if self.surface is None:
             with collector.later():  # reading, too, makes many objects that stay
-                self.inputs, self.outputs = self._ports()
+                self.inputs, self.outputs = self._ports(self._loaded)
         else:
             self.inputs, self.outputs = self.surface.inputs, self.surface.outputs
 
@@ -145,16 +146,18 @@ class Source:
         return self._beside.later if self._beside is not None else {}
 
     @property
-    def _loaded(self) -> tuple[Model | None, Graph | None]:
+    def _loaded(self) -> Loaded:
         if (found := self._found) is not None:
             return found
         with self._loading.here:  # two threads may want it at the same time
             if self._found is None:
+                kept = self.surface is not None
                 with collector.later():  # as in the beginning
-                    self._found = self._load()
+                    found = self._load()
                 self._given = None
-                if self.surface is not None:
-                    self._correct()
+                if kept:
+                    self._correct(found)
+                self._found = found
             return self._found
 
     def corrected(self) -> bool:
@@ -168,14 +171,14 @@ class Source:
             self.surface, corrected = replace(self.surface, deciding=()), True
         return corrected
 
-    def _correct(self) -> None:
+    def _correct(self, found: Loaded) -> None:
         """Take inputs and outputs from the model if the cache says others."""
-        inputs, outputs = self._ports()
+        inputs, outputs = self._ports(found)
         if (inputs, outputs) != (self.inputs, self.outputs):
             self.inputs[:], self.outputs[:], self.surface = inputs, outputs, None
             self._corrects = True
 
-    def _load(self) -> tuple[Model | None, Graph | None]:
+    def _load(self) -> Loaded:
         """A model that is still to be given sizes, or a graph whose sizes are known."""
         from vtensor.language.graph import Graph
 
@@ -459,14 +462,15 @@ class Source:
         self.check_values(wanted)
         return wanted or known
 
-    def _ports(self) -> tuple[list[Port], list[Port]]:
-        if self._graph is None:
-            assert self._model is not None, "a source has a model or a graph"
-            return self._model.ports()
-        values = self._graph.values
+    def _ports(self, found: Loaded) -> tuple[list[Port], list[Port]]:
+        model, graph = found
+        if graph is None:
+            assert model is not None, "a source has a model or a graph"
+            return model.ports()
+        values = graph.values
         return (
-            [_port(name, values[name]) for name in self._graph.inputs],
-            [_port(alias, values[name]) for alias, name in self._graph.outputs.items()],
+            [_port(name, values[name]) for name in graph.inputs],
+            [_port(alias, values[name]) for alias, name in graph.outputs.items()],
         )
 
 

@@ -101,8 +101,7 @@ class Timings:
                     self._known = {(call, way): ns for call, way, ns in rows}
 
     def _exists(self) -> bool:
-        """Check that SQLite will find nothing but files of the user's own, and whether it will find
-        a database.
+        """Return whether there is a database, and refuse files that are not the user's own.
 
         Raises:
             PermissionError: it would find a FIFO, a link or another user's file, say.
