@@ -368,7 +368,8 @@ class Session(OneProcess):
             outputs, inputs, out: as for ``run``; arrays are the run's until it is done.
 
         Raises:
-            QueueFullError: ``max_queued`` runs wait already.
+            QueueFullError: ``max_queued`` runs wait already, or the system lets no thread start;
+                nothing has run.
             InputError, NativeError, BudgetError, SessionClosedError: as ``run``.
         """
         self._runner.open()
