@@ -138,8 +138,6 @@ bool would_keep_code(const Primitive &primitive) {
             std::ranges::any_of(primitive.attr().post_ops(), is_function));
 }
 
-bool kept_code_is_full() { return taken.load() >= limit.load(); }
-
 bool take_place() {
     std::size_t now = taken.load();
     while (now < limit.load()) {

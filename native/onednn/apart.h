@@ -4,9 +4,10 @@
 // the process ends. A function of one element makes each code different, for the code has the
 // address of the function's table in it; so do the mask of a block of channels that is not full,
 // which only AVX2 has in a table, and a sum's scale. About 20 to 80 KB stay of every such
-// convolution. (Operands make no difference.) A process may compile a limited number of them. Later
-// ones compute the function in a kernel of its own, on dst in place: the same instructions on the
-// same f32 numbers. For a mask or a scale oneDNN's next kernel runs, unless that is a reference.
+// convolution. (Operands make no difference.) For a mask or a scale oneDNN's next kernel runs,
+// unless that is a reference. With functions a process may compile a limited number. Later ones
+// compute the function in a kernel of its own, on dst in place: the same instructions on the same
+// f32 numbers, so that bits do not depend on what a process has compiled before.
 #pragma once
 
 #include <optional>
@@ -22,9 +23,6 @@ bool would_keep_code(const Primitive &primitive);
 
 // Whether it does so whatever functions follow.
 bool would_keep_code_without_functions(const Primitive &primitive);
-
-// Whether the process has no place left for such code.
-bool kept_code_is_full();
 
 // Take one of the process's places for such code; false if there are none left.
 bool take_place();

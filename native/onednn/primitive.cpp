@@ -60,7 +60,7 @@ std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threa
         std::shared_ptr<Primitive> found(
             new Primitive(spec, rank, threads, PdHandle(copy), attr.constants));
         if (found->kernel_.starts_with("ref")) take_keeping();
-        if (is_sound(*found) && kept_code_is_full() && would_keep_code_without_functions(*found)) {
+        if (is_sound(*found) && would_keep_code_without_functions(*found)) {
             keeping.push_back(std::move(found));
         } else if (is_sound(*found)) {
             sound.push_back(std::move(found));
