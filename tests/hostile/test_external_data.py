@@ -18,7 +18,7 @@ from tests.frontends.support import f32, model
 from vtensor import Session, load_onnx
 from vtensor.cli import app
 from vtensor.errors import BudgetError, InputError, ModelError
-from vtensor.frontends.external import DataFiles
+from vtensor.frontends.external import DataFiles, data_files
 
 WEIGHTS = f32(2, 3)
 
@@ -488,3 +488,13 @@ def test_one_model_in_two_folders(tmp_path: Path, cache: bool) -> None:
 def test_a_root_is_a_path(folder: Path) -> None:
     with pytest.raises(InputError, match="external_data_root=3 is no path"):
         load_onnx(folder / "net.onnx", external_data_root=3)  # type: ignore[arg-type]
+
+
+def test_a_root_stays_where_it_was_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    for path in (None, folder / "net.onnx"):
+        files = data_files(path, "model", 1 << 20)
+        assert files is not None
+        with monkeypatch.context() as elsewhere:
+            elsewhere.chdir("/")
+            assert bytes(files.read("w.bin", 0, WEIGHTS.nbytes)) == WEIGHTS.tobytes()
