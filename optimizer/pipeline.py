@@ -143,10 +143,9 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
 def _check(
     name: object, known: Collection[str], kind: str = "passes", given: object = None
 ) -> None:
-    """Raise an InputError unless a name, ``given`` as another one, is one of the known names."""
+    """Raise an InputError that shows ``given``, or the name, unless the name is a known one."""
     if name not in known:
-        text = name if given is None else given
-        raise InputError(f"optimize: no pass {text!r}; {kind}: {', '.join(known)}")
+        raise InputError(f"optimize: no pass {given or name!r}; {kind}: {', '.join(known)}")
 
 
 def simplify(

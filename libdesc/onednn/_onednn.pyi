@@ -407,7 +407,7 @@ def cache_info() -> dict[str, int]:
 
 def cache_let_go(but: int = 0) -> int:
     """
-    Forget primitives that nobody else holds, but so many used last; how many it forgot.
+    Forget primitives that no step holds, except the ``but`` used last; return how many.
     Primitives whose code oneDNN never frees stay.
     """
 
@@ -423,7 +423,7 @@ def set_kept_code_limit(limit: int) -> None:
 
 def set_cache_capacity(capacity: int) -> None:
     """
-    Keep at most so many primitives, the most recently used ones; 0 keeps none.
+    Keep at most ``capacity`` primitives, those used last; 0 keeps none.
     Primitives whose code oneDNN never frees stay.
     """
 

@@ -338,7 +338,7 @@ may be one; ``repeats``: runs that were made again, without what they end in.)")
         nb::sig("def cache_info() -> dict[str, int]"),
         "hits, misses, size and capacity of the cache that makes equal primitives one object.");
     m.def("cache_let_go", &cache_let_go, "but"_a = 0, WithoutLock(),
-          "Forget primitives that nobody else holds, but so many used last; how many it forgot.\n"
+          "Forget primitives that no step holds, except the ``but`` used last; return how many.\n"
           "Primitives whose code oneDNN never frees stay.");
     m.def("cache_clear", &cache_clear, WithoutLock(), "Forget all primitives and both counts.");
     m.def("set_kept_code_limit", &set_kept_code_limit, "limit"_a,
@@ -346,7 +346,7 @@ may be one; ``repeats``: runs that were made again, without what they end in.)")
 
 Beyond the limit a function of one element runs in a kernel of its own if oneDNN has one.)");
     m.def("set_cache_capacity", &set_cache_capacity, "capacity"_a, WithoutLock(),
-          "Keep at most so many primitives, the most recently used ones; 0 keeps none.\n"
+          "Keep at most ``capacity`` primitives, those used last; 0 keeps none.\n"
           "Primitives whose code oneDNN never frees stay.");
 }
 
