@@ -217,7 +217,8 @@ def test_a_run_for_which_no_thread_starts_never_happens(monkeypatch: pytest.Monk
 
     with Session(model("g (float[2] x) => (float[2] y) { y = Neg(x) }"), cache_dir=None) as session:
         asyncio.run(runs(session))
-        asyncio.run(session.run_async(None, {"x": np.ones(2, np.float32)}))  # after all before
+        # A run that was queued before this one has begun when it ends.
+        asyncio.run(session.run_async(None, {"x": np.ones(2, np.float32)}))
     assert out.tolist() == [0, 0]
 
 

@@ -5,9 +5,9 @@
 // address of the function's table in it; so do the mask of a block of channels that is not full,
 // which only AVX2 has in a table, and a sum's scale. About 20 to 80 KB stay of every such
 // convolution. (Operands make no difference.) For a mask or a scale oneDNN's next kernel runs,
-// unless that is a reference. With functions a process may compile a limited number. Later ones
-// compute the function in a kernel of its own, on dst in place: the same instructions on the same
-// f32 numbers, so that bits do not depend on what a process has compiled before.
+// unless that is a reference. A process compiles a limited number of convolutions with functions.
+// Later ones compute the function in a kernel of its own, on dst in place: the same instructions on
+// the same f32 numbers, so that bits do not depend on what a process has compiled before.
 #pragma once
 
 #include <optional>

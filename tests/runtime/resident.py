@@ -30,16 +30,16 @@ from vtensor.runtime.workspace import Memory
 Numbers = dict[str, int]
 
 
-#: Of a mapping in /proc/self/smaps: what may be done with its pages, and the file that they are of.
+#: The header of a mapping in /proc/self/smaps: its permissions and its file.
 MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ (\S+) \S+ \S+ \S+ *(.*)")
 
 
 def resident() -> int:
-    """The bytes that the process has in memory, without those that malloc keeps for later.
+    """Return the process's resident bytes, without free memory of malloc.
 
-    Pages that are as a library's file has them are left out. The system maps 4 KiB or 2 MiB of
-    these at a time, by how the file came into its cache: 20 MB of oneDNN's code where it was just
-    installed, else 4.
+    Unmodified pages of libraries do not count. Linux maps them 4 KiB or 2 MiB at a time, which
+    depends on how the file entered the page cache: 20 MB of oneDNN just after its installation,
+    else 4.
     """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
@@ -57,7 +57,7 @@ def resident() -> int:
 
 
 def status_bytes(name: str) -> int:
-    """What the system says of the process's memory by this name."""
+    """Return a field of /proc/self/status, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     [kib] = [int(line.split()[1]) for line in lines if line.startswith(f"{name}:")]
     return kib << 10
@@ -202,9 +202,9 @@ def opened(path: str) -> Numbers:
 
 
 def loading(path: str) -> dict[str, int]:
-    """A file from before its session to after a run, and the most between them.
+    """Measure the growth by a file's session and its first run, and the peak during both.
 
-    The most counts pages of libraries as well: the system says nothing finer.
+    The peak includes pages of libraries, since the system counts it for the whole process.
     """
     with Session(tiny(), threads=1):
         before = resident()

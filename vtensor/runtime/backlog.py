@@ -34,7 +34,7 @@ class Backlog:
         self._unfinished: set[Future[Any]] = set()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What the work answers.
+        """Run ``work`` on the pool and return its result.
 
         Raises:
             QueueFullError: too much waits already, or the system does not let a thread start.

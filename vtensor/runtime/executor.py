@@ -126,7 +126,7 @@ class Executor:
 
     @classmethod
     def _turn(cls, share: int, streams: int, available: int) -> list[Executor]:
-        """Return the executors of a budget whose turn it is.
+        """Return the next ``streams`` executors of ``share`` threads each, in rotation.
 
         Raises:
             InputError: the system does not let this process start so many threads.

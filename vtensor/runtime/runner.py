@@ -253,18 +253,18 @@ class Runner:
         times: Array | None,
         strictly: bool = False,
     ) -> list[Result]:
-        """Find the plan for what is given, and run it.
+        """Find the plan for these inputs, and run it.
 
-        If numbers are not finite, an inexact plan's answer is not taken, but the strict one's.
+        If outputs are not finite, an approximate plan's are dropped, and the strict plan runs.
         """
         plans = self.open()
         with self._closing(), in_front():
             try:
-                found = self._found(plans, outputs, inputs, out)
+                found = self._plan_for(plans, outputs, inputs, out)
             except MISTAKEN:
                 if not plans.source.corrected():
                     raise
-                found = self._found(plans, outputs, inputs, out)
+                found = self._plan_for(plans, outputs, inputs, out)
             wanted, feeds, into, plan, key = found
             self._direct = None
             if strictly:
@@ -289,14 +289,14 @@ class Runner:
                 return results
         return self._long(outputs, inputs, out, None, strictly=True)
 
-    def _found(
+    def _plan_for(
         self,
         plans: PlanCache,
         outputs: Sequence[str] | None,
         inputs: Mapping[str, object],
         out: Mapping[str, object] | None,
     ) -> tuple[Sequence[str], Mapping[str, Feed], Mapping[str, Array], Plan, PlanKey]:
-        """Check what is given; return it, and the plan for it with the plan's key."""
+        """Check names, inputs and ``out``; return them as they run, the plan and its key."""
         wanted = plans.source.wanted(outputs)
         check_names(inputs, self.inputs)
         feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
