@@ -30,7 +30,7 @@ from vtensor import limit_isa
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.library_options import preferences_of
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.workspace import Workspace
 
 #: What is compared: passes, by what the table calls them. The first two are baselines.
@@ -71,7 +71,7 @@ class Clock:
     def _runs(self, graph: LoweredGraph, node: TransformNode) -> list[float]:
         values = {name: graph.values[name] for name in (node.input, node.output)}
         alone = LoweredGraph(node.name, values, [node], node.inputs, {node.output: node.output})
-        plan = Plan(alone, {}, Workspace(Executor.of(self.threads), max_bytes_of(None)))
+        plan = plan_on_numbers(alone, {}, Workspace(Executor.of(self.threads), max_bytes_of(None)))
         memory = [fresh(value.nbytes) for value in values.values()]
         for one in memory:
             one.fill(1)  # pages that nobody wrote would all be one page

@@ -28,7 +28,7 @@ from vtensor.language.graph import Graph
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.library_options import preferences_of
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.workspace import Workspace
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases)
     def progress(node: str) -> None:
         begun[node] = time.perf_counter()
 
-    phases("recording", lambda: Plan(lowered, graph.constants, workspace, progress))
+    phases("recording", lambda: plan_on_numbers(lowered, graph.constants, workspace, progress))
     order = [*begun.items(), ("", time.perf_counter())]
     ahead = {
         node.name

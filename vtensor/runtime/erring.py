@@ -23,6 +23,7 @@ from vtensor.language.tensor import VTensor
 from vtensor.runtime.feeds import Array, Port, drawn
 from vtensor.runtime.gains import Probes, difference, norms, probed, relative, results
 from vtensor.runtime.plan import Plan
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.workspace import Workspace
 
 #: Which seed errors of nodes are measured with, and which whole plans are compared with.
@@ -132,7 +133,7 @@ class Meter:
         return self._expected[seed]
 
     def _plan(self, lowered: LoweredGraph) -> Plan:
-        return Plan(lowered, self._constants, self._workspace, confirming=True)
+        return plan_on_numbers(lowered, self._constants, self._workspace, confirming=True)
 
     def _run(self, plan: Plan, seed: int) -> dict[str, Array]:
         return self._results(plan, self._bindings(plan, seed))

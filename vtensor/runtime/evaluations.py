@@ -16,7 +16,7 @@ from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.all_of import side_by_side
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.steps import Failure, RecordedStep
+from vtensor.runtime.steps import Failure, RecordedStep, StepRef
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,8 +164,9 @@ def compile_step(step: RecordedStep) -> None:
 
     if step.code.kernel:
         return
+    native = step.native.now if isinstance(step.native, StepRef) else step.native
     try:
-        about = _replay.describe(step.native)
+        about = _replay.describe(native)
         step.code.access = tuple(access for _, _, access in about["slots"])
         step.code.kernel = str(about["kernel"])
     except (ValueError, TypeError) as error:
@@ -228,7 +229,7 @@ class RecordContext(DispatchContext):
         dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
 
 
-class RecipeEvaluation(RecordEvaluation):
+class KindEvaluation(RecordEvaluation):
     """Evaluation that collects the steps of one call on stand-ins."""
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002

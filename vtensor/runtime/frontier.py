@@ -32,7 +32,9 @@ from vtensor.runtime.locked import lock_of
 from vtensor.runtime.measure import in_turns
 from vtensor.runtime.options import Options, Progress
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import plan_of, resolved_of, simplified, within_tolerance
+from vtensor.runtime.planning.choosing import resolved_of, simplified
+from vtensor.runtime.planning.tuned import plan_of, within_tolerance
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.tolerant import observable
 from vtensor.runtime.workspace import Workspace
 
@@ -301,7 +303,7 @@ def _errors(
     def answers(lowered: LoweredGraph) -> list[Mapping[str, Array]]:
         outputs, anyhow = dict(zip(names, names, strict=True)), dict.fromkeys(names, Layout.ANY)
         there = replace(lowered, outputs=outputs, delivery=anyhow, certificate=None)
-        plan = Plan(there, graph.constants, own, confirming=True)
+        plan = plan_on_numbers(there, graph.constants, own, confirming=True)
         return [_answer(plan, row, own) for row in rows]
 
     strict: list[Mapping[str, Array]] = []

@@ -9,31 +9,21 @@ less by more than ``SLACK``. Nothing is recorded, and nothing runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import field, replace
-from functools import partial
 
 from optimizer.bound import excess, total_ns
 from optimizer.pipeline import optimise
-from ptensor.layout import Layout
 from resolver.choices import Choices
 from resolver.lowered import LoweredGraph, TransformNode
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import InputError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.records import dataclass
-from vtensor.runtime.feeds import Array
-from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.lock_diff import Difference, node_differences
 from vtensor.runtime.options import Options, transferable
-from vtensor.runtime.outline import Sized
-from vtensor.runtime.outlines import Outlines
-from vtensor.runtime.own_plan import SLACK, TIME_LIMIT
-from vtensor.runtime.planning import resolved_of, simplified
-from vtensor.runtime.source import Source
-
-#: Where rules were applied to graphs of earlier sizes.
-Applied = frozenset[tuple[str, str]]
+from vtensor.runtime.planning.choosing import resolved_of
+from vtensor.runtime.planning.refine import SLACK, TIME_LIMIT
 
 
 @dataclass
@@ -65,18 +55,15 @@ def intervals(
     sizes: Iterable[int],
     graph_at: Callable[[int], Graph],
     options: Options,
-    sized_at: Callable[[int, Applied], Sized | None] = lambda *_: None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[Interval]:
     """The intervals of one open size.
 
     Args:
         sizes: the numbers to look at, ascending.
-        graph_at: the network with that number in its place; a ``VTensorError`` says that it cannot
+        graph_at: the simplified graph with that number in its place; a ``VTensorError`` says that it cannot
             be.
         options: how plans are made.
-        sized_at: its simplified graph where that of other sizes says it at once, given where rules
-            were applied to those (``Outlined``).
         advance: called with each number.
 
     Raises:
@@ -88,43 +75,11 @@ def intervals(
             "that chooses all nodes together (--optimize all)"
         )
     solving = replace(options.settings, time_limit=TIME_LIMIT)
-    walk = _Walk(graph_at, sized_at, replace(options, settings=solving))
+    walk = _Walk(graph_at, replace(options, settings=solving))
     for size in sizes:
         advance(size)
         walk.on(size)
     return walk.found
-
-
-class Outlined:
-    """Simplified graphs of a model for other sizes, made at once as a session's are.
-
-    Args:
-        source: the model; it has made a graph before any is asked for.
-        options: how plans are made.
-    """
-
-    def __init__(self, source: Source, options: Options) -> None:
-        self._source, self._options = source, options
-        self._outlines = Outlines(source)
-
-    def at(
-        self, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, Array], applied: Applied
-    ) -> Sized | None:
-        """The graph for inputs of these shapes; None where it has to be made otherwise.
-
-        Args:
-            shapes: by input.
-            known: values of inputs that decide shapes.
-            applied: where rules are looked for.
-        """
-        rows = []
-        for port in self._source.inputs:
-            dims = port.of_rank(len(shapes[port.name])).dims
-            layout = self._options.entry.get(port.name, Layout.plain(dims))
-            value = known[port.name].tobytes() if port.name in known else None
-            rows.append(InputKey(port.name, shapes[port.name], port.dtype, layout, value))
-        simplify = partial(simplified, options=self._options, only=applied)
-        return self._outlines.graph(PlanKey(tuple(rows)), simplify, applied)
 
 
 class _Walk:
@@ -137,14 +92,12 @@ class _Walk:
     def __init__(
         self,
         graph_at: Callable[[int], Graph],
-        sized_at: Callable[[int, Applied], Sized | None],
         options: Options,
     ) -> None:
         self.found: list[Interval] = []
-        self._graph_at, self._sized_at = graph_at, sized_at
+        self._graph_at = graph_at
         self._options = options
         self._strategy: Strategy | None = None
-        self._applied = Applied()
 
     def on(self, size: int) -> None:
         """Look at the next size."""
@@ -164,23 +117,6 @@ class _Walk:
         last.last, last.looked = size, last.looked + 1
         return last
 
-    def _graph(self, size: int) -> Graph:
-        """The graph as a plan of its own has it."""
-        graph = simplified(self._graph_at(size), self._options)
-        self._applied |= {*graph.applied}
-        return graph
-
-    def _taken(self, strategy: Strategy, size: int) -> tuple[LoweredGraph, Graph]:
-        """What was chosen for others, on the graph of these.
-
-        Raises:
-            StrategyRefused: it does not fit.
-        """
-        if (sized := self._sized_at(size, self._applied)) is not None:
-            return sized.on(strategy), sized.graph
-        graph = self._graph(size)
-        return strategy.on(graph), graph
-
     def _plan(self, size: int) -> None:
         """Take the plan over, or make one."""
         why = ""
@@ -190,7 +126,8 @@ class _Walk:
         graph: Graph | None = None
         if self._strategy is not None:
             try:
-                taken, graph = self._taken(self._strategy, size)
+                graph = self._graph_at(size)
+                taken = self._strategy.on(graph)
             except StrategyRefused as refused:
                 why = str(refused)
         if taken is not None and graph is not None:
@@ -201,7 +138,7 @@ class _Walk:
                 if saved > SLACK:
                     why, taken = f"a plan of its own takes {saved:.1%} less", None
         if taken is None:
-            self._begin(size, own or self._own(self._graph(size)), why)
+            self._begin(size, own or self._own(self._graph_at(size)), why)
         elif self.found[-1].error:  # the same plan goes on behind sizes that cannot be
             self.found.append(Interval(size, size, transforms=_count(taken), behind=behind))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -76,6 +76,30 @@ class PlanKey:
 
     inputs: tuple[InputKey, ...]
     inner: tuple[str, ...] = ()
+
+    @classmethod
+    def of_shapes(
+        cls,
+        ports: Iterable[Port],
+        shapes: Mapping[str, tuple[int, ...]],
+        known: Mapping[str, Array],
+        entry: Mapping[str, Layout],
+    ) -> PlanKey:
+        """Return the key for inputs of these shapes.
+
+        Args:
+            ports: the inputs.
+            shapes: by input.
+            known: values of inputs that decide shapes.
+            entry: how inputs are laid out, where that is not their declared order.
+        """
+        rows = []
+        for port in ports:
+            shape = shapes[port.name]
+            layout = entry.get(port.name, Layout.plain(port.of_rank(len(shape)).dims))
+            value = known[port.name].tobytes() if port.name in known else None
+            rows.append(InputKey(port.name, shape, port.dtype, layout, value))
+        return cls(tuple(rows))
 
     def __hash__(self) -> int:
         return self._hash

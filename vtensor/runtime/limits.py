@@ -19,7 +19,7 @@ from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import alone, least_ns, node_ns, signature
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.session import Session
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.workspace import Workspace
@@ -91,7 +91,7 @@ def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: E
     Each has constants of its own; all else lies in three arenas in turn, whatever its size. It is
     zeros, which stay zeros: numbers might fade until they are subnormal, and those are slow.
     """
-    plan = Plan(*alone(nodes, values), Workspace(executor, max_bytes_of(None)))
+    plan = plan_on_numbers(*alone(nodes, values), Workspace(executor, max_bytes_of(None)))
     program = _program(plan.recorded)
     run = partial(executor.replay, program, [])
     return executor.run(lambda: least_ns(run, len(program)))

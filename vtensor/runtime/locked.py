@@ -17,8 +17,9 @@ from vtensor.runtime.lock import Lock, content
 from vtensor.runtime.lock_rows import cost_rows
 from vtensor.runtime.options import Options, Progress
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import plan_of, resolved_of, sound
+from vtensor.runtime.planning.choosing import plan_in_full, resolved_of, sound
 from vtensor.runtime.processors import processor
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.told import Told
 
 if TYPE_CHECKING:
@@ -138,8 +139,8 @@ def locked_plan(
             from resolver.check_errors import check_errors  # with fractions, which few need
 
             check_errors(lowered, lock.proof.tolerance if lock.proof is not None else 0.0)
-        strictly = partial(plan_of, simple, replace(options, lock=None), workspace)
-        return Plan(
+        strictly = partial(plan_in_full, simple, replace(options, lock=None), workspace)
+        return plan_on_numbers(
             lowered,
             simple.constants,
             workspace,

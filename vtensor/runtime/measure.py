@@ -37,6 +37,7 @@ from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.peaks import copying
 from vtensor.runtime.plan import Plan
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.workspace import Workspace
 
 #: A name of a dim that nobody gave: it says nothing of what a node takes.
@@ -217,7 +218,7 @@ def run_ns(
     with executor.planning():
         workspace = Workspace(executor, _budget())
         try:  # chosen for other threads, it may run on reference code alone, or not at all
-            plan = Plan(graph, constants, workspace, confirming=True)
+            plan = plan_on_numbers(graph, constants, workspace, confirming=True)
         except StrategyRefused as why:
             raise ContractError(str(why)) from why
         memory, steps = _memory(plan), len(plan.recorded)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from libdesc.preferences import EVERY, Preferences
+from libdesc.preferences import Preferences
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from ptensor.stopping import go_on, nobody_waits
@@ -21,6 +21,7 @@ from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.lanes import Lane, Lanes
 from vtensor.runtime.one_process import OneProcess
+from vtensor.runtime.origin import IN_MEMORY, PLANNED, RECORDED_ON_SIZES
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -28,16 +29,17 @@ if TYPE_CHECKING:
     from resolver.lowered import Certificate, LoweredGraph, Reason
     from resolver.values import Value
     from vtensor.runtime._replay import Arena, Program
-    from vtensor.runtime.drawing_notes import DrawingNotes
-    from vtensor.runtime.packed import PackedWeights
     from vtensor.runtime.placement import Placement
     from vtensor.runtime.plan_steps import PlanStep
+    from vtensor.runtime.planning.symbolic_plan import SymbolicPlan
     from vtensor.runtime.steps import RecordedStep
     from vtensor.runtime.stretches import Stretches
-    from vtensor.runtime.weights import Packed
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
+
+#: Steps, with where each of their slots is: a region, and the byte at which it begins there.
+Placed = Sequence[tuple[object, Sequence[tuple[int, int]]]]
 
 #: Runs steps, from one on and up to another; None is the end.
 RunSteps = Callable[[int, "int | None"], None]
@@ -126,98 +128,87 @@ class Ends:
         return cls(inputs, outputs, own, deliveries)
 
 
+@dataclass(frozen=True)
+class Brought:
+    """What runs of a plan bring and deliver.
+
+    Attributes:
+        inputs: what runs are given, in order.
+        own: owners of the outputs' memory, where it is not an input's or a constant's.
+        deliveries: the outputs, by what they are delivered under.
+    """
+
+    inputs: Sequence[Value]
+    own: Sequence[TensorStorage]
+    deliveries: Mapping[str, Delivery]
+
+
 class Plan(OneProcess):
-    """Recorded steps, where their memory lies, and the lowered graph that they come from.
+    """Steps, where their operands are, and on demand the nodes of the lowered graph they come from.
 
     Args:
-        graph: checked and optimised.
-        constants: arrays of the graph's constants by name.
-        workspace: what it shares with the other plans of its session.
-        progress: called with each node's name while it is recorded.
-        preferences: which libraries could take what.
-        resolved: the graph before any pass, for those who compare, or what makes it; None where it
-            is ``graph``.
-        confirming: what was chosen was chosen for another plan; libraries are asked again.
-        taken_from: the shapes of inputs that it was chosen for, where those are others.
-        anew: names of the nodes that were chosen for its own sizes all the same.
+        brought: what its runs bring and deliver.
+        steps: native steps and call-backs, with where each of their slots is.
+        nbytes: the size of the arena that they need.
+        constants: the memory in the regions after those that a run brings.
+        packed: keeps the constants.
+        workspace: what the plan shares with others of its session.
+        nodes: makes the nodes that the steps come from.
+        calls_back: some steps are call-backs into Python, which look at memory through storages.
         strictly: makes the plan without inexact variants, which answers where numbers are not
             finite; None where nobody looks for those.
 
     Attributes:
-        taken_from: the same; None where what was chosen was chosen for this plan's own sizes. Else
-            a certificate is there only if it holds for them, too.
-        anew: names of the nodes that were chosen for its own sizes: all of them, or, where it is
-            taken from others, those that did not fit there and those around them.
+        origin: which way the plan was found.
+        taken_from: the shapes of inputs that its choice was made for, where those are others. A
+            certificate is there only if it holds for the plan's own sizes, too.
+        anew: names of the nodes that were chosen for the plan's own sizes, where others are hints.
+        symbolic: makes the symbolic plan of a plan on numbers; None of any other.
         better: the plan that may take its place in later runs; None where none is looked for.
-        drawing: draws the blueprint of such plans, where there is none yet.
-        writing: writes down what was chosen, where nobody has done so yet.
         replaces: the shapes that the plan was taken from whose place it took in the background.
-        provisional: it was chosen by what libraries declare, or taken from such a plan; ``better``
-            is the plan by times of this machine.
+        provisional: the choice was made by what libraries declare; ``better`` is the plan by times
+            of this machine.
 
     Raises:
         BudgetError: it needs more memory than the workspace may have.
     """
 
     provisional = False
+    _was_used = False
 
     def __init__(
         self,
-        graph: LoweredGraph,
-        constants: Mapping[str, np.ndarray[Any, Any]],
+        brought: Brought,
+        steps: Placed,
+        nbytes: int,
+        constants: Sequence[Array],
+        packed: Any,
         workspace: Workspace,
-        progress: Callable[[str], None] | None = None,
-        preferences: Preferences = EVERY,
-        resolved: LoweredGraph | Callable[[], LoweredGraph] | None = None,
-        confirming: bool = False,
-        taken_from: Mapping[str, tuple[int, ...]] | None = None,
-        anew: Sequence[str] = (),
+        nodes: Callable[[], Nodes],
+        *,
+        calls_back: bool = False,
         strictly: Callable[[], Plan] | None = None,
     ) -> None:
-        from vtensor.runtime.needed import needed  # a plan that was kept is not recorded
-        from vtensor.runtime.placement import place
-        from vtensor.runtime.record import Recorder
-
-        recorder = Recorder(graph, constants, workspace, confirming)
-        with recorder.recording():
-            recorder.record(progress)
-            steps = recorder.evaluation.compiled(workspace.lanes.threads)
-            ends = Ends.of(graph, recorder.storages)
-            recorded = needed(steps, ends.outputs)
-            recorder.evaluation.steps.clear()  # they refer to it: no circle of the two
-            placement = place(recorded, ends.inputs, ends.own)
-            outputs = sum(root.nbytes for root in ends.own)
-            workspace.grow(placement.nbytes, recorder.packed.nbytes + outputs)
-        self.taken_from = taken_from
-        everything = tuple(node.name for node in graph.operators)
-        self.anew: tuple[str, ...] = everything if taken_from is None else tuple(anew)
-        self.better: Better[Plan] | None = None
-        self.drawing: Callable[[DrawingNotes | None], None] | None = None
-        self.writing: Callable[[], None] | None = None
+        self.inputs, self.own, self.deliveries = brought.inputs, brought.own, brought.deliveries
+        self.packed, self.calls_back, self._strictly = packed, calls_back, strictly
+        self.origin = RECORDED_ON_SIZES if calls_back else PLANNED
+        self.taken_from: Mapping[str, tuple[int, ...]] | None = None
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
-        self._strictly = strictly
-        self.packed: PackedWeights | Packed = recorder.packed
-        #: What runs are given, in order.
-        self.inputs: Sequence[Value] = [graph.values[name] for name in graph.inputs]
-        #: Owners of the outputs' memory, where it is not an input's or a constant's.
-        self.own = ends.own
-        self.deliveries = ends.deliveries
-        self.nodes = Nodes(graph, recorded, placement, preferences, resolved)
-        self._held: Sequence[Array] = [one.buffer.memory for one in placement.constants()]
-        self._workspace = workspace
+        self.anew: tuple[str, ...] = ()
+        self.better: Better[Plan] | None = None
+        self.symbolic: Callable[[], SymbolicPlan] | None = None
+        self._workspace, self._make, self._held = workspace, nodes, constants
+        workspace.grow(nbytes, packed.nbytes + sum(self.own_sizes))
+        self._placed: Placed = steps
         self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}
-        #: Python looks at memory through storages: they are bound for each run.
-        self.calls_back = any(step.callback is not None for step in recorded)
+        if len(workspace.lanes.every) == 1:
+            self._placed = ()  # nobody asks for another program
 
-    def written(self) -> None:
-        """See that what was chosen is written down."""
-        if (writing := self.taken_writing()) is not None:
-            writing()
-
-    def taken_writing(self) -> Callable[[], None] | None:
-        """What writes it down, which the caller is to see to."""
-        writing, self.writing = self.writing, None
-        return writing
+    def note_use(self) -> None:
+        """Note that a run or a binding uses this plan: later ones find it in memory."""
+        if self._was_used:
+            self.origin = IN_MEMORY
+        self._was_used = True
 
     @cached_property
     def kept(self) -> Stretches:
@@ -228,8 +219,9 @@ class Plan(OneProcess):
 
     @cached_property
     def nodes(self) -> Nodes:
-        """What it was made of."""
-        raise NotImplementedError
+        """The nodes of the lowered graph, their steps, and where these have their operands."""
+        with self._workspace.executor.planning():
+            return self._make()
 
     @property
     def graph(self) -> LoweredGraph:
@@ -384,8 +376,12 @@ class Plan(OneProcess):
             raise typed from error
 
     def _program(self, arena: Arena) -> Program:
-        """The steps on an arena."""
-        return self.placement.program(arena)
+        """Return the steps on an arena."""
+        from vtensor.runtime import _replay
+
+        inputs = [value.nbytes for value in self.inputs]
+        regions = [arena, *inputs, *self.own_sizes, *self._held]
+        return _replay.Program(regions, self._placed, repeatable=True)
 
     def _typed(self, error: RuntimeError) -> Exception | None:
         """The error of a step by the name of its node; None for what a call-back raised itself."""
@@ -426,6 +422,7 @@ class Plan(OneProcess):
 
     def _steps(self, begin: int = 0, end: int | None = None) -> None:
         from vtensor.runtime.evaluations import run_native
+        from vtensor.runtime.steps import StepRef
 
         arena = self._workspace.arena.memory()
         for index, step in [*enumerate(self.recorded)][begin:end]:
@@ -433,6 +430,7 @@ class Plan(OneProcess):
             if step.callback is not None:
                 step.callback()
             elif step.native is not None:
+                assert not isinstance(step.native, StepRef), "nodes are recorded on numbers"
                 memory = self.placement.memory(index, arena)
                 run_native(step.native, memory, step.node, step.told)
 

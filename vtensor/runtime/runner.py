@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,13 @@ from vtensor.errors import DimError, InputError, LockError, ResolutionError, Ses
 from vtensor.language.forks import OwnLock
 from vtensor.runtime.budget import memory_errors, ran_out
 from vtensor.runtime.delivery import Result
-from vtensor.runtime.drawings import attempt
 from vtensor.runtime.executor import check_running
 from vtensor.runtime.feeds import Array, Feed, Port, check_names, check_out, feed_of, memory_of
 from vtensor.runtime.leftovers import let_go
 from vtensor.runtime.options import Options
+from vtensor.runtime.origin import IN_MEMORY
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.plans import PlanCache
+from vtensor.runtime.planning.store import PlanStore
 from vtensor.runtime.request import Copies, Ran, Request, copies
 from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Workspace
@@ -60,7 +59,7 @@ class Runner:
         self.inputs, self.outputs = source.inputs, source.outputs
         self._options, self._making = options, OwnLock()
         self.executor, self.workspace = workspace.executor, workspace
-        self.plans: PlanCache | None = PlanCache(source, options, workspace)
+        self.plans: PlanStore | None = PlanStore(source, options, workspace)
         self.copied: Copies = {}
         self._requests: list[Request] = []  # the last one first
         #: The last one in one call, once nothing is to be done beside its runs.
@@ -90,7 +89,6 @@ class Runner:
                 "makes it; "
                 "or give sizes with load_onnx(model, shapes={...}) (--shape on the command line)"
             )
-        self._last.written()  # it may never run
         return self._last
 
     def settled(self) -> Plan:
@@ -107,11 +105,11 @@ class Runner:
         """Return the graph and the options that a plan was made of.
 
         Raises:
-            InputError: as ``PlanCache.made_of``.
+            InputError: as ``PlanStore.made_of``.
         """
         return self._owner(plan).made_of(plan)
 
-    def _owner(self, plan: Plan) -> PlanCache:
+    def _owner(self, plan: Plan) -> PlanStore:
         """Return the plans that a plan is one of: these, or those with overridden initializers."""
         plans = [self.open(), *(one.plans for one in [*self._overriding.values()])]
         return next((one for one in plans if one is not None and one.has(plan)), self.open())
@@ -167,7 +165,7 @@ class Runner:
             outputs = None  # all; what follows knows them at once
         answer, direct, plans = None, self._direct, self.plans
         if direct is not None and plans is not None and out is None and times is None:
-            if plans.ahead.foreseen:  # else the short way sees to that
+            if plans.prepared:  # else the short way sees to that
                 answer = direct.run(outputs, inputs)
             if isinstance(answer, list):
                 return answer
@@ -226,15 +224,16 @@ class Runner:
                 raise
             if better:
                 better.ran(perf_counter() - begun)
-            if plans.ahead.foreseen and (better is None or better.stays):
+            if plans.prepared and (better is None or better.stays):
                 self._direct = request.direct
+            request.plan.origin = IN_MEMORY
             self._has_run(request.plan, {})
-            if not plans.ahead.foreseen:
-                attempt(partial(plans.ahead.foresee, request.key))
+            if not plans.prepared:
+                plans.prepare(request.key)
             return request, ran
         return None
 
-    def _remember(self, request: Request, plans: PlanCache) -> None:
+    def _remember(self, request: Request, plans: PlanStore) -> None:
         """It is the last one; those whose plans are not kept are forgotten."""
         plans.used(request.key)
         others = (
@@ -271,6 +270,7 @@ class Runner:
                 plan, times = plans.strict(plan), None  # whose steps are others
             self._last = plan
             plan.check_out(into)
+            plan.note_use()
             every = list(wanted) == [port.name for port in self.outputs]
             request = Request.of(plan, key, wanted, every)
             if request.inputs is not None and not strictly:
@@ -280,7 +280,7 @@ class Runner:
             try:
                 ran = request.run(fed, into, times)
             finally:
-                attempt(partial(plans.ahead.has_run, plan))
+                plans.has_run()
             if (better := plan.better) is not None:
                 better.ran(perf_counter() - begun)
             if ran[2]:
@@ -291,7 +291,7 @@ class Runner:
 
     def _plan_for(
         self,
-        plans: PlanCache,
+        plans: PlanStore,
         outputs: Sequence[str] | None,
         inputs: Mapping[str, object],
         out: Mapping[str, object] | None,
@@ -321,8 +321,9 @@ class Runner:
         with self._closing():
             plan, _ = plans.find(feeds, wanted)
             plan = plans.settled(plan)  # it stays the binding's
-            attempt(partial(plans.ahead.has_run, plan))  # nobody tells when a binding does
+            plans.has_run()  # nobody tells when a binding does
         plan.check_out(into)
+        plan.note_use()
 
         from vtensor.runtime.binding import bind
 
@@ -331,7 +332,7 @@ class Runner:
 
         return bind(plan, feeds, wanted, into, self._entered, strictly)
 
-    def open(self) -> PlanCache:
+    def open(self) -> PlanStore:
         """The plans.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from libdesc.routine import reference_kernel
 from ptensor.buffer import TensorStorage
@@ -21,7 +21,7 @@ class Failure:
     node: str
     rows: Mapping[str, tuple[str, Mapping[str, int]]]
     renamed: tuple[tuple[str, str], ...] = ()
-    #: What is on the tape of its sizes, if they are on one.
+    #: Values of the trace of its sizes, if they are on one.
     numbers: Sequence[Any] = ()
 
     @classmethod
@@ -57,6 +57,20 @@ class Code:
     access: tuple[str, ...] = ()
 
 
+class StepRef(NamedTuple):
+    """Stands for a native step that depends on symbols, while a plan is recorded.
+
+    Attributes:
+        source: the number of its kind of calls in the plan; the first is 1.
+        place: its place among the values of that kind's trace.
+        now: the step for the sizes of now.
+    """
+
+    source: int
+    place: int
+    now: Step
+
+
 @dataclass(frozen=True, eq=False)
 class RecordedStep:
     """One thing that a run does: a native step on these operands, or a call back into Python.
@@ -77,7 +91,7 @@ class RecordedStep:
     node: str
     library: str
     kernel: str
-    native: Step | None
+    native: Step | StepRef | None
     slots: tuple[TensorStorage | int, ...]
     callback: Callable[[], None] | None = None
     replaces: Mapping[TensorStorage, Sequence[TensorStorage]] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from vtensor.runtime.weights import Weights
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
     from vtensor.runtime.aside import Expected
-    from vtensor.runtime.recipes import Recipes
+    from vtensor.runtime.recording.call_kinds import CallKinds
 
 
 #: Bytes of room that arenas get beyond what plans have needed, at most.
@@ -65,12 +65,12 @@ class Workspace:
         object.__setattr__(self, "lanes", Lanes([first, *others]))
 
     @cached_property
-    def recipes(self) -> Recipes:
-        """What recording calls came to."""
-        from vtensor.runtime.recipes import Recipes  # a plan that was kept is not recorded
+    def kinds(self) -> CallKinds:
+        """The kinds of calls that plans have recorded."""
+        from vtensor.runtime.recording.call_kinds import CallKinds  # a saved plan records nothing
 
-        one: Recipes = self.__dict__.setdefault("recipes", Recipes())
-        return one  # two threads get the same
+        kinds: CallKinds = self.__dict__.setdefault("kinds", CallKinds())
+        return kinds  # two threads get the same
 
     def expect(self, nbytes: int) -> None:
         """A plan with so many bytes of weights is likely to come: let their pages come before."""
@@ -125,10 +125,6 @@ class Workspace:
         """Plans hold more than the budget together: packed weights in many forms, and arenas."""
         arenas = sum(lane.arena.nbytes for lane in self.lanes.every)
         return arenas + self.weights.nbytes > self.max_bytes
-
-    def apart(self) -> Workspace:
-        """The same for a plan that nobody runs, of which each call is recorded anew."""
-        return Workspace(self.executor, self.max_bytes, (), self.arena, self.weights)
 
     def closed(self) -> Workspace:
         """A new one, and none of what queues in this one's arenas begins."""

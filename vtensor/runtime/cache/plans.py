@@ -1,0 +1,144 @@
+"""The plans of a model in the cache: symbolic plans with their choices, and packed small weights.
+
+An entry is named after the fingerprint of all that its plan depends on: the model but for its large
+arrays, whose values nothing was chosen by, the session's options, libraries and processor. It holds
+no code and no address. Everything in it is checked when it is read; a plan that is damaged, foreign
+or another's is made from scratch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from libdesc.own import only_own
+from ptensor.stopping import go_on
+from vtensor.isa import isa_cap
+from vtensor.language.imported import blake2b, logger
+from vtensor.language.trace import REFUSALS, NotSaved
+from vtensor.runtime.entries import Entries
+from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.options import Options, kept_in
+from vtensor.runtime.planning.choice import KEPT, Choice
+from vtensor.runtime.processors import processor
+from vtensor.runtime.source import Source
+from vtensor.runtime.workspace import Workspace
+
+if TYPE_CHECKING:
+    from vtensor.frontends.surface import Surface
+
+_log = logger(__name__)
+
+
+class SavedPlans:
+    """The plans of one session's model in the cache.
+
+    Args:
+        source: the model.
+        entries: the cache.
+        workspace: what plans share.
+    """
+
+    def __init__(self, source: Source, entries: Entries, workspace: Workspace) -> None:
+        self._source, self._entries, self._workspace = source, entries, workspace
+
+    @classmethod
+    def of(cls, source: Source, options: Options, workspace: Workspace) -> SavedPlans | None:
+        """Return the saved plans of a session; None if it has no cache or nothing of it is saved."""
+        entries = kept_in(options)
+        return None if entries is None else cls(source, entries, workspace)
+
+    def read(self, key: PlanKey, options: Options) -> Iterator[Choice]:
+        """Yield the choices that may serve a key, each read when it is asked for.
+
+        Args:
+            key: input shapes, element types and layouts.
+            options: of the session.
+        """
+        surface = self._source.surface
+        if surface is None or not _is_saved(key, options):
+            return
+        from vtensor.runtime.cache.codec import decoded
+
+        for name in self._names(surface, key, options):
+            payload = self._entries.read(name)
+            if payload is None:
+                return
+            try:
+                yield decoded(name, payload, key, surface, self._entries, self._workspace)
+            except REFUSALS as why:  # of whatever an entry says
+                _log.debug("%s is not taken: %s", name, why)
+
+    def write(self, choice: Choice, options: Options) -> None:
+        """Save a choice and its plan, unless the cache has the same.
+
+        Args:
+            choice: made by this session.
+            options: for which it was made.
+        """
+        if choice.saved or not _is_saved(choice.key, options):
+            return
+        choice.saved = True
+        surface = self._source.keep_surface(choice.observed)
+        if surface is None:
+            return
+        from vtensor.runtime.cache.codec import Head, encoded
+
+        for name in self._names(surface, choice.key, options):
+            go_on()
+            payload = self._entries.read(name)
+            head = None if payload is None else Head.of(payload)
+            if head is not None and head.keeps_out(choice):
+                if head.is_same(choice):
+                    return
+                continue
+            try:
+                self._entries.write(name, encoded(name, choice, self._source, self._entries))
+            except NotSaved as why:
+                _log.debug("%s: %s", name, why)
+            return
+
+    def _names(self, surface: Surface, key: PlanKey, options: Options) -> list[str]:
+        """Return the names of entries for inputs of a key's kind, in the order of reading."""
+        values = [(one.name, one.value) for one in key.inputs if one.value is not None]
+        exact = options.settings.clock is not None  # what was measured holds for its own sizes
+        about = key if exact else (key.kind, values)
+        digest = fingerprint(surface, about, options, self._workspace.executor.threads)
+        return [f"plan-{digest}-{number}" for number in range(1 if exact else KEPT)]
+
+
+def fingerprint(surface: Surface, about: object, options: Options, threads: int) -> str:
+    """Return a digest of all that an entry of a model depends on.
+
+    Args:
+        surface: the model.
+        about: the inputs that the entry is for.
+        options, threads: of the session.
+    """
+    settings = options.settings
+    told = (
+        *(surface.digest, surface.code, processor(), isa_cap(), threads, about),
+        *(options.passes, options.preferences, options.tolerance),
+        *(settings.objective, settings.solver, settings.clock is None, settings.speeds is None),
+        sorted(options.delivery.items()),
+    )
+    return blake2b(repr(told).encode(), digest_size=16).hexdigest()
+
+
+def _is_saved(key: PlanKey, options: Options) -> bool:
+    """Return whether plans of a session are saved: those of the outputs, of VTensor's operators."""
+    return only_own() and not (key.inner or options.progress or options.lock)
+
+
+def plain(payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the plain data of an entry, and the bytes that it speaks of.
+
+    Raises:
+        ValueError: it is none.
+    """
+    head, _, blob = payload.partition(b"\n")
+    data = json.loads(head)
+    if not isinstance(data, dict):
+        raise ValueError("an entry is a table")
+    return data, blob

@@ -1,0 +1,258 @@
+"""Making a choice: library, layouts, kernel and fusion of every node, and where Transforms are.
+
+Resolve, extend, optimise, check: each step takes what the one before made and changes nothing. The
+nodes of an earlier choice, for other sizes, are hints: they are settled as they were, and only
+those that their libraries decline, or that the graph has otherwise, are chosen again.
+
+A first choice does without times of this machine, and without asking libraries for other variants
+where little could be gained: it is *provisional*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TypeVar
+
+from libdesc.registry import ready
+from optimizer.pipeline import ASKING, READING, optimise, simplify
+from resolver.check import check
+from resolver.lowered import LoweredGraph, OpNode
+from resolver.strategy import Strategy, StrategyRefused
+from vtensor.language.graph import Graph
+from vtensor.language.imported import logger
+from vtensor.language.records import replace
+from vtensor.runtime.burden import avoidable, nearby
+from vtensor.runtime.options import Options
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.plan_bytes import check_plan
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
+from vtensor.runtime.workspace import Workspace
+
+T = TypeVar("T")
+
+#: Share of a plan's estimated time that Transforms and reference code may take without libraries
+#: being asked whether they read other layouts.
+ENOUGH = 0.05
+
+#: Share up to which they are not asked for other variants either: asking takes a quarter to a half
+#: of the time of planning, and has to spare as much of each run.
+WORTH = 0.25
+
+#: Distance, in nodes, from the ends of a Transform or from reference code, up to which libraries
+#: are asked about nodes.
+HOPS = 2
+
+#: Share of the nodes that may be chosen again; with more of them, all are.
+MOST = 0.5
+
+#: How often nodes are added to those that are chosen again.
+WIDENED = 8
+
+_log = logger(__name__)
+
+
+def simplified(
+    graph: Graph, options: Options, only: Collection[tuple[str, str]] | None = None
+) -> Graph:
+    """Simplify a graph; rules are applied at these places only, if some are given."""
+    return simplify(graph, options.passes, options.preferences, only)
+
+
+def resolved_of(graph: Graph, options: Options) -> LoweredGraph:
+    """Return a graph with the Transforms that Algorithm 1 leaves, before any pass."""
+    return _resolved(graph, options, {})
+
+
+def _resolved(graph: Graph, options: Options, settled: Mapping[str, OpNode]) -> LoweredGraph:
+    from resolver.evaluate import resolve
+    from resolver.extend import extend
+
+    lowered = resolve(graph, options.entry, options.preferences, settled)
+    return extend(lowered, options.delivery)
+
+
+def chosen(graph: Graph, options: Options, provisional: bool) -> LoweredGraph:
+    """Make the choice for a simplified graph whose sizes are numbers.
+
+    Args:
+        graph, options: what is planned, and how.
+        provisional: without times of this machine.
+
+    Raises:
+        NoInvokerError: no library takes a node, or not the one that it is pinned to.
+    """
+    return _optimised(resolved_of(graph, options), options, None, provisional)
+
+
+def chosen_with_hints(
+    graph: Graph,
+    options: Options,
+    hints: Strategy,
+    again: frozenset[str],
+    provisional: bool,
+) -> tuple[LoweredGraph, tuple[str, ...]]:
+    """Make the choice for a graph of which one was made in other sizes.
+
+    Args:
+        graph, options, provisional: as for ``chosen``.
+        hints: the earlier choice.
+        again: nodes that are not hints.
+
+    Returns:
+        The choice, and the nodes that it has in other variants than the hints.
+
+    Raises:
+        StrategyRefused: too many nodes would be chosen again.
+        VTensorError: no choice can be made so.
+    """
+    if not again:
+        try:
+            return hints.on(graph), ()
+        except StrategyRefused as why:
+            again = why.nodes
+    kept = hints.kept(graph, again)
+    resolved = _resolved(graph, options, kept)
+    only = frozenset(node.name for node in resolved.operators if node.name not in kept)
+    lowered = _optimised(resolved, options, only, provisional)
+    before = {name: node.variant for name, node in kept.items()}
+    others = tuple(node.name for node in lowered.operators if before.get(node.name) != node.variant)
+    if len(others) > MOST * len(lowered.operators):
+        raise StrategyRefused(f"{len(others)} nodes would have other variants")
+    return lowered, others
+
+
+def widened(make: Callable[[frozenset[str]], T], again: frozenset[str]) -> T:
+    """Make something with some nodes chosen again, and with more of them while others decline.
+
+    Raises:
+        Exception: as ``make``.
+    """
+    for _ in range(WIDENED):
+        try:
+            return make(again)
+        except StrategyRefused as why:
+            if why.nodes <= again:
+                raise
+            again |= why.nodes
+    return make(again)
+
+
+def _optimised(
+    resolved: LoweredGraph, options: Options, only: frozenset[str] | None, provisional: bool
+) -> LoweredGraph:
+    """Optimise a resolved graph, of which some nodes may change or all of them."""
+    if provisional:
+        return _soon(resolved, options.soon, only)
+    if only is None:
+        return optimise(resolved, options.passes, options.settings)
+    return _partly(resolved, options, only)
+
+
+def _soon(resolved: LoweredGraph, options: Options, only: frozenset[str] | None) -> LoweredGraph:
+    """Optimise a resolved graph as for a provisional plan."""
+    quick = [name for name in options.passes if name not in (*ASKING, READING)]
+    lowered = optimise(resolved, quick, options.settings)
+    if (spared := avoidable(lowered, options)) <= ENOUGH:
+        return lowered
+    reading = [name for name in options.passes if name == READING]
+    lowered = optimise(lowered, reading, replace(options.settings, light=True))
+    if spared <= WORTH or avoidable(lowered, options) <= WORTH:
+        return lowered
+    near = nearby(lowered, HOPS)
+    near = near if only is None else near & only
+    lowered = _partly(resolved, options, near)
+    if any(node.name not in near for node in lowered.operators):
+        lowered = replace(lowered, certificate=None)  # nobody asked about the others
+    return lowered
+
+
+def _partly(resolved: LoweredGraph, options: Options, only: frozenset[str]) -> LoweredGraph:
+    """Optimise a resolved graph of which the joint choice may change some nodes alone.
+
+    A certificate says nothing of the others, so there is none, unless there was nothing to gain.
+    """
+    lowered = optimise(resolved, options.passes, replace(options.settings, only=only))
+    certificate = lowered.certificate
+    if certificate and (certificate.open_nodes or any(lowered.transforms())):
+        return replace(lowered, certificate=None)
+    return lowered
+
+
+def sound(lowered: LoweredGraph, graph: Graph, options: Options, workspace: Workspace) -> None:
+    """Prove a lowered graph sound, and see that it fits into the budget.
+
+    Args:
+        lowered, graph, options, workspace: what is to run, of which graph, and how.
+
+    Raises:
+        UnsoundPlanError: it is not.
+        BudgetError: it needs more memory than the workspace may have.
+    """
+    able = [library.name for library in ready().libraries.values() if library.transforms]
+    check(lowered, graph, able, options.entry, options.delivery)
+    check_plan(lowered, workspace.max_bytes)
+
+
+def recorded(
+    graph: Graph,
+    resolved: LoweredGraph | Callable[[], LoweredGraph],
+    lowered: LoweredGraph,
+    options: Options,
+    workspace: Workspace,
+    *,
+    confirming: bool = False,
+) -> Plan:
+    """Return the plan of a choice for numbers, proven sound.
+
+    Args:
+        graph: what the choice was made for.
+        resolved: the same before any pass, or what makes it.
+        lowered: the choice.
+        options, workspace: how plans are made.
+        confirming: libraries are asked again whether they take their nodes so.
+
+    Raises:
+        UnsoundPlanError, BudgetError: as ``sound``.
+        StrategyRefused: libraries do not confirm the choice.
+    """
+    sound(lowered, graph, options, workspace)
+    return plan_on_numbers(
+        lowered,
+        graph.constants,
+        workspace,
+        options.progress,
+        options.preferences,
+        resolved,
+        confirming=confirming,
+    )
+
+
+def same_choice(one: LoweredGraph, other: LoweredGraph) -> bool:
+    """Return whether two lowered graphs run the same steps, whatever is known of their times."""
+    return _steps(one) == _steps(other)
+
+
+def _steps(graph: LoweredGraph) -> object:
+    nodes = [
+        (
+            node.name,
+            node.inputs,
+            node.outputs,
+            replace(node.variant, ns=None, basis="declared", refused=()),
+        )
+        if isinstance(node, OpNode)
+        else node
+        for node in graph.nodes
+    ]
+    return nodes, {name: one.layout for name, one in graph.values.items()}, graph.outputs
+
+
+def plan_in_full(graph: Graph, options: Options, workspace: Workspace) -> Plan:
+    """Return the plan of a simplified graph whose sizes are numbers, with nothing taken over.
+
+    Raises:
+        NoInvokerError, BudgetError: as ``chosen`` and ``recorded``.
+    """
+    lowered = chosen(graph, options, provisional=False)
+    return recorded(graph, partial(resolved_of, graph, options), lowered, options, workspace)

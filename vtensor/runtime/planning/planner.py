@@ -1,0 +1,393 @@
+"""How a session comes to the plan for a key that it has no plan for. There are three ways:
+
+1. the lock file, if the session has one;
+2. a symbolic plan, from memory or from the cache, whose guards hold for these sizes;
+3. a new choice, recorded on symbols. Nodes of the nearest earlier choice are hints.
+
+What cannot be recorded on symbols (a call-back, a graph that sizes change otherwise than by numbers)
+is recorded on numbers, for each choice of sizes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ptensor.stopping import go_on
+from resolver.strategy import Strategy, StrategyRefused
+from vtensor.errors import VTensorError
+from vtensor.language.imported import logger
+from vtensor.language.trace import NotTraced
+from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.options import Options, transferable
+from vtensor.runtime.origin import PLANNED, SPECIALISED
+from vtensor.runtime.plan import Nodes, Plan
+from vtensor.runtime.planning.choice import Choice, Kind, kind_of
+from vtensor.runtime.planning.networks import Network, Networks
+from vtensor.runtime.planning.symbolic_plan import GuardFailed, Known
+from vtensor.runtime.source import Source
+from vtensor.runtime.workspace import Workspace
+
+if TYPE_CHECKING:
+    from resolver.lowered import LoweredGraph
+    from vtensor.runtime.cache.plans import SavedPlans
+    from vtensor.runtime.lock import Lock
+
+#: Kinds of inputs that a session knows, the last used ones.
+KINDS = 32
+
+#: How many of the nearest choices are tried as hints.
+TRIED = 2
+
+_log = logger(__name__)
+
+#: A choice of which there is no plan for some sizes, and the nodes that its libraries decline there.
+Failed = tuple[Choice, frozenset[str]]
+
+
+class Planner:
+    """Makes the plans of a session. One thread at a time may use it.
+
+    Args:
+        source: what graphs are made from.
+        options: how plans are made.
+        workspace: what they share.
+        cache: the plans that are saved; None without a cache.
+
+    Attributes:
+        networks: the simplified graphs that plans are made of.
+    """
+
+    def __init__(
+        self, source: Source, options: Options, workspace: Workspace, cache: SavedPlans | None
+    ) -> None:
+        self.source, self._options, self._workspace = source, options, workspace
+        self._cache = cache
+        self.networks = Networks(source)
+        self._kinds: OrderedDict[Hashable, Kind] = OrderedDict()
+
+    def plan(self, key: PlanKey, options: Options) -> tuple[Plan, Choice | None]:
+        """Return the plan for a key, and the choice that it is of; None of one from a lock file.
+
+        Args:
+            key: input shapes, element types and layouts.
+            options: with these layouts; without ``first`` no provisional plan is taken.
+
+        Raises:
+            VTensorError: no plan can be made.
+        """
+        if options.lock is not None:
+            return self._locked(options.lock, key, options), None
+        kind, known, failed = self._kind(key), Known(), list[Failed]()
+        given = self.source.open_sizes(key.shapes, key.known)
+        for choice in self._candidates(kind, key, options):
+            if choice.symbolic is None:
+                continue
+            nodes = partial(self.nodes, choice, key, options)
+            plan = choice.symbolic.specialise(given, self._workspace, known, nodes)
+            if isinstance(plan, GuardFailed):
+                failed.append((choice, plan.nodes))
+                continue
+            plan.origin = replace(SPECIALISED, cached=choice.cached)
+            return self._finished(plan, choice, key), choice
+        return self._new(key, options, kind, known, failed)
+
+    def _kind(self, key: PlanKey) -> Kind:
+        """Return what is known for inputs of a key's kind."""
+        name = kind_of(key)
+        kind = self._kinds.setdefault(name, Kind())
+        self._kinds.move_to_end(name)
+        if len(self._kinds) > KINDS:
+            self._kinds.popitem(last=False)
+        return kind
+
+    def _candidates(self, kind: Kind, key: PlanKey, options: Options) -> Iterator[Choice]:
+        """Yield the choices whose plans may serve a key: of memory, then of the cache."""
+
+        def serves(choice: Choice) -> bool:
+            other_sizes = choice.key != key
+            return not (
+                choice.refuses(key)
+                or (choice.provisional and options.first is None)
+                or (other_sizes and (options.deterministic or not transferable(options)))
+            )
+
+        yield from filter(serves, [*kind.choices])
+        if self._cache is None:
+            return
+        if kind.unread is None:
+            kind.unread = self._cache.read(key, options)
+        for choice in kind.unread:
+            kind.choices.append(choice)
+            if serves(choice):
+                yield choice
+
+    def _finished(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
+        """Note what a plan's choice says of it."""
+        plan.provisional = choice.provisional
+        plan.taken_from = None if choice.key == key else choice.key.shapes
+        return plan
+
+    def _new(
+        self,
+        key: PlanKey,
+        options: Options,
+        kind: Kind,
+        known: Known,
+        failed: Sequence[Failed],
+    ) -> tuple[Plan, Choice]:
+        """Make a choice and return its plan.
+
+        Args:
+            key, options: as for ``plan``.
+            kind: what is known for such inputs.
+            known: what rows have come to.
+            failed: the choices of which there is no plan for these sizes.
+        """
+        network = self.networks.of(key, options, known)
+        provisional = options.first is not None
+        if options.settings.clock is not None:
+            return self._tuned(key, options, network)
+        for choice, again in self._hints(kind, key, options, failed):
+            strategy = choice.of(network.graph)
+            if strategy is None:
+                continue
+            hints = choice, strategy, again
+            try:
+                return self._with_hints(key, options, kind, network, known, hints)
+            except (StrategyRefused, VTensorError) as why:
+                _log.debug("%s: no plan with hints of %s: %s", key.shapes, choice.key.shapes, why)
+        from vtensor.runtime.planning.choosing import chosen
+
+        lowered = chosen(network.graph, options.soon if provisional else options, provisional)
+        made = self._recorded(key, options, network, lowered, known, confirming=False)
+        return self._kept(key, kind, network, lowered, made, provisional)
+
+    def _hints(
+        self, kind: Kind, key: PlanKey, options: Options, failed: Sequence[Failed]
+    ) -> list[Failed]:
+        """Return the nearest choices with the nodes that are known to be declined."""
+        if not transferable(options):
+            return []
+        again = dict(failed)
+        near = [
+            one for one in kind.nearest(key) if options.first is not None or not one.provisional
+        ]
+        measured = [one for one in near if not one.provisional]
+        return [(one, again.get(one, frozenset())) for one in (measured or near)[:TRIED]]
+
+    def _with_hints(
+        self,
+        key: PlanKey,
+        options: Options,
+        kind: Kind,
+        network: Network,
+        known: Known,
+        hints: tuple[Choice, Strategy, frozenset[str]],
+    ) -> tuple[Plan, Choice]:
+        """Make a choice with hints and return its plan.
+
+        Raises:
+            StrategyRefused, VTensorError: too much would be chosen again, or it would be too slow.
+        """
+        from vtensor.runtime.planning.choosing import chosen_with_hints, widened
+
+        choice, strategy, declined = hints
+        provisional = choice.provisional
+
+        def make(again: frozenset[str]) -> tuple[Plan, Choice]:
+            lowered, others = chosen_with_hints(
+                network.graph, options, strategy, again, provisional
+            )
+            if options.deterministic:
+                _check_excess(lowered, options)
+            made = self._recorded(key, options, network, lowered, known, confirming=True)
+            plan, own = self._kept(key, kind, network, lowered, made, provisional)
+            if choice.key != key:
+                plan.taken_from, plan.anew = choice.key.shapes, others
+            plan.origin = replace(PLANNED, cached=choice.cached)
+            return plan, own
+
+        return widened(make, declined)
+
+    def _recorded(
+        self,
+        key: PlanKey,
+        options: Options,
+        network: Network,
+        lowered: LoweredGraph,
+        known: Known,
+        *,
+        confirming: bool,
+    ) -> tuple[Plan, Choice]:
+        """Record a choice, on symbols where that can be done."""
+        from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
+
+        choice = Choice(key, False, frozenset(network.graph.applied), observed=network.observed)
+        choice.strategy = Strategy.of(lowered)
+        if network.symbolic is not None:
+            from vtensor.runtime.planning.tracing import traced_plan
+
+            sound(lowered, network.graph, options, self._workspace)
+            go_on()
+            given = network.given
+            about = network.symbolic, given, lowered, options, self._workspace, known
+            try:
+                choice.symbolic = traced_plan(*about, confirming=confirming)
+            except NotTraced as why:
+                _log.debug("%s: it is recorded on sizes: %s", key.shapes, why)
+            else:
+                nodes = partial(self.nodes, choice, key, options)
+                plan = choice.symbolic.specialise(given, self._workspace, known, nodes)
+                if not isinstance(plan, GuardFailed):
+                    return plan, choice
+                choice.symbolic = None
+        resolved = partial(resolved_of, network.graph, options)
+        about_numbers = network.graph, resolved, lowered, options, self._workspace
+        return recorded(*about_numbers, confirming=confirming), choice
+
+    def _kept(
+        self,
+        key: PlanKey,
+        kind: Kind,
+        network: Network,
+        lowered: LoweredGraph,
+        made: tuple[Plan, Choice],
+        provisional: bool,
+    ) -> tuple[Plan, Choice]:
+        """Keep a choice for other sizes, and note what it says of its plan."""
+        plan, choice = made
+        choice.provisional = provisional
+        kind.add(choice)
+        return self._finished(plan, choice, key), choice
+
+    def _tuned(self, key: PlanKey, options: Options, network: Network) -> tuple[Plan, Choice]:
+        """Return the plan by measured times, which holds for its own sizes alone."""
+        from vtensor.runtime.planning.tuned import plan_of
+
+        plan = plan_of(network.graph, options, self._workspace)
+        choice = Choice(key, False, frozenset(network.graph.applied), exact=True)
+        choice.strategy, choice.observed = Strategy.of(plan.graph), network.observed
+        return plan, choice
+
+    def prepare(self, key: PlanKey, options: Options) -> Choice | None:
+        """Make the choice that a plan for a key would be of; None where there is one already.
+
+        Args:
+            key, options: as for ``plan``.
+
+        Raises:
+            VTensorError: there is no plan for such sizes.
+        """
+        kind, known, failed = self._kind(key), Known(), list[Failed]()
+        given = self.source.open_sizes(key.shapes, key.known)
+        for choice in self._candidates(kind, key, options):
+            if choice.symbolic is None:
+                continue
+            declined = choice.symbolic.declined(given, known)
+            if declined is not None and not declined:
+                return None
+            failed.append((choice, declined or frozenset()))
+        return self._new(key, options, kind, known, failed)[1]
+
+    def record(
+        self, key: PlanKey, options: Options, lowered: LoweredGraph, *, exact: bool = False
+    ) -> tuple[Plan, Choice]:
+        """Return the plan of a choice that was made for a key.
+
+        Args:
+            key, options: as for ``plan``.
+            lowered: the choice.
+            exact: it is to serve no other sizes.
+        """
+        kind, known = self._kind(key), Known()
+        network = self.networks.of(key, options, known)
+        plan, choice = self._recorded(key, options, network, lowered, known, confirming=False)
+        choice.exact = exact
+        kind.add(choice)
+        return self._finished(plan, choice, key), choice
+
+    def measured(self, key: PlanKey, options: Options) -> tuple[Plan, Choice] | None:
+        """Return the plan of a choice by times of this machine; None where there is none yet.
+
+        Args:
+            key: of the plan.
+            options: without provisional plans.
+        """
+        kind = self._kind(key)
+        if any(not one.provisional and not one.exact for one in kind.choices):
+            plan, choice = self.plan(key, options)
+            assert choice is not None, "there is no lock file"
+            return plan, choice
+        return None
+
+    def confirmed(self, choice: Choice, plan: Plan, lowered: LoweredGraph) -> bool:
+        """Return whether the choice by times of this machine is the provisional one; note it then.
+
+        Args:
+            choice, plan: provisional.
+            lowered: the choice by times of this machine.
+        """
+        from vtensor.runtime.planning.choosing import same_choice
+
+        before = choice.strategy
+        if plan.taken_from is not None or before is None:
+            return False
+        if not same_choice(Strategy.of(lowered).chosen, before.chosen):
+            return False
+        choice.strategy, choice.provisional = Strategy.of(lowered), False
+        if choice.symbolic is not None:
+            choice.symbolic.proven = lowered.certificate is not None
+        if "nodes" in vars(plan):
+            vars(plan)["nodes"] = replace(plan.nodes, graph=lowered)
+        return True
+
+    def nodes(self, choice: Choice, key: PlanKey, options: Options) -> Nodes:
+        """Return the nodes of a choice for a key: it is recorded on numbers.
+
+        Args:
+            choice: of which the key has a plan.
+            key, options: of the plan.
+        """
+        from vtensor.runtime.planning.choosing import (
+            plan_in_full,
+            recorded,
+            resolved_of,
+            simplified,
+        )
+
+        given = self.source.graph(key.shapes, key.known, key.inner)
+        graph = simplified(given, options, choice.applied)
+        strategy = choice.of(graph)
+        if strategy is None:  # what the cache says of nodes is damaged; its steps were not
+            return plan_in_full(graph, options, self._workspace).nodes
+        lowered = strategy.on(graph)
+        if choice.key == key:
+            lowered = replace(lowered, certificate=strategy.chosen.certificate)
+        resolved = partial(resolved_of, graph, options)
+        about = graph, resolved, lowered, replace(options, progress=None), self._workspace
+        return recorded(*about, confirming=True).nodes
+
+    def _locked(self, lock: Lock, key: PlanKey, options: Options) -> Plan:
+        """Return the plan of a lock file."""
+        from vtensor.runtime.locked import locked_plan
+        from vtensor.runtime.planning.choosing import simplified
+
+        given = self.source.graph(key.shapes, key.known, key.inner)
+        return locked_plan(lock, given, simplified(given, options), options, self._workspace)
+
+
+def _check_excess(lowered: LoweredGraph, options: Options) -> None:
+    """See that a choice for other sizes, which no better one will replace, is good enough.
+
+    Raises:
+        StrategyRefused: it may take longer than the best by more than the slack.
+    """
+    from optimizer.bound import excess
+    from vtensor.runtime.planning.refine import SLACK
+
+    if any(lowered.transforms()) and excess(lowered, options.settings) > SLACK:
+        raise StrategyRefused("Transforms take more of the time than they did")

@@ -1,0 +1,101 @@
+"""Better choices for later runs, made in the background.
+
+A provisional choice is replaced by one by times of this machine, for all sizes that it serves. A
+choice that was made for other sizes is replaced by one of its own, where that is estimated to be
+faster. ``Session(tune="background")`` replaces a plan by one by measured times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+
+from optimizer.pipeline import optimise
+from resolver.lowered import LoweredGraph
+from vtensor.language.graph import Graph
+from vtensor.language.index import importing
+from vtensor.runtime.better import NotBetter
+from vtensor.runtime.options import Options
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.planning.choosing import resolved_of
+from vtensor.runtime.workspace import Workspace
+
+#: Share of a plan's time that a better one has to spare by estimate. Where no plan is exchanged, a
+#: choice for other sizes may be off the best by so much.
+SLACK = 0.02
+
+#: Seconds that a solver has in the background.
+TIME_LIMIT = 2.0
+
+
+def measured(graph: Graph, options: Options, seconds: float) -> LoweredGraph:
+    """Make a choice by times of this machine.
+
+    Args:
+        graph: simplified.
+        options: how plans are made.
+        seconds: that a solver has.
+    """
+    _import_libraries()
+    settings = replace(options.settings, time_limit=seconds)
+    resolved = resolved_of(graph, replace(options, settings=settings))
+    return optimise(resolved, options.passes, settings)
+
+
+def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
+    """Make a choice for the sizes of a plan whose choice was made for others.
+
+    Raises:
+        NotBetter: it would take about as long.
+    """
+    from optimizer.bound import excess, total_ns
+
+    lowered = plan.graph
+    off = excess(lowered, options.settings)
+    if off <= SLACK:
+        raise NotBetter(f"it takes at most {off:.1%} more than the best by estimate")
+    settings = replace(options.settings, time_limit=TIME_LIMIT)
+    own = optimise(resolved_of(graph, options), options.passes, settings)
+    before, after = (total_ns(one, settings) for one in (lowered, own))
+    if before - after <= SLACK * before:
+        raise NotBetter(f"one of its own takes {(before - after) / before:.1%} less")
+    return own
+
+
+def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> Plan:
+    """Return the plan by measured times that takes a plan's place.
+
+    Args:
+        plan: made without measurements.
+        graph: simplified with the options' later settings.
+        options: how the plan was made; ``later`` says what differs.
+        workspace: what plans share.
+
+    Raises:
+        NotBetter: without them the same is as fast, and the plan was chosen for its own sizes.
+        VTensorError: times cannot be measured.
+    """
+    from vtensor.runtime.planning.tuned import plan_of
+
+    settings = options.later or options.settings
+    options = replace(options, settings=settings, later=None, progress=None)
+    own = plan.taken_from is None
+    made = plan_of(graph, options, workspace)
+    if own and all(step.ns is None for step in made.steps):
+        raise NotBetter("with measured times none is faster")
+    return made
+
+
+def _import_libraries() -> None:
+    """Import what measuring needs: after a plan from the cache nothing of it is there yet."""
+    from libdesc.registry import ready
+    from optimizer.apart import apart
+    from optimizer.solver import solver_name
+
+    with importing:  # a fork waits for that
+        libraries = [one for one in ready().libraries.values() if not one.absent]
+        apart("pulp")
+        if solver_name() == "HiGHS":
+            import_module("highspy")
+    for library in libraries:
+        library.version()

@@ -1,0 +1,397 @@
+"""A symbolic plan: a recorded network as a program of its symbols.
+
+Rows of data say what given sizes come to: the graph's trace (all sizes of the graph, and constants
+that depend on them), one trace for each kind of call (its native steps, and how much memory they
+need), and the memory trace (what is where in whose memory). Where a guard of one of them fails, or
+two layouts no longer agree, there is no plan of it for these sizes. A plan of fixed sizes has no
+symbols, and its steps are there already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ptensor.buffer import TensorStorage
+from ptensor.layout import Layout
+from resolver.addresses import addresses
+from resolver.values import Value
+from vtensor.errors import UnsoundPlanError
+from vtensor.language.records import dataclass
+from vtensor.language.tensor import VTensor
+from vtensor.language.trace import REFUSALS, Rows
+from vtensor.runtime.all_of import all_of
+from vtensor.runtime.delivery import Delivery
+from vtensor.runtime.plan import Brought, Nodes, Plan
+
+if TYPE_CHECKING:
+    from libdesc.native_trace import NativeTrace
+    from resolver.lowered import LoweredGraph
+    from vtensor.language.trace import Trace
+    from vtensor.runtime.planning.slots import Numbers, Pieces, Slots
+    from vtensor.runtime.workspace import Workspace
+
+Array = np.ndarray[Any, Any]
+
+#: The name of a dim in a layout.
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+#: Rows, and the sizes that they are evaluated for.
+Asked = tuple[Rows, tuple[int, ...]]
+
+#: What rows came to; None where a guard failed. Symbolic plans of one network share kinds.
+Known = dict[Asked, "list[Any] | None"]
+
+#: Dims, and the places of their sizes among a plan's numbers.
+Dims = Sequence[tuple[str, int]]
+
+#: Two layouts that have to place the elements of a value alike, and its dims.
+LayoutGuard = tuple[str, str, Dims]
+
+
+@dataclass(eq=False)
+class Calls:
+    """Calls of one kind on the same sizes.
+
+    Attributes:
+        rows: what they come to.
+        given: the places of their sizes among the values of the graph's trace.
+        natives: the places of native steps among the values of the rows.
+        nodes: whose calls they are.
+        took: seconds that evaluating the rows took; infinite where a guard failed.
+    """
+
+    rows: Rows
+    given: Sequence[int]
+    natives: Sequence[int]
+    nodes: Sequence[str]
+    took: float = 0.0
+
+
+class Stand(NamedTuple):
+    """Stands for a native step that depends on symbols.
+
+    Attributes:
+        source: the number of its kind of calls; the first is 1.
+        place: its place among the values of that kind's rows.
+        access: what it does with each of its slots.
+    """
+
+    source: int
+    place: int
+    access: tuple[str, ...]
+
+
+class End(NamedTuple):
+    """A value that runs bring or deliver, or a constant; its sizes are places of numbers."""
+
+    name: str
+    dtype: str
+    dims: Dims
+    layout: Layout
+    constant: bool = False
+
+    def value(self, numbers: Array) -> Value:
+        """Return the value in the sizes of some numbers."""
+        dims = sizes_of(self.dims, numbers)
+        return Value(self.name, self.dtype, dims, self.layout, self.constant)
+
+    def storage(self, numbers: Array) -> TensorStorage:
+        """Return its memory in the sizes of some numbers."""
+        return TensorStorage(self.dtype, sizes_of(self.dims, numbers), self.layout)
+
+    @property
+    def form(self) -> Hashable:
+        """How it is laid out: constants of one array that are equal in this have one memory."""
+        return unnamed(str(self.layout), [dim for dim, _ in self.dims])
+
+
+class Delivered(NamedTuple):
+    """An output of runs.
+
+    Attributes:
+        alias: the name under which it is delivered.
+        end: its type, dims and layout.
+        binding: the number of the input, or of the plan's own memory, that holds it.
+        constant: the constant that holds it instead.
+    """
+
+    alias: str
+    end: End
+    binding: int | None
+    constant: TensorStorage | None = None
+
+
+class SymbolicConstant(NamedTuple):
+    """A constant whose values depend on symbols.
+
+    Attributes:
+        region: its number among the plan's constants.
+        place: its array among the values of the graph's trace.
+        end: its type, dims and layout.
+    """
+
+    region: int
+    place: int
+    end: End
+
+
+class GuardFailed(NamedTuple):
+    """Why a symbolic plan does not hold for some sizes.
+
+    Attributes:
+        nodes: the nodes whose libraries do not take them as they were recorded; empty where the
+            graph or its memory would be another one.
+    """
+
+    nodes: frozenset[str] = frozenset()
+
+
+def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """Return a layout with dims by their places, and these names, where it has each by itself.
+
+    Memory is laid out alike where both are equal.
+
+    >>> unnamed("B D21 D6", ["D6", "B", "D21"]), unnamed("NHWC", "NCHW")
+    (('d1 d2 d0', ('d0', 'd1', 'd2')), ('NHWC', ('N', 'C', 'H', 'W')))
+    """
+    names = {name: f"d{place}" for place, name in enumerate(dims)}
+    if " " not in layout:
+        return layout, tuple(names)
+    order, *encoding = layout.partition(":")
+    by_place = _NAME.sub(lambda match: names.get(match[0], match[0]), order)
+    return "".join((by_place, *encoding)), tuple(names.values())
+
+
+def sizes_of(dims: Dims, numbers: Array) -> dict[str, int]:
+    """Return dims with their sizes."""
+    return {dim: int(numbers[place]) for dim, place in dims}
+
+
+class Traces(NamedTuple):
+    """What a symbolic plan was recorded with, for saving it.
+
+    Attributes:
+        sizes, kinds, memory: the traces of its rows.
+        outer: the trace of native calls that depend on no symbol.
+        graph: what was recorded.
+        weights: its constants.
+        alone: the nodes of calls that may have looked at the values of constants.
+    """
+
+    sizes: Trace
+    kinds: Sequence[NativeTrace]
+    memory: Trace
+    outer: NativeTrace
+    graph: LoweredGraph
+    weights: Any
+    alone: frozenset[str]
+
+
+@dataclass(eq=False)
+class SymbolicPlan:
+    """A recorded network as a program of its symbols.
+
+    Attributes:
+        sizes: the graph's trace.
+        calls: kinds of calls; the first is the source 1 of numbers, the graph is 0.
+        sources: of each symbol of the memory trace, the source and the place there.
+        memory: the memory trace.
+        numbers: places of the numbers on that trace, and of those that depend on no symbol.
+        steps: native steps, or stands.
+        slots: where the steps' operands are.
+        held, live: places of the sizes of all that a plan holds throughout, and the pieces of its
+            arena, as the budget counts them.
+        guards: pairs of layouts.
+        inputs, own, outputs: what runs bring and deliver.
+        regions: the memory of constants; empty of those that depend on symbols.
+        symbolic: these.
+        packed: keeps the constants.
+        proven: the choice is proven the best for all sizes.
+        traces: what saving needs; None of a plan from the cache, whose places are checked instead.
+    """
+
+    sizes: Rows
+    calls: Sequence[Calls]
+    sources: Sequence[tuple[int, int]]
+    memory: Rows
+    numbers: Numbers
+    steps: Sequence[object]
+    slots: Slots
+    held: Array
+    live: Pieces
+    guards: Sequence[LayoutGuard]
+    inputs: Sequence[End]
+    own: Sequence[End]
+    outputs: Sequence[Delivered]
+    regions: Sequence[Array]
+    symbolic: Sequence[SymbolicConstant]
+    packed: object
+    proven: bool
+    traces: Traces | None = None
+
+    def specialise(
+        self,
+        given: Sequence[int],
+        workspace: Workspace,
+        known: Known,
+        nodes: Callable[[], Nodes],
+    ) -> Plan | GuardFailed:
+        """Evaluate the plan for open sizes.
+
+        Args:
+            given: the sizes, in the order of the symbols.
+            workspace: what plans share.
+            known: what rows have come to, also for other symbolic plans; it grows.
+            nodes: makes the plan's nodes when somebody looks at them.
+
+        Returns:
+            The plan, or why there is none.
+
+        Raises:
+            BudgetError: the plan needs more memory than the workspace may have.
+        """
+        sizes = evaluated(self.sizes, given, known)
+        if sizes is None:
+            return GuardFailed()
+        refused = self._ask(sizes, known, workspace)
+        if refused is not None:
+            return GuardFailed(refused)
+        values = [sizes, *(known[asked] or [] for asked in self._asked(sizes))]
+        on_trace = self.memory.run([values[source][place] for source, place in self.sources])
+        if on_trace is None:
+            return GuardFailed()
+        numbers = self.numbers.at(on_trace)
+        needs = int(numbers[self.held].sum()) + self.live.live(numbers)
+        if needs > workspace.max_bytes or not self._layouts_hold(numbers):
+            return GuardFailed()
+        natives = [
+            values[step.source][step.place] if type(step) is Stand else step for step in self.steps
+        ]
+        if not self._same_access(natives):
+            return GuardFailed()
+        regions = self._regions(sizes, numbers)
+        if self.traces is None:
+            self.slots.check_room(natives, numbers)
+        steps, nbytes = self.slots.placed(natives, numbers)
+        return Plan(self._brought(numbers), steps, nbytes, regions, self.packed, workspace, nodes)
+
+    def declined(self, given: Sequence[int], known: Known) -> frozenset[str] | None:
+        """Return the nodes whose libraries decline open sizes before anything is compiled.
+
+        None where the graph would be another one.
+        """
+        sizes = evaluated(self.sizes, given, known)
+        if sizes is None:
+            return None
+        rows = zip(self.calls, self._asked(sizes), strict=True)
+        return frozenset(
+            name
+            for calls, (asked, numbers) in rows
+            if evaluated(asked, numbers, known) is None
+            for name in calls.nodes
+        )
+
+    def _asked(self, sizes: Sequence[Any]) -> list[Asked]:
+        return [(one.rows, tuple([sizes[place] for place in one.given])) for one in self.calls]
+
+    def _ask(
+        self, sizes: Sequence[Any], known: Known, workspace: Workspace
+    ) -> frozenset[str] | None:
+        """Evaluate all kinds of calls, and compile their steps, on several threads.
+
+        Returns:
+            None where all of them hold; else the nodes of those that do not, as far as known.
+        """
+        asked = [*zip(self.calls, self._asked(sizes), strict=True)]
+        new = {key: calls for calls, key in asked if key not in known}
+        order = sorted(new, key=lambda key: -new[key].took)  # those that failed, then the slow ones
+        takes = sum(calls.took for calls in new.values())
+        ask = partial(_compiled, known, new)
+        if all(known.get(key, ()) is not None for _, key in asked):
+            all_of(ask, order, workspace.executor, workspace.lanes.threads, takes)
+        failed = [calls for calls, key in asked if known.get(key, ()) is None]
+        if not failed:
+            return None
+        return frozenset(name for calls in failed for name in calls.nodes)
+
+    def _layouts_hold(self, numbers: Array) -> bool:
+        """Return whether pairs of layouts that placed elements alike still do."""
+        try:
+            return all(
+                addresses(one, dims) == addresses(other, dims)
+                for one, other, places in self.guards
+                if (dims := sizes_of(places, numbers)) is not None
+            )
+        except UnsoundPlanError:
+            return False
+
+    def _same_access(self, natives: Sequence[object]) -> bool:
+        """Return whether steps do with their slots what those did that were recorded."""
+        rows = {
+            (id(native), stand.access): native
+            for native, stand in zip(natives, self.steps, strict=True)
+            if type(stand) is Stand
+        }
+        return all(described(native)[1] == access for (_, access), native in rows.items())
+
+    def _regions(self, sizes: Sequence[Any], numbers: Array) -> Sequence[Array]:
+        """Return the memory of constants; those of one array and form share it."""
+        if not self.symbolic:
+            return self.regions
+        regions, made = [*self.regions], dict[Hashable, Array]()
+        for region, place, end in self.symbolic:
+            key = id(sizes[place]), end.form
+            if key not in made:
+                tensor = VTensor(end.dtype, sizes_of(end.dims, numbers))
+                storage = TensorStorage.of_array(sizes[place], tensor, end.layout, constant=True)
+                made[key] = storage.buffer.memory
+            regions[region] = made[key]
+        return regions
+
+    def _brought(self, numbers: Array) -> Brought:
+        """Return what runs bring, and what they deliver."""
+        own = [end.storage(numbers) for end in self.own]
+        bound = [*(end.storage(numbers) for end in self.inputs), *own]
+        deliveries = {}
+        for alias, end, binding, constant in self.outputs:
+            memory = bound[binding] if binding is not None else constant
+            assert memory is not None, "an output that is not bound is a constant"
+            deliveries[alias] = Delivery(alias, end.value(numbers), memory, binding)
+        return Brought([end.value(numbers) for end in self.inputs], own, deliveries)
+
+
+def evaluated(rows: Rows, given: Sequence[int], known: Known) -> list[Any] | None:
+    """Return what rows come to, evaluated once; None where a guard fails."""
+    key = rows, tuple(given)
+    if key not in known:
+        known[key] = rows.run(given)
+    return known[key]
+
+
+def _compiled(known: Known, calls: Mapping[Asked, Calls], key: Asked) -> bool:
+    """Evaluate the rows of a kind of calls and compile their steps; return whether they hold."""
+    begun, (rows, given) = perf_counter(), key
+    values = rows.run(given)
+    try:
+        for place in calls[key].natives if values is not None else ():
+            described(values[place] if values is not None else None)
+    except REFUSALS:  # its library does not compile it
+        values = None
+    known[key] = values
+    calls[key].took = inf if values is None else perf_counter() - begun
+    return values is not None
+
+
+def described(native: Any) -> tuple[str, tuple[str, ...]]:
+    """Return the name of a native step's kernel, and what it does with each slot; compile it."""
+    from vtensor.runtime import _replay
+
+    about = _replay.describe(native)
+    return str(about["kernel"]), tuple(access for _, _, access in about["slots"])

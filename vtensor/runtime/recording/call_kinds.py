@@ -1,0 +1,366 @@
+"""Kinds of calls: what recording a call comes to, for all calls that recording cannot tell apart.
+
+Networks repeat their layers, so each kind of call is recorded once, on stand-ins for its operands.
+A kind is the operator, what is fused behind it, the variant, and of each operand its element type,
+dims, layout and whether it is constant. Symbolic sizes count by the order in which they first
+occur: such a kind is recorded on symbols of its own, and holds for all sizes that pass the guards
+of its trace. A call that looks at the values of constants, or that calls back into Python, belongs
+to no kind and is recorded by itself.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any, NamedTuple
+
+from libdesc.native_trace import NativeTrace
+from libdesc.registry import ready
+from ptensor.buffer import TensorStorage
+from ptensor.evaluation import Variant
+from ptensor.layout import Layout
+from resolver.lowered import LoweredNode, OpNode, Value
+from resolver.made_up import Names
+from vtensor.language.forks import process_lock
+from vtensor.language.records import dataclass, replace
+from vtensor.language.tensor import Option, VTensor
+from vtensor.language.trace import SymbolicSize, substituted
+from vtensor.runtime.steps import Code, Failure, RecordedStep
+from vtensor.runtime.uncopied import Division
+
+#: The number that stands for the first symbolic size in a key; others follow. No size of a network
+#: is so large.
+CODED = 1 << 48
+
+#: Kinds of calls that a session keeps: the last used ones.
+KEPT = 4096
+
+#: Guards the kinds of all sessions, for moments; its holder takes no other lock.
+_keeping = process_lock(3)
+
+
+class Operand(NamedTuple):
+    """A value as a call takes or makes it.
+
+    Attributes:
+        value: its name, element type and dims.
+        layout: the layout that was decided for it here.
+        known: it is constant.
+        storage: its memory; None of what the call makes.
+    """
+
+    value: Value
+    layout: Layout
+    known: bool = False
+    storage: TensorStorage | None = None
+
+    def tensor(self, storage: TensorStorage) -> VTensor:
+        """Return the operand with its own storage, or with a stand-in."""
+        tensor = VTensor(self.value.dtype, self.value.dims, Option(name=self.value.name))
+        tensor.storage = storage
+        return tensor
+
+
+class Recorded(NamedTuple):
+    """What a call comes to: its outputs, the steps that make them, and what it divides."""
+
+    outputs: Sequence[TensorStorage]
+    steps: Sequence[RecordedStep]
+    division: Division | None
+
+
+class Key:
+    """What tells kinds of calls apart, hashed once.
+
+    Attributes:
+        parts: what is compared; None where a parameter cannot be compared.
+        names: the made-up names of dims, in order of occurrence; not compared.
+        symbols: the symbolic sizes of the call, in order of occurrence; not compared.
+    """
+
+    __slots__ = ("_hash", "names", "parts", "symbols")
+
+    def __init__(
+        self, parts: Hashable, names: tuple[str, ...], symbols: tuple[SymbolicSize, ...]
+    ) -> None:
+        try:
+            self._hash = hash(parts)
+        except TypeError:
+            parts, self._hash = None, 0
+        self.parts, self.names, self.symbols = parts, names, symbols
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self._hash == other._hash and self.parts == other.parts
+
+
+class Keys:
+    """Makes the keys of one plan's calls.
+
+    Args:
+        threads: how many threads kernels are made for.
+        confirming, inexact: as for ``RecordEvaluation``.
+    """
+
+    def __init__(self, threads: int, confirming: bool, inexact: bool) -> None:
+        self._plan = threads, confirming, inexact, ready().version
+
+    def of(self, node: LoweredNode, operands: Sequence[Operand]) -> Key:
+        """Return the key of a node's call on operands, its outputs included."""
+        names = Names()
+        key = self._key(node, operands, names)
+        return self._key(node, operands, Names(literal=True)) if names.literal else key
+
+    def _key(self, node: LoweredNode, operands: Sequence[Operand], names: Names) -> Key:
+        symbols = dict[int, SymbolicSize]()
+        codes = dict[int, int]()
+
+        def code(size: SymbolicSize) -> int:
+            symbols.setdefault(size.place, size)
+            return codes.setdefault(size.place, CODED + len(codes))
+
+        kinds = []
+        for one in operands:
+            dims = {
+                dim: code(size) if type(size) is SymbolicSize else size
+                for dim, size in one.value.dims.items()
+            }
+            kinds.append(names.kind(one.value.dtype, dims, one.layout, one.known))
+        if isinstance(node, OpNode):
+            way: Hashable = _way(node.variant)
+            call: Hashable = names.of(substituted(node.op, code)), *_fused(node, names, code)
+        else:
+            way, call = node.library, ()
+        parts = self._plan, way, tuple(kinds), call
+        return Key(parts, tuple(names.made_up), tuple(symbols.values()))
+
+
+def _way(variant: Variant) -> Hashable:
+    """Return what a variant says beside the forms of its operands."""
+    device = variant.forms[0].device  # of all
+    return variant.library, device, variant.kernel, variant.reference, variant.inexact
+
+
+def _fused(node: OpNode, names: Names, code: Callable[[SymbolicSize], int]) -> Iterator[Hashable]:
+    """Yield each operator fused behind a node, and which of its inputs are the value it follows."""
+    value = node.value
+    for follower in node.followers:
+        places = tuple([name == value for name in follower.inputs])
+        yield names.of(substituted(follower.op, code)), places
+        value = follower.outputs[0]
+
+
+@dataclass(frozen=True, eq=False)
+class CallKind:
+    """What the calls of one key come to, on stand-ins.
+
+    Attributes:
+        inputs: the stand-ins of operands that are given.
+        recorded: outputs and steps; of a kind with symbols, sizes and natives are on its trace.
+        names: the made-up names of its dims, in the order of the key's.
+        trace: of its symbols; None of a kind without any.
+    """
+
+    inputs: Sequence[TensorStorage]
+    recorded: Recorded
+    names: tuple[str, ...]
+    trace: NativeTrace | None = None
+
+    @classmethod
+    def of(
+        cls,
+        key: Key,
+        inputs: Sequence[TensorStorage],
+        outputs: Sequence[Operand],
+        recorded: Recorded,
+        trace: NativeTrace | None,
+    ) -> CallKind | None:
+        """Return the kind of what was recorded on stand-ins, or None if the key does not say it all.
+
+        Args:
+            key: of the call.
+            inputs: the stand-ins.
+            outputs: what the call was to make.
+            recorded: what it came to.
+            trace: of its symbols.
+        """
+        made, steps, _ = recorded
+        known = {*inputs, *made}
+        touched = {slot for step in steps for slot in step.slots if isinstance(slot, TensorStorage)}
+        touched |= {output.root for output in made}
+        kinds = [(one.dtype, [*one.extents.items()], one.layout) for one in made]
+        if (
+            not touched <= known
+            or any(step.native is None for step in steps)
+            or any(one.constant and not one.untouched for one in inputs)
+            or any(one.root is not one for one in inputs)
+            or kinds != [(v.dtype, [*v.dims.items()], layout) for v, layout, *_ in outputs]
+        ):
+            return None
+        for stand_in in inputs:
+            stand_in.forget()
+        return cls(inputs, recorded, key.names, trace)
+
+
+@dataclass(eq=False)
+class CallUse:
+    """A kind of call in one plan.
+
+    Attributes:
+        kind: what its calls come to.
+        values: by place on the kind's trace, for the sizes of now; empty without a trace.
+        number: gives a size of the kind's trace the plan's number.
+        native: gives a step of the kind the plan's native step, or what stands for it.
+        nodes: the calls, by their nodes.
+    """
+
+    kind: CallKind
+    values: Sequence[Any] = ()
+    number: Callable[[Any], Any] = field(default=lambda size: size)
+    native: Callable[[Any], Any] = field(default=lambda native: native)
+    nodes: list[str] = field(default_factory=list)
+    _codes: dict[RecordedStep, Code] = field(default_factory=dict)
+
+    def on(
+        self,
+        node: str,
+        names: tuple[str, ...],
+        inputs: Sequence[TensorStorage],
+        outputs: Sequence[Operand],
+    ) -> Recorded:
+        """Return what the call of a node comes to.
+
+        Args:
+            node: its name.
+            names: the made-up names of its dims, in the order of its key.
+            inputs: the memory of its operands.
+            outputs: what it makes.
+        """
+        self.nodes.append(node)
+        kind, number = self.kind, self.number
+        templates, steps, division = kind.recorded
+        made = list[TensorStorage]()
+        for template, to in zip(templates, outputs, strict=True):
+            made.append(TensorStorage.like(template, to.value.dims, to.layout))
+            made[-1].nbytes = number(template.nbytes)
+        found = dict(zip((*kind.inputs, *templates), (*inputs, *made), strict=True))
+        for template, own in zip(templates, made, strict=True):
+            if (root := template.root) is not template:
+                own.lie_in(found[root], number(template.begin))
+        renamed = tuple(zip(kind.names, names, strict=True))
+        bound = {step: self._step(step, node, found, renamed) for step in steps}
+        if division is not None:
+            parts = [(part, number(begin)) for part, begin in division.parts]
+            division = replace(division, parts=parts).on(found, bound)
+        return Recorded(made, [*bound.values()], division)
+
+    def _step(
+        self,
+        step: RecordedStep,
+        node: str,
+        found: Mapping[TensorStorage, TensorStorage],
+        renamed: tuple[tuple[str, str], ...],
+    ) -> RecordedStep:
+        """Return a step of the kind for a node's operands."""
+        told, code = step.told, self._codes.get(step)
+        if isinstance(told, Failure):
+            told = Failure(told.op_name, node, told.rows, renamed, self.values)
+        if code is None:  # a native step of symbols is another one in each plan
+            code = self._codes[step] = step.code if self.kind.trace is None else Code()
+        return RecordedStep(
+            node,
+            step.library,
+            code.kernel,
+            self.native(step.native),
+            tuple(
+                [
+                    found[slot] if isinstance(slot, TensorStorage) else self.number(slot)
+                    for slot in step.slots
+                ]
+            ),
+            None,
+            {found[one]: [found[x] for x in over] for one, over in step.replaces.items()},
+            told,
+            code,
+        )
+
+
+class Symbolic:
+    """A call on symbols of a trace of its own.
+
+    Args:
+        key: of the call.
+        node, operands: the call; the operands that are given have storages.
+        values: of each of the key's symbols now.
+        outer: the trace of calls that depend on no symbol.
+        now: the call is on the sizes of now instead.
+
+    Attributes:
+        trace: of the symbols.
+        node, operands: the call on them, with stand-ins for storages.
+    """
+
+    def __init__(
+        self,
+        key: Key,
+        node: LoweredNode,
+        operands: Sequence[Operand],
+        values: Sequence[int],
+        outer: NativeTrace,
+        now: bool = False,
+    ) -> None:
+        self.trace = NativeTrace(outer)
+        self._symbols: dict[int, int] = {}
+        for size, value in zip(key.symbols, values, strict=True):
+            self._symbols[size.place] = value if now else self.trace.size(value)
+        self.node = self._on_symbols(node)
+        self.operands = [self._operand(one) for one in operands]
+
+    def _symbol(self, size: SymbolicSize) -> Any:
+        return self._symbols[size.place]
+
+    def _on_symbols(self, node: LoweredNode) -> LoweredNode:
+        if not isinstance(node, OpNode):
+            return node
+        followers = [replace(one, op=substituted(one.op, self._symbol)) for one in node.followers]
+        return replace(node, op=substituted(node.op, self._symbol), followers=tuple(followers))
+
+    def _operand(self, operand: Operand) -> Operand:
+        value, storage = operand.value, operand.storage
+        dims = substituted(dict(value.dims), self._symbol)
+        value = Value(value.name, value.dtype, dims, value.layout, value.constant)
+        if storage is not None:
+            storage = TensorStorage.stand_in(storage)
+            storage.extents, storage.nbytes = dict(dims), operand.layout.nbytes(dims, storage.dtype)
+        return Operand(value, operand.layout, operand.known, storage)
+
+
+class CallKinds:
+    """The kinds of calls of a session: those that its last plans used."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Key, list[CallKind | None]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, key: Key) -> Sequence[CallKind | None]:
+        """Return the kinds of a key: one without symbols, several with; None is a call without."""
+        with _keeping:
+            found = self._kept.get(key)
+            if found is None:
+                return ()
+            self._kept.move_to_end(key)
+            return tuple(found)
+
+    def keep(self, key: Key, kind: CallKind | None) -> None:
+        """Remember the kind of a key's calls; None says that they have none."""
+        dropped = None
+        with _keeping:
+            self._kept.setdefault(key, []).append(kind)
+            if len(self._kept) > KEPT:
+                dropped = self._kept.popitem(last=False)
+        del dropped  # freed after the lock is

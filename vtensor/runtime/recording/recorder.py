@@ -1,0 +1,657 @@
+"""Recording: run every invoker once and write down the library's steps.
+
+A lowered graph is recorded on numbers, or on symbolic sizes; the same code does both. Calls of one
+kind are recorded once (``call_kinds.py``). All native calls go through traces, so that what is
+recorded can be saved, and evaluated again for other sizes. Constants are packed here, once; all
+other values get their memory when all steps are known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from libdesc.native_trace import Foreign, NativeTrace
+from libdesc.tracing import tracing
+from libdesc.transforms import LayoutChange, run_transform
+from optimizer.computed import Computed
+from ptensor.buffer import Buffer, TensorStorage
+from ptensor.evaluation import Evaluation, installed
+from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
+from resolver.strategy import StrategyRefused
+from vtensor.errors import ContractError, VTensorError
+from vtensor.language.operators import run_compute
+from vtensor.language.records import dataclass
+from vtensor.language.tensor import Option, VTensor
+from vtensor.language.trace import REFUSALS, NotTraced, SymbolicSize, Trace
+from vtensor.runtime.aside import Aside
+from vtensor.runtime.evaluations import (
+    KindEvaluation,
+    NormalEvaluation,
+    RecordContext,
+    RecordEvaluation,
+    storage_of,
+)
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.packed import PackedWeights
+from vtensor.runtime.products import of_products
+from vtensor.runtime.recording.call_kinds import (
+    CallKind,
+    CallUse,
+    Key,
+    Keys,
+    Operand,
+    Recorded,
+    Symbolic,
+)
+from vtensor.runtime.steps import RecordedStep, StepRef
+from vtensor.runtime.uncopied import Division, division, uncopied
+from vtensor.runtime.unread import Unread
+from vtensor.runtime.weights import LARGE, clear_subnormals, may_be_subnormal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptensor.layout import Layout
+    from vtensor.runtime.workspace import Workspace
+
+    Record = Callable[[RecordEvaluation, Sequence[VTensor]], Recorded]
+
+#: The source of numbers that is the graph's trace; the kinds of calls are the next ones.
+GRAPH = 0
+
+
+class MemoryTrace(Trace):
+    """A trace whose symbols are numbers of other traces: the graph's sizes, and what kinds of calls
+    say of their memory.
+
+    Attributes:
+        sources: where its symbols come from, in order: which trace, and the place there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources: list[tuple[int, int]] = []
+        self._numbers: dict[tuple[int, int], SymbolicSize] = {}
+        self._origins: dict[int, int] = {}
+
+    def number(self, source: int, place: int, value: int) -> SymbolicSize:
+        """Return the symbol that a number of another trace is here."""
+        known = self._numbers.get((source, place))
+        if known is None:
+            known = self._numbers[source, place] = self.size(value)
+            self.sources.append((source, place))
+            self._origins[known.place] = place
+        return known
+
+    def origin(self, size: SymbolicSize) -> int:
+        """Return the place of a symbol on the trace that it comes from.
+
+        Raises:
+            NotTraced: it is computed here.
+        """
+        if size.place not in self._origins:
+            raise NotTraced("a size of the graph is computed while it is recorded")
+        return self._origins[size.place]
+
+
+@dataclass(eq=False)
+class Kind:
+    """A kind of call as a symbolic plan evaluates it.
+
+    Attributes:
+        use: what its calls come to.
+        given: the places of its sizes on the graph's trace.
+    """
+
+    use: CallUse
+    given: Sequence[int]
+
+
+@dataclass(frozen=True)
+class SymbolicConstant:
+    """A constant whose values depend on symbols.
+
+    Attributes:
+        value: its name, dims and layout.
+        changes: Transforms that change it before a run, in order, and what each makes.
+    """
+
+    value: Value
+    changes: tuple[tuple[TransformNode, Value], ...] = ()
+
+
+class Recorder:
+    """Records a lowered graph: steps in order, and the storages of values.
+
+    Args:
+        graph: checked and optimised; its sizes may be on a memory trace.
+        constants: arrays of the graph's constants by name.
+        workspace: has what the session's other plans have packed and recorded already.
+        outer: the trace of native calls that depend on no symbol.
+        confirming: as for ``RecordEvaluation``.
+        memory: the trace of the graph's sizes; None where they are numbers.
+        symbolic: the constants whose values depend on symbols.
+
+    Attributes:
+        kinds: of calls that depend on symbols, in the order of their sources.
+        symbolic: constants that depend on symbols, by storage.
+        alone: the nodes of calls that belong to no kind.
+    """
+
+    def __init__(
+        self,
+        graph: LoweredGraph,
+        constants: Mapping[str, np.ndarray[Any, Any]],
+        workspace: Workspace,
+        outer: NativeTrace,
+        confirming: bool = False,
+        memory: MemoryTrace | None = None,
+        symbolic: Collection[str] = (),
+    ) -> None:
+        from vtensor.runtime import _replay
+
+        self._without = frozenset(
+            name for name in symbolic if graph.values[name].constant and name in constants
+        )
+        if self._without:
+            constants = Without(constants, self._without)
+        self.graph = graph
+        self.constants = constants
+        self.storages: dict[str, TensorStorage] = {}
+        for name in graph.inputs:
+            value = graph.values[name]
+            self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
+        several = _replay.threads() > 1
+        expected = workspace.expected.pop() if several and workspace.expected else None
+        if expected is not None and expected.lost:
+            expected = None
+        room_of = _room if expected is None else expected.room
+        self.packed = PackedWeights(graph, constants, workspace.weights.packed, room_of)
+        thread = expected.thread if expected is not None else _replay.Aside()
+        #: Packs constants and compiles meanwhile, where there is a processor for that.
+        self._aside = Aside(thread, self.packed.keep) if several else None
+        self._large: Callable[[], None] | None = None  # packs what is being read
+        early = self._aside.compile if self._aside is not None else None
+        self.evaluation = RecordEvaluation(confirming, graph.inexact, early)
+        #: Nodes whose choice was made for other sizes and that their libraries decline in these.
+        self.refused: dict[str, str] = {}
+        self._factors = of_products(graph)
+        self._known, self.outer, self._memory = workspace.kinds, outer, memory
+        self._keys = Keys(_replay.threads(), confirming, graph.inexact)
+        self._uses: dict[tuple[Key, tuple[int, ...]], CallUse | None] = {}
+        self.kinds: list[Kind] = []
+        self.symbolic: dict[TensorStorage, SymbolicConstant] = {}
+        self.alone: set[str] = set()
+        self._divisions: list[Division] = []
+        #: How often a constant is still to be read; outputs once more than that.
+        self._readers = Counter(
+            name
+            for names in (*(node.inputs for node in graph.nodes), graph.outputs.values())
+            for name in names
+            if graph.values[name].constant and name in constants
+        )
+
+    def record(self, progress: Callable[[str], None] | None = None) -> None:
+        """Record every node; what only changes a constant's layout is executed here and now.
+
+        Raises:
+            StrategyRefused: libraries do not confirm what was chosen for other sizes.
+            NotTraced: a call cannot be recorded on symbols.
+            VTensorError: a node cannot be recorded.
+        """
+        for node in self.graph.nodes:
+            if progress is not None:
+                progress(node.name)
+            if isinstance(node, OpNode):
+                self._operator(node)
+            elif self.graph.values[node.input].constant:
+                self._ahead(node)
+            else:
+                self._transform(node)
+            for name in node.inputs:
+                if name in self._readers:
+                    self._readers[name] -= 1
+                    if not self._readers[name]:
+                        self.storages.pop(name, None)  # steps keep what they read
+        values = [self.graph.values[name] for name in self.graph.outputs.values()]
+        kept = {self._storage(value).root for value in values}
+        for why in self.refused.values():
+            raise StrategyRefused(why, self.refused)
+        kept |= {self.storages[name] for name in self.graph.inputs}
+        self.evaluation.steps = uncopied(self.evaluation.steps, self._divisions, kept)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record inside the block. At its end all constants are packed, or, where it fails, nothing
+        is packed any more.
+        """
+        try:
+            yield
+            self.settle()
+        finally:
+            self._large = None
+            if self._aside is not None:
+                self._aside.close()  # call-backs live on, and what recorded them with them
+
+    def settle(self) -> None:
+        """See that all constants are packed.
+
+        Raises:
+            ModelError, NativeError: as ``Aside.wait``.
+        """
+        if self._aside is not None:
+            self._aside.wait()
+        if self._large is not None:
+            self._large()
+            self._large = None
+
+    def _storage(self, value: Value) -> TensorStorage:
+        """Return a value's storage; that of a constant is made when it is first asked for."""
+        if value.name not in self.storages:
+            if value.name in self._without:
+                made = self._deferred(value, SymbolicConstant(value))
+            else:
+                made = self.packed.find(value) or self.packed.lies(value)
+            self.storages[value.name] = made
+        return self.storages[value.name]
+
+    def _deferred(self, value: Value, constant: SymbolicConstant) -> TensorStorage:
+        """Return the storage of a constant that depends on symbols; it shows no values."""
+        tensor = VTensor(value.dtype, value.dims)
+        made = TensorStorage.deferred(_no_values, tensor, value.layout)
+        self.symbolic[made] = constant
+        return made
+
+    def _operand(self, value: Value, layout: Layout) -> Operand:
+        """A value as an operand: its memory, seen in the layout decided for the operand."""
+        storage = self._storage(value)
+        if storage.layout != layout:  # equal on these extents, spelled otherwise
+            seen = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
+            seen.share(storage)
+            storage = seen
+        return Operand(value, layout, storage.constant, storage)
+
+    def _operator(self, node: OpNode) -> None:
+        values, layouts = self.graph.values, node.variant.layouts
+        inputs = [
+            self._operand(values[x], one) for x, one in zip(node.inputs, layouts, strict=False)
+        ]
+        outputs = [
+            Operand(values[name], layout)
+            for name, layout in zip(node.outputs, layouts[len(inputs) :], strict=True)
+        ]
+        try:
+            found = self._found(node, inputs, outputs)
+        except VTensorError as why:
+            if not self.evaluation.confirming:
+                raise
+            self._refuse(node, str(why))
+            return
+        self._take(node.outputs, found)
+
+    def _found(
+        self,
+        node: LoweredNode,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+    ) -> Recorded:
+        """Return what a call comes to: as its kind does, or recorded by itself.
+
+        Raises:
+            NotTraced: it depends on symbols and belongs to no kind.
+            VTensorError: its library declines it.
+        """
+        key = self._keys.of(node, [*inputs, *outputs])
+        place = key, tuple([size.place for size in key.symbols])
+        if key.parts is not None and place not in self._uses:
+            symbolic = self._symbolic_use if key.symbols else self._use
+            self._uses[place] = symbolic(key, node, inputs, outputs)
+        use = self._uses.get(place)
+        if use is not None:
+            storages = [one.storage for one in inputs if one.storage is not None]
+            return use.on(node.name, key.names, storages, outputs)
+        if key.symbols:
+            raise NotTraced(f"{node.name} cannot be recorded on symbolic sizes")
+        self.alone.add(node.name)
+        evaluation = self.evaluation.again(RecordEvaluation)
+        with installed(evaluation), tracing(self.outer):
+            tensors = [one.tensor(one.storage) for one in inputs if one.storage]
+            return _recording(node, outputs[-1].value)(evaluation, tensors)
+
+    def _use(
+        self,
+        key: Key,
+        node: LoweredNode,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+    ) -> CallUse | None:
+        """Return the use of a kind without symbols; None of a call that belongs to none."""
+        known = self._known.of(key)
+        if known:
+            [kind] = known[:1]
+        else:
+            kind = self._kind(key, node, inputs, outputs, self.outer)
+            self._known.keep(key, kind)
+        return None if kind is None else CallUse(kind)
+
+    def _symbolic_use(
+        self,
+        key: Key,
+        node: LoweredNode,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+    ) -> CallUse | None:
+        """Return the use of a kind with symbols whose guards hold now; None where there is none."""
+        assert self._memory is not None, "symbols are on a trace"
+        memory, numbers = self._memory, [size.value for size in key.symbols]
+        values: Sequence[Any] | None = None
+        for kind in self._known.of(key):
+            if kind is not None and kind.trace is not None:
+                values = kind.trace.run(numbers)
+                if values is not None:
+                    break
+        else:
+            kind = self._traced_kind(key, node, [*inputs, *outputs], len(inputs), numbers)
+            if kind is None or kind.trace is None:
+                return None
+            values = kind.trace.values
+        assert kind is not None, "one was found, or recorded"
+        source = len(self.kinds) + 1
+
+        def number(size: Any) -> Any:
+            if type(size) is not SymbolicSize:
+                return size
+            return memory.number(source, size.place, values[size.place])
+
+        def native(step: Any) -> Any:
+            if type(step) is not Foreign or step.trace is not kind.trace:
+                return step
+            place = step.where
+            assert isinstance(place, int), "a row has made it"
+            return StepRef(source, place, values[place])
+
+        use = CallUse(kind, values, number, native)
+        self.kinds.append(Kind(use, [memory.origin(size) for size in key.symbols]))
+        return use
+
+    def _traced_kind(
+        self,
+        key: Key,
+        node: LoweredNode,
+        operands: Sequence[Operand],
+        count: int,
+        numbers: Sequence[int],
+    ) -> CallKind | None:
+        """Record a call on symbols of its own; None where that cannot be done.
+
+        Args:
+            key: of the call.
+            node, operands: the call; so many operands are given, the others are made.
+            count: how many are given.
+            numbers: the values of the key's symbols now.
+
+        Raises:
+            VTensorError: the library declines the call in the sizes of now.
+        """
+        call = Symbolic(key, node, operands, numbers, self.outer)
+        own = call.operands
+        try:
+            kind = self._kind(key, call.node, own[:count], own[count:], call.trace)
+        except REFUSALS:
+            now = Symbolic(key, node, operands, numbers, self.outer, now=True)
+            own = now.operands
+            self._kind(key, now.node, own[:count], own[count:], self.outer)  # it may decline
+            return None
+        if kind is None or call.trace.failed:
+            return None
+        if not call.trace.pinned:
+            self._known.keep(key, kind)
+        return kind
+
+    def _kind(
+        self,
+        key: Key,
+        node: LoweredNode,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        trace: NativeTrace,
+    ) -> CallKind | None:
+        """Record a call on stand-ins; None where it belongs to no kind."""
+        own = [TensorStorage.stand_in(one.storage) for one in inputs if one.storage is not None]
+        tensors = [one.tensor(storage) for one, storage in zip(inputs, own, strict=True)]
+        evaluation = self.evaluation.again(KindEvaluation)
+        with installed(evaluation), tracing(trace):
+            recorded = _recording(node, outputs[-1].value)(evaluation, tensors)
+        if evaluation.python:
+            return None
+        return CallKind.of(key, own, outputs, recorded, None if trace is self.outer else trace)
+
+    def _take(self, names: Sequence[str], found: Recorded) -> None:
+        """Go on with what a node came to."""
+        self.evaluation.steps += found.steps
+        self._divisions += [found.division] if found.division else []
+        self.storages |= zip(names, found.outputs, strict=False)
+
+    def _refuse(self, node: OpNode, why: str) -> None:
+        """Note that a node cannot be as it is; those behind it are looked at all the same."""
+        self.refused[node.name] = why
+        for name in node.outputs:
+            value = self.graph.values[name]
+            self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
+
+    def _transform(self, node: TransformNode) -> None:
+        source, target = self.graph.values[node.input], self.graph.values[node.output]
+        x, y = self._operand(source, source.layout), Operand(target, target.layout)
+        self._take([node.output], self._found(node, [x], [y]))
+
+    def _is_symbolic(self, node: TransformNode) -> bool:
+        """Return whether a Transform of a constant reads one that depends on symbols."""
+        return node.input in self._without or self.storages.get(node.input) in self.symbolic
+
+    def _ahead(self, node: TransformNode) -> None:
+        source, target = self.graph.values[node.input], self.graph.values[node.output]
+        before = self.symbolic.get(self._storage(source)) if self._is_symbolic(node) else None
+        if before is not None:
+            constant = SymbolicConstant(before.value, (*before.changes, (node, target)))
+            self.storages[node.output] = self._deferred(target, constant)
+            return
+        if (packed := self.packed.find(target)) is not None:
+            self.storages[node.output] = packed  # for another plan
+            return
+        room, factor = self.packed.room(target), target.name in self._factors
+        if self._is_left_aside(node, source, target, room, factor):
+            return
+        storage, cleared = changed(node, source, self._storage(source), target, room, factor)
+        self.storages[node.output] = storage
+        self.packed.keep(target, storage, cleared)
+
+    def _is_left_aside(
+        self, node: TransformNode, source: Value, target: Value, room: Buffer, factor: bool
+    ) -> bool:
+        """Whether another thread has it to do, or to read: where one could."""
+        aside = self._aside
+        if aside is None:
+            return False
+        unread = None if source.name in self.storages else self.packed.unread(source)
+        if target.nbytes >= LARGE:
+            if unread is None or not unread.as_it_is:
+                return False
+            self._read_aside(aside, node, source, target, room, factor, unread)
+            return True
+        if unread is None:
+            given = self._storage(source)
+        else:
+            given = TensorStorage(source.dtype, source.dims, source.layout, constant=True)
+        made, steps = packing(node, source, target, given)
+        factor = factor and may_be_subnormal(target.dtype, target.layout)
+        if not aside.pack(steps, given, unread, target, made, room, factor):
+            return False
+        self.storages[node.output] = made
+        self.packed.promise(target, made)
+        return True
+
+    def _read_aside(
+        self,
+        aside: Aside,
+        node: TransformNode,
+        source: Value,
+        target: Value,
+        room: Buffer,
+        factor: bool,
+        unread: Unread,
+    ) -> None:
+        """Have a large constant read meanwhile; one at a time, since each has much memory until it
+        is packed, which is worth all threads.
+        """
+        self.settle()
+        given = Buffer(aside.read(unread.stretch))
+        storage = TensorStorage(source.dtype, source.dims, source.layout, given, constant=True)
+        made = TensorStorage(target.dtype, target.dims, target.layout, constant=True)
+
+        def pack() -> None:
+            filled, cleared = changed(node, source, storage, target, room, factor)
+            made.forget()
+            made.bind(filled.buffer)
+            self.packed.keep(target, made, cleared)
+
+        def ready() -> Buffer:
+            self.settle()
+            return room
+
+        made.bind_later(ready)
+        self._large = pack
+        self.storages[node.output] = made
+        self.packed.promise(target, made)
+
+
+class Without(Computed):
+    """Constants without some of them."""
+
+    def __init__(self, given: Mapping[str, Any], without: frozenset[str]) -> None:
+        super().__init__(given)
+        self._without = without
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self._without and super().__contains__(name)
+
+
+def _no_values() -> NoReturn:
+    raise NotTraced("the values of a constant that depends on sizes decide something")
+
+
+def _room(nbytes: int) -> np.ndarray[Any, Any]:
+    """Memory for constants."""
+    from vtensor.runtime import _replay
+
+    return _replay.Arena(nbytes).memory()
+
+
+def changed(
+    node: TransformNode,
+    source: Value,
+    storage: TensorStorage,
+    target: Value,
+    room: Buffer,
+    factor: bool,
+) -> tuple[TensorStorage, bool]:
+    """A constant in another layout, transformed here and now; whether it has other elements, since
+    some were subnormal.
+
+    Args:
+        node: the Transform.
+        source, storage: the constant, and its memory.
+        target, room: what it becomes, and the memory for that.
+        factor: it is one of products alone.
+    """
+    made = TensorStorage(target.dtype, target.dims, target.layout)
+    made.bind(room)
+    x, evaluation = Operand(source, source.layout).tensor(storage), NormalEvaluation()
+    with Executor.alone() if target.nbytes < LARGE else nullcontext(), installed(evaluation):
+        _change(node, x, target, made, evaluation)
+    made.constant = True
+    return made, factor and clear_subnormals(target.dtype, target.layout, room.memory)
+
+
+def packing(
+    node: TransformNode, source: Value, target: Value, storage: TensorStorage
+) -> tuple[TensorStorage, Sequence[RecordedStep]]:
+    """What a constant becomes, still without memory, and the steps that transform it, as
+    ``changed`` runs them; their slots are that, the constant's storage, and scratch.
+    """
+    evaluation = RecordEvaluation()
+    with Executor.alone() if target.nbytes < LARGE else nullcontext(), installed(evaluation):
+        x = Operand(source, source.layout).tensor(storage)
+        made = _transformed(node, target, evaluation, [x])
+    return made.outputs[0], made.steps
+
+
+def _recording(node: LoweredNode, made: Value) -> Record:
+    """What records a node, the last of whose outputs is this."""
+    if isinstance(node, OpNode):
+        return partial(_recorded, node)
+    return partial(_transformed, node, made)
+
+
+def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTensor]) -> Recorded:
+    """What an operator comes to on its library."""
+    own, followers = node.split(inputs)
+    ctx = RecordContext(
+        node=node.name, names=node.outputs, variant=node.variant, followers=followers
+    )
+    outputs = [*map(storage_of, run_compute(ctx, node.op, own))]
+    steps = evaluation.taken()
+    if not evaluation.python:
+        what = f"{node.op_name} {node.name!r}, {node.variant.library} invoker"
+        _check_written(what, steps, node.outputs, outputs)
+    divided = None
+    if outputs and not followers:
+        divided = division(node.op, [*map(storage_of, own)], outputs[0], steps)
+    return Recorded(outputs, steps, divided)
+
+
+def _transformed(
+    node: TransformNode, target: Value, evaluation: RecordEvaluation, inputs: Sequence[VTensor]
+) -> Recorded:
+    """What a Transform comes to on its library."""
+    storage = TensorStorage(target.dtype, target.dims, target.layout)
+    _change(node, inputs[0], target, storage, evaluation)
+    steps = evaluation.taken()
+    if not evaluation.python:
+        what = f"Transform {node.name!r}, {node.library} transformer"
+        _check_written(what, steps, node.outputs, [storage])
+    return Recorded([storage], steps, None)
+
+
+def _change(
+    node: TransformNode, x: VTensor, target: Value, storage: TensorStorage, evaluation: Evaluation
+) -> None:
+    y = VTensor(target.dtype, target.dims, Option(name=target.name))
+    y.storage = storage
+    source = storage_of(x).layout
+    run_transform(node.name, node.library, x, y, LayoutChange(source, target.layout), evaluation)
+
+
+def _check_written(
+    what: str,
+    steps: Sequence[RecordedStep],
+    names: Sequence[str],
+    outputs: Sequence[TensorStorage],
+) -> None:
+    """See that a call's steps touch every output: else a run delivers garbage.
+
+    Raises:
+        ContractError: none does, and the output is no other value's memory either.
+    """
+    if any(step.callback is not None for step in steps):
+        return  # Python is free to write what it likes
+    touched = {id(s.root) for step in steps for s in step.slots if not isinstance(s, int)}
+    for name, storage in zip(names, outputs, strict=False):
+        if storage.nbytes and storage.root is storage and id(storage) not in touched:
+            raise ContractError(
+                f"{what}: after lib_tagger no step writes the output {name!r}; "
+                "call the library, or share an input's memory"
+            )
