@@ -394,12 +394,12 @@ class ConstantReader:
             case {"computes": [str(name), dict(attributes)]}:
                 return Computes(pure_function(name), attributes)
             case {"path": [str(name), *names]}:
-                value: Any = self._module(name)
+                thing: Any = self._module(name)
                 for part in names:
                     if type(part) is not str or part.startswith("_"):
                         raise ValueError(f"{part!r} is no name of a module")
-                    value = getattr(value, part)
-                return value
+                    thing = getattr(thing, part)
+                return thing
             case {"native": int(place)} if 0 <= place < len(self._things):
                 return self._things[place]
             case {"array": _} | {"bytes": _} if self._array is not None:

@@ -109,7 +109,7 @@ class Rows:
     rows: Sequence[Row]
     was_data: bool = False
 
-    def run(self, given: Sequence[int]) -> list[Any] | None:  # noqa: PLR0912
+    def run(self, given: Sequence[int]) -> list[Any] | None:
         """Return all values by place, those of constants at the negative places.
 
         Args:
@@ -356,7 +356,7 @@ class Trace:
     def computed(self, sign: str, a: int, b: int) -> SymbolicSize:
         """Return the result of arithmetic on two sizes, of which one at least is symbolic."""
         self._check_open()
-        key = TWO, SIGNS[sign], self.place_of(a), self.place_of(b)
+        key = TWO, SIGNS[sign], self._operand(a), self._operand(b)
         place = self._places.get(key)
         if place is None:
             place = self._row(key, _FUNCTIONS[key[1]](_now(a), _now(b)))
@@ -366,7 +366,7 @@ class Trace:
         """Return the answer to a comparison of two sizes, and guard it."""
         self._check_open()
         answer = bool(_FUNCTIONS[SIGNS[sign]](_now(a), _now(b)))
-        self.guard(answer, sign, self.place_of(a), self.place_of(b))
+        self.guard(answer, sign, self._operand(a), self._operand(b))
         return answer
 
     def guard(self, answer: bool, sign: str, a: int, b: int) -> None:
@@ -427,6 +427,9 @@ class Trace:
     def run(self, given: Sequence[int]) -> list[Any] | None:
         """Close the trace and return ``Rows.run``."""
         return self.rows().run(given)
+
+    def _operand(self, size: int) -> int:
+        return self.place_of(size if type(size) is SymbolicSize else int(size))
 
     def _check_open(self) -> None:
         if self._closed is not None:

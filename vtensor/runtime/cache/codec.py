@@ -1,26 +1,57 @@
-"""A choice and its symbolic plan as the bytes of an entry, and back."""
+"""A choice and its symbolic plan as the bytes of an entry, and back.
+
+An entry is a line of plain data and the bytes that it speaks of. What is read is checked as native
+code checks any call: rows, places, slots, types and sizes; nothing of it is trusted.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.native_trace import ConstantWriter
+from libdesc.native_trace import ConstantReader, ConstantWriter
+from ptensor.layout import Layout
+from resolver.strategy import Strategy, StrategyRefused
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import logger
-from vtensor.language.trace import NotSaved
+from vtensor.language.records import replace
+from vtensor.language.symbolic_arrays import StoredArray
+from vtensor.language.trace import NotSaved, Rows, Trace
+from vtensor.runtime.entries import MOST_BYTES
+from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.planning.choice import Choice
+from vtensor.runtime.planning.slots import Numbers, Pieces, Slots
 from vtensor.runtime.planning.symbolic_plan import (
+    Calls,
+    Delivered,
+    End,
+    Known,
+    Stand,
+    SymbolicConstant,
     SymbolicPlan,
+    evaluated,
 )
+from vtensor.runtime.recording.weights import SavedWeights
+from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
+    from resolver.lowered import LoweredGraph
+    from vtensor.frontends.surface import Surface
+    from vtensor.language.graph import Graph
     from vtensor.runtime.options import Options
     from vtensor.runtime.source import Source
 
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
+
+#: The most bytes of an entry; it begins with a digest.
+MOST = MOST_BYTES - (1 << 10)
+
+#: An array of this process with more bytes is in no entry.
+MOST_ARRAY = 1 << 20
 
 _log = logger(__name__)
 
@@ -38,25 +69,30 @@ def plain(payload: bytes) -> tuple[Data, bytes]:
     return data, blob
 
 
-def encoded(name: str, choice: Choice, source: Source, options: Options) -> bytes:
+# --- writing
+
+
+def encoded(name: str, choice: Choice, source: Source) -> bytes:
     """Return a choice and its plan as an entry.
 
     Args:
         name: the entry's.
         choice: made by this session.
         source: the model.
-        options: for which it was made.
 
     Raises:
         NotSaved: no entry can hold the choice.
     """
     from resolver.stored import plain_data
-    from vtensor.runtime.cache.versions import versions_of
 
     assert choice.strategy is not None, "a choice of this session was made here"
     lowered = choice.strategy.chosen
+    certificate = lowered.certificate
+    if lowered.inexact or (certificate is not None and certificate.status.startswith("failed")):
+        raise NotSaved("errors hold for one set of weights, and a solver may do better")
     head: Data = {
         "name": name,
+        "model": lowered.name,
         "inputs": [
             (one.name, one.shape, None if one.value is None else one.value.hex())
             for one in choice.key.inputs
@@ -73,8 +109,29 @@ def encoded(name: str, choice: Choice, source: Source, options: Options) -> byte
             head["plan"], blob = _plan_data(choice.symbolic, source)
         except NotSaved as why:
             _log.debug("%s: its plan is recorded in each process: %s", name, why)
-    text = json.dumps(head, separators=(",", ":")).encode()
-    return text + b"\n" + blob
+    text = json.dumps(head, separators=(",", ":")).encode() + b"\n" + blob
+    if len(text) > MOST:
+        raise NotSaved("it is too large")
+    return text
+
+
+def versions_of(graph: LoweredGraph) -> dict[str, str]:
+    """Return the versions of the libraries that a graph runs on.
+
+    Raises:
+        StrategyRefused: one is not there.
+    """
+    from libdesc.registry import ready
+    from resolver.lowered import OpNode
+
+    known, versions = ready().libraries, dict[str, str]()
+    for node in graph.nodes:
+        name = node.variant.library if isinstance(node, OpNode) else node.library
+        if name not in known or known[name].absent:
+            raise StrategyRefused(f"there is no library {name}")
+        if name not in versions:
+            versions[name] = known[name].version()
+    return versions
 
 
 def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
@@ -83,10 +140,304 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
     Raises:
         NotSaved: no entry can hold it.
     """
-    writer = plan.table.writer({id(one.whole): name for name, one in source.large.items()})
-    constants = ConstantWriter(plan.outer, writer.array_data)
-    sizes = plan.sizes_wanted
-    head: Data = {
-        "sizes": plan.size_rows.pruned(sizes).data(constants.of(plan.size_trace)),
+    from vtensor.runtime.recording.packing_table import TableWriter
+
+    traces = plan.traces
+    if traces is None:
+        raise NotSaved("it was read from the cache")
+    if any(one.binding is None or one.constant is not None for one in plan.outputs):
+        raise NotSaved("a constant is delivered")
+    table = TableWriter(traces.weights, {id(o.whole): n for n, o in source.large.items()})
+    for name in traces.alone:
+        for constant in _constants_of(traces.graph, name):
+            if table.is_large(constant):
+                raise NotSaved(f"{name} may look at {constant}")
+    writer = ConstantWriter(traces.outer, _ArrayWriter(table))
+    wanted = [set[int]() for _ in (traces.sizes, *traces.kinds)]
+    for number, place in plan.sources:
+        wanted[number].add(place)
+    for number, calls in enumerate(plan.calls, 1):
+        wanted[0].update(calls.given)
+        wanted[number].update(calls.natives)
+    wanted[0].update(one.place for one in plan.symbolic)
+
+    def rows(trace: Trace, places: set[int]) -> Data:
+        return trace.rows().pruned(places).data(writer.of(trace))
+
+    symbolic = {one.region for one in plan.symbolic}
+    constants = [
+        storage
+        for region, storage in enumerate(plan.slots.constants)
+        if region not in symbolic
+    ]
+    data: Data = {
+        "sizes": rows(traces.sizes, wanted[0]),
+        "calls": [
+            {"rows": rows(trace, places), "given": calls.given, "natives": [*calls.natives]}
+            for calls, trace, places in zip(plan.calls, traces.kinds, wanted[1:], strict=True)
+        ],
+        "sources": [*plan.sources],
+        "memory": plan.memory.data(writer.of(traces.memory)),
+        "fixed": [*plan.numbers.fixed],
+        "steps": [
+            [*step] if type(step) is Stand else writer.place(step) for step in plan.steps
+        ],
+        "counts": [*plan.slots.counts],
+        "pieces": _pieces_data(plan.slots.pieces),
+        "piece": plan.slots.piece.tolist(),
+        "region": [*plan.slots.region],
+        "begin": plan.slots.begin.tolist(),
+        "held": plan.held.tolist(),
+        "live": _pieces_data(plan.live),
+        "guards": [*plan.guards],
+        "inputs": [*map(_end_data, plan.inputs)],
+        "own": [*map(_end_data, plan.own)],
+        "outputs": [[one.alias, _end_data(one.end), one.binding] for one in plan.outputs],
+        "regions": len(plan.regions),
+        "symbolic": [[one.region, one.place, _end_data(one.end)] for one in plan.symbolic],
+        "proven": plan.proven,
+        "weights": table.data(constants, writer),
     }
-    return head, bytes(writer.blob)
+    outer = traces.outer
+    data["outer"] = outer.rows().pruned([*writer.places]).data(writer.of(outer))
+    data["builds"] = writer.builds()
+    data["bytes"] = len(table.blob)
+    return data, bytes(table.blob)
+
+
+class _ArrayWriter:
+    """Writes arrays that rows take: the name of a model's array, or bytes."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __call__(self, array: Any) -> Data:
+        if isinstance(array, StoredArray):
+            origin: Any = array.origin
+            name = self._table.array(origin)
+            if name is not None:
+                return {"array": [name, origin.steps]}
+            array = array.now()
+        if array.nbytes > MOST_ARRAY or array.dtype.hasobject:
+            raise NotSaved("a constant that depends on sizes is made of a large array")
+        memory = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return {"bytes": [array.dtype.str, [*array.shape], self._table.keep(memory)]}
+
+
+def _constants_of(graph: LoweredGraph, node: str) -> list[str]:
+    [found] = [one for one in graph.nodes if one.name == node]
+    return [name for name in found.inputs if graph.values[name].constant]
+
+
+def _pieces_data(pieces: Pieces) -> list[Any]:
+    return [pieces.nbytes.tolist(), [*pieces.first], [*pieces.last]]
+
+
+def _end_data(end: End) -> list[Any]:
+    return [end.name, end.dtype, [*end.dims], str(end.layout), end.constant]
+
+
+# --- reading
+
+
+class SavedChoice(Choice):
+    """A choice of the cache: its plan is read where it serves, its nodes where they are looked at.
+
+    Args:
+        data, blob: the entry.
+        key: what it was made for.
+        options: of the session.
+        surface, workspace: the model, and what plans share.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        blob: bytes,
+        key: PlanKey,
+        options: Options,
+        surface: Surface,
+        workspace: Workspace,
+    ) -> None:
+        applied = frozenset((str(rule), str(node)) for rule, node in data["applied"])
+        super().__init__(key, data["provisional"] is True, applied)
+        self.cached = self.saved = True
+        self._data, self._options = data, options
+        plan = data.pop("plan")
+        self._plan = None if plan is None else _PlanReader(plan, blob, surface, workspace)
+
+    def plan_for(self, given: Sequence[int], known: Known) -> SymbolicPlan | None:
+        if self.symbolic is None and self._plan is not None:
+            if evaluated(self._plan.sizes, given, known) is None:
+                return None
+            reader, self._plan = self._plan, None  # what cannot be read is not tried again
+            try:
+                self.symbolic = reader.plan()
+            except MemoryError:
+                raise
+            except BAD_ENTRY as why:
+                _log.debug("a saved plan is not taken: %s", why)
+        return self.symbolic
+
+    def of(self, graph: Graph) -> Strategy | None:
+        if self.strategy is None and self._data:
+            from optimizer.pipeline import PASSES
+            from resolver.stored import from_plain_data
+
+            data, options, self._data = self._data, self._options, {}
+            passes = (*graph.passes, *(name for name in options.passes if name in PASSES))
+            try:
+                lowered = from_plain_data(
+                    data.get("chosen"), graph, options.delivery, options.preferences, passes
+                )
+                if data.get("versions") != versions_of(lowered):
+                    raise StrategyRefused("its libraries were others")
+                self.strategy = Strategy.of(lowered)
+                if lowered.certificate is not None:
+                    chosen = replace(self.strategy.chosen, certificate=lowered.certificate)
+                    self.strategy = Strategy(chosen)
+            except StrategyRefused as why:
+                _log.debug("%s: its choice is not taken: %s", graph.name, why)
+        return self.strategy
+
+
+def decoded(
+    name: str,
+    payload: bytes,
+    like: PlanKey,
+    options: Options,
+    surface: Surface,
+    workspace: Workspace,
+) -> Choice:
+    """Return the choice of an entry.
+
+    Args:
+        name, payload: the entry.
+        like: a key of the kind that the entry is for.
+        options: of the session.
+        surface: the model.
+        workspace: what plans share.
+
+    Raises:
+        ValueError, LookupError, TypeError: it is none, or another's.
+    """
+    data, blob = plain(payload)
+    if data["name"] != name:
+        raise ValueError("it is another one's")
+    return SavedChoice(data, blob, _key(data["inputs"], like), options, surface, workspace)
+
+
+def _key(rows: list[Any], like: PlanKey) -> PlanKey:
+    """Return what a choice was made for: a key that differs in shapes and deciding values."""
+    inputs = list[InputKey]()
+    for own, (name, shape, value) in zip(like.inputs, rows, strict=True):
+        if name != own.name or len(shape) != len(own.shape):
+            raise ValueError(f"no input {name!r} of rank {len(shape)}")
+        known = None if value is None else bytes.fromhex(value)
+        inputs.append(replace(own, shape=tuple(map(int, shape)), value=known))
+    return replace(like, inputs=tuple(inputs))
+
+
+class _PlanReader:
+    """Reads the symbolic plan of an entry.
+
+    Args:
+        data, blob: of the entry.
+        surface: the model.
+        workspace: what plans share.
+
+    Attributes:
+        sizes: the rows of the graph's trace.
+    """
+
+    def __init__(self, data: Data, blob: bytes, surface: Surface, workspace: Workspace) -> None:
+        self._data, self._blob = data, np.frombuffer(blob, np.uint8)
+        self._surface, self._workspace = surface, workspace
+        self._weights = SavedWeights(data["weights"], self._blob, surface, workspace)
+        self._builds = Builds(data["builds"])
+        self.sizes = Rows.of(data["sizes"], ConstantReader(self._builds.module, (), self._array))
+
+    def plan(self) -> SymbolicPlan:
+        """Return the plan; its weights are packed.
+
+        Raises:
+            BAD_ENTRY: it is none here.
+        """
+        data, module = self._data, self._builds.module
+        things = Rows.of(data["outer"], ConstantReader(module)).run([])
+        if things is None:
+            raise ValueError("native code refuses what was recorded")
+        constant = ConstantReader(module, things, self._array)
+        packed = iter(self._weights.made(self._builds, things))
+        symbolic = [
+            SymbolicConstant(int(region), int(place), _end(*end))
+            for region, place, end in data["symbolic"]
+        ]
+        empty = {one.region for one in symbolic}
+        regions = [
+            np.empty(0, np.uint8) if region in empty else next(packed)
+            for region in range(data["regions"])
+        ]
+        steps = [
+            Stand(one[0], one[1], tuple(one[2])) if isinstance(one, list) else things[one]
+            for one in data["steps"]
+        ]
+        slots = Slots(
+            steps,
+            data["counts"],
+            _pieces(data["pieces"]),
+            np.array(data["piece"], np.int64),
+            data["region"],
+            np.array(data["begin"], np.int64),
+            (),
+        )
+        slots.check()
+        return SymbolicPlan(
+            self.sizes,
+            [
+                Calls(Rows.of(one["rows"], constant), one["given"], one["natives"], ())
+                for one in data["calls"]
+            ],
+            [(int(source), int(place)) for source, place in data["sources"]],
+            Rows.of(data["memory"], constant),
+            Numbers(data["fixed"]),
+            steps,
+            slots,
+            np.array(data["held"], np.int64),
+            _pieces(data["live"]),
+            [
+                (one, other, [(str(dim), int(at)) for dim, at in dims])
+                for one, other, dims in data["guards"]
+            ],
+            [_end(*one) for one in data["inputs"]],
+            [_end(*one) for one in data["own"]],
+            [Delivered(alias, _end(*end), binding) for alias, end, binding in data["outputs"]],
+            regions,
+            symbolic,
+            self._workspace.weights.hold(self._weights.memory),
+            data["proven"] is True,
+        )
+
+    def _array(self, data: Data) -> Any:
+        """Return an array that rows take."""
+        if "array" in data:
+            name, steps = data["array"]
+            return StoredArray(self._surface.large[name].derived(steps))
+        dtype, shape, at = data["bytes"]
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
+        return taken_of(self._blob, at, nbytes).view(dtype).reshape(shape)
+
+
+def _pieces(row: Sequence[Any]) -> Pieces:
+    nbytes, first, last = row
+    return Pieces(np.array(nbytes, np.int64), first, last)
+
+
+def _end(name: str, dtype: str, dims: Sequence[Any], layout: str, constant: bool) -> End:
+    """Return a value.
+
+    Raises:
+        ValueError, LookupError, VTensorError: there is no such element type or layout.
+    """
+    numpy_dtype(dtype)
+    return End(name, dtype, [(str(dim), int(at)) for dim, at in dims], Layout(layout), constant)

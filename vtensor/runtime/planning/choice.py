@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from vtensor.runtime.keys import PlanKey
 if TYPE_CHECKING:
     from vtensor.frontends.beside import Place
     from vtensor.language.graph import Graph
-    from vtensor.runtime.planning.symbolic_plan import SymbolicPlan
+    from vtensor.runtime.planning.symbolic_plan import Known, SymbolicPlan
 
 #: Choices that are kept for inputs of one kind, the last made ones: each serves a range of sizes.
 KEPT = 8
@@ -45,6 +45,15 @@ class Choice:
     strategy: Strategy | None = None
     cached: bool = False
     saved: bool = False
+
+    def plan_for(self, given: Sequence[int], known: Known) -> SymbolicPlan | None:  # noqa: ARG002
+        """Return the symbolic plan that may serve open sizes; None where there is none.
+
+        Args:
+            given: the sizes.
+            known: what rows have come to; it grows.
+        """
+        return self.symbolic
 
     def of(self, graph: Graph) -> Strategy | None:  # noqa: ARG002
         """Return what was decided, for a graph of the network; None where it cannot be read."""

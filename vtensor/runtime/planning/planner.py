@@ -84,10 +84,10 @@ class Planner:
         kind, known, failed = self._kind(key), Known(), list[Failed]()
         given = self.source.open_sizes(key.shapes, key.known)
         for choice in self._candidates(kind, key, options):
-            if choice.symbolic is None:
+            if (symbolic := choice.plan_for(given, known)) is None:
                 continue
             nodes = partial(self.nodes, choice, key, options)
-            plan = choice.symbolic.specialise(given, self._workspace, known, nodes)
+            plan = symbolic.specialise(given, self._workspace, known, nodes)
             if isinstance(plan, GuardFailed):
                 failed.append((choice, plan.nodes))
                 continue
@@ -285,9 +285,9 @@ class Planner:
         kind, known, failed = self._kind(key), Known(), list[Failed]()
         given = self.source.open_sizes(key.shapes, key.known)
         for choice in self._candidates(kind, key, options):
-            if choice.symbolic is None:
+            if (symbolic := choice.plan_for(given, known)) is None:
                 continue
-            declined = choice.symbolic.declined(given, known)
+            declined = symbolic.declined(given, known)
             if declined is not None and not declined:
                 return None
             failed.append((choice, declined or frozenset()))
