@@ -1,0 +1,428 @@
+"""Traces of native calls, in rows next to those of sizes.
+
+While a trace is the current tracer, a native call is made with the numbers of now and is written
+down. Two traces share the work. The constant trace has the calls that depend on no size: other
+processes repeat them. A trace with symbols has the calls that depend on one of its symbols: they
+are repeated for other sizes, and their plain answers (texts, element types, layouts) are guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from libdesc.tracing import TRACER, pure, pure_function, pure_name, tracing
+from ptensor.layout import Layout
+from vtensor.language.symbolic_arrays import TRACED, Computes
+from vtensor.language.trace import (
+    CALL,
+    COMPUTE,
+    GET,
+    ITEM,
+    ONE,
+    NotSaved,
+    Rows,
+    SymbolicSize,
+    Trace,
+)
+
+for _function in TRACED:
+    pure(_function)
+
+#: Answers that must be the same for other sizes.
+_ANSWERS = (str, bool, float, bytes, type(None), Layout)
+
+#: Constants that data has as they are.
+_PLAIN = (str, int, float, bool, type(None))
+
+#: What a module may say of its build.
+_BUILDS = ("level", "version", "isa", "library_path")
+
+#: Where a native thing comes from: the place of the row that makes it, the names that lead to it
+#: from a module, or None where data cannot say.
+Where = int | tuple[str, ...] | None
+
+
+class NativeTrace(Trace):
+    """A trace of sizes and of native calls.
+
+    Args:
+        outer: the constant trace; None of the constant trace itself, which has no symbols.
+
+    >>> from libdesc.tracing import traced
+    >>> trace = NativeTrace(NativeTrace())
+    >>> n = trace.size(7)
+    >>> with tracing(trace):
+    ...     larger = traced(max)(n, 3)
+    >>> larger.value, trace.run([9])[:2], trace.run([2])[:2]
+    (7, [9, 9], [2, 3])
+    """
+
+    def __init__(self, outer: NativeTrace | None = None) -> None:
+        super().__init__()
+        self.outer = outer
+        self._proxies: list[Foreign] = []
+        self._sources: dict[int, Foreign] = {}
+        self._cached: dict[Any, Any] = {}
+
+    def source(self, index: int) -> Foreign | None:
+        """Return the proxy that a constant was, by its place in ``Rows.constants``."""
+        return self._sources.get(index)
+
+    def rows(self) -> Rows:
+        """Return the rows. A trace with symbols is closed; the constant trace goes on."""
+        if self.outer is not None:
+            return super().rows()
+        return Rows([], len(self.values), [*self._constants], [*self._rows])
+
+    def forget(self) -> None:
+        """Release what was made for the sizes of now; of a constant trace also its rows."""
+        self.values = [value if type(value) is int else 0 for value in self.values]
+        self._cached.clear()
+        if self.outer is None:
+            self._rows, self._places, self.values = [], {}, []
+            self._constants, self._sources = [], {}
+        else:
+            for proxy in self._proxies:
+                proxy.own = None
+        self._proxies.clear()
+
+    def traced(self, native: Any) -> Any:
+        """Return a proxy of a native module, or of a function."""
+        path = (native.__name__,) if isinstance(native, ModuleType) else None
+        return Foreign(self.outer or self, native, path)
+
+    def cached(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> Any:
+        """Return the result of a cached function, whose own calls are traced."""
+        if self.outer is not None:
+            if self._is_open(arguments) or self._is_open((*named.values(),)):
+                return function(*arguments, **named)
+            with tracing(self.outer):
+                return self.outer.cached(function, arguments, named)
+        key = function, arguments, (*named.items(),)
+        try:
+            known = self._cached.get(key)
+        except TypeError:  # a native thing is among them
+            return function(*arguments, **named)
+        if known is None:
+            known = self._cached[key] = function(*arguments, **named)
+        return known
+
+    def attribute(self, of: Foreign, name: str) -> Any:
+        """Return an attribute of a native thing."""
+        if self.outer is not None and not self._is_open(of):
+            return self.outer.attribute(of, name)
+        value = getattr(of.own, name)
+        if _is_error(value):
+            return value
+        if isinstance(of.where, tuple):
+            return value if _is_plain(value) else Foreign(self, value, (*of.where, name))
+        if self.outer is None and _is_plain(value):
+            return value
+        return self._answer(self._row((GET, name, self.place_of(of), None), value))
+
+    def called(self, of: Foreign, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Make a native call and return its result."""
+        values = (*named.values(),)
+        if self.outer is not None and not self._is_open((of, *arguments, *values)):
+            try:
+                return self.outer.called(of, arguments, named)
+            except Exception as error:
+                self._refused(error)
+                raise
+        kind = COMPUTE if self.outer is None else CALL
+        try:
+            by_name = {name: _real(value) for name, value in named.items()}
+            result = of.own(*map(_real, arguments), **by_name)
+        except Exception as error:
+            self._refused(error)
+            raise
+        if _is_error(result) or (self.outer is None and _is_plain(result)):
+            return result
+        places = tuple(map(self.place_of, arguments))
+        names = tuple(zip(named, map(self.place_of, values), strict=True))
+        return self._answer(self._row((kind, self.place_of(of), places, names), result))
+
+    def equal(self, of: Foreign, other: object) -> bool:
+        """Return whether two native things are equal, and guard it for other sizes."""
+        same = bool(of.own == _real(other))
+        if self.outer is not None and self._is_open((of, other)):
+            self.guard(same, "==", self.place_of(of), self.place_of(other))
+        return same
+
+    def place_of(self, value: Any) -> int:
+        """Return the place of an argument: of a row's result, or of a constant."""
+        if type(value) is not Foreign:
+            return super().place_of(value if self.reads(value) else _real(value))
+        if value.trace is self and type(value.where) is int:
+            return value.where
+        path, own = isinstance(value.where, tuple), value.where is not None
+        key = (Foreign, 0 if path else id(value.trace), value.where) if own else None
+        place = self.constant(value.own, key)
+        self._sources.setdefault(-1 - place, value)
+        return place
+
+    def reads(self, value: Any) -> bool:
+        """Return whether an argument is no constant; a native thing has a place of its own."""
+        return type(value) is Foreign or super().reads(value)
+
+    def _is_open(self, value: Any) -> bool:
+        """Return whether a value depends on a symbol of this trace."""
+        if isinstance(value, (tuple, list)):
+            return any(map(self._is_open, value))
+        if type(value) is Foreign:
+            return value.trace is self
+        return type(value) is SymbolicSize and value.trace is self
+
+    def _refused(self, error: Exception) -> None:
+        self.failed = self.failed or f"a library refuses: {error}"
+
+    def _answer(self, place: int) -> Any:
+        """Return what a caller gets for the value of a row."""
+        value, symbolic = self.values[place], self.outer is not None
+        if symbolic and type(value) is int:
+            return self._symbol(place)
+        if symbolic and (isinstance(value, _ANSWERS) or _is_words(value)):
+            self._guard_same(place, value)
+            return value
+        if _is_error(value) or (not symbolic and _is_plain(value)):
+            return value
+        if type(value) is tuple:
+            if symbolic:
+                self._guard_same(self._row((ONE, 0, place, None), len(value)), len(value))
+            return tuple([self._item(place, key, part) for key, part in enumerate(value)])
+        if type(value) is dict:
+            if symbolic:
+                keys = tuple(value)
+                self._guard_same(self._row((ONE, 1, place, None), keys), keys)
+            return {key: self._item(place, key, part) for key, part in value.items()}
+        proxy = Foreign(self, value, place)
+        self._proxies.append(proxy)
+        return proxy
+
+    def _item(self, place: int, key: Any, part: Any) -> Any:
+        if self.outer is None and _is_plain(part):
+            return part
+        return self._answer(self._row((ITEM, self.constant(key), place, None), part))
+
+    def _guard_same(self, place: int, value: Any) -> None:
+        self.guard(True, "==", place, self.constant(value))
+
+
+class Foreign:
+    """A proxy of a native thing, of which the current tracer writes down what is done with it.
+
+    Attributes:
+        trace: the trace that has its row; the constant trace if it depends on no size.
+        own: the thing.
+        where: the place of its row, the names that lead to it from a module, or None.
+    """
+
+    __slots__ = ("own", "trace", "where")
+
+    #: A table that has it as a key would serve others.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, trace: NativeTrace, own: Any, where: Where) -> None:
+        self.trace, self.own, self.where = trace, own, where
+
+    def __vtensor_step__(self) -> object:
+        return self.own.__vtensor_step__()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        tracer = _tracer()
+        return getattr(self.own, name) if tracer is None else tracer.attribute(self, name)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        tracer = _tracer()
+        if tracer is None:
+            by_name = {name: _real(value) for name, value in named.items()}
+            return self.own(*map(_real, arguments), **by_name)
+        return tracer.called(self, arguments, named)
+
+    def __eq__(self, other: object) -> bool:
+        tracer = _tracer()
+        return bool(self.own == _real(other)) if tracer is None else tracer.equal(self, other)
+
+
+def _tracer() -> NativeTrace | None:
+    return TRACER.get()  # type: ignore[return-value]
+
+
+def _real(value: Any) -> Any:
+    """Return an argument as native code takes it."""
+    kind = type(value)
+    if kind is SymbolicSize:
+        return value.value
+    if kind is Foreign:
+        return value.own
+    if isinstance(value, list):
+        return [*map(_real, value)]
+    return tuple(map(_real, value)) if isinstance(value, tuple) else value
+
+
+def _is_error(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+def _is_words(value: Any) -> bool:
+    return type(value) is tuple and all(type(word) is str for word in value)
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether no native thing is in a value."""
+    if isinstance(value, (int, *_ANSWERS)) or _is_error(value):
+        return True
+    if type(value) in (tuple, list):
+        return all(map(_is_plain, value))
+    return type(value) is dict and all(map(_is_plain, value.values()))
+
+
+class ConstantWriter:
+    """Writes the constants of traces as data.
+
+    Args:
+        outer: the constant trace, whose things the constants of other traces may be.
+        array: returns an array, or a model's array (``StoredArray``), as data: a dict that has
+            "array" or "bytes".
+
+    Attributes:
+        places: the things of the constant trace that are needed, in order.
+        modules: the native modules that are needed.
+    """
+
+    def __init__(self, outer: NativeTrace, array: Callable[[Any], Any] | None = None) -> None:
+        self.outer = outer
+        self.places: dict[int, None] = {}
+        self.modules: set[str] = set()
+        self._array = array
+
+    def of(self, trace: Trace) -> Callable[[Any, int], Any]:
+        """Return what writes the constants of a trace, for ``Rows.data``."""
+
+        def written(value: Any, index: int) -> Any:
+            source = trace.source(index) if isinstance(trace, NativeTrace) else None
+            return self._value(value) if source is None else self._native(source)
+
+        return written
+
+    def place(self, step: Any) -> int:
+        """Return the place of a thing that the constant trace has made.
+
+        Raises:
+            NotSaved: it has not.
+        """
+        made = type(step) is Foreign and step.trace is self.outer and type(step.where) is int
+        if not made:
+            raise NotSaved("a step was made without a trace")
+        self.places[step.where] = None
+        return step.where  # type: ignore[no-any-return]
+
+    def _native(self, source: Foreign) -> Any:
+        if isinstance(source.where, tuple):
+            self.modules.add(source.where[0])
+            return {"path": [*source.where]}
+        return {"native": self.place(source)} if source.where is not None else self._value(source)
+
+    def _value(self, value: Any) -> Any:
+        value = value.own if type(value) is Foreign else value
+        if isinstance(value, np.generic):
+            value = value.item()
+        if type(value) in _PLAIN:
+            return [value]
+        if isinstance(value, Layout):
+            return {"layout": str(value)}
+        if type(value) in (tuple, list):
+            return {type(value).__name__: [*map(self._value, value)]}
+        if isinstance(value, Computes):
+            return {"computes": [self._name(value.function), dict(value.attributes)]}
+        if callable(value):
+            return {"function": self._name(value)}
+        if self._array is not None and (isinstance(value, np.ndarray) or hasattr(value, "now")):
+            return self._array(value)
+        raise NotSaved(f"a trace has a {type(value).__name__}: {value!r:.80}")
+
+    @staticmethod
+    def _name(function: Any) -> str:
+        name = pure_name(function)
+        if name is None:
+            raise NotSaved(f"a trace calls {function!r:.80}")
+        return name
+
+
+class ConstantReader:
+    """Reads constants of traces that ``ConstantWriter`` wrote.
+
+    Args:
+        module: returns a native module by its name.
+        things: the values of the constant trace, by place.
+        array: returns an array from data.
+
+    Raises:
+        ValueError: on each call for data that is no constant; ``module`` and ``array`` may raise
+            more.
+    """
+
+    def __init__(
+        self,
+        module: Callable[[str], ModuleType],
+        things: Sequence[Any] = (),
+        array: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._module, self._things, self._array = module, things, array
+
+    def __call__(self, data: Any) -> Any:
+        match data:
+            case [value] if type(value) in _PLAIN:
+                return value
+            case {"layout": str(text)}:
+                return Layout(text)
+            case {"tuple": list(parts)}:
+                return tuple([self(part) for part in parts])
+            case {"list": list(parts)}:
+                return [self(part) for part in parts]
+            case {"function": str(name)}:
+                return pure_function(name, called=True)
+            case {"computes": [str(name), dict(attributes)]}:
+                return Computes(pure_function(name), attributes)
+            case {"path": [str(name), *names]}:
+                thing: Any = self._module(name)
+                for part in names:
+                    if type(part) is not str or part.startswith("_"):
+                        raise ValueError(f"{part!r} is no name of a module")
+                    thing = getattr(thing, part)
+                return thing
+            case {"native": int(place)} if 0 <= place < len(self._things):
+                return self._things[place]
+            case {"array": _} | {"bytes": _} if self._array is not None:
+                return self._array(data)
+        raise ValueError(f"no constant: {data!r:.80}")
+
+
+def native_module(name: str) -> ModuleType:
+    """Return a native module of VTensor's own libraries, the one that this process uses.
+
+    Raises:
+        ValueError: there is none of such a name, or the process uses another one.
+    """
+    package, library, *_ = [*name.split("."), ""]
+    if package != "libdesc" or not library.isidentifier():
+        raise ValueError(f"{name} is no module of a library")
+    module = import_module(f"libdesc.{library}.native").load()
+    if module.__name__ != name:
+        raise ValueError(f"{module.__name__} is used here, not {name}")
+    return module  # type: ignore[no-any-return]
+
+
+def build_of(module: Any) -> list[str]:
+    """Return which build of a library a native module is, in its own words."""
+    words = [getattr(module, name) for name in _BUILDS if hasattr(module, name)]
+    return [str(word() if callable(word) else word) for word in words]
