@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar, cast
 
-from libdesc.noted import noted
+from libdesc.tracing import traced
 from vtensor.errors import LibraryError
 from vtensor.language.openmp import import_native
 from vtensor.language.records import dataclass
@@ -48,7 +48,7 @@ class Levels(Generic[M]):
         """
         if self.loaded is None:
             self.loaded = self._module(self._best(self.cap))
-        return noted(self.loaded)
+        return traced(self.loaded)
 
     def limit(self, cap: str) -> None:
         """Cap the instruction set.

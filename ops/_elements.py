@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from libdesc.noted import nameable
 from libdesc.numpy.arrays import Array
+from libdesc.tracing import pure
 from vtensor.language.spelling import Ahead
 
 #: An attribute's value, or the default.
@@ -166,7 +166,7 @@ def _range(_: Read, start: Array, limit: Array, delta: Array) -> Array:
 #: What kept plans of open sizes name: these, and what has no operator, since it is always known.
 NAMED = {**_MOVING, **_OTHERS, "Range": _range}
 for _name, _one in NAMED.items():
-    nameable(_one, f"{__name__}:{_name}")
+    pure(_one, f"{__name__}:{_name}")
 
 #: All of them by ONNX's name, for the spellings of these operators.
 AHEAD: Mapping[str, Ahead] = {

@@ -11,8 +11,8 @@ from math import prod
 
 import numpy as np
 
-from libdesc.noted import nameable
 from libdesc.numpy.arrays import Array, wide
+from libdesc.tracing import pure
 from ops._elements import Computes, Read
 from ptensor.blas import one_thread
 from vtensor.language.spelling import Ahead
@@ -59,7 +59,7 @@ _NAMED: Mapping[str, Computes] = {
     "LayerNormalization": _normalized,
 }
 for _name, _one in _NAMED.items():
-    nameable(_one, f"{__name__}:{_name}")
+    pure(_one, f"{__name__}:{_name}")
 
 #: All of them by ONNX's name, for the spellings of these operators.
 LAYERS = {name: Ahead(one, only_kept=True) for name, one in _NAMED.items()}

@@ -15,15 +15,13 @@ from dataclasses import field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from libdesc.preferences import EVERY, Preferences
 from optimizer.computed import Computed, Made, origin
 from optimizer.originals import Original
 from vtensor.language.graph import Graph, Node
-from vtensor.language.open_arrays import OpenArray, turned
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.records import dataclass, replace
+from vtensor.language.symbolic_arrays import SymbolicArray, turned
 from vtensor.language.tensor import Option, VTensor
 
 
@@ -117,11 +115,11 @@ class _Work:
             array, change = origin(self.constants, name)
             if isinstance(array, Original) and change is None:
                 self.constants[other] = array.turned(axes)
-            elif isinstance(array, OpenArray) and change is None:
+            elif isinstance(array, SymbolicArray) and change is None:
                 array = array.in_order(axes)
                 self.constants[other] = array
             else:
-                turn = partial(turned, axes=np.array(axes))
+                turn = partial(turned, axes=axes)
                 self.constants.derive(other, name, Made(turn, ("turned", axes)))
         return other
 

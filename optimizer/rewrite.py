@@ -24,10 +24,10 @@ from ptensor.stopping import go_on
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
-from vtensor.language.open_arrays import OpenArray
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.records import dataclass, replace
 from vtensor.language.rules import Apply, Hole, Match, Named, Number, Pattern, Rule
+from vtensor.language.symbolic_arrays import SymbolicArray
 from vtensor.language.tensor import CPU, Option, VTensor
 
 #: Element types that rules are for.
@@ -236,7 +236,7 @@ class _Making:
     def _constant(self, values: Any, dims: Sequence[str]) -> VTensor:
         name, dtype = self._free(f"{self.root.name}:constant"), self.match.output.dtype
         kind = numpy_dtype(dtype)
-        known = isinstance(values, OpenArray) and values.dtype == kind
+        known = isinstance(values, SymbolicArray) and values.dtype == kind
         array = self.constants[name] = values if known else np.asarray(values, kind)
         sizes = dict(zip(dims, array.shape, strict=True))
         self.values[name] = VTensor(dtype, sizes, Option(name=name))

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from libdesc.eigen import native
 from libdesc.eigen.memory import Axis, nested, strides_along
 from libdesc.groups import side_by_side
-from libdesc.noted import noted
 from libdesc.routine import Routine
+from libdesc.tracing import traced
 from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -118,4 +118,4 @@ def _strides(tensor: PTensor, axes: Sequence[Axis]) -> list[int]:
 def _rows(tensor: PTensor, batch: Sequence[Axis], axes: Sequence[Axis]) -> list[int]:
     """The strides of a batch, then where each of its rows begins, which run along some axes."""
     counts = [axis.size for axis in axes]
-    return noted(native.joined)(_strides(tensor, batch), counts, _strides(tensor, axes))
+    return traced(native.joined)(_strides(tensor, batch), counts, _strides(tensor, axes))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from libdesc.levels import CAPS, LEVELS, Levels
-from libdesc.noted import nameable
+from libdesc.tracing import pure
 
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Kernels
@@ -20,7 +20,7 @@ limit = _levels.limit
 load_baseline = _levels.baseline
 
 
-@nameable
+@pure
 def joined(strides: list[int], counts: Sequence[int], steps: Sequence[int]) -> list[int]:
     """Strides, then where each of some rows begins, which run along axes of so many steps."""
     begins = [0]

@@ -11,8 +11,8 @@ from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from libdesc.noted import nameable, noted, remembered
 from libdesc.onednn.native import dnnl
+from libdesc.tracing import cached, pure, traced
 from ptensor.encoding import Encoding
 from ptensor.layout import Axis, Layout
 from vtensor.errors import LayoutNotSupported
@@ -66,7 +66,7 @@ def to_desc(layout: Layout, order: Order, extents: Mapping[str, int], dtype: str
     return _to_desc(layout, order or ("",), sizes, dtype)
 
 
-@remembered
+@cached
 def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -> Desc:
     encoding = layout.encoding or Encoding(dtype)
     if encoding.dtype not in DTYPES or not encoding.simple:
@@ -86,24 +86,24 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
         strides = _strides(layout, order, extents)
         return dnnl.Desc.strided(sizes, encoding.dtype, strides)
     key = layout, order, sizes, encoding.dtype
-    if not noted(_is_answered)(*key):  # a question: in another process there may be none
+    if not traced(_is_answered)(*key):  # a question: in another process there may be none
         raise LayoutNotSupported(f"oneDNN has no word for layout {layout} (dims {' '.join(order)})")
-    return noted(_answered)(*key)
+    return traced(_answered)(*key)
 
 
-@nameable
+@pure
 def _is_answered(*key: Any) -> bool:
     """Whether a primitive has answered a layout that has no tag."""
     return key in _given
 
 
-@nameable
+@pure
 def _answered(*key: Any) -> Desc:
     """What it has answered."""
     return _given[key]
 
 
-@remembered
+@cached
 def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
     """The layout that a descriptor means.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from libdesc.noted import noted
+from libdesc.tracing import traced
 from vtensor.errors import LibraryError
 from vtensor.language.openmp import brief_spinning, import_native
 
@@ -26,7 +26,7 @@ else:
         """The extension module, loaded when something of it is asked for."""
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(noted(load()), name)
+            return getattr(traced(load()), name)
 
     dnnl = _AtFirstUse()
 

@@ -6,8 +6,9 @@ import copy
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -201,8 +202,7 @@ def saved(trace: NativeTrace, *things: Any) -> tuple[Any, list[int], set[str]]:
     """The data of things of the constant trace, and their places."""
     writer = ConstantWriter(trace)
     places = [writer.place(thing) for thing in things]
-    data = trace.rows().pruned(places).data(writer.of(trace))
-    return json.loads(json.dumps(data)), places, writer.modules
+    return json.loads(json.dumps(writer.outer_rows())), places, writer.modules
 
 
 def test_other_processes_make_the_things_again() -> None:
@@ -233,14 +233,12 @@ def test_a_trace_of_sizes_has_things_of_the_constant_trace() -> None:
         from libdesc.onednn.native import dnnl
 
         fixed = dnnl.Desc.tag((4, 4), "f32", "ab")
-        step = dnnl.matmul(
-            dnnl.Desc.tag((n, 4), "f32", "ab"), fixed, None, dnnl.Desc.any((n, 4), "f32")
-        )
+        src, dst = dnnl.Desc.tag((n, 4), "f32", "ab"), dnnl.Desc.any((n, 4), "f32")
+        step = cast("Any", dnnl.matmul(src, fixed, None, dst))
         assert step.descs["src"].strides == (4, 1)
     writer = ConstantWriter(outer)
-    data = trace.rows().pruned([step.where]).data(writer.of(trace))
-    things = outer.rows().pruned(writer.places).data(writer.of(outer))
-    data, things = json.loads(json.dumps([data, things]))
+    data = writer.rows(trace.rows().pruned([step.where]))
+    data, things = json.loads(json.dumps([data, writer.outer_rows()]))
     values = Rows.of(things, ConstantReader(native_module)).run([])
     assert values is not None
     rows = Rows.of(data, ConstantReader(native_module, values))
@@ -256,23 +254,30 @@ def reads(data: Any) -> Any:
     return ConstantReader(native_module, [Library(3)])(data)
 
 
+def written(value: Any) -> Any:
+    """A constant as data, by way of a file."""
+    trace = Trace()
+    trace.call(len, [value], None)
+    data = ConstantWriter(NativeTrace()).rows(replace(trace.rows(), rows=[(6, 0, 0, (-1,), None)]))
+    return json.loads(json.dumps(data))["constants"][0]
+
+
 def test_constants_are_data() -> None:
-    trace, writer = Trace(), ConstantWriter(NativeTrace())
     from ops._elements import NAMED
 
-    computes = Computes(NAMED["Gather"], {"axis": 0, "names": ["a"], "x": 1.5})
+    gather = NAMED["Gather"]
+    computes = Computes(gather, {"axis": 0, "names": ["a"], "x": 1.5})
     values = [1, True, None, 2.5, "x", (1, [2, ("y",)]), Layout("NCHW16c"), np.int64(3)]
     for value in values:
-        data = json.loads(json.dumps(writer.of(trace)(value, 0)))
-        assert reads(data) == value
-    again = reads(json.loads(json.dumps(writer.of(trace)(computes, 0))))
+        assert reads(written(value)) == value
+    again = reads(written(computes))
     assert (again.function, again.attributes) == (computes.function, computes.attributes)
     joined = pure_function("libdesc.eigen.native:joined", called=True)
-    assert reads(writer.of(trace)(joined, 0)) is joined
+    assert reads(written(joined)) is joined
     assert pure_name(print) is None
     for odd in (b"x", object(), print, np.zeros(2), {1: 2}, Computes(print, {})):
         with pytest.raises(NotSaved):
-            writer.of(trace)(odd, 0)
+            written(odd)
 
 
 @pytest.mark.parametrize(

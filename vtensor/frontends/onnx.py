@@ -18,8 +18,8 @@ from vtensor.frontends.stored import stored_graph
 from vtensor.frontends.tensors import Array, element_type, sizes_of
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize
-from vtensor.language.tape import Tape
 from vtensor.language.tensor import MAX_BYTES
+from vtensor.language.trace import Trace
 from vtensor.runtime.budget import memory_errors
 from vtensor.runtime.feeds import Port, as_array, check_array
 
@@ -242,9 +242,9 @@ class Model:
         return self._built(named_of, outputs)
 
     def traced(
-        self, shapes: Mapping[str, Sequence[int]], values: Values, tape: Tape
+        self, shapes: Mapping[str, Sequence[int]], values: Values, trace: Trace
     ) -> Graph | None:
-        """The graph as ``graph`` makes it, of sizes that are on a tape; None where no graph was
+        """The graph as ``graph`` makes it, of the sizes of a trace; None where no graph was
         made before that it could follow.
 
         Raises:
@@ -264,7 +264,7 @@ class Model:
                 if declared is not None and (same != size or size > MAX_BYTES):
                     return None  # ``graph`` says why
                 symbols[str(declared)] = size
-        return traced_graph(earlier, sizes, checked, self._reference, self._promised(), tape)
+        return traced_graph(earlier, sizes, checked, self._reference, self._promised(), trace)
 
     def _kind(
         self, sizes: Mapping[str, Sequence[int]], values: Collection[str]

@@ -1,6 +1,6 @@
-"""The graph of a model, made once of sizes that keep a tape (``vtensor/language/tape.py``).
+"""The graph of a model, made once of symbolic sizes (``vtensor/language/trace.py``).
 
-Nodes are read as always; what is known before a run and depends on sizes is an ``OpenArray``.
+Nodes are read as always; a constant that depends on sizes is a ``SymbolicArray``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from libdesc.noted import name_of, named
+from libdesc.tracing import pure_function, pure_name
 from optimizer.originals import Original
-from vtensor.errors import ModelError, VTensorError
+from vtensor.errors import ModelError
 from vtensor.frontends.again import Again
 from vtensor.frontends.builder import Named, attributes_of
 from vtensor.frontends.defined import defined_outputs, local_of
@@ -26,11 +26,17 @@ from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
-from vtensor.language.open_arrays import NotTraced, OpenArray, as_it_is, number
 from vtensor.language.records import dataclass, replace
 from vtensor.language.spelling import Ahead
-from vtensor.language.tape import Tape, TracedSize
+from vtensor.language.symbolic_arrays import (
+    MOST_HELD,
+    Computes,
+    StoredArray,
+    SymbolicArray,
+    as_it_is,
+)
 from vtensor.language.tensor import Option, VTensor
+from vtensor.language.trace import NotTraced, SymbolicSize, Trace, number_of
 
 #: Elements are traced of an array that has at most so many.
 FEW = 16
@@ -42,40 +48,41 @@ def traced_graph(
     values: Mapping[str, Array],
     reference: bool,
     outputs: Mapping[str, Names],
-    tape: Tape,
+    trace: Trace,
 ) -> Graph:
-    """The graph of a network that had one before, of traced sizes.
+    """The graph of a network that had one before, of symbolic sizes.
 
     Args:
         earlier, values, reference, outputs: as for ``built_again``.
-        shapes: of every input, sizes that are open on the tape.
-        tape: where it is written down.
+        shapes: of every input; open sizes are symbols of the trace.
+        trace: where it is written down.
 
     Raises:
         Exception: of any kind, where something is not as it was, or cannot be written down.
     """
-    numbers = {name: tuple(map(number, shape)) for name, shape in shapes.items()}
+    numbers = {name: tuple(map(number_of, shape)) for name, shape in shapes.items()}
     facts = facts_of(earlier.network, numbers, values)
     facts.made.update((name, tuple(s)) for name, s in shapes.items() if name not in facts.arrays)
     for name, shape in shapes.items():
-        if name in facts.arrays and any(type(size) is TracedSize for size in shape):
+        if name in facts.arrays and any(type(size) is SymbolicSize for size in shape):
             raise NotTraced(f"{name} is a constant of open sizes")
-    return _Traced(replace(earlier, facts=facts), reference, tape).build(outputs)
+    return _Traced(replace(earlier, facts=facts), reference, trace).build(outputs)
 
 
 class _Traced(Again):
     """A builder of a graph whose sizes are traced."""
 
-    def __init__(self, named: Named, reference: bool, tape: Tape) -> None:
+    def __init__(self, named: Named, reference: bool, trace: Trace) -> None:
         super().__init__(named, reference, Facts())
-        self._tape = tape
-        self._open: dict[tuple[str, Names], list[tuple[OpenArray, VTensor]]] = {}
+        self._trace = trace
+        self._open: dict[tuple[str, Names], list[tuple[SymbolicArray, VTensor]]] = {}
+        self._stored: dict[int, StoredArray] = {}
 
     def _fold(self, node: NetworkNode) -> None:
         given = [*map(self._given, node.proto.input)]
         if node.label == "Shape":
             self._take(node, self._sizes(node))
-        elif any(isinstance(one, OpenArray) for one in given):
+        elif any(isinstance(one, SymbolicArray) for one in given):
             self._take(node, self._computed(node, given))
         else:
             super()._fold(node)
@@ -94,28 +101,41 @@ class _Traced(Again):
             raise ModelError(f"{name} has no sizes yet")
         read = attributes_of(node, self._network)
         sizes = sizes[read("start", None) : read("end", None)]
-        sample = np.array([number(size or 0) for size in sizes], np.int64)
-        if not any(type(size) is TracedSize for size in sizes):
+        sample = np.array([number_of(size or 0) for size in sizes], np.int64)
+        if not any(type(size) is SymbolicSize for size in sizes):
             return sample
-        return OpenArray(self._tape, sample.shape, sample, as_it_is, (), np.array(sizes, object))
+        return SymbolicArray(
+            self._trace, sample.shape, sample, as_it_is, (), np.array(sizes, object)
+        )
 
-    def _computed(self, node: NetworkNode, given: Sequence[Any]) -> OpenArray:
+    def _computed(self, node: NetworkNode, given: Sequence[Any]) -> SymbolicArray:
         """What a node makes of arrays of which some are open."""
         if len(node.outputs) != 1 or "" in node.proto.input:
             raise NotTraced(f"{node.described} leaves an input out, or has several outputs")
         ahead, read = _ahead(node), attributes_of(node, self._network)
-        traced, made, call = False, partial(_folded, self._network, node), None
-        if ahead is not None:
-            call = partial(_call, node, self._network, ahead.compute)
+        arrays = [one.sample if isinstance(one, SymbolicArray) else one for one in given]
+        traced, function = False, partial(_folded, self._network, node)
         if ahead is not None and not ahead.only_kept:
-            traced, made = ahead.traced, partial(ahead.compute, read)
-        sample = np.asarray(made(*(a.sample if isinstance(a, OpenArray) else a for a in given)))
-        elements = self._elements(made, given, sample) if traced else None
+            traced, function = ahead.traced, partial(ahead.compute, read)
+        sample = np.asarray(function(*arrays))
+        elements = self._elements(function, given, sample) if traced else None
         shape = sample.shape if elements is not None else self._shape(node, given, sample)
-        if tuple(map(number, shape)) != sample.shape:
+        if tuple(map(number_of, shape)) != sample.shape:
             raise NotTraced(f"{node.described} is of another shape than was foreseen")
-        held = [self._facts.arrays.origins().get(name) for name in node.proto.input]
-        return OpenArray(self._tape, shape, sample, made, given, elements, call, held)
+        computes = None if ahead is None else _computes(node, ahead, read, arrays, sample)
+        sources = [*map(self._source, node.proto.input, given)]
+        return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
+
+    def _source(self, name: str, given: Any) -> Any:
+        """Return what rows have of an input: itself, or the array of the model that it is."""
+        held = self._facts.arrays.origins().get(name)
+        if not isinstance(held, Original):
+            return given
+        known = self._stored.get(id(held))
+        if known is None:
+            array = given if given.nbytes <= MOST_HELD else None
+            known = self._stored[id(held)] = StoredArray(held, array)
+        return known
 
     def _elements(
         self,
@@ -126,7 +146,7 @@ class _Traced(Again):
         """Its elements, where they can be traced."""
         if sample.size > FEW or sample.dtype.kind != "i":
             return None
-        rows = [one.elements if isinstance(one, OpenArray) else one for one in given]
+        rows = [one.elements if isinstance(one, SymbolicArray) else one for one in given]
         if any(one is None or one.dtype.kind not in "iO" for one in rows):
             return None
         found = np.empty(sample.shape, object)
@@ -160,7 +180,7 @@ class _Traced(Again):
         self._facts.nbytes += array.nbytes
         if self._facts.nbytes > self._network.max_bytes:
             raise ModelError(f"{name} is beyond the budget")
-        if not isinstance(array, OpenArray):
+        if not isinstance(array, SymbolicArray):
             self._facts.know(name, array)
             return
         arrays: Any = self._facts.arrays
@@ -168,7 +188,7 @@ class _Traced(Again):
         self._facts.static.add(name)
 
     def _constant(self, name: str, array: Any, dims: Names) -> VTensor:
-        if not isinstance(array, OpenArray):
+        if not isinstance(array, SymbolicArray):
             return super()._constant(name, array, dims)
         uses = self._open.setdefault((name, dims), [])
         for other, value in uses:
@@ -188,30 +208,47 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
     """The only output of a node, computed in the way of any node.
 
     Raises:
-        NotTraced: it is not known of these inputs.
+        VTensorError, KeyError: it is not known of these inputs.
     """
     facts = Facts()
     for name, array in zip(node.proto.input, given, strict=True):
         facts.know(name, array)
+    infer_node(network, node, facts, defined_outputs)
+    return facts.arrays[node.outputs[0]]
+
+
+#: What an attribute may be that rows have.
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def _computes(
+    node: NetworkNode, ahead: Ahead, read: Any, arrays: Sequence[Array], sample: Array
+) -> Computes | None:
+    """Return what computes a node in rows that other processes have, too; None where its function
+    has no name, an attribute is not plain, or the result is another one.
+    """
+    attributes = {one.name: read(one.name, None) for one in node.proto.attribute}
+    values = [row if type(row) is list else [row] for row in attributes.values()]
+    plain = all(isinstance(one, _PLAIN) for row in values for one in row)
+    if not plain or pure_name(ahead.compute) is None:
+        return None
+    computes = Computes(ahead.compute, attributes)
+    return computes if not ahead.only_kept or gives(computes, arrays, sample) else None
+
+
+def gives(function: Computes, arrays: Sequence[Array], sample: Array) -> bool:
+    """Return whether a function gives this very array."""
     try:
-        infer_node(network, node, facts, defined_outputs)
-        return facts.arrays[node.outputs[0]]
-    except (VTensorError, KeyError) as error:
-        raise NotTraced(f"{node.described} is not computed for other sizes") from error
-
-
-def _call(
-    node: NetworkNode, network: Network, compute: Callable[..., Array]
-) -> tuple[str | None, dict[str, Any]]:
-    """The name of what computes a node ahead of a run, and its attributes."""
-    read = attributes_of(node, network)
-    return name_of(compute), {one.name: read(one.name, None) for one in node.proto.attribute}
+        result = np.asarray(function(*arrays))
+    except (TypeError, ValueError):
+        return False
+    return result.dtype == sample.dtype and result.tobytes() == sample.tobytes()
 
 
 def _ahead(node: NetworkNode) -> Ahead | None:
     """What computes a node ahead of a run."""
     if node.label == "Range":  # no operator of ours: its result is always known ahead
-        return Ahead(named("ops._elements:Range"))
+        return Ahead(pure_function("ops._elements:Range"))
     return next((one.ahead for one in spellings_of(node) if one.ahead is not None), None)
 
 
@@ -224,7 +261,7 @@ class _Described:
     def origin(self, name: str) -> Any:
         """A constant, where its elements are known or traced."""
         origin: Any = self.facts.arrays.origins().get(name)
-        late = isinstance(origin, OpenArray) and origin.elements is None
+        late = isinstance(origin, SymbolicArray) and origin.elements is None
         return None if late else origin
 
     def data(self, name: str) -> VTensor:

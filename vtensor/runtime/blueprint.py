@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.noted import noting
+from libdesc.tracing import tracing
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.stopping import go_on
-from vtensor.language.open_arrays import NotTraced
-from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
+from vtensor.language.trace import NotTraced, SymbolicSize, Trace
 from vtensor.runtime import drawing as drawn
 from vtensor.runtime.all_of import all_of
 from vtensor.runtime.drawing import Class, Drawing, Given, Opened
@@ -35,7 +34,6 @@ from vtensor.runtime.open_program import (
     OpenProgram,
     Stand,
     Told,
-    says,
     unnamed,
 )
 from vtensor.runtime.open_slots import Numbers, Pieces, Slots
@@ -70,8 +68,8 @@ class Blueprint(OpenProgram):
 
     Attributes:
         notes: as given.
-        graph: what was drawn; its sizes are on the program's tape, and none may be computed now.
-        tape: the program's.
+        graph: what was drawn; its sizes are on the program's trace, and none may be computed now.
+        trace: the program's.
         recorded: what those of its nodes came to that depend on no size.
         constants: in the order of the regions that they are.
         opened: those that are made anew for sizes, by their places among them.
@@ -91,7 +89,7 @@ class Blueprint(OpenProgram):
     ) -> None:
         self.notes = notes
         self.outline, self.strategy, self.sizes = sized.outline, strategy, sized.outline.sizes
-        self.numbers, self.tape = Numbers(), Tape()
+        self.numbers, self.trace = Numbers(), Trace()
         fitted, sizes = self.outline.fitted(strategy), self._given(sized)
         drawing = _drawing(sized, fitted, sizes, workspace, notes)
         self.graph, self.packed, self.recorded = drawing.graph, drawing.packed, drawing.rows
@@ -115,12 +113,15 @@ class Blueprint(OpenProgram):
         self.live = Pieces.of([*pieces(self.graph)], self.numbers)
         self.asked = self._asked(fitted.proof.questions)
         self.proven = self.graph.certificate is not None
-        self.run, self.rows = self.tape.run, [(sources[one], place) for one, place in sizes.rows]
+        if self.trace.failed:
+            raise NotTraced(self.trace.failed)
+        own = self.trace.rows()
+        self.run, self.count = own.run, own.count
+        self.rows = [(sources[one], place) for one, place in sizes.rows]
         go_on()
-        self.run([one.now[place] for one, place in sizes.rows])  # compiled: nobody waits
 
     def _given(self, sized: Sized) -> Given:
-        """The sizes of the outline, for the program's tape.
+        """The sizes of the outline, for the program's trace.
 
         Raises:
             NotTraced: it has none for these.
@@ -128,7 +129,7 @@ class Blueprint(OpenProgram):
         now = self.outline.sizes(sized.given)
         if now is None:
             raise NotTraced("the outline does not hold for these sizes")
-        return Given(self.tape, now, [])
+        return Given(self.trace, now, [])
 
     def _calls(self, classes: Sequence[Class]) -> list[Calls]:
         """Kinds of calls, with those of their native steps that the plan has."""
@@ -137,7 +138,7 @@ class Blueprint(OpenProgram):
             if type(native) is Stand:
                 places[native.source - 1].add(native.place)
         return [
-            Calls(one.tape, one.sizes, natives, one.nodes)
+            Calls(one.rows, one.sizes, natives, one.nodes)
             for one, natives in zip(classes, places, strict=True)
         ]
 
@@ -197,7 +198,7 @@ class Blueprint(OpenProgram):
         """
         sizes = self.outline.sizes(given)
         rows = zip(self.calls, self._asking(sizes) if sizes is not None else (), strict=False)
-        return self._operators(one for one, key in rows if says(*key) is None)
+        return self._operators(one for one, (ask, of) in rows if ask.run(of) is None)
 
     def _operators(self, calls: Iterable[Calls]) -> frozenset[str]:
         """The operators that have these calls; none where some are no operator's."""
@@ -205,11 +206,11 @@ class Blueprint(OpenProgram):
         operators = {node.name for node in self.strategy.chosen.operators}
         return frozenset(names if names <= operators else ())
 
-    def _regions(self, sizes: Sequence[int], numbers: Array) -> Sequence[Array] | None:
+    def _regions(self, sizes: Sequence[Any], numbers: Array) -> Sequence[Array] | None:
         """The memory of constants; layers share what they compute of sizes alike."""
+        if not self.opened:
+            return self.memory
         constants = self.outline.constants(sizes)
-        if constants is None or not self.opened:
-            return None if constants is None else self.memory
         at = partial(_at, numbers)
         made = dict[Hashable, Array]()
         found = [*self.memory]
@@ -250,7 +251,7 @@ def _drawing(
     constants = sized.graph.constants
     recipes = workspace.recipes if notes is None else notes.recipes
     given = graph, coded, own, sizes, constants, outline.is_open, workspace, recipes
-    with nullcontext() if notes is None else noting(notes.script):
+    with nullcontext() if notes is None else tracing(notes.trace):
         drawing = Drawing(*given)
         drawing.draw()
     return drawing
@@ -303,12 +304,12 @@ def _stands(step: RecordedStep) -> bool:
     return type(native) is drawn.Stand
 
 
-#: Dims by name, with numbers in the place of what is on a tape.
+#: Dims by name, with numbers in the place of what is on a trace.
 At = Callable[[Mapping[str, int]], dict[str, int]]
 
 
 def _at(numbers: Array, dims: Mapping[str, int]) -> dict[str, int]:
     return {
-        dim: int(numbers[size.place]) if type(size) is TracedSize else size
+        dim: int(numbers[size.place]) if type(size) is SymbolicSize else size
         for dim, size in dims.items()
     }

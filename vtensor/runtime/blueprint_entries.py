@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ptensor.stopping import go_on
 from vtensor.errors import BudgetError
 from vtensor.language.imported import logger
+from vtensor.language.trace import NotSaved
 from vtensor.runtime.kept_blueprints import KeptBlueprint, KeptBlueprints, blueprint_names
 from vtensor.runtime.programs import KeptPlan, check_ends, is_kept
 
@@ -85,7 +86,7 @@ class BlueprintEntries:
         kinds = (*measured, True) if options.first is not None else measured
         for one in chain.from_iterable(self.of(key, options, kept, kind) for kind in kinds):
             try:
-                if one.fails or not one.serves(given):
+                if one.fails or not (one.made or one.serves(given)):
                     continue
                 one.fails = True  # until it is made; sizes that it refuses say nothing of others
                 one.make()
@@ -142,26 +143,25 @@ class BlueprintEntries:
             return
         from vtensor.runtime.blueprint_notes import payload
         from vtensor.runtime.drawing_notes import DrawingNotes
-        from vtensor.runtime.weight_notes import NotKept
 
         again = DrawingNotes()
         try:
             blueprint: Blueprint | None = sized.outline.drawn[known.strategy]
             notes = blueprint.notes if blueprint is not None else None
-            if notes is None or notes.script.over:
+            if notes is None or notes.over:
                 if (made := traced()) is None:
                     return
                 sized, notes, blueprint = made, again, None
             if more := sized.outline.looked_at - surface.looked_at:
-                raise NotKept(f"it looks at {len(more)} more arrays")
+                raise NotSaved(f"it looks at {len(more)} more arrays")
             if blueprint is None:
                 blueprint = self._drawn(sized, known, network.options, notes)
             go_on()
             large = {id(one.whole): array for array, one in self._source.large.items()}
             constants, applied = sized.graph.constants, network.graph.applied
-            about = large, notes.script, applied, strategy, known.key.shapes
+            about = large, notes.trace, applied, strategy, known.key.shapes
             told = payload(name, blueprint, constants, *about)
-        except NotKept as why:
+        except NotSaved as why:
             _log.debug("%s: %s", name, why)
         else:
             self._entries.write(name, told)

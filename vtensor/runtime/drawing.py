@@ -1,8 +1,8 @@
-"""Drawing a blueprint: a plan is recorded once on traced sizes, and its memory arranged on them.
+"""Drawing a blueprint: a plan is recorded once on symbolic sizes, and its memory arranged on them.
 
-What a plan's outline says of sizes is on one tape, and what each kind of call comes to on a tape of
-its own. What is done with those numbers further, until it is known who lies in whose memory, is on
-the blueprint's tape, whose given sizes are numbers of the others.
+A plan's outline has a trace of its sizes, and each kind of call a trace of its own. What is
+computed with their values further, until it is known which memory each value has, is on the
+blueprint's trace, whose symbols are values of the others.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from libdesc.calls import CallTape
 from optimizer.computed import Computed
 from ptensor.buffer import TensorStorage
 from ptensor.stopping import go_on
 from resolver.lowered import LoweredGraph, LoweredNode, TransformNode, Value
-from vtensor.language.open_arrays import NotTraced
 from vtensor.language.records import dataclass
-from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
+from vtensor.language.trace import NotTraced, Rows, SymbolicSize, Trace
 from vtensor.runtime.open_program import described
 from vtensor.runtime.outline import CODED
 from vtensor.runtime.recipe_keys import Key, Operand
@@ -33,25 +31,25 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Given:
-    """Numbers of one tape, of which the blueprint's takes those that it needs.
+    """Values of one trace, of which the blueprint's takes those that it needs.
 
     Attributes:
-        tape: the blueprint's.
+        trace: the blueprint's.
         now: the numbers, for the sizes of now.
         rows: where the blueprint's sizes come from, in order: whose numbers, and their places.
     """
 
-    tape: Tape
+    trace: Trace
     now: Sequence[Any]
     rows: list[tuple[Given, int]]
-    _made: dict[int, TracedSize] = field(default_factory=dict)
+    _made: dict[int, SymbolicSize] = field(default_factory=dict)
 
     def __getitem__(self, place: int) -> Any:
-        """The number at a place, on the blueprint's tape; a native thing's stand-in."""
+        """The number at a place, on the blueprint's trace; a native thing's stand-in."""
         if type(self.now[place]) is not int:
             return Stand(self, place)
         if place not in self._made:
-            self._made[place] = self.tape.size(self.now[place])
+            self._made[place] = self.trace.size(self.now[place])
             self.rows.append((self, place))
         return self._made[place]
 
@@ -73,15 +71,15 @@ class Class:
     """Calls that differ in nothing, whatever the sizes are.
 
     Attributes:
-        recipe: what they come to, on the blueprint's tape.
-        tape: of what they come to.
-        sizes: the places of its sizes on the outline's tape.
+        recipe: what they come to, on the blueprint's trace.
+        rows: of their own trace.
+        sizes: the places of its sizes on the outline's trace.
         given: its numbers.
         nodes: whose they are.
     """
 
     recipe: Recipe
-    tape: CallTape
+    rows: Rows
     sizes: Sequence[int]
     given: Given
     nodes: list[str] = field(default_factory=list)
@@ -101,10 +99,10 @@ class Opened:
 
 
 class Drawing(Recorder):
-    """Records a lowered graph whose sizes are on the blueprint's tape.
+    """Records a lowered graph whose sizes are on the blueprint's trace.
 
     Args:
-        graph: its sizes are traced.
+        graph: its sizes are symbolic.
         coded: the same with numbers that stand for sizes.
         now: the same with the sizes of now.
         sizes: all of the outline's.
@@ -222,24 +220,26 @@ class Drawing(Recorder):
             return None
         known = self._recipes.known(opened_key)
         numbers = [number for _, number in pairs]
-        found = next((one for one in known.recipes if one.tape.run(numbers) is not None), None)
+        found = next((one for one in known.recipes if one.rows.run(numbers) is not None), None)
 
         def record(call: Traced) -> Recipe | None:
             return self._recipe(key, call.node, call.operands[:count], call.operands[count:])
 
-        sized = found or traced(known, before, row, pairs, record, limited=False)
-        told = None if sized is None else sized.tape.run(numbers)
+        sized = found or traced(
+            self._recipes, opened_key, before, row, pairs, record, limited=False
+        )
+        told = None if sized is None else sized.rows.run(numbers)
         if sized is None or told is None:
             self._recipe(row.key, now, own[:count], own[count:])  # says so, if its library declines
-            raise NotTraced(f"{node.name} cannot be recorded on traced sizes")
-        sized.tape.forget()
-        given = Given(self._sizes.tape, told, self._sizes.rows)
+            raise NotTraced(f"{node.name} cannot be recorded on symbolic sizes")
+        sized.trace.forget()
+        given = Given(self._sizes.trace, told, self._sizes.rows)
         recipe = sized.on(given, (), operands)
         for step in recipe.recorded.steps:
             native: Any = step.native
             here = given.now[native.place] if type(native) is Stand else native
             step.code.kernel, step.code.access = described(here)
-        made = Class(recipe, sized.tape, [code - CODED for code, _ in pairs], given)
+        made = Class(recipe, sized.rows, [code - CODED for code, _ in pairs], given)
         self.classes.append(made)
         return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from libdesc.script import Script
+from libdesc.native_trace import NativeTrace
 from vtensor.language.records import dataclass
 from vtensor.runtime.recipes import Recipes
 
@@ -14,15 +14,17 @@ class DrawingNotes:
     """Notes of some drawings.
 
     Attributes:
-        script: says how their native steps are made.
+        trace: of the native calls that depend on no size.
+        over: what was noted is released.
         recipes: what their calls came to. Nothing is taken of what plans have recorded: nobody
             noted that.
     """
 
-    script: Script = field(default_factory=Script)
+    trace: NativeTrace = field(default_factory=NativeTrace)
     recipes: Recipes = field(default_factory=Recipes)
+    over: bool = False
 
     def forget(self) -> None:
         """Let go of what was noted; what was drawn goes on to work."""
-        self.recipes = Recipes()
-        self.script.forget()
+        self.recipes, self.over = Recipes(), True
+        self.trace.forget()

@@ -1,8 +1,8 @@
 """Blueprints on disk: plans for other sizes behind a plan that was taken as it was kept.
 
-As that, an entry holds no code and no address: what its tapes compute and ask are rows
-(``libdesc/tape_rows.py``), and native code checks each call that it makes and each place. What an
-entry says is taken where all its questions have the answers that they had.
+As that, an entry holds no code and no address: it has the rows of traces
+(``vtensor/language/trace.py``), and native code checks each call that it makes and each place. What
+an entry says is taken where all guards have the answers that they had.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.noted import named
-from libdesc.tape_rows import TapeRows
+from libdesc.native_trace import ConstantReader
 from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import logger
 from vtensor.language.tensor import VTensor
+from vtensor.language.trace import Rows
 from vtensor.runtime.drawn import Placed
 from vtensor.runtime.entries import Entries
 from vtensor.runtime.kept_weights import KeptWeights
@@ -68,6 +68,7 @@ class KeptBlueprint(OpenProgram):
         chosen: the entry of the strategy that it was drawn of.
         shapes: what that was chosen for.
         steps: how many it has.
+        made: its weights are packed.
         fails: what it says cannot be made here.
 
     Raises:
@@ -94,8 +95,9 @@ class KeptBlueprint(OpenProgram):
         self.chosen = blob[data["strategy"] :]
         self.steps = len(data["steps"])
         self._weights = KeptWeights(data, blob, surface, workspace)
-        self.sizes = TapeRows(data["outline"], self._plain).run
-        self._made, self.fails, self._held = False, False, held
+        self._arrays = ConstantReader(self._weights.module, (), self._weights.trace_array)
+        self.sizes = Rows.of(data["outline"], self._arrays).run
+        self.made, self.fails, self._held = False, False, held
 
     def serves(self, given: Sequence[int]) -> bool:
         """Whether there may be a plan for open sizes."""
@@ -107,21 +109,18 @@ class KeptBlueprint(OpenProgram):
         Raises:
             Exception: of any kind, where something is none here.
         """
-        if self._made:
+        if self.made:
             return
         data, weights, workspace = self._data, self._weights, self._workspace
         made = weights.natives()
-        things = [made[place] for place in data["things"]]
-
-        def constant(one: Any) -> Any:
-            return _constant(one, weights, things)
-
+        constant = ConstantReader(weights.module, made)
         self.calls = [
-            Calls(TapeRows(one["tape"], constant), one["sizes"], {*one["natives"]})
+            Calls(Rows.of(one["rows"], constant), one["sizes"], {*one["natives"]})
             for one in data["calls"]
         ]
         self.rows = [(int(source), int(place)) for source, place in data["rows"]]
-        self.run = TapeRows(data["tape"], self._plain).run
+        own = Rows.of(data["trace"], constant)
+        self.run, self.count = own.run, own.count
         self.numbers = Numbers(data["fixed"])
         self.natives = [
             made[one] if isinstance(one, int) else Stand(one[0], one[1], tuple(one[2]))
@@ -129,7 +128,7 @@ class KeptBlueprint(OpenProgram):
         ]
         packed = iter(weights.made(made, self._others))
         ends: dict[int, tuple[int, End]] = {
-            region: (row, _end(*end)) for region, row, end in data["ends"]
+            region: (row, _end(*end)) for region, row, end in data["open"]
         }
         self._ends = ends
         self._lying = {region: (row, end.lying) for region, (row, end) in ends.items()}
@@ -138,11 +137,6 @@ class KeptBlueprint(OpenProgram):
             for region in range(data["regions"])
         ]
         self.packed = workspace.weights.hold(weights.memory)
-        self._open = None
-        if self._ends:
-            from vtensor.runtime.open_constants import OpenConstants
-
-            self._open = OpenConstants(data["open"], weights.blob, weights.array)
         self.slots = Slots(
             self.natives,
             data["counts"],
@@ -162,27 +156,21 @@ class KeptBlueprint(OpenProgram):
         self.own = [_end(*one) for one in data["own"]]
         self.outputs = [Delivered(alias, _end(*end), at) for alias, end, at in data["outputs"]]
         self.proven = data["proven"] is True
-        self._made = True
+        self.made = True
         self._data, self._others = {}, {}
-
-    def _plain(self, one: Any) -> Any:
-        """A constant of a tape of sizes alone."""
-        return _constant(one, self._weights, ())
 
     def _placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
         self.slots.check_room(natives, numbers)
         return super()._placed(natives, numbers)
 
-    def _regions(self, sizes: Sequence[int], numbers: Array) -> Sequence[Array] | None:
-        if self._open is None:
-            return self.memory
-        arrays, found = self._open.at(sizes), [*self.memory]
+    def _regions(self, sizes: Sequence[Any], numbers: Array) -> Sequence[Array] | None:
+        found = [*self.memory]
         made = dict[Hashable, Array]()  # layers share what they compute of sizes alike
         for region, (row, end) in self._ends.items():
             lying = self._lying[region]
             if lying not in made:
                 tensor = VTensor(end.dtype, sizes_of(end.dims, numbers))
-                one = TensorStorage.of_array(arrays[row], tensor, end.layout, constant=True)
+                one = TensorStorage.of_array(sizes[row], tensor, end.layout, constant=True)
                 made[lying] = one.buffer.memory
             found[region] = made[lying]
         return found
@@ -225,36 +213,6 @@ class KeptBlueprints:
             else:
                 self._read.append(found)
                 yield found
-
-
-def _constant(one: Any, weights: KeptWeights, things: Sequence[Any]) -> Any:
-    """A constant of a tape."""
-    if isinstance(one, list):
-        [plain] = one
-        return plain
-    match one:
-        case {"layout": str(text)}:
-            return Layout(text)
-        case {"tuple": list(parts)}:
-            return tuple([_constant(part, weights, things) for part in parts])
-        case {"list": list(parts)}:
-            return [_constant(part, weights, things) for part in parts]
-        case {"function": str(name)}:
-            return named(name, taped=True)
-        case {"path": [str(name), *names]}:
-            return _led(weights.module(name), names)
-        case {"native": int(place), "names": list(names)}:
-            return _led(things[place], names)
-    raise ValueError(f"no constant: {one}")
-
-
-def _led(thing: Any, names: Sequence[str]) -> Any:
-    """What names lead to."""
-    for name in names:
-        if name.startswith("_"):
-            raise ValueError(f"{name} is nobody else's")
-        thing = getattr(thing, name)
-    return thing
 
 
 def _pieces(row: Sequence[Any]) -> Pieces:

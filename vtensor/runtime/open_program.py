@@ -1,9 +1,9 @@
 """Plans of open sizes: native steps, places and memory as numbers that sizes decide.
 
-Three kinds of tapes say what given sizes come to: the outline's (all sizes of the graph), one for
-each kind of call (its native steps, and how much memory they need), and the program's own (what
-lies where in whose memory). Where a question on one of them has another answer than it had, or one
-of the checker's has, there is no plan of it.
+Three kinds of traces say what given sizes come to: the outline's (all sizes of the graph and its
+constants that depend on them), one for each kind of call (its native steps, and how much memory
+they need), and the program's own (places in memory). If a guard of one of them fails, or one of the
+checker's, there is no plan of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from resolver.addresses import addresses
 from resolver.values import Value
 from vtensor.errors import UnsoundPlanError
 from vtensor.language.records import dataclass
+from vtensor.language.trace import Rows
 from vtensor.runtime.all_of import all_of
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.drawn import Brought, DrawnPlan, Full, Placed
@@ -43,17 +44,10 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 OUTLINE = 0
 
 
-class Tells(Protocol):
-    """A tape."""
+#: Rows, and the sizes that they are run for.
+Asking = tuple[Rows, tuple[int, ...]]
 
-    def run(self, given: Sequence[int], /) -> Sequence[Any] | None:
-        """What sizes come to; None where a question has another answer."""
-
-
-#: A tape, and what it is asked of.
-Asking = tuple[Tells, tuple[int, ...]]
-
-#: What tapes have said of sizes.
+#: What rows gave for sizes.
 Told = dict[Asking, Sequence[Any] | None]
 
 #: Dims, and where the numbers of their sizes are.
@@ -68,14 +62,14 @@ class Calls:
     """Calls that differ in nothing, whatever the sizes are.
 
     Attributes:
-        tape: of what they come to.
-        sizes: the places of its sizes on the outline's tape.
-        natives: where its tape has native steps.
+        rows: of their trace.
+        sizes: the places of its sizes on the outline's trace.
+        natives: the places of native steps on their trace.
         nodes: whose they are, as far as that is known.
         took: seconds that it took to say what they come to; infinite where they came to nothing.
     """
 
-    tape: Tells
+    rows: Rows
     sizes: Sequence[int]
     natives: set[int]
     nodes: Sequence[str] = ()
@@ -83,7 +77,7 @@ class Calls:
 
 
 class Stand(NamedTuple):
-    """Stands for a native step, which a tape of calls says.
+    """Stands for a native step, a value of the trace of calls.
 
     Attributes:
         source: which one's, behind the outline's.
@@ -161,11 +155,12 @@ class OpenProgram:
     """A plan whose sizes are open.
 
     Attributes:
-        sizes: the outline's tape.
+        sizes: runs the outline's rows.
         calls: kinds of calls.
-        rows: where its own tape's sizes come from, in order: the source, and the place there.
-        run: its own tape.
-        numbers: has a place for each number of that tape, and for those that depend on no size.
+        rows: where its own trace's symbols come from, in order: the source, and the place there.
+        run: runs its own rows.
+        count: how many values its own trace has.
+        numbers: has a place for each number of that trace, and for those that depend on no size.
         natives: the steps, or what stands for them.
         slots: where these lie.
         held, live: places of the sizes of all that is held, and pieces of the arena.
@@ -180,6 +175,7 @@ class OpenProgram:
     calls: Sequence[Calls]
     rows: Sequence[tuple[int, int]]
     run: Callable[[Sequence[int]], Sequence[int] | None]
+    count: int
     numbers: Numbers
     natives: Sequence[object]
     slots: Slots
@@ -202,7 +198,7 @@ class OpenProgram:
             given: of the outline.
             workspace: what it shares with others.
             full: makes the same plan node by node, for whoever looks at its nodes.
-            known: what tapes of calls have said, also to others for the same sizes.
+            known: what rows of calls have given, also to others for the same sizes.
 
         Raises:
             BudgetError: it needs more memory than the workspace may have.
@@ -211,10 +207,10 @@ class OpenProgram:
         told = None if sizes is None else self._told(sizes, known, workspace)
         if sizes is None or told is None:
             return None
-        on_tape = self.run([told[source][place] for source, place in self.rows])
-        if on_tape is None:
+        on_trace = self.run([told[source][place] for source, place in self.rows])
+        if on_trace is None:
             return None
-        numbers = self.numbers.at(on_tape)
+        numbers = self.numbers.at(on_trace[: self.count])
         needs = int(numbers[self.held].sum()) + self.live.live(numbers)
         if needs > workspace.max_bytes or not self._sound(numbers):
             return None
@@ -231,7 +227,7 @@ class OpenProgram:
     def _told(
         self, sizes: Sequence[int], known: Told, workspace: Workspace
     ) -> list[Sequence[Any]] | None:
-        """What all tapes but its own say; the steps that they give are compiled."""
+        """What all rows but its own give; the steps among that are compiled."""
         rows = [*zip(self.calls, self._asking(sizes), strict=True)]
         new = {key: one for one, key in rows if key not in known}
         order = sorted(new, key=lambda key: -new[key].took)  # first who says no, then who is slow
@@ -243,11 +239,12 @@ class OpenProgram:
         return [sizes, *told] if every else None
 
     def _asking(self, sizes: Sequence[int]) -> list[Asking]:
-        return [(one.tape, tuple([sizes[place] for place in one.sizes])) for one in self.calls]
+        return [(one.rows, tuple([sizes[place] for place in one.sizes])) for one in self.calls]
 
     def _ask(self, known: Told, calls: Mapping[Asking, Calls], key: Asking) -> bool:
-        """Note what a tape says, and compile its steps; whether it says anything."""
-        begun, numbers = perf_counter(), says(*key)
+        """Note what rows give, and compile its steps; whether they give anything."""
+        begun, (rows, sizes) = perf_counter(), key
+        numbers = rows.run(sizes)
         places = calls[key].natives if numbers is not None else ()
         if numbers is not None and any(_access(numbers[one]) is None for one in places):
             numbers = None
@@ -275,7 +272,7 @@ class OpenProgram:
         }
         return all(_access(one) == access for (_, access), one in rows.items())
 
-    def _regions(self, sizes: Sequence[int], numbers: Array) -> Sequence[Array] | None:  # noqa: ARG002
+    def _regions(self, sizes: Sequence[Any], numbers: Array) -> Sequence[Array] | None:  # noqa: ARG002
         """The memory of constants; None where there is none in these sizes."""
         return self.memory
 
@@ -301,16 +298,6 @@ def described(native: Any) -> tuple[str, tuple[str, ...]]:
 
     about = _replay.describe(native)
     return str(about["kernel"]), tuple(access for _, _, access in about["slots"])
-
-
-def says(tape: Tells, sizes: Sequence[int]) -> Sequence[Any] | None:
-    """What a call comes to; None where that is not known."""
-    try:
-        return tape.run(sizes)
-    except MemoryError:
-        raise
-    except Exception:  # whatever a library says of what is asked in vain
-        return None
 
 
 def _access(native: object) -> tuple[str, ...] | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ptensor.buffer import ALIGNMENT, TensorStorage
 from vtensor.language.records import dataclass
-from vtensor.language.tape import TracedSize
+from vtensor.language.trace import SymbolicSize
 
 if TYPE_CHECKING:
     from vtensor.runtime.drawn import Placed
@@ -21,9 +21,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Numbers:
-    """What is on a blueprint's tape, and numbers that depend on no size.
+    """The values of a blueprint's trace, and numbers that depend on no size.
 
-    Each has a place: those on the tape as there, the others behind the end, counted backwards.
+    Each has a place: those of the trace as there, the others behind the end, counted backwards.
 
     Args:
         fixed: numbers that have places already.
@@ -39,7 +39,7 @@ class Numbers:
 
     def place(self, number: int) -> int:
         """The place of a number."""
-        if type(number) is TracedSize:
+        if type(number) is SymbolicSize:
             return number.place
         return -1 - self._fixed.setdefault(number, len(self._fixed))
 
@@ -48,7 +48,7 @@ class Numbers:
         return np.array([*map(self.place, numbers)], np.int64)
 
     def at(self, told: Sequence[int]) -> Array:
-        """All numbers by their places, where the tape's are these."""
+        """All numbers by their places, where the trace's are these."""
         return np.array([*told, *reversed(self._fixed)], np.int64)
 
 
@@ -62,7 +62,7 @@ class Pieces:
 
     @classmethod
     def of(cls, given: Sequence[Piece], numbers: Numbers) -> Pieces:
-        """Those of traced sizes."""
+        """Those of symbolic sizes."""
         first, last = [one.first for one in given], [one.last for one in given]
         return cls(numbers.places([one.nbytes for one in given]), first, last)
 
@@ -108,7 +108,7 @@ class Slots:
 
     @classmethod
     def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: Numbers) -> Slots:
-        """Those of traced sizes, with room for everything that they touch."""
+        """Those of symbolic sizes, with room for everything that they touch."""
         from vtensor.runtime.placement import arranged  # who reads what was kept needs none
 
         found = arranged(steps, ends.inputs, ends.own)

@@ -1,34 +1,30 @@
 """Graphs of a network for many sizes, each made at once from one of traced sizes.
 
-An outline is the simplified graph of a network as it is read and rewritten once, with a tape of
-what that did with sizes (``vtensor/language/tape.py``). For other sizes the tape says all sizes, or
-that the graph would be another one. What holds no open size is shared by all graphs of an outline.
+An outline is the simplified graph of a network as it is read and rewritten once, with a trace of
+what that did with sizes (``vtensor/language/trace.py``). For other sizes the trace's rows give all
+sizes and the constants that depend on them, or say that the graph would be another one. What holds
+no symbolic size is shared by all graphs of an outline.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping, MutableMapping, Sequence, Set
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping, MutableMapping, Sequence, Set
+from dataclasses import replace
 from functools import cached_property
-from types import BuiltinFunctionType, FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from optimizer.computed import Computed, origin
 from optimizer.originals import Originals, copied
-from ptensor.layout import Layout
 from ptensor.stopping import go_on
 from resolver.fitted import Fitted
 from resolver.lowered import LoweredGraph
 from resolver.proof import Proof
 from resolver.strategy import Strategy
 from vtensor.language.graph import Graph, Node
-from vtensor.language.open_arrays import NotTraced, OpenArray
 from vtensor.language.records import dataclass
-from vtensor.language.tape import MARK, Tape, Told, TracedSize
+from vtensor.language.symbolic_arrays import SymbolicArray
 from vtensor.language.tensor import VTensor
+from vtensor.language.trace import MARK, NotTraced, SymbolicSize, Trace, is_open, substituted
 
 if TYPE_CHECKING:
     from vtensor.frontends.beside import Place
@@ -36,26 +32,26 @@ if TYPE_CHECKING:
 #: Strategies whose place in an outline is known.
 FITTED = 16
 
-#: What no size can be hidden in.
-_PLAIN = (bool, float, complex, bytes, type, enum.Enum, Layout, np.dtype, np.generic)
-_FUNCTIONS = (FunctionType, BuiltinFunctionType)
-
-#: The number that stands for the first size on an outline's tape, in keys; others follow. No size
+#: The number that stands for the first size of an outline's trace, in keys; others follow. No size
 #: of a network is so large.
 CODED = 1 << 48
 
 
+class Values(Protocol):
+    """The values of a trace's places."""
+
+    def __getitem__(self, place: int, /) -> Any:
+        """Return the value of a place."""
+
+
 class Coded:
-    """The numbers that stand for the sizes on an outline's tape."""
+    """The numbers that stand for the sizes of an outline's trace."""
 
     def __getitem__(self, place: int) -> int:
         return CODED + place
 
 
-Sizes = Sequence[int]
-
-#: Makes a value anew of the sizes on a tape.
-Remake = Callable[[Told], Any]
+Sizes = Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -80,39 +76,42 @@ class Sized:
 
 
 class Outline:
-    """A simplified graph of traced sizes.
+    """A simplified graph of symbolic sizes.
 
     Args:
-        graph: sealed; sizes in it are traced.
-        tape: theirs.
+        graph: sealed; sizes in it are symbolic.
+        trace: theirs, which is closed.
 
     Raises:
         NotTraced: sizes may be where they are not found.
     """
 
-    def __init__(self, graph: Graph, tape: Tape) -> None:
-        if tape.failed:
-            raise NotTraced(tape.failed)
-        if _marked([*graph.values, *graph.nodes, *(one.op_name for one in graph.nodes.values())]):
+    def __init__(self, graph: Graph, trace: Trace) -> None:
+        names = *graph.values, *graph.nodes, *(one.op_name for one in graph.nodes.values())
+        if any(MARK in name for name in names):
             raise NotTraced("sizes are in names")
-        self._graph, self._tape = graph, tape
+        self._graph = graph
         self._values = {
-            name: (one, _remake(dict(one.dims)))
-            for name, one in graph.values.items()
-            if not _is_plain(one.dims)
+            name: (value, dict(value.dims))
+            for name, value in graph.values.items()
+            if is_open(value.dims)
         }
         go_on()
         self._nodes = {
-            name: (one, _remake(one.op))
-            for name, one in graph.nodes.items()
-            if not _is_plain(one.op)
+            name: (node, node.op) for name, node in graph.nodes.items() if is_open(node.op)
         }
+        substituted([op for _, op in self._nodes.values()], lambda size: size.value)
         self._offers = [
             lead
             for lead, behind in graph.offers.items()
             if any(one.name in self._nodes for one in behind)
         ]
         self._arrays = _open_arrays(graph.constants)
+        self._places = {name: array.place for name, array in self._arrays.items()}
+        if trace.failed:
+            raise NotTraced(trace.failed)
+        #: All sizes and constants, as a program of the open sizes.
+        self.rows = trace.rows()
         self._fitted: dict[Strategy, Fitted] = {}
         #: What was drawn of strategies (``Blueprint``); None of those that cannot be.
         self.drawn: dict[Strategy, Any] = {}
@@ -120,12 +119,13 @@ class Outline:
         self.looked_at: Set[Place] = frozenset()
 
     def sizes(self, given: Sizes) -> Sizes | None:
-        """All sizes, for other open ones; None where the graph would be another.
+        """Return the values of all places, for other open sizes; None where the graph would be
+        another.
 
         Args:
-            given: those that were put on the tape, in the same order.
+            given: the numbers of the trace's symbols, in the same order.
         """
-        return self._tape.run(given)
+        return self.rows.run(given)
 
     def graph(self, given: Sizes) -> Graph | None:
         """The graph for other sizes, sealed; None where it would be another.
@@ -134,48 +134,42 @@ class Outline:
             given: as for ``sizes``.
         """
         sizes = self.sizes(given)
-        constants = None if sizes is None else self.constants(sizes)
-        if sizes is None or constants is None:
+        if sizes is None:
             return None
         return replace(
             self.without_arrays(sizes),
-            constants=cast("MutableMapping[str, Any]", constants),
+            constants=cast("MutableMapping[str, Any]", self.constants(sizes)),
         )
 
-    def constants(self, sizes: Sizes) -> Mapping[str, Any] | None:
-        """The constants for all sizes; None where one would be of another shape or type."""
-        try:
-            done: dict[int, Any] = {}
-            arrays = {name: one.at(sizes, done) for name, one in self._arrays.items()}
-        except NotTraced:
-            return None
+    def constants(self, sizes: Sizes) -> Mapping[str, Any]:
+        """Return the constants, of which some are among the values of a run (``sizes``)."""
+        arrays = {name: sizes[place] for name, place in self._places.items()}
         return _with_arrays(self._graph.constants, arrays)
 
-    @property
-    def tape(self) -> Tape:
-        """What says all sizes."""
-        return self._tape
-
-    def open_array(self, constant: str) -> OpenArray | None:
-        """A constant whose values depend on sizes, as it is computed; None where passes change it
+    def place_of(self, constant: str) -> int | None:
+        """Return the place of a constant that depends on sizes; None where passes change it
         further.
         """
         array, more = origin(self._graph.constants, constant)
-        return array if isinstance(array, OpenArray) and more is None else None
+        return array.place if isinstance(array, SymbolicArray) and more is None else None
 
     def is_open(self, constant: str) -> bool:
         """Whether the values of a constant depend on sizes."""
-        return isinstance(origin(self._graph.constants, constant)[0], OpenArray)
+        return isinstance(origin(self._graph.constants, constant)[0], SymbolicArray)
 
-    def without_arrays(self, sizes: Told) -> Graph:
+    def without_arrays(self, sizes: Values) -> Graph:
         """The graph for all sizes, in which constants that depend on them have no values."""
         graph = self._graph
+
+        def number(size: SymbolicSize) -> Any:
+            return sizes[size.place]
+
         values = {
-            name: VTensor.as_known(one.dtype, dims(sizes), one.option)
+            name: VTensor.as_known(one.dtype, _dims(dims, sizes), one.option)
             for name, (one, dims) in self._values.items()
         }
         nodes = {
-            name: Node(name, op(sizes), one.op_name, one.inputs, one.outputs)
+            name: Node(name, substituted(op, number), one.op_name, one.inputs, one.outputs)
             for name, (one, op) in self._nodes.items()
         }
         offers = {
@@ -216,75 +210,14 @@ class Outline:
         return self._fitted[strategy]
 
 
-def _marked(texts: Sequence[str]) -> bool:
-    """The text of a traced size is in one of these."""
-    return any(MARK in text for text in texts)
+def _dims(dims: Mapping[str, Any], sizes: Values) -> dict[str, int]:
+    """Return dims with numbers in the place of symbolic sizes."""
+    return {
+        dim: sizes[size.place] if type(size) is SymbolicSize else size for dim, size in dims.items()
+    }
 
 
-def _is_plain(value: Any) -> bool:
-    """No open size is in a value.
-
-    Raises:
-        NotTraced: it is of a kind that may hide one.
-    """
-    if type(value) is TracedSize:
-        return False
-    if isinstance(value, str):
-        if _marked([value]):
-            raise NotTraced("sizes are in a text")
-        return True
-    if value is None or type(value) is int or isinstance(value, (*_PLAIN, *_FUNCTIONS)):
-        return True
-    if isinstance(value, (tuple, list, frozenset, set)):
-        return all(map(_is_plain, value))
-    if isinstance(value, (dict, MappingProxyType)):
-        return all(map(_is_plain, value.values()))
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return True
-    if is_dataclass(value):
-        return all(_is_plain(getattr(value, one.name)) for one in fields(value))
-    raise NotTraced(f"a {type(value).__name__} may hold sizes")
-
-
-def _remake(value: Any) -> Remake:
-    """What makes a value of other sizes.
-
-    Raises:
-        NotTraced: it is of a kind that nothing here makes.
-    """
-    if type(value) is TracedSize:
-        place = value.place
-        return lambda sizes: sizes[place]
-    if _is_plain(value):
-        return lambda _: value
-    if type(value) is tuple:
-        parts = [*map(_remake, value)]
-        return lambda sizes: tuple([part(sizes) for part in parts])
-    if type(value) is dict:
-        rows = [(key, _remake(one)) for key, one in value.items()]
-        return lambda sizes: {key: one(sizes) for key, one in rows}
-    if is_dataclass(value) and hasattr(value, "__dict__"):
-        return _remake_parameters(value)
-    raise NotTraced(f"a {type(value).__name__} holds sizes")
-
-
-def _remake_parameters(op: Any) -> Remake:
-    """What makes an operator with other sizes: its parameters were checked on the tape."""
-    kind: Any = type(op)
-    rows = [(one.name, getattr(op, one.name)) for one in fields(op)]
-    fixed = {name: one for name, one in rows if _is_plain(one)}
-    others = [(name, _remake(one)) for name, one in rows if name not in fixed]
-
-    def make(sizes: Told) -> Any:
-        made = kind.__new__(kind)
-        made.__dict__.update(fixed)
-        made.__dict__.update([(name, one(sizes)) for name, one in others])
-        return made
-
-    return make
-
-
-def _open_arrays(constants: Mapping[str, Any]) -> dict[str, OpenArray]:
+def _open_arrays(constants: Mapping[str, Any]) -> dict[str, SymbolicArray]:
     """The constants whose values depend on sizes.
 
     Raises:
@@ -292,7 +225,7 @@ def _open_arrays(constants: Mapping[str, Any]) -> dict[str, OpenArray]:
     """
     if isinstance(constants, Computed):
         for made in constants.functions:
-            if not _is_plain(made.key):
+            if is_open(made.key):
                 raise NotTraced("a constant is cut by sizes")
         given = constants.given
     else:
@@ -303,7 +236,7 @@ def _open_arrays(constants: Mapping[str, Any]) -> dict[str, OpenArray]:
         rows = constants.more
     elif isinstance(constants, Originals):
         rows = constants.origins()
-    return found | {name: one for name, one in rows.items() if isinstance(one, OpenArray)}
+    return found | {name: one for name, one in rows.items() if isinstance(one, SymbolicArray)}
 
 
 def _with_arrays(constants: Mapping[str, Any], arrays: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from ptensor.stopping import go_on
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
-from vtensor.language.tape import Tape
+from vtensor.language.trace import Trace
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.outline import Outline, Sized
@@ -101,11 +101,11 @@ class Outlines:
         known: Mapping[str, Array],
         simplified: Callable[[Graph], Graph],
     ) -> Outline | None:
-        tape = Tape()
+        trace = Trace()
         try:
             with self._source.looking() as looked_at:
-                graph = self._source.traced(key.shapes, known, key.inner, tape)
-                made = None if graph is None else Outline(simplified(graph), tape)
+                graph = self._source.traced(key.shapes, known, key.inner, trace)
+                made = None if graph is None else Outline(simplified(graph), trace)
         except Exception as why:  # of any kind: sizes are no numbers here, which few expect
             _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
             return None

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from libdesc.noted import noting
-from libdesc.script import Script
+from libdesc.native_trace import NativeTrace
+from libdesc.tracing import tracing
 from vtensor.language.imported import logger
+from vtensor.language.trace import NotSaved
 from vtensor.runtime.programs import FIRST, check_ends, is_kept, program_name, read_program
 
 if TYPE_CHECKING:
@@ -103,22 +104,22 @@ class PlanEntry:
         """
         if not self.can_note(network):
             return find()
-        script = Script()
+        trace = NativeTrace()
         try:
-            return self._noted(network, find, script)
+            return self._noted(network, find, trace)
         except MemoryError:
             raise
         except Exception as why:  # whatever is not for natives that are noted
             _log.debug("%s: %s", network.name, why)
             return find()
         finally:
-            script.forget()
+            trace.forget()
 
     def _noted(
-        self, network: Network, find: Callable[[], Found | None], script: Script
+        self, network: Network, find: Callable[[], Found | None], trace: NativeTrace
     ) -> Found | None:
         """The same, written down if it is found."""
-        with noting(script):
+        with tracing(trace):
             found = find()
         assert self._entries is not None, "else nobody looks"
         looked_at = network.looked_at
@@ -129,7 +130,7 @@ class PlanEntry:
             if not first:
                 chosen = measured
             if not first or measured is None:  # else another process has a better one by now
-                payload = self._payload(name, network, found, chosen, script)
+                payload = self._payload(name, network, found, chosen, trace)
                 self._entries.write(name, payload)
         return found
 
@@ -139,18 +140,17 @@ class PlanEntry:
         network: Network,
         found: Found,
         strategy: bytes | None,
-        script: Script,
+        trace: NativeTrace,
     ) -> bytes:
         from vtensor.runtime.program_notes import Notes
-        from vtensor.runtime.weight_notes import NotKept
 
         plan, rows = found.plan, self._workspace.recipes.last
         large = {id(one.whole): name for name, one in self._source.large.items()}
         graph = network.graph
-        notes = Notes(plan, graph.constants, large, rows, script, graph.applied)
+        notes = Notes(plan, graph.constants, large, rows, trace, graph.applied)
         try:
             notes.check()
             return notes.payload(name, strategy or b"")
-        except NotKept as why:  # nor is it tried again
+        except NotSaved as why:  # nor is it tried again
             _log.debug("%s: %s", name, why)
             return json.dumps({"name": name}).encode()

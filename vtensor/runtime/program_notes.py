@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.script import Script
+from libdesc.native_trace import NativeTrace
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.records import dataclass
+from vtensor.language.trace import NotSaved
 from vtensor.runtime.entries import MOST_BYTES
 from vtensor.runtime.kept_weights import kind_row, value_row
 from vtensor.runtime.packed import PackedWeights
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plan_bytes import needed_bytes
 from vtensor.runtime.programs import slots_of
-from vtensor.runtime.weight_notes import NotKept, WeightNotes
+from vtensor.runtime.weight_notes import WeightNotes
 
 if TYPE_CHECKING:
     from vtensor.runtime.recipes import Row
@@ -33,11 +34,11 @@ class Notes:
     """A plan, and what says how its steps and constants were made.
 
     Args:
-        plan: as it was made while ``script`` noted native calls.
+        plan: as it was made while ``trace`` was the tracer.
         constants: those of its graph.
         large: the arrays of the model that are read later, by the id of what holds them.
         rows: what its nodes came to.
-        script: noted its steps.
+        trace: of the native calls that made its steps.
         applied: where rules were applied to its graph.
     """
 
@@ -45,7 +46,7 @@ class Notes:
     constants: Mapping[str, Array]
     large: Mapping[int, str]
     rows: Mapping[str, Row]
-    script: Script
+    trace: NativeTrace
     applied: Collection[tuple[str, str]]
 
     @property
@@ -61,28 +62,28 @@ class Notes:
             strategy: what was chosen.
 
         Raises:
-            NotKept: no entry can hold it.
+            NotSaved: no entry can hold it.
         """
         plan, weights = self.plan, self._weights
         if not strategy:
-            raise NotKept("nobody knows what was chosen")
+            raise NotSaved("nobody knows what was chosen")
         if plan.calls_back:
-            raise NotKept("a step is Python's")
+            raise NotSaved("a step is Python's")
         outputs = [
             (alias, value_row(one.value), one.binding) for alias, one in plan.deliveries.items()
         ]
         if any(binding is None for *_, binding in outputs):
-            raise NotKept("a constant is delivered")
+            raise NotSaved("a constant is delivered")
         constants = plan.placement.constants()
         steps = plan.placement.placed(constants)
-        told, places = weights.data(constants, [native for native, _ in steps])
+        places = [weights.writer.place(native) for native, _ in steps]
         used = dict(zip(places, [native for native, _ in steps], strict=True))
         head = {
             "name": name,
             "needs": needed_bytes(self.graph),
             "arena": plan.placement.nbytes,
-            **told,
-            "natives": [*used],
+            **weights.data(constants),
+            "used": [*used],
             "slots": slots_of([*used.values()]),
             "steps": [(place, slots) for place, (_, slots) in zip(places, steps, strict=True)],
             "inputs": [*map(value_row, plan.inputs)],
@@ -97,13 +98,13 @@ class Notes:
     def _weights(self) -> WeightNotes:
         packed = self.plan.packed
         assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
-        return WeightNotes(packed, self.graph, self.constants, self.large, self.script)
+        return WeightNotes(packed, self.graph, self.constants, self.large, self.trace)
 
     def check(self) -> None:
         """See that nothing was chosen by the values of large arrays.
 
         Raises:
-            NotKept: something may have been.
+            NotSaved: something may have been.
         """
         check_unseen(self.graph.operators, self.graph, self.rows, self._weights)
 
@@ -112,11 +113,11 @@ def payload_of(head: Mapping[str, Any], weights: WeightNotes) -> bytes:
     """An entry of plain data, and the bytes that it speaks of.
 
     Raises:
-        NotKept: it is too large.
+        NotSaved: it is too large.
     """
     text = json.dumps(head, separators=(",", ":")).encode() + b"\n" + bytes(weights.blob)
     if len(text) > MOST:
-        raise NotKept("it is too large")
+        raise NotSaved("it is too large")
     return text
 
 
@@ -131,14 +132,14 @@ def check_unseen(
         weights: the constants of the graph.
 
     Raises:
-        NotKept: something may have been.
+        NotSaved: something may have been.
     """
     for node in nodes:
         row = rows.get(node.name)
         if row is None or row.entry.recipe is None:
             for name in _constants_of(graph, node):
                 if weights.is_large(name):
-                    raise NotKept(f"{node.name} may look at {name}")
+                    raise NotSaved(f"{node.name} may look at {name}")
 
 
 def _constants_of(graph: LoweredGraph, node: OpNode) -> Iterator[str]:

@@ -148,7 +148,7 @@ class Program:
         if data["needs"] > workspace.max_bytes:
             raise ValueError("the budget is smaller")
         natives = self.weights.natives()
-        used = [natives[place] for place in data["natives"]]
+        used = [natives[place] for place in data["used"]]
         threads = min(len(used), workspace.lanes.threads)
         if not all_of(_compiled, used, workspace.executor, threads):
             raise ValueError("a step is none")
@@ -161,7 +161,7 @@ class Program:
         ]
         begin = 1 + len(data["inputs"]) + len(data["own"])
         read = {region for _, places in steps for region, _ in places}
-        whole_steps = {native for native, _ in data["steps"]} == {*data["natives"]}
+        whole_steps = {native for native, _ in data["steps"]} == {*data["used"]}
         if not whole_steps or not read.issuperset(range(begin, begin + len(regions))):
             raise ValueError("a step or a constant is left out")
         packed = workspace.weights.hold(self.weights.memory)

@@ -21,8 +21,9 @@ from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division
 
 if TYPE_CHECKING:
-    from libdesc.calls import CallTape
-    from vtensor.language.tape import Told
+    from libdesc.native_trace import NativeTrace
+    from vtensor.language.trace import Rows
+    from vtensor.runtime.outline import Values
 
 #: How many plans are made until a recipe goes that none of them used. A session keeps about as
 #: many, and they have the native steps, too.
@@ -117,13 +118,14 @@ class Recipe:
 class Sized(Protocol):
     """What calls of a key without sizes come to (``SizedRecipe``)."""
 
-    tape: CallTape
+    trace: NativeTrace
+    rows: Rows
 
     def at(self, sizes: Sequence[int], operands: Sequence[Operand]) -> Recipe | None:
         """The recipe for sizes; None where it would be another."""
 
-    def on(self, numbers: Told, told: Sequence[int], operands: Sequence[Operand]) -> Recipe:
-        """The recipe with what is said of the tape's places."""
+    def on(self, numbers: Values, told: Sequence[int], operands: Sequence[Operand]) -> Recipe:
+        """The recipe with the values of the trace's places."""
 
 
 @dataclass(eq=False, slots=True)
@@ -174,8 +176,8 @@ class Recipes:
     """The recipes of a session by key: those of its last plans.
 
     Attributes:
-        traces: calls whose sizes alone are others are recorded on tapes: it takes longer, for all
-            sizes to come.
+        traces: calls whose sizes alone are others are traced: it takes longer, for all sizes to
+            come.
     """
 
     def __init__(self) -> None:
@@ -184,6 +186,7 @@ class Recipes:
         self._sized: dict[Hashable, Known] = {}
         self._plan = 0
         self._rows: tuple[Hashable, Mapping[str, Row]] = (None, {})
+        self._constants: NativeTrace | None = None
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -197,6 +200,7 @@ class Recipes:
         Returns:
             What the nodes of the plan before came to, by name.
         """
+        self._constants = None
         with _keeping:
             self._plan += 1
             oldest = self._plan - PLANS
@@ -207,6 +211,14 @@ class Recipes:
         del dropped, without  # after the lock is free
         before, rows = self._rows
         return rows if before == kind else {}
+
+    def constants(self) -> NativeTrace:
+        """Return the trace of the plan's native calls that depend on no size."""
+        from libdesc.native_trace import NativeTrace  # a plan of fixed sizes needs none
+
+        if self._constants is None:
+            self._constants = NativeTrace()
+        return self._constants
 
     def end(self, kind: Hashable, rows: Mapping[str, Row]) -> None:
         """The plan is recorded."""

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, cast
 
-from libdesc.calls import CallTape, Foreign
-from libdesc.noted import NOTING, noting
+from libdesc.native_trace import Foreign, NativeTrace
+from libdesc.tracing import TRACER, tracing
 from ptensor.buffer import TensorStorage
 from resolver.lowered import LoweredNode, OpNode, TransformNode, Value
 from vtensor.errors import VTensorError
 from vtensor.language.exact import exact
 from vtensor.language.graph import Node
 from vtensor.language.records import dataclass
-from vtensor.language.tape import Told, TracedSize
+from vtensor.language.trace import Rows, SymbolicSize
+from vtensor.runtime.outline import Values
 from vtensor.runtime.recipe_keys import Key, Operand
-from vtensor.runtime.recipes import Known, Recipe, Recipes, Recorded, Row
+from vtensor.runtime.recipes import Recipe, Recipes, Recorded, Row
 from vtensor.runtime.steps import Failure, RecordedStep
 
 #: How often a call is traced, whose guards keep failing or of which nothing can be noted, while
@@ -81,37 +82,33 @@ def _opened(old: Hashable, new: Hashable, pairs: dict[Pair, int]) -> Hashable:
 
 @dataclass(eq=False)
 class SizedRecipe:
-    """What calls of a key without sizes come to, on stand-ins whose sizes are on a tape."""
+    """What calls of a key without sizes come to, on stand-ins of symbolic sizes."""
 
-    tape: CallTape
+    trace: NativeTrace
+    rows: Rows
     recipe: Recipe
 
     def now(self, operands: Sequence[Operand]) -> Recipe:
         """The recipe for the sizes with which it was made, asked for once."""
-        numbers = self.tape.numbers
-        made = _at(self.recipe, numbers, _told(numbers), operands)
-        self.tape.forget()
+        numbers = self.trace.values
+        made = _at(self, numbers, _told(numbers), operands)
+        self.trace.forget()
         return made
 
     def at(self, sizes: Sequence[int], operands: Sequence[Operand]) -> Recipe | None:
         """The recipe for other sizes; None where it would be another, or a library refuses."""
-        try:
-            numbers = self.tape.run(sizes)
-        except MemoryError:
-            raise
-        except Exception:  # whatever a library says of what is asked in vain
-            return None
+        numbers = self.rows.run(sizes)
         return None if numbers is None else self.on(numbers, _told(numbers), operands)
 
-    def on(self, numbers: Told, told: Sequence[int], operands: Sequence[Operand]) -> Recipe:
-        """The recipe with what is said of the tape's places, of sizes and natives alike.
+    def on(self, numbers: Values, told: Sequence[int], operands: Sequence[Operand]) -> Recipe:
+        """The recipe with the values of the trace's places, of sizes and natives alike.
 
         Args:
             numbers: by place.
             told: the sizes among them, for messages.
             operands: the call's, of these sizes.
         """
-        return _at(self.recipe, numbers, told, operands)
+        return _at(self, numbers, told, operands)
 
 
 def _told(numbers: Sequence[Any]) -> list[int]:
@@ -120,13 +117,14 @@ def _told(numbers: Sequence[Any]) -> list[int]:
 
 
 def _at(
-    recipe: Recipe, numbers: Told, told_sizes: Sequence[int], operands: Sequence[Operand]
+    sized: SizedRecipe, numbers: Values, told_sizes: Sequence[int], operands: Sequence[Operand]
 ) -> Recipe:
-    """A recipe with numbers in the place of what is on a tape."""
+    """A recipe with numbers in the place of what is on a trace."""
 
     def number(size: int) -> int:
-        return numbers[size.place] if type(size) is TracedSize else size
+        return numbers[size.place] if type(size) is SymbolicSize else size
 
+    recipe = sized.recipe
     made, steps, division = recipe.recorded
     own = [TensorStorage.like(one.storage) for one in operands if one.storage is not None]
     ends = []
@@ -140,8 +138,8 @@ def _at(
     done: dict[RecordedStep, RecordedStep] = {}
     for step in steps:
         native, told = step.native, step.told
-        if type(native) is Foreign:
-            native = numbers[_place(native)] if native.text else native.own
+        if type(native) is Foreign and native.trace is sized.trace:
+            native = numbers[cast("int", native.where)]
         if isinstance(told, Failure):
             told = Failure(told.op_name, told.node, told.rows, told.renamed, told_sizes)
         slots = tuple([found[s] if isinstance(s, TensorStorage) else number(s) for s in step.slots])
@@ -153,17 +151,14 @@ def _at(
     return Recipe(own, Recorded(ends, [*done.values()], division), recipe.names)
 
 
-def _place(native: Foreign) -> int:
-    return int(native.text[1:])
-
-
 class Traced:
-    """A call with traced sizes in the place of those that differ from another of its node.
+    """A call with symbolic sizes in the place of those that differ from another of its node.
 
     Args:
         node, operands: the call.
         before, others: the other one.
         pairs: the numbers that differ, as ``opened`` found them.
+        outer: the trace of native calls that depend on none of them.
 
     Raises:
         NotAlike: they differ in more.
@@ -176,9 +171,10 @@ class Traced:
         before: LoweredNode,
         others: Sequence[Operand],
         pairs: Sequence[Pair],
+        outer: NativeTrace,
     ) -> None:
-        self.tape = CallTape(NOTING.get())
-        self._sizes = {pair: self.tape.size(pair[1]) for pair in pairs}
+        self.trace = NativeTrace(outer)
+        self._sizes = {pair: self.trace.size(pair[1]) for pair in pairs}
         self.node = self._node(before, node)
         rows = zip(others, operands, strict=True)
         self.operands = [self._operand(other, one) for other, one in rows]
@@ -254,12 +250,13 @@ def resized(
     for one in known.recipes:
         if (recipe := one.at(sizes, now.operands)) is not None:
             return recipe
-    made = traced(known, before, now, pairs, record)
+    made = traced(recipes, key, before, now, pairs, record)
     return None if made is None else made.now(now.operands)
 
 
 def traced(
-    known: Known,
+    recipes: Recipes,
+    key: Hashable,
     before: Row,
     now: Row,
     pairs: Sequence[Pair],
@@ -269,37 +266,44 @@ def traced(
     """What a call comes to in all sizes for which that holds; None where nothing can be said.
 
     Args:
-        known: of calls of its key, where it is kept.
+        recipes: those of the session.
+        key: the call's, without sizes.
         before, now: the call with other numbers, and with its own.
         pairs: both numbers, of each place where they differ.
         record: makes a recipe of a call with traced sizes.
         limited: nothing is said of a call that was traced ``TRIES`` times. Who draws has no other
             way.
     """
+    known = recipes.known(key)
     if limited:
         if known.tries >= TRIES:
             return None
         known.tries += 1
-    made = _traced(before, now, pairs, record)
-    if made is not None and not made.tape.pinned:
+    outer = cast("NativeTrace | None", TRACER.get()) or recipes.constants()
+    made = _traced(before, now, pairs, record, outer)
+    if made is not None and not made.trace.pinned:
         known.recipes.append(made)
     return made
 
 
 def _traced(
-    before: Row, now: Row, pairs: Sequence[Pair], record: Callable[[Traced], Recipe | None]
+    before: Row,
+    now: Row,
+    pairs: Sequence[Pair],
+    record: Callable[[Traced], Recipe | None],
+    outer: NativeTrace,
 ) -> SizedRecipe | None:
     try:
-        call = Traced(now.node, now.operands, before.node, before.operands, pairs)
-        with noting(call.tape):
+        call = Traced(now.node, now.operands, before.node, before.operands, pairs, outer)
+        with tracing(call.trace):
             recipe = record(call)
     except MemoryError:
         raise
     except Exception:  # it is recorded on numbers then, and tells
         return None
-    if recipe is None or call.tape.failed:
+    if recipe is None or call.trace.failed:
         return None
     natives = [step.native for step in recipe.recorded.steps]
     if any(type(one) is not Foreign for one in natives):
         return None
-    return SizedRecipe(call.tape, recipe)
+    return SizedRecipe(call.trace, call.trace.rows(), recipe)

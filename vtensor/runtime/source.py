@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vtensor.frontends.opened import Opened
     from vtensor.frontends.surface import Surface
     from vtensor.language.graph import Graph
-    from vtensor.language.tape import Tape
+    from vtensor.language.trace import Trace
     from vtensor.runtime.entries import Entries
 
     Given: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
@@ -405,15 +405,15 @@ class Source:
         shapes: Mapping[str, tuple[int, ...]],
         known: Mapping[str, Array],
         inner: Iterable[str],
-        tape: Tape,
+        trace: Trace,
     ) -> Graph | None:
-        """The graph as ``graph`` makes it, with its open sizes on a tape; None where that cannot
-        be.
+        """The graph as ``graph`` makes it, with symbols in the place of its open sizes; None where
+        that cannot be.
 
         Raises:
             Exception: of any kind, where something cannot be written down.
         """
-        traced = map(tape.size, self.open_sizes(shapes, known))
+        traced = map(trace.size, self.open_sizes(shapes, known))
         sizes = {
             port.name: tuple(
                 next(traced) if declared is None and port.name not in known else size
@@ -423,7 +423,7 @@ class Source:
         }
         if self._graph is None:
             assert self._model is not None, "a source has a model or a graph"
-            graph = self._model.traced(sizes, known, tape)
+            graph = self._model.traced(sizes, known, trace)
         else:
             graph = self._graph.with_sizes(_decided(self._graph, sizes))
         names = tuple(inner)

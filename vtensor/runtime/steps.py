@@ -21,7 +21,7 @@ class Failure:
     node: str
     rows: Mapping[str, tuple[str, Mapping[str, int]]]
     renamed: tuple[tuple[str, str], ...] = ()
-    #: What is on the tape of its sizes, if they are on one.
+    #: The values of the trace of its sizes, if they are symbolic.
     numbers: Sequence[Any] = ()
 
     @classmethod
