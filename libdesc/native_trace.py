@@ -66,18 +66,14 @@ class NativeTrace(Trace):
         super().__init__()
         self.outer = outer
         self._proxies: list[Foreign] = []
-        self._sources: dict[int, Foreign] = {}
         self._cached: dict[Any, Any] = {}
-
-    def source(self, index: int) -> Foreign | None:
-        """Return the proxy that a constant was, by its place in ``Rows.constants``."""
-        return self._sources.get(index)
 
     def rows(self) -> Rows:
         """Return the rows. A trace with symbols is closed; the constant trace goes on."""
         if self.outer is not None:
             return super().rows()
-        return Rows([], len(self.values), [*self._constants], [*self._rows])
+        parts = [*self._constants], [*self._rows], {**self._sources}
+        return Rows([], len(self.values), *parts)
 
     def forget(self) -> None:
         """Release what was made for the sizes of now; of a constant trace also its rows."""
@@ -305,14 +301,26 @@ class ConstantWriter:
         self.modules: set[str] = set()
         self._array = array
 
-    def of(self, trace: Trace) -> Callable[[Any, int], Any]:
-        """Return what writes the constants of a trace, for ``Rows.data``."""
+    def rows(self, rows: Rows) -> dict[str, Any]:
+        """Return rows as data.
 
-        def written(value: Any, index: int) -> Any:
-            source = trace.source(index) if isinstance(trace, NativeTrace) else None
+        Raises:
+            NotSaved: they have a constant that cannot be data.
+        """
+
+        def constant(value: Any, index: int) -> Any:
+            source = rows.sources.get(index)
             return self._value(value) if source is None else self._native(source)
 
-        return written
+        return rows.data(constant)
+
+    def outer_rows(self) -> dict[str, Any]:
+        """Return the rows of the constant trace that make the things of ``places``, as data.
+
+        Raises:
+            NotSaved: as ``rows``.
+        """
+        return self.rows(self.outer.rows().pruned(self.places))
 
     def place(self, step: Any) -> int:
         """Return the place of a thing that the constant trace has made.

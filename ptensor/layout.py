@@ -62,6 +62,9 @@ class Layout:
         "_units",
     )
 
+    #: No symbolic size is in a layout (``vtensor.language.trace.is_open``).
+    holds_no_sizes: ClassVar[bool] = True
+
     ANY: ClassVar[Layout]
     """No constraint. What needs an order raises LayoutError on it."""
 

@@ -19,7 +19,7 @@ from tests.runtime.opened import NETWORKS, Network
 from tests.runtime.test_sized import FEW, SIZES, opened, run, unasked
 from vtensor import Graph, Session
 from vtensor.errors import BudgetError, InputError, NativeError, VTensorError
-from vtensor.language.tape import Tape
+from vtensor.language.trace import Rows, Trace
 from vtensor.report import plan_dict
 from vtensor.runtime import _replay, sized, taken_over
 from vtensor.runtime import open_program as program_module
@@ -199,8 +199,8 @@ def test_constants_that_depend_on_sizes_are_transformed_ahead(programs: list[Mad
 def test_without_questions_it_is_found_out(
     monkeypatch: pytest.MonkeyPatch, programs: list[Made]
 ) -> None:
-    """Where tapes do not note what was asked, plans are wrong for some sizes, and these see it."""
-    monkeypatch.setattr(Tape, "asked", unasked)
+    """Where traces have no guards, plans are wrong for some sizes, and these see it."""
+    monkeypatch.setattr(Trace, "asked", unasked)
     asked = Blueprint.plan
 
     def plan(self: Blueprint, *rest: Any) -> Any:
@@ -368,14 +368,13 @@ def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     network, asked = NETWORKS["mobile"](), list[Any]()
     with Session(network.proto, threads=1, cache_dir=None) as session:
         outline, blueprint = drawn_of(session, network)
-        last, ask = blueprint.calls[-1].tape, program_module.says
+        sizes, last, ask = outline.sizes([4, 16, 16]), blueprint.calls[-1].rows, Rows.run
 
-        def noted(tape: Any, sizes: Any) -> Any:
-            asked.append(tape)
-            return None if tape is last else ask(tape, sizes)
+        def noted(rows: Rows, sizes: Any) -> Any:
+            asked.append(rows)
+            return None if rows is last else ask(rows, sizes)
 
-        monkeypatch.setattr(program_module, "says", noted)
-        sizes = outline.sizes([4, 16, 16])
+        monkeypatch.setattr(Rows, "run", noted)
         assert blueprint._told(sizes, {}, session._runner.workspace) is None
         assert len(asked) > 1
         asked.clear()
@@ -392,7 +391,10 @@ def test_what_libraries_decline_before_anything_is_compiled(
         [*_, one] = [one for one in blueprint.calls if len(one.nodes) == 1]
         monkeypatch.setattr(program_module, "described", None)  # which compiles a step
         assert blueprint.declining([4, 16, 16]) == frozenset()
-        monkeypatch.setattr(one.tape, "run", lambda _: None)
+        ask = Rows.run
+        monkeypatch.setattr(
+            Rows, "run", lambda rows, sizes: None if rows is one.rows else ask(rows, sizes)
+        )
         assert blueprint.declining([4, 16, 16]) == {*one.nodes}
         assert blueprint.declining([4, 16, 0]) == frozenset()  # there is no such graph
 
@@ -404,16 +406,16 @@ def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPat
     with Session(network.proto, threads=1, cache_dir=None) as session:
         _, blueprint = drawn_of(session, network)
         [*_, first, second] = [one for one in blueprint.calls if len(one.nodes) == 1]
-        ask = program_module.says
+        ask = Rows.run
 
-        def noted(tape: Any, sizes: Any) -> Any:
-            return None if tape in (first.tape, second.tape) else ask(tape, sizes)
+        def noted(rows: Rows, sizes: Any) -> Any:
+            return None if rows in (first.rows, second.rows) else ask(rows, sizes)
 
         def refit(known: Any, faults: Any, **given: Any) -> Any:
             asked.append(faults)
             return refitted(known, faults, **given)
 
-        monkeypatch.setattr(program_module, "says", noted)
+        monkeypatch.setattr(Rows, "run", noted)
         monkeypatch.setattr(strategies_module, "refitted", refit)
         monkeypatch.setattr(strategies_module, "taken", None)
         feeds = network.feeds(4, 16, 16)
@@ -460,18 +462,18 @@ def test_what_took_long_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     network = NETWORKS["mobile"]()
     with Session(network.proto, threads=1, cache_dir=None) as session:
         outline, blueprint = drawn_of(session, network)
-        ask, asked = program_module.says, list[Any]()
-        slow = blueprint.calls[len(blueprint.calls) // 2].tape
+        ask, asked = Rows.run, list[Any]()
+        slow = blueprint.calls[len(blueprint.calls) // 2].rows
 
-        def noted(tape: Any, sizes: Any) -> Any:
-            asked.append(tape)
-            sleep(0.5 * (tape is slow))
-            return ask(tape, sizes)
+        def noted(rows: Rows, sizes: Any) -> Any:
+            asked.append(rows)
+            sleep(0.5 * (rows is slow))
+            return ask(rows, sizes)
 
-        monkeypatch.setattr(program_module, "says", noted)
+        monkeypatch.setattr(Rows, "run", noted)
         for n in (4, 5):
-            asked.clear()
             sizes = outline.sizes([n, 16, 16])
+            asked.clear()
             assert blueprint._told(sizes, {}, session._runner.workspace) is not None
         assert asked[0] is slow
         assert len(asked) > 2

@@ -83,10 +83,10 @@ def test_what_is_written_down_is_traced_and_drawn_once(
         assert blueprints(tmp_path)
         assert len(blueprints(tmp_path)) == len(drawn)
         assert len(traced) == 1
-        assert all(one.notes is not None and one.notes.script.over for one in drawn)
+        assert all(one.notes is not None and one.notes.over for one in drawn)
         [y] = session.run(None, OTHER)
         assert isinstance(session.plan, DrawnPlan)  # what was noted goes on to work
-        assert not any(one.notes.script._lines for one in drawn if one.notes is not None)
+        assert not any(one.notes.trace.rows().rows for one in drawn if one.notes is not None)
         assert session._runner.workspace.recipes._sized  # who plans node by node has them, too
         np.testing.assert_allclose(y, wanted(path, OTHER)[0], rtol=1e-4, atol=1e-5)
 
@@ -136,10 +136,10 @@ def test_nothing_is_noted_of_what_is_drawn_once_it_is(
     used(path, X, tmp_path).close()
     drawn.clear()
     with used(path, X, tmp_path) as session:
-        lines = [len(one.notes.script._lines) for one in drawn if one.notes is not None]
+        lines = [len(one.notes.trace.rows().rows) for one in drawn if one.notes is not None]
         assert all(lines)
         assert lines
         for rows in (3, 4, 5):
             session.run(None, {"x": f32(rows, 64, 6, 8)})
             assert isinstance(session.plan, DrawnPlan)
-        assert lines == [len(one.notes.script._lines) for one in drawn if one.notes is not None]
+        assert lines == [len(one.notes.trace.rows().rows) for one in drawn if one.notes is not None]

@@ -78,16 +78,6 @@ def test_of_one_there_are_two(programs: list[Made]) -> None:
             assert check(session, network.feeds(n, 6), programs), n
 
 
-def test_what_runs_for_sizes_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = NETWORKS["attention"]()
-    with Session(network.proto, threads=1, cache_dir=None) as session:
-        used(session, network.feeds(1, 6))
-        monkeypatch.setattr("vtensor.language.tape.Tape._compiled", None)
-        monkeypatch.setattr("libdesc.calls.CallTape._compiled", None)
-        session.run(None, network.feeds(2, 6))
-        assert isinstance(session.plan, DrawnPlan)
-
-
 def test_shapes_that_stand_for_others() -> None:
     source = Source.__new__(Source)
     source.inputs = [

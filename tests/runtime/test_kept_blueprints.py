@@ -11,8 +11,6 @@ import numpy as np
 import onnx
 import pytest
 
-from libdesc.noted import named
-from libdesc.tape_rows import TapeRows
 from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS, Network
 from tests.runtime.test_better import settled
@@ -20,7 +18,8 @@ from tests.runtime.test_blueprint import Made, ordered, settle
 from tests.runtime.test_blueprint import programs as noted_programs
 from vtensor import Session
 from vtensor.errors import BudgetError, InputError
-from vtensor.runtime import open_constants, programs
+from vtensor.language.trace import CALL, GUARD
+from vtensor.runtime import programs
 from vtensor.runtime.ahead import Ahead
 from vtensor.runtime.better import Better
 from vtensor.runtime.blueprint_entries import BlueprintEntries
@@ -352,11 +351,11 @@ def _set(name: str, value: Any) -> Callable[[Data], None]:
 
 
 def _row(kind: int, change: Callable[[list[Any]], None]) -> Callable[[Data], None]:
-    """Change the first row of a kind, of all tapes of calls."""
+    """Change the first row of a kind, of all traces of calls."""
 
     def changed(data: Data) -> None:
         for one in data["calls"]:
-            for row in [row for row in one["tape"]["rows"] if row[0] == kind][:1]:
+            for row in [row for row in one["rows"]["rows"] if row[0] == kind][:1]:
                 change(row)
 
     return changed
@@ -367,9 +366,9 @@ def _constant(one: Any) -> Callable[[Data], None]:
 
     def changed(data: Data) -> None:
         for call in data["calls"]:
-            tape = call["tape"]
-            for row in [row for row in tape["rows"] if row[0] == 3][:1]:
-                tape["constants"][row[1]] = one
+            rows = call["rows"]
+            for row in [row for row in rows["rows"] if row[0] == CALL][:1]:
+                rows["constants"][-1 - row[2]] = one
 
     return changed
 
@@ -379,7 +378,7 @@ ODD: Mapping[str, Callable[[Data], None]] = {
     **{f"without {name}": _without(name) for name in ("calls", "steps", "own", "proven")},
     **{
         f"{name} that is none": _set(name, value)
-        for name in ("outline", "tape", "rows", "counts", "piece", "begin", "region", "pieces")
+        for name in ("outline", "trace", "rows", "counts", "piece", "begin", "region", "pieces")
         for value in (None,)
     },
     "another name": _set("name", "another"),
@@ -387,41 +386,22 @@ ODD: Mapping[str, Callable[[Data], None]] = {
     "weights beyond all memory": _set("weights", 1 << 60),
     "no steps": _set("steps", []),
     "places beyond the arena": lambda data: data["begin"].__setitem__(0, 10**6),
-    "a row of no kind": _row(0, lambda row: row.__setitem__(0, 99)),
-    "an operation that there is not": _row(0, lambda row: row.__setitem__(1, 99)),
-    "operands that there are not": _row(3, lambda row: row.__setitem__(2, [10**6])),
+    "a row of no kind": _row(CALL, lambda row: row.__setitem__(0, 99)),
+    "an operation that there is not": _row(GUARD, lambda row: row.__setitem__(2, 99)),
+    "operands that there are not": _row(CALL, lambda row: row.__setitem__(3, [10**6])),
     "what is nobody else's": _constant({"path": ["libdesc.onednn._onednn", "__dict__"]}),
     "a module of Python's": _constant({"path": ["os", "getcwd"]}),
     "a function of Python's": _constant({"function": "os:getcwd"}),
-    "a function that has no name": _constant({"function": "libdesc.noted:named"}),
+    "a function that has no name": _constant({"function": "libdesc.tracing:pure_function"}),
     "a text": _constant(["text"]),
     "what nodes make ahead of runs": _constant({"function": "ops._elements:Max"}),
     "a layout that is none": lambda data: data["inputs"][0].__setitem__(3, "[[bad"),
     "an element type that is none": lambda data: data["outputs"][0][1].__setitem__(1, "f99"),
     "a weight that is of no kind": lambda data: data["large"][0].update(kind=["f99", [], "??"]),
     "more than all memory": lambda data: data["outline"].update(
-        constants=[[1 << 60], {"list": [[1]]}], rows=[[0, 2, 1, 0]], wanted=[4]
+        constants=[[1 << 60], {"list": [[1]]}], rows=[[0, 1, 2, -1, -2]], count=2
     ),
 }
-
-
-def test_rows_call_nothing_of_pythons(tmp_path: Path) -> None:
-    """Not by way of an array either, which could write a file."""
-    path = tmp_path / "written"
-    rows = [[3, 0, [1], {}], [4, "tofile", 3, None], [3, 4, [2], {}]]
-    for called in (np.array, named("ops._elements:Max")):
-        data = {"given": 0, "wanted": [5], "constants": [called, [7], str(path)], "rows": rows}
-        tape = TapeRows(data, lambda one: one)
-        with pytest.raises(ValueError, match="may not call"):
-            tape.run([])
-    for thing in (np.zeros(3), "text", [1]):
-        tape = TapeRows(
-            {"given": 0, "wanted": [1], "constants": [0], "rows": [[4, "tofile", 0, None]]},
-            lambda _, thing=thing: thing,  # type: ignore[misc]
-        )
-        with pytest.raises(ValueError, match="no such row"):
-            tape.run([])
-    assert not path.exists()
 
 
 def test_what_it_reads_of_a_kept_plan_is_counted(
@@ -472,24 +452,3 @@ def test_deterministic_sessions_have_plans_of_their_own(tmp_path: Path, graphs: 
         graphs.clear()
         session.run(None, OTHER)
         assert graphs
-
-
-@pytest.mark.parametrize(("most", "reads"), [(1 << 20, 1), (8, 3)])
-def test_a_large_array_is_read_once_where_it_may_stay(
-    monkeypatch: pytest.MonkeyPatch, most: int, reads: int
-) -> None:
-    monkeypatch.setattr(open_constants, "MOST_HELD", most)
-    asked, table = list[str](), f32(9, 4)
-
-    def large(name: str) -> Array:
-        asked.append(name)
-        return table
-
-    rows: list[open_constants.Row] = [
-        ["elements", "<i8", [1], [[0]]],
-        ["ahead", "<f4", [1, 4], ["table", 0], "ops._elements:Gather", {"axis": 0}],
-    ]
-    constants = open_constants.OpenConstants(rows, np.empty(0, np.uint8), large)
-    for size in (3, 8, 0):
-        np.testing.assert_array_equal(constants.at([size])[1], table[[size]])
-    assert asked == ["table"] * reads

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from ops._layers_ahead import LAYERS
 from tests.frontends.support import f32, model
 from vtensor import Session
-from vtensor.language.open_arrays import OpenArray
-from vtensor.language.tape import Tape
-from vtensor.runtime.open_notes import _check_alike
-from vtensor.runtime.weight_notes import NotKept
+from vtensor.frontends.tracing import gives
+from vtensor.language.symbolic_arrays import Computes
 
 Array = np.ndarray[Any, Any]
 
@@ -70,23 +68,12 @@ def test_parts_that_are_scaled_are_not() -> None:
         LAYERS["Gemm"].compute({"alpha": 0.5}.get, f32(2, 3), f32(3, 4))
 
 
-def _open(off: float = 0.0, **attributes: Any) -> tuple[OpenArray, dict[str, Any]]:
-    """A product in the way of any node, perhaps off by so much."""
-    one, other = f32(3, 4), f32(4, 5)
-
-    def made(*given: Array) -> Array:
-        product: Array = LAYERS["Gemm"].compute({}.get, *given)
-        return product + np.float32(off)
-
-    sample = made(one, other)
-    return OpenArray(Tape(), sample.shape, sample, made, (one, other)), attributes
-
-
-def test_only_what_is_the_same_is_kept() -> None:
-    compute = LAYERS["Gemm"].compute
-    array, attributes = _open()
-    _check_alike(array, compute, attributes)
-    for off, more in ((1e-3, {}), (0.0, {"alpha": 2.0}), (0.0, {"transA": 1})):
-        array, attributes = _open(off, **more)
-        with pytest.raises(NotKept):
-            _check_alike(array, compute, attributes)
+def test_only_what_is_the_same_is_computed_so() -> None:
+    """Else a node is computed in the way of any node, and no other process has its rows."""
+    operands = f32(3, 4), f32(4, 5)
+    sample = LAYERS["Gemm"].compute({}.get, *operands)
+    assert gives(Computes(LAYERS["Gemm"].compute, {}), operands, sample)
+    assert not gives(Computes(LAYERS["Gemm"].compute, {}), operands, sample + np.float32(1e-3))
+    attributes: dict[str, Any]
+    for attributes in ({"alpha": 2.0}, {"transA": 1}):
+        assert not gives(Computes(LAYERS["Gemm"].compute, attributes), operands, sample)

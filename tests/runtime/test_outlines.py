@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,7 @@ from tests.runtime.test_strategy import BORDERS, chosen
 from vtensor import Graph, Session, load_onnx
 from vtensor.errors import InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import same_bytes
-from vtensor.language.open_arrays import NotTraced
-from vtensor.language.tape import Tape, TapeClosedError, TracedSize
+from vtensor.language.trace import NotTraced, Trace
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.outline import Outline
 from vtensor.runtime.plan import Plan
@@ -44,10 +42,10 @@ def source_of(given: ModelProto | Graph) -> Source:
 
 def outline_of(source: Source, shapes: Shapes, known: Mapping[str, Array] | None = None) -> Outline:
     """An outline that is made with these sizes, of a source that has made a graph."""
-    tape = Tape()
-    graph = source.traced(shapes, known or {}, (), tape)
+    trace = Trace()
+    graph = source.traced(shapes, known or {}, (), trace)
     assert graph is not None
-    return Outline(simplify(graph), tape)
+    return Outline(simplify(graph), trace)
 
 
 def assert_same(one: Graph, other: Graph) -> None:
@@ -274,63 +272,17 @@ class Hiding:
 
 
 def test_a_size_that_may_be_hidden_makes_no_outline() -> None:
-    tape = Tape()
-    n = tape.size(4)
+    trace = Trace()
+    n = trace.size(4)
     given = Graph("hiding")
     given.output(given.add(Relu(), given.input("x", {"N": n}), name="y"))
     graph = given.seal()
     for rows in (iter([n]), {n.value: iter([n])}, np.array([n], object), memoryview(b"n"), f"{n}"):
         node = replace(graph.nodes["y"], op=Hiding(rows))
         with pytest.raises(NotTraced):
-            Outline(replace(graph, nodes={"y": node}), tape)
+            Outline(replace(graph, nodes={"y": node}), trace)
     with pytest.raises(NotTraced):
-        Outline(replace(graph, nodes={f"{n}": graph.nodes["y"]}), tape)
-
-
-def test_a_size_of_an_outline_is_of_no_use_outside() -> None:
-    tape = Tape()
-    n = tape.size(4)
-    assert tape.run([5]) == [5]
-    for use in (int, bool, lambda n: n + 1, lambda n: n == 4, range, np.zeros):
-        with pytest.raises(TapeClosedError):
-            use(n)
-    with pytest.raises(TypeError):
-        hash(n)
-
-
-PROGRAMS: list[Callable[[Any, Any], Any]] = [
-    lambda a, b: (a + b) * 2 - a // 3 + b % 4,
-    lambda a, b: max(a, b) - min(a, 7),
-    lambda a, b: -(-a // 2) if a > b else abs(a - b),
-    lambda a, b: divmod(a * b, 5) if b else 0,
-    lambda a, b: [a, b, 12].index(12) + a,
-    lambda a, b: 1 + a if a != b and a <= 9 else b * a,
-    lambda a, b: sum(range(int(a))) + b,
-    lambda a, b: a / 2 + b,
-    lambda a, b: a if 3 < a < 2.5 * b else b,
-    lambda a, b: 7 // (b or 1) + 7 % (a + 1) + (3 - a),
-]
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_tape_says_what_python_says_or_nothing(program: Callable[[Any, Any], Any]) -> None:
-    random = Random(5)
-
-    def numbers(value: Any, sizes: list[int]) -> Any:
-        if isinstance(value, tuple):
-            return tuple(numbers(one, sizes) for one in value)
-        return sizes[value.place] if type(value) is TracedSize else value
-
-    said = 0
-    for _ in range(60):
-        tape = Tape()
-        result = program(*(tape.size(random.randrange(12)) for _ in "ab"))
-        for _ in range(8):
-            other = [random.randrange(12), random.randrange(12)]
-            if (sizes := tape.run(other)) is not None:
-                said += 1
-                assert numbers(result, sizes) == program(*other)
-    assert said
+        Outline(replace(graph, nodes={f"{n}": graph.nodes["y"]}), trace)
 
 
 def opened() -> Source:

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libdesc.noted import noting
 from libdesc.registry import only_own
-from libdesc.script import Script, made_by, native_module
 from ops import (
     Conv2D,
     Mul,
@@ -180,6 +178,12 @@ def test_damage_is_made_anew(name: str, tmp_path: Path) -> None:
             assert place.read_bytes() == whole
 
 
+def _path(data: Data) -> list[str]:
+    """The names that lead to a native function."""
+    constants = data["natives"]["constants"]
+    return next(one["path"] for one in constants if isinstance(one, dict) and "path" in one)
+
+
 #: What an entry may say beside the truth.
 ODD: Mapping[str, Callable[[Data], object]] = {
     "another name": lambda data: data.update(name="program-0"),
@@ -195,11 +199,13 @@ ODD: Mapping[str, Callable[[Data], object]] = {
     "a slot less": lambda data: data["steps"][0][1].pop(),
     "a step that is none": lambda data: data["steps"][0].__setitem__(0, 99),
     "a descriptor as a step": lambda data: data["steps"][0].__setitem__(0, 0),
-    "another function": lambda data: data["lines"][-1][0].__setitem__(-1, "nothing"),
-    "a hidden function": lambda data: data["lines"][-1][0].__setitem__(-1, "__class__"),
-    "another module": lambda data: data["lines"][0][0].__setitem__(0, "os"),
-    "another library": lambda data: data["lines"][0][0].__setitem__(0, "libdesc.numpy._numpy"),
-    "other arguments": lambda data: data["lines"][-1].__setitem__(1, [[-1], {}]),
+    "another function": lambda data: _path(data).__setitem__(-1, "nothing"),
+    "a hidden function": lambda data: _path(data).__setitem__(-1, "__class__"),
+    "another module": lambda data: _path(data).__setitem__(0, "os"),
+    "another library": lambda data: _path(data).__setitem__(0, "libdesc.numpy._numpy"),
+    "other arguments": lambda data: data["natives"]["rows"][-1].__setitem__(3, []),
+    "a row less": lambda data: data["natives"]["rows"].pop(),
+    "no native things": lambda data: data.update(natives={}),
     "another weight": lambda data: data["large"][0].update(name="other"),
     "another shape": lambda data: data["large"][0].update(shape=[3]),
     "a weight beyond": lambda data: data["large"][0].update(begin=1 << 40),
@@ -405,25 +411,3 @@ def test_other_values_and_layouts_are_planned_beside_it(tmp_path: Path) -> None:
     last = np.asarray(feeds["x"]).transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)
     [other] = session.run(None, {"x": last})
     np.testing.assert_allclose(other, found, rtol=1e-5, atol=1e-6)
-
-
-def test_a_script_makes_its_things_again() -> None:
-    script, name = Script(), "libdesc.onednn._onednn"
-    native = native_module(name)
-    with noting(script):
-        from libdesc.onednn.native import dnnl
-
-        made = dnnl.Desc.strided((2, 3), "f32", (3, 1))
-        step = dnnl.reorder(made, dnnl.Desc.tag((2, 3), "f32", "ba"))
-        assert step.descs["src"] == made
-        assert step.kind == "reorder"
-    told = script.told([step, made])
-    assert told is not None
-    lines, places = json.loads(json.dumps(told))
-    things = made_by(lines, lambda _: native)
-    assert things[places[0]].descs["dst"].strides == (1, 2)
-    assert things[places[1]] == native.Desc.strided((2, 3), "f32", (3, 1))
-    assert Script().told([step]) is None
-    for bad in ("os", "libdesc.numpy._numpy", "libdesc.onednn._other", "libdesc..x"):
-        with pytest.raises((ValueError, ImportError, AttributeError)):
-            native_module(bad)

@@ -21,6 +21,7 @@ from resolver.strategy import Strategy
 from tests.optimizer.test_joint import lowered, tail
 from tests.test_imports import python
 from vtensor import Graph, Session, save_onnx
+from vtensor.language.trace import NotSaved
 from vtensor.report import plan_dict
 from vtensor.runtime import provisional
 from vtensor.runtime.better import Better
@@ -35,7 +36,6 @@ from vtensor.runtime.programs import KeptPlan
 from vtensor.runtime.strategies import Strategies
 from vtensor.runtime.strategy_cache import StrategyCache
 from vtensor.runtime.taken_over import Known
-from vtensor.runtime.weight_notes import NotKept
 
 if TYPE_CHECKING:
     from vtensor.runtime.outline import Outline
@@ -383,7 +383,7 @@ def test_a_measured_plan_is_written_down_as_it_runs_by_who_made_it(
     if not can_be_kept:
 
         def refused(_: Notes) -> None:
-            raise NotKept("for a test")
+            raise NotSaved("for a test")
 
         monkeypatch.setattr(Notes, "check", refused)
     with Session(model, threads=1, cache_dir=tmp_path) as session:

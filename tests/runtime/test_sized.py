@@ -1,4 +1,4 @@
-"""A call recorded once on traced sizes comes to what recording it anew would, bit for bit."""
+"""A call recorded once on symbolic sizes comes to what recording it anew would, bit for bit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libdesc.calls import CallTape, Foreign
-from libdesc.noted import noted, noting
+from libdesc.native_trace import NativeTrace
 from ops import Gather
 from tests.operators.cases import CASES, Case
 from tests.runtime.opened import NETWORKS
@@ -20,7 +19,7 @@ from tests.runtime.test_recipes import check, drawn, none_known, pairs, steps
 from vtensor import Graph, Session
 from vtensor.errors import InputError, VTensorError
 from vtensor.language.dtype import from_numpy
-from vtensor.language.tape import Tape
+from vtensor.language.trace import Trace
 from vtensor.runtime.sized import SizedRecipe
 
 Array = np.ndarray[Any, Any]
@@ -139,20 +138,20 @@ def test_parameters_that_are_sizes_are_traced(made: list[SizedRecipe]) -> None:
     assert {one.recipe.recorded.division is None for one in made} == {True, False}
 
 
-ASKED = Tape.asked
+ASKED = Trace.asked
 
 
-def unasked(self: Tape, sign: str, one: int, other: int) -> bool:
-    """The answer, of which a tape of calls notes nothing."""
-    before = [*self._lines]
+def unasked(self: Trace, sign: str, one: int, other: int) -> bool:
+    """The answer, of which a trace of calls has no guard."""
+    before = [*self._rows]
     answer = ASKED(self, sign, one, other)
-    if isinstance(self, CallTape):
-        self._lines[:] = before
+    if isinstance(self, NativeTrace):
+        self._rows[:] = before
     return answer
 
 
 def test_without_questions_it_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tape, "asked", unasked)
+    monkeypatch.setattr(Trace, "asked", unasked)
     network = NETWORKS["detector"]()
     with pytest.raises((AssertionError, VTensorError)):
         check(network.proto, (network.feeds(*sizes) for sizes in network.sizes(3, 40)))
@@ -171,86 +170,3 @@ def test_an_error_names_the_sizes_of_its_run(made: list[SizedRecipe]) -> None:
         with pytest.raises(InputError, match="N=5"):
             session.run(None, bad)
     assert made
-
-
-class Library:
-    """A library that takes numbers alone."""
-
-    level = "some"
-
-    def __init__(self, size: int = 0) -> None:
-        assert type(size) is int
-        self.size, self.kernel = size, "wide" if size % 8 == 0 else "narrow"
-        self.slots = ("src", "dst")
-        self.descs = {"src": (size, 2 * size), "dst": (size,) * (1 + size // 100)}
-
-    def twice(self, sizes: list[int], other: Library) -> Library:
-        assert all(type(size) is int for size in sizes)
-        if sum(sizes) > 1000:
-            raise RuntimeError("too large")
-        return Library(sum(sizes) + other.size)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Library) and self.size == other.size
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def on_tape(function: Callable[[Any, Any], Any], size: int) -> tuple[CallTape, Any]:
-    """What a function of a size and the library comes to, and the tape."""
-    tape = CallTape()
-    given = tape.size(size)
-    with noting(tape):
-        return tape, function(given, noted(Library))
-
-
-def test_calls_are_made_again_with_other_numbers() -> None:
-    tape, step = on_tape(lambda n, library: library(n).twice([n, 1], library(n + 3)), 16)
-    assert isinstance(step, Foreign)
-    assert step.own.size == 36
-    numbers: Any = tape.run([40])
-    assert numbers[int(step.text[1:])].size == 84
-
-
-def test_what_is_no_call_of_a_size_is_itself() -> None:
-    tape, (level, one) = on_tape(lambda n, library: (library.level, library(3)), 16)
-    assert (level, one.own.size, one.text, tape.run([8])) == ("some", 3, "", [8])
-
-
-def test_numbers_that_a_library_tells_are_sizes() -> None:
-    tape, size = on_tape(lambda n, library: library(n).descs["src"][1] + 1, 16)
-    numbers = tape.run([20])
-    assert numbers is not None
-    assert (size.value, numbers[size.place]) == (33, 41)
-
-
-#: What is asked of a library, and a size for which the answer is another than for 16.
-ANSWERS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
-    "a text": (lambda n, library: library(n).kernel, 17),
-    "how many numbers": (lambda n, library: library(n).descs["dst"], 100),
-    "a number": (lambda n, library: library(n).size < 50, 50),
-    "whether two are equal": (lambda n, library: library(n) == library(16), 24),
-    "whether they differ": (lambda n, library: library(n) != library(24), 24),
-}
-
-
-@pytest.mark.parametrize("what", ANSWERS)
-def test_another_answer_is_no_recipe(what: str) -> None:
-    function, other = ANSWERS[what]
-    tape, _ = on_tape(function, 16)
-    assert tape.run([16]) is not None
-    assert tape.run([other]) is None
-
-
-def test_a_library_that_refuses_then_is_no_recipe() -> None:
-    tape, _ = on_tape(lambda n, library: library(n).twice([n], library(8)), 16)
-    with pytest.raises(RuntimeError, match="too large"):
-        tape.run([1008])
-
-
-def test_a_library_that_refuses_now_leaves_no_tape() -> None:
-    tape = CallTape()
-    given = tape.size(2000)
-    with noting(tape), pytest.raises(RuntimeError):
-        noted(Library)(3).twice([given], Library())
-    assert tape.failed

@@ -8,7 +8,7 @@ from eval.reshaped import Feeds, resized
 from eval.shapes import Axes, axes_of
 from optimizer.pipeline import pass_names, simplify
 from vtensor.benchmark.report import Case
-from vtensor.language.tape import Tape
+from vtensor.language.trace import Trace
 from vtensor.runtime.source import Source
 
 
@@ -26,8 +26,8 @@ def borders(
 ) -> list[int]:
     """The sizes on both sides of each border, of one name, the others as they are.
 
-    Planning is traced with the first size. Where its tape says nothing for a size, a question was
-    answered otherwise: there is a border between it and the one before, and planning is traced
+    Planning is traced with the first size. Where its trace says nothing for a size, a guard has
+    another answer: there is a border between it and the one before, and planning is traced
     with it from there on.
 
     Args:
@@ -38,15 +38,15 @@ def borders(
         most: how many borders are looked for.
     """
     found: dict[int, None] = {}
-    tape, before, crossed = None, None, 0
+    trace, before, crossed = None, None, 0
     for size in sizes:
         shapes = {name: one.shape for name, one in resized(feeds, axes, {symbol: size}).items()}
-        if tape is None or tape.run(source.open_sizes(shapes, {})) is None:
-            after = _tape(source, shapes)
-            if before is not None and not (tape is None and after is None):
+        if trace is None or trace.run(source.open_sizes(shapes, {})) is None:
+            after = _trace(source, shapes)
+            if before is not None and not (trace is None and after is None):
                 found |= {before: None, size: None}
                 crossed += 1
-            tape = after
+            trace = after
         if crossed == most:
             break
         before = size
@@ -65,13 +65,13 @@ def at_borders(given: Case, sizes: Iterable[int], most: int = 1 << 30) -> list[F
     ]
 
 
-def _tape(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Tape | None:
+def _trace(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Trace | None:
     """What is asked and answered for these shapes; None where they cannot be."""
-    tape = Tape()
+    trace = Trace()
     try:
-        graph = source.traced(shapes, {}, (), tape)
+        graph = source.traced(shapes, {}, (), trace)
         assert graph is not None, "the source has made no graph yet"
         simplify(graph, pass_names("all"))
     except Exception:  # of any kind, as in ``Outlines``: sizes are no numbers here
         return None
-    return None if tape.failed else tape
+    return None if trace.failed else trace

@@ -28,7 +28,13 @@ from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
 from vtensor.language.records import dataclass, replace
 from vtensor.language.spelling import Ahead
-from vtensor.language.symbolic_arrays import Computes, StoredArray, SymbolicArray, as_it_is
+from vtensor.language.symbolic_arrays import (
+    MOST_HELD,
+    Computes,
+    StoredArray,
+    SymbolicArray,
+    as_it_is,
+)
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.trace import NotTraced, SymbolicSize, Trace, number_of
 
@@ -60,15 +66,14 @@ def traced_graph(
     for name, shape in shapes.items():
         if name in facts.arrays and any(type(size) is SymbolicSize for size in shape):
             raise NotTraced(f"{name} is a constant of open sizes")
-    named = replace(earlier, facts=facts)
-    return _Traced(named, reference, earlier.facts, trace).build(outputs)
+    return _Traced(replace(earlier, facts=facts), reference, trace).build(outputs)
 
 
 class _Traced(Again):
     """A builder of a graph whose sizes are traced."""
 
-    def __init__(self, named: Named, reference: bool, before: Facts, trace: Trace) -> None:
-        super().__init__(named, reference, before)
+    def __init__(self, named: Named, reference: bool, trace: Trace) -> None:
+        super().__init__(named, reference, Facts())
         self._trace = trace
         self._open: dict[tuple[str, Names], list[tuple[SymbolicArray, VTensor]]] = {}
         self._stored: dict[int, StoredArray] = {}
@@ -126,7 +131,11 @@ class _Traced(Again):
         held = self._facts.arrays.origins().get(name)
         if not isinstance(held, Original):
             return given
-        return self._stored.setdefault(id(held), StoredArray(held))
+        known = self._stored.get(id(held))
+        if known is None:
+            array = given if given.nbytes <= MOST_HELD else None
+            known = self._stored[id(held)] = StoredArray(held, array)
+        return known
 
     def _elements(
         self,

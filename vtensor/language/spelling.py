@@ -153,8 +153,8 @@ class Ahead(NamedTuple):
 
     Attributes:
         compute: its only output, as an array: of a look-up of attributes, and its inputs as arrays.
-        traced: it also does so with elements that are traced sizes.
-        only_kept: kept plans alone use it; who has read the model computes the node as any other.
+        traced: it also does so with elements that are symbolic sizes.
+        only_kept: traces alone use it; a graph of fixed sizes computes the node as any other.
     """
 
     compute: Callable[..., Any]

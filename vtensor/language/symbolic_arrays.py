@@ -37,18 +37,19 @@ class StoredArray:
 
     Attributes:
         origin: reads it.
+        held: the array while it is in memory; at most ``MOST_HELD`` bytes.
     """
 
     origin: Readable
-    _held: Array | None = None
+    held: Array | None = None
 
     def now(self) -> Array:
-        """Return the array; one of at most ``MOST_HELD`` bytes stays in memory."""
-        array = self._held
+        """Return the array, read if it is not held."""
+        array = self.held
         if array is None:
             array = self.origin.now()
             if array.nbytes <= MOST_HELD:
-                self._held = array
+                self.held = array
         return array
 
 
@@ -231,9 +232,9 @@ def shaped(array: Any, dtype: str, *shape: int) -> Array:
     return array  # type: ignore[no-any-return]
 
 
-def read_array(array: StoredArray) -> Array:
-    """Return an array of a model."""
-    return array.now()
+def read_array(array: StoredArray | Array) -> Array:
+    """Return an array of a model; data has a small one itself."""
+    return array if isinstance(array, np.ndarray) else array.now()
 
 
 #: The functions that rows of symbolic arrays call.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from numbers import Integral
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vtensor.errors import VTensorError
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 
 if TYPE_CHECKING:
     _Integer = int
@@ -100,6 +100,7 @@ class Rows:
         count: how many places of values there are.
         constants: the values of places -1, -2, ...
         rows: the rows, in order.
+        sources: what constants came from, by their places in ``constants``; of native things alone.
         was_data: the rows were read from data, so GET serves native things only.
     """
 
@@ -107,6 +108,7 @@ class Rows:
     count: int
     constants: Sequence[Any]
     rows: Sequence[Row]
+    sources: Mapping[int, Any] = field(default_factory=dict)
     was_data: bool = False
 
     def run(self, given: Sequence[int]) -> list[Any] | None:
@@ -165,7 +167,7 @@ class Rows:
                 needed.append(row)
                 used.update(_operands(row))
         needed.reverse()
-        return Rows(self.given, self.count, self.constants, needed, self.was_data)
+        return replace(self, rows=needed)
 
     def data(self, constant: Callable[[Any, int], Any]) -> dict[str, Any]:
         """Return the rows as plain data, which JSON can hold.
@@ -338,6 +340,7 @@ class Trace:
         self._given: list[int] = []
         self._constants: list[Any] = []
         self._rows: list[Row] = []
+        self._sources: dict[int, Any] = {}
         #: The places of rows, constants and guards, by what they say.
         self._places: dict[Hashable, int] = {}
         self._closed: Rows | None = None
@@ -420,7 +423,8 @@ class Trace:
     def rows(self) -> Rows:
         """Close the trace and return its rows: nothing may be computed with its sizes any more."""
         if self._closed is None:
-            self._closed = Rows(self._given, len(self.values), self._constants, self._rows)
+            count = len(self.values)
+            self._closed = Rows(self._given, count, self._constants, self._rows, self._sources)
             self._places = {}
         return self._closed
 
@@ -582,7 +586,7 @@ def is_open(value: Any) -> bool:
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return False
     if is_dataclass(value):
-        return any(is_open(getattr(value, field.name)) for field in fields(value))
+        return any(is_open(getattr(value, part.name)) for part in fields(value))
     raise NotTraced(f"a {kind.__name__} may hold sizes")
 
 
@@ -615,9 +619,9 @@ def substituted(value: Any, number: Callable[[SymbolicSize], int]) -> Any:
         return kind({key: substituted(part, number) for key, part in value.items()})
     if is_dataclass(value):
         copy = kind.__new__(kind)
-        for field in fields(value):
-            part = substituted(getattr(value, field.name), number)
-            object.__setattr__(copy, field.name, part)
+        for part in fields(value):
+            made = substituted(getattr(value, part.name), number)
+            object.__setattr__(copy, part.name, made)
         return copy
     raise NotTraced(f"a {kind.__name__} holds sizes")
 

@@ -27,7 +27,7 @@ VARIABLE = "VTENSOR_CACHE"
 FOLDER = "strategies"
 
 #: What an entry begins with: its format, then the digest of what follows.
-FORMAT = b"vtensor strategy 1"
+FORMAT = b"vtensor strategy 2"
 
 #: The most bytes of an entry, and of all of them; the oldest go first.
 MOST_BYTES, MOST_IN_ALL = 1 << 23, 1 << 26

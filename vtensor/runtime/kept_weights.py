@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.script import build_of, made_by, native_module
+from libdesc.native_trace import ConstantReader, build_of, native_module
 from optimizer.computed import times
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.layout import Layout
 from resolver.values import Value
 from vtensor.language.imported import logger
+from vtensor.language.symbolic_arrays import StoredArray
+from vtensor.language.trace import Rows
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.kept_packing import KeptPacking, factor_of, part_of, taken_of
 from vtensor.runtime.weights import Packed
@@ -66,12 +68,31 @@ class KeptWeights:
         return self._modules[name]
 
     def natives(self) -> list[Any]:
-        """What the lines of the entry make, in order.
+        """Return the native things of the entry, by their places.
 
         Raises:
-            Exception: of any kind, where one is none, or native code refuses it.
+            Exception: of any kind, if a row is none or native code refuses it.
         """
-        return made_by(self._data["lines"], self.module)
+        return self._values("natives")
+
+    def _values(self, rows: str) -> list[Any]:
+        values = Rows.of(self._data[rows], ConstantReader(self.module)).run([])
+        if values is None:
+            raise ValueError("native code refuses what an entry says")
+        return values
+
+    def trace_array(self, data: Any) -> Any:
+        """Return an array of a trace's constants, of ``WeightNotes``.
+
+        Raises:
+            Exception: of any kind, if it is none.
+        """
+        if "array" in data:
+            name, steps = data["array"]
+            return StoredArray(self._original(name, steps))
+        dtype, shape, begin = data["bytes"]
+        count = prod(map(int, shape)) * np.dtype(dtype).itemsize
+        return taken_of(self.blob, begin, count).view(dtype).reshape(shape)
 
     def made(
         self, natives: Sequence[Any], others: Mapping[Hashable, Array] | None = None
@@ -79,7 +100,7 @@ class KeptWeights:
         """The memory of each constant, packed now.
 
         Args:
-            natives: what the lines make.
+            natives: the native things.
             others: what is packed already, as ``packed`` says it: of these nothing is.
 
         Raises:
@@ -111,7 +132,7 @@ class KeptWeights:
             if begin in small:
                 self._places[begin][:] = taken_of(self.blob, small[begin][1], nbytes)
         with Executor.alone():
-            alone = made_by(data["alone"], self.module)
+            alone = self._values("alone")
         packing = KeptPacking(self._original, self.blob, natives, alone, self._workspace.max_bytes)
         try:
             for begin, row in large.items():

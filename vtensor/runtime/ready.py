@@ -27,12 +27,11 @@ PLANNING = (
 )
 
 #: What reads blueprints that were kept.
-BLUEPRINTS = ("vtensor.runtime.blueprint_entries", "vtensor.runtime.open_constants")
+BLUEPRINTS = ("vtensor.runtime.blueprint_entries",)
 
 #: What draws blueprints: of models that are read from nodes, and of all.
 DRAWING = (
     "vtensor.frontends.tracing",
-    "libdesc.calls",
     "resolver.refit",
     "vtensor.runtime.blueprint",
     "vtensor.runtime.blueprint_notes",
@@ -47,7 +46,6 @@ WRITING = ("vtensor.frontends.surface", "vtensor.runtime.program_notes")
 
 #: What measuring needs beside the passes.
 MEASURING = (
-    "libdesc.calls",
     "vtensor.runtime.measure",
     "vtensor.runtime.peaks",
     "vtensor.runtime.program_notes",

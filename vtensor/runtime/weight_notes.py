@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from libdesc.noted import noting
-from libdesc.script import Script, build_of, native_module
+from libdesc.native_trace import ConstantWriter, NativeTrace, build_of, native_module
+from libdesc.tracing import tracing
 from optimizer.computed import Made, changes
 from optimizer.originals import Original
 from ptensor.buffer import ALIGNMENT, TensorStorage
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, TransformNode, Value
 from vtensor.language.records import dataclass
+from vtensor.language.symbolic_arrays import StoredArray
+from vtensor.language.trace import NotSaved
 from vtensor.runtime.kept_packing import SOURCE, TARGET
 from vtensor.runtime.kept_weights import Data, kind_row
 from vtensor.runtime.packed import PackedWeights
@@ -26,9 +28,8 @@ from vtensor.runtime.weights import LARGE
 
 Array = np.ndarray[Any, Any]
 
-
-class NotKept(Exception):  # it is no error: the plan is made of nodes each time
-    """A plan has something that no entry can hold."""
+#: The most bytes of an array in an entry that rows compute with, unless the model's file has it.
+MOST_BYTES = 1 << 20
 
 
 @dataclass(eq=False)
@@ -40,36 +41,33 @@ class WeightNotes:
         graph: of the plan.
         constants: those of the graph that was planned.
         large: the arrays of the model that are read later, by the id of what holds them.
-        script: noted the plan's steps.
+        trace: of the native calls that made the plan's steps.
 
     Attributes:
         blob: bytes that an entry speaks of.
+        writer: writes constants of traces, and knows which things and modules these need.
     """
 
     packed: PackedWeights
     graph: LoweredGraph
     constants: Mapping[str, Array]
     large: Mapping[int, str]
-    script: Script
+    trace: NativeTrace
     blob: bytearray = field(default_factory=bytearray)
-    _alone: Script = field(default_factory=Script)
+    _alone: NativeTrace = field(default_factory=NativeTrace)
     _end: int = 0
 
-    def data(
-        self,
-        constants: Sequence[TensorStorage],
-        natives: Sequence[Any],
-        modules: Collection[str] = (),
-    ) -> tuple[Data, list[int]]:
-        """What an entry holds of constants and native things, and the lines that make these.
+    def __post_init__(self) -> None:
+        self.writer = ConstantWriter(self.trace, self._array_data)
+
+    def data(self, constants: Sequence[TensorStorage]) -> Data:
+        """Return what an entry holds of constants, and of the native things that ``writer`` needs.
 
         Args:
             constants: in the order in which a plan has them.
-            natives: what the script has noted.
-            modules: native ones that are named besides.
 
         Raises:
-            NotKept: no entry can hold it.
+            NotSaved: no entry can hold it.
         """
         names, regions, small = self._names(constants), list[Any](), list[Any]()
         large, packing = list[Data](), list[tuple[Data, Any]]()
@@ -84,24 +82,20 @@ class WeightNotes:
             else:
                 large.append(found[0])
                 packing += [found] if found[1] is not None else []
-        together = [pair for pair in packing if pair[0]["nbytes"] >= LARGE]
-        apart = [pair for pair in packing if pair[0]["nbytes"] < LARGE]
-        lines, places = _told(self.script, [*natives, *(native for _, native in together)])
-        alone, own = _told(self._alone, [native for _, native in apart])
-        for pairs, found_at in ((together, places[len(natives) :]), (apart, own)):
-            for (row, _), place in zip(pairs, found_at, strict=True):
-                row["native"] = place
-        named = {line[0][0] for line in (*lines, *alone) if isinstance(line[0][0], str)}
-        data = {
-            "builds": {one: build_of(native_module(one)) for one in {*named, *modules}},
-            "lines": lines,
-            "alone": alone,
+        alone = ConstantWriter(self._alone)
+        for row, native in packing:
+            row["native"] = (self.writer if row["nbytes"] >= LARGE else alone).place(native)
+        rows = self.writer.outer_rows(), alone.outer_rows()
+        modules = self.writer.modules | alone.modules
+        return {
+            "builds": {one: build_of(native_module(one)) for one in sorted(modules)},
+            "natives": rows[0],
+            "alone": rows[1],
             "weights": self._end,
             "small": small,
             "large": large,
             "constants": regions,
         }
-        return data, places[: len(natives)]
 
     @cached_property
     def _factors(self) -> frozenset[str]:
@@ -126,11 +120,11 @@ class WeightNotes:
         """The values whose memory constants are.
 
         Raises:
-            NotKept: that is not known.
+            NotSaved: that is not known.
         """
         names = self.packed.names
         if not names.keys() >= {*constants}:
-            raise NotKept("a constant has no name")
+            raise NotSaved("a constant has no name")
         return names
 
     def _read(self, name: str) -> str | None:
@@ -144,12 +138,29 @@ class WeightNotes:
         """Return the name of the large array that ``origin`` derives from by its steps, or None."""
         return self.large.get(id(origin.root)) if isinstance(origin, Original) else None
 
+    def _array_data(self, array: Any) -> Any:
+        """Return an array of a trace as data: a large array's name and what is done with it, or
+        where its bytes are in the entry.
+
+        Raises:
+            NotSaved: it has too many bytes.
+        """
+        if isinstance(array, StoredArray):
+            origin = cast("Original", array.origin)
+            if (name := self.array(origin)) is not None:
+                return {"array": [name, origin.steps]}
+            array = origin.now()
+        if array.nbytes > MOST_BYTES or array.dtype.hasobject:
+            raise NotSaved("a constant that depends on sizes is made of a large array")
+        memory = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return {"bytes": [array.dtype.str, array.shape, self.keep(memory)]}
+
     def _large(self, name: str, begin: int) -> tuple[Data, Any] | None:
         """How a large array's constant is made, and what packs it, if anything does; None of what
         is no large array's.
 
         Raises:
-            NotKept: no entry can say that.
+            NotSaved: no entry can say that.
         """
         value = self.graph.values[name]
         root, origin = self.packed.made_of(name)
@@ -161,7 +172,7 @@ class WeightNotes:
         for axis, first, end in (one.taken for one in made if one.taken is not None):
             shape[axis] = end - first
         if shape != [*given.dims.values()] or Layout.plain(given.dims) != given.layout:
-            raise NotKept(f"{root} lies otherwise than it is read")
+            raise NotSaved(f"{root} lies otherwise than it is read")
         row: Data = {
             "name": array,
             "steps": origin.steps,
@@ -177,7 +188,7 @@ class WeightNotes:
             return row, None
         [transform] = [node for node in self.graph.ahead() if node.output == name]
         if transform.input != root:
-            raise NotKept(f"{name} is transformed twice")
+            raise NotSaved(f"{name} is transformed twice")
         native, row["slots"] = self._packing(transform, given, value)
         return row, native
 
@@ -185,37 +196,29 @@ class WeightNotes:
         """What is done with a large array.
 
         Raises:
-            NotKept: no entry can say that.
+            NotSaved: no entry can say that.
         """
         if made.factor is not None:
             return made.factor.shape, self.keep(_f64(made.factor))
         if made.taken is None:
-            raise NotKept("a constant is computed")
+            raise NotSaved("a constant is computed")
         return made.taken
 
     def _packing(self, node: TransformNode, given: Value, value: Value) -> tuple[Any, list[Any]]:
         """The step that transforms a constant, and its slots."""
-        script = self.script if value.nbytes >= LARGE else self._alone
-        with noting(script):
+        with tracing(self.trace if value.nbytes >= LARGE else self._alone):
             storage = TensorStorage(given.dtype, given.dims, given.layout)
             _, steps = packing(node, given, value, storage)
         if len(steps) != 1 or steps[0].native is None:
-            raise NotKept(f"{node.name} is no native step")
+            raise NotSaved(f"{node.name} is no native step")
         [step] = steps
         roots = [*dict.fromkeys(one for one in step.slots if not isinstance(one, int))]
         if len(roots) != 2 or any(one.root is not one for one in roots):
-            raise NotKept(f"{node.name} has other operands")
+            raise NotSaved(f"{node.name} has other operands")
         kinds = {roots[0]: SOURCE, roots[1]: TARGET}
         if kind_row(roots[0]) != kind_row(given) or kind_row(roots[1]) != kind_row(value):
-            raise NotKept(f"{node.name} has other operands")
+            raise NotSaved(f"{node.name} has other operands")
         return step.native, [one if isinstance(one, int) else kinds[one] for one in step.slots]
-
-
-def _told(script: Script, natives: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    told = script.told(natives)
-    if told is None:
-        raise NotKept("a step was made past whoever notes")
-    return told
 
 
 def _f64(factor: Array) -> Array:
