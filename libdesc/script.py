@@ -124,6 +124,10 @@ class Script:
         """
         if any(type(one) is not _Noted or one.script is not self for one in things):
             return None
+        return self.lines_at([one.path[0] for one in things])
+
+    def lines_at(self, wanted: Sequence[int]) -> tuple[list[Line], list[int]]:
+        """Return the lines at some places, with those that they need, and which of them is each."""
         places, lines = dict[int, int](), list[Line]()
 
         def placed(line: int) -> int:
@@ -133,7 +137,7 @@ class Script:
                 lines.append(made)
             return places[line]
 
-        return lines, [placed(one.path[0]) for one in things]
+        return lines, [*map(placed, wanted)]
 
 
 class _Noted:

@@ -31,7 +31,7 @@ COUNT = 40
 
 #: Of plans as they run: what says which constants and which inputs and outputs they have. Their
 #: steps, and where these read and write, say nothing that another part of an entry says as well.
-PARTS = ("needs", "weights", "constants", "natives", "slots", "inputs", "own", "outputs", "builds")
+PARTS = ("needs", "weights", "packing", "natives", "slots", "inputs", "own", "outputs", "builds")
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from vtensor import Session
 from vtensor.language.open_arrays import OpenArray
 from vtensor.language.tape import Tape
 from vtensor.runtime.open_notes import _check_alike
-from vtensor.runtime.weight_notes import NotKept
+from vtensor.runtime.recording.packing_table import NotKept
 
 Array = np.ndarray[Any, Any]
 

@@ -180,6 +180,17 @@ def test_damage_is_made_anew(name: str, tmp_path: Path) -> None:
             assert place.read_bytes() == whole
 
 
+def large(data: Data) -> Data:
+    """The row of the first array that the entry does not hold."""
+    return next(row for row in data["weights"] if "array" in row)
+
+
+def small(data: Data) -> list[int]:
+    """The place and the size of the last constant that it holds."""
+    place: list[int] = [row for row in data["weights"] if "bytes" in row][-1]["bytes"]
+    return place
+
+
 #: What an entry may say beside the truth.
 ODD: Mapping[str, Callable[[Data], object]] = {
     "another name": lambda data: data.update(name="program-0"),
@@ -187,7 +198,6 @@ ODD: Mapping[str, Callable[[Data], object]] = {
     "no build": lambda data: data["builds"].clear(),
     "a smaller arena": lambda data: data.update(arena=0),
     "a negative arena": lambda data: data.update(arena=-64),
-    "less room for weights": lambda data: data.update(weights=64),
     "a place behind the end": lambda data: data["steps"][0][1][0].__setitem__(1, 1 << 40),
     "a place before the begin": lambda data: data["steps"][0][1][0].__setitem__(1, -64),
     "a place that is not aligned": lambda data: data["steps"][0][1][0].__setitem__(1, 1),
@@ -200,22 +210,34 @@ ODD: Mapping[str, Callable[[Data], object]] = {
     "another module": lambda data: data["lines"][0][0].__setitem__(0, "os"),
     "another library": lambda data: data["lines"][0][0].__setitem__(0, "libdesc.numpy._numpy"),
     "other arguments": lambda data: data["lines"][-1].__setitem__(1, [[-1], {}]),
-    "another weight": lambda data: data["large"][0].update(name="other"),
-    "another shape": lambda data: data["large"][0].update(shape=[3]),
-    "a weight beyond": lambda data: data["large"][0].update(begin=1 << 40),
-    "a weight before": lambda data: data["large"][0].update(begin=-64),
-    "a smaller weight": lambda data: data["large"][0].update(nbytes=64),
-    "a factor beyond": lambda data: data["large"][0]["changes"][0].__setitem__(1, 1 << 40),
-    "a factor of another shape": lambda data: data["large"][0]["changes"][0].__setitem__(0, [7]),
-    "no step that packs": lambda data: data["large"][0].update(native=99),
-    "other slots": lambda data: data["large"][0].update(slots=["source", "source"]),
-    "no scratch": lambda data: data["large"][0].update(slots=["source", "target", -1]),
-    "weights beyond all memory": lambda data: data.update(weights=1 << 60),
-    "other memory of slots": lambda data: data.update(slots="0" * 32),
-    "scratch beyond all memory": lambda data: data["large"][0].update(
-        slots=["source", "target", 1 << 60]
+    "another weight": lambda data: large(data).update(array=["other", []]),
+    "a weight of another shape": lambda data: large(data)["array"][1].append(["shape", [64, 576]]),
+    "a weight in another order": lambda data: large(data)["array"][1].append(
+        ["order", [2, 0, 1, 3]]
     ),
-    "small ones beyond": lambda data: data["small"][0].__setitem__(2, 1 << 40),
+    "a weight of other sizes": lambda data: large(data)["kind"][1][0].__setitem__(1, 32),
+    "a weight of a negative size": lambda data: large(data)["kind"][1][0].__setitem__(1, -64),
+    "a weight of another type": lambda data: large(data)["kind"].__setitem__(0, "s32"),
+    "a weight of no layout": lambda data: large(data)["kind"].__setitem__(2, "[[bad"),
+    "a part that there is not": lambda data: large(data)["changes"].insert(0, [0, 0, 99]),
+    "a part of a part": lambda data: large(data)["changes"].append([0, 0, 32]),
+    "a factor beyond": lambda data: large(data)["changes"][0].__setitem__(1, 1 << 40),
+    "a factor of another shape": lambda data: large(data)["changes"][0].__setitem__(0, [7]),
+    "no step that packs": lambda data: large(data)["step"].__setitem__(1, 99),
+    "a weight that nothing packs": lambda data: large(data).update(step=None),
+    "steps of all threads": lambda data: data["packing"][0].__setitem__(0, True),
+    "no such steps": lambda data: data["packing"].clear(),
+    "another packing function": lambda data: data["packing"][0][1][-1][0].__setitem__(-1, "no"),
+    "another packing module": lambda data: data["packing"][0][1][0][0].__setitem__(0, "os"),
+    "other slots": lambda data: large(data)["step"].__setitem__(2, ["source", "source"]),
+    "no scratch": lambda data: large(data)["step"].__setitem__(2, ["source", "target", -1]),
+    "other memory of slots": lambda data: data.update(slots="0" * 32),
+    "scratch beyond all memory": lambda data: large(data)["step"].__setitem__(
+        2, ["source", "target", 1 << 60]
+    ),
+    "small ones beyond": lambda data: small(data).__setitem__(0, 1 << 40),
+    "small ones before": lambda data: small(data).__setitem__(0, -64),
+    "a larger small one": lambda data: small(data).__setitem__(1, 1 << 40),
     "other inputs": lambda data: data["inputs"][0].__setitem__(1, "f99"),
     "another layout": lambda data: data["inputs"][0].__setitem__(3, "N C X"),
     "no outputs": lambda data: data.update(outputs=[["y", data["inputs"][0], 7]]),
@@ -230,10 +252,11 @@ ODD: Mapping[str, Callable[[Data], object]] = {
     "an output of another size": lambda data: data["outputs"][0][1][2][1].__setitem__(1, 1),
     "an output with another dim": lambda data: data["outputs"][0][1][2][0].__setitem__(0, "D"),
     "larger memory of an output": lambda data: data["own"][0][1][0].__setitem__(1, 4),
-    "bytes of another small one": lambda data: data["small"][0].__setitem__(2, 0),
-    "constants in another order": lambda data: data["constants"].reverse(),
-    "a constant less": lambda data: data["constants"].pop(),
-    "slots the other way round": lambda data: data["large"][0]["slots"].reverse(),
+    "bytes of another small one": lambda data: small(data).__setitem__(0, 0),
+    "constants in another order": lambda data: data["weights"].reverse(),
+    "a constant less": lambda data: data["weights"].pop(),
+    "a constant more": lambda data: data["weights"].append(data["weights"][0]),
+    "slots the other way round": lambda data: large(data)["step"][2].reverse(),
     "no place of a rule": lambda data: data.update(applied=[["fold"]]),
     "nothing": lambda data: data.clear(),
 }

@@ -41,8 +41,9 @@ from vtensor.runtime.open_program import (
 from vtensor.runtime.open_slots import Numbers, Pieces, Slots
 from vtensor.runtime.plan import Ends
 from vtensor.runtime.plan_bytes import held, pieces
-from vtensor.runtime.products import of_products
-from vtensor.runtime.record import changed
+from vtensor.runtime.record import packing_step
+from vtensor.runtime.recording.packer import Packer
+from vtensor.runtime.recording.packing_table import ConstantRow
 from vtensor.runtime.steps import RecordedStep
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from resolver.values import Value
     from vtensor.runtime.drawing_notes import DrawingNotes
     from vtensor.runtime.outline import Sized
-    from vtensor.runtime.packed import PackedWeights
+    from vtensor.runtime.recording.weights import PlanWeights
     from vtensor.runtime.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
@@ -80,7 +81,7 @@ class Blueprint(OpenProgram):
         NotTraced, VTensorError: it cannot be drawn.
     """
 
-    packed: PackedWeights
+    packed: PlanWeights
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Blueprint(OpenProgram):
         fitted, sizes = self.outline.fitted(strategy), self._given(sized)
         drawing = _drawing(sized, fitted, sizes, workspace, notes)
         self.graph, self.packed, self.recorded = drawing.graph, drawing.packed, drawing.rows
-        self.factors = of_products(self.graph)
+        self.factors = self.packed.factors
         ends = Ends.of(self.graph, drawing.storages)
         if any(one.memory in drawing.opened for one in ends.deliveries.values()):
             raise NotTraced("a constant that depends on sizes is delivered")
@@ -291,9 +292,9 @@ def _memory(opened: Opened, array: Array, at: At, factors: frozenset[str]) -> Ar
     made = TensorStorage.of_array(array, tensor, value.layout, constant=True)
     for node, target in opened.changes:
         after = replace(target, dims=at(target.dims))
-        room, factor = Buffer.allocate(after.nbytes), after.name in factors
-        made, _ = changed(node, value, made, after, room, factor)
-        value = after
+        row = ConstantRow(array, (), value, after, after.name in factors)
+        step, room = packing_step(node, row, made), Buffer.allocate(after.nbytes)
+        made, value = Packer().pack(row, step, room, made), after
     return made.buffer.memory
 
 

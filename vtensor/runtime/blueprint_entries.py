@@ -45,13 +45,12 @@ class BlueprintEntries:
         self._known: dict[str, KeptBlueprints] = {}
 
     def of(
-        self, key: PlanKey, options: Options, kept: KeptPlan | None, provisional: bool
+        self, key: PlanKey, options: Options, provisional: bool
     ) -> KeptBlueprints | tuple[KeptBlueprint, ...]:
         """Those that may serve a key, in order.
 
         Args:
             key, options: what a plan is for.
-            kept: a plan that was taken as it was kept: what it has packed is theirs, too.
             provisional: those of provisional choices.
         """
         names = self._names(key, options, provisional)
@@ -59,8 +58,7 @@ class BlueprintEntries:
             return ()
         [first, *_] = names
         if first not in self._known:
-            others = {} if kept is None else kept.weights.packed
-            about = self._source.surface, self._workspace, others, kept and kept.packed
+            about = self._source.surface, self._workspace
             self._known[first] = KeptBlueprints(self._entries, names, *about)
         return self._known[first]
 
@@ -75,7 +73,8 @@ class BlueprintEntries:
         come last, for options that take such.
 
         Args:
-            key, options, kept: as for ``of``.
+            key, options: as for ``of``.
+            kept: a plan that was taken as it was kept.
             full: makes the same plan node by node.
         """
         given = self._source.open_sizes(key.shapes, key.known)
@@ -83,7 +82,7 @@ class BlueprintEntries:
             return None
         measured = () if kept is not None and kept.provisional else (False,)
         kinds = (*measured, True) if options.first is not None else measured
-        for one in chain.from_iterable(self.of(key, options, kept, kind) for kind in kinds):
+        for one in chain.from_iterable(self.of(key, options, kind) for kind in kinds):
             try:
                 if one.fails or not one.serves(given):
                     continue
@@ -142,7 +141,7 @@ class BlueprintEntries:
             return
         from vtensor.runtime.blueprint_notes import payload
         from vtensor.runtime.drawing_notes import DrawingNotes
-        from vtensor.runtime.weight_notes import NotKept
+        from vtensor.runtime.recording.packing_table import NotKept
 
         again = DrawingNotes()
         try:
@@ -158,9 +157,8 @@ class BlueprintEntries:
                 blueprint = self._drawn(sized, known, network.options, notes)
             go_on()
             large = {id(one.whole): array for array, one in self._source.large.items()}
-            constants, applied = sized.graph.constants, network.graph.applied
-            about = large, notes.script, applied, strategy, known.key.shapes
-            told = payload(name, blueprint, constants, *about)
+            about = large, notes.script, network.graph.applied, strategy, known.key.shapes
+            told = payload(name, blueprint, *about)
         except NotKept as why:
             _log.debug("%s: %s", name, why)
         else:
@@ -178,7 +176,7 @@ class BlueprintEntries:
             if found is None or surface is None:
                 return name
             try:
-                one = KeptBlueprint(name, found, surface, self._workspace, {})
+                one = KeptBlueprint(name, found, surface, self._workspace)
                 if one.chosen == strategy and one.serves(given):
                     return None
             except Exception as why:  # of any kind, of whatever an entry says

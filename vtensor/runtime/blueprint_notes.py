@@ -16,7 +16,7 @@ from vtensor.runtime.blueprint import Blueprint
 from vtensor.runtime.open_notes import OpenRows
 from vtensor.runtime.open_program import End, Stand
 from vtensor.runtime.program_notes import check_unseen, payload_of
-from vtensor.runtime.weight_notes import NotKept, WeightNotes
+from vtensor.runtime.recording.packing_table import NotKept, TableWriter
 
 if TYPE_CHECKING:
     from resolver.values import Value
@@ -74,7 +74,6 @@ class _Wanted:
 def payload(
     name: str,
     blueprint: Blueprint,
-    constants: Mapping[str, Array],
     large: Mapping[int, str],
     script: Script,
     applied: Collection[tuple[str, str]],
@@ -86,7 +85,6 @@ def payload(
     Args:
         name: the entry's.
         blueprint: drawn while ``script`` noted native calls.
-        constants: those of a graph of the outline that it was drawn on.
         large: the arrays of the model that are read later, by the id of what holds them.
         script: noted its steps.
         applied: where rules were applied to its graph.
@@ -96,7 +94,7 @@ def payload(
     Raises:
         NotKept: no entry can hold it.
     """
-    weights = WeightNotes(blueprint.packed, blueprint.graph, constants, large, script)
+    weights = TableWriter(blueprint.packed, large, script)
     nodes = [one for one in blueprint.graph.operators if one.name in blueprint.recorded]
     check_unseen(nodes, blueprint.graph, blueprint.recorded, weights)
     go_on()
@@ -178,7 +176,7 @@ def _numbers(blueprint: Blueprint) -> Data:
 
 
 def _opened(
-    blueprint: Blueprint, sizes: _Wanted, weights: WeightNotes
+    blueprint: Blueprint, sizes: _Wanted, weights: TableWriter
 ) -> tuple[list[Any], list[Any]]:
     """Constants that depend on sizes: rows, and where which of them goes.
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from resolver.values import Value
     from vtensor.runtime._replay import Arena, Program
     from vtensor.runtime.delivery import Delivery
-    from vtensor.runtime.packed import PackedWeights
-    from vtensor.runtime.weights import Packed
+    from vtensor.runtime.recording.weights import Packed, PlanWeights
     from vtensor.runtime.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
@@ -56,7 +55,7 @@ class DrawnPlan(Plan):
         steps: Placed,
         nbytes: int,
         constants: Sequence[Array],
-        packed: PackedWeights | Packed,
+        packed: PlanWeights | Packed,
         workspace: Workspace,
         full: Full,
     ) -> None:

@@ -8,7 +8,7 @@ entry says is taken where all its questions have the answers that they had.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,11 +22,11 @@ from vtensor.language.imported import logger
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.drawn import Placed
 from vtensor.runtime.entries import Entries
-from vtensor.runtime.kept_weights import KeptWeights
 from vtensor.runtime.open_program import Calls, Delivered, End, OpenProgram, Stand, sizes_of
 from vtensor.runtime.open_slots import Numbers, Pieces, Slots
 from vtensor.runtime.options import Options
 from vtensor.runtime.programs import FIRST, digest_of
+from vtensor.runtime.recording.weights import SavedWeights
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ class KeptBlueprint(OpenProgram):
         payload: what it holds.
         surface: the model.
         workspace: what plans share.
-        others: what is packed already, as ``KeptWeights.packed`` says it.
-        held: keeps that in the count of weights.
 
     Attributes:
         applied: where rules were applied to its graph.
@@ -74,18 +72,10 @@ class KeptBlueprint(OpenProgram):
         Exception: of any kind, where it is none.
     """
 
-    def __init__(
-        self,
-        name: str,
-        payload: bytes,
-        surface: Surface,
-        workspace: Workspace,
-        others: Mapping[Hashable, Array],
-        held: object = None,
-    ) -> None:
+    def __init__(self, name: str, payload: bytes, surface: Surface, workspace: Workspace) -> None:
         head, _, blob = payload.partition(b"\n")
         self._data: dict[str, Any] = json.loads(head)
-        data, self._workspace, self._others = self._data, workspace, others
+        data, self._workspace = self._data, workspace
         if data["name"] != name:
             raise ValueError("it is another one's")
         self.provisional = name.startswith(FIRST)
@@ -93,9 +83,9 @@ class KeptBlueprint(OpenProgram):
         self.shapes = {one: tuple(map(int, shape)) for one, shape in data["shapes"].items()}
         self.chosen = blob[data["strategy"] :]
         self.steps = len(data["steps"])
-        self._weights = KeptWeights(data, blob, surface, workspace)
+        self._weights = SavedWeights(data, blob, surface, workspace)
         self.sizes = TapeRows(data["outline"], self._plain).run
-        self._made, self.fails, self._held = False, False, held
+        self._made = self.fails = False
 
     def serves(self, given: Sequence[int]) -> bool:
         """Whether there may be a plan for open sizes."""
@@ -127,7 +117,7 @@ class KeptBlueprint(OpenProgram):
             made[one] if isinstance(one, int) else Stand(one[0], one[1], tuple(one[2]))
             for one in data["steps"]
         ]
-        packed = iter(weights.made(made, self._others))
+        packed = iter(weights.made())
         ends: dict[int, tuple[int, End]] = {
             region: (row, _end(*end)) for region, row, end in data["ends"]
         }
@@ -163,7 +153,7 @@ class KeptBlueprint(OpenProgram):
         self.outputs = [Delivered(alias, _end(*end), at) for alias, end, at in data["outputs"]]
         self.proven = data["proven"] is True
         self._made = True
-        self._data, self._others = {}, {}
+        self._data = {}
 
     def _plain(self, one: Any) -> Any:
         """A constant of a tape of sizes alone."""
@@ -194,20 +184,14 @@ class KeptBlueprints:
     Args:
         entries: the cache.
         names: theirs.
-        surface, workspace, others, held: as for ``KeptBlueprint``.
+        surface, workspace: as for ``KeptBlueprint``.
     """
 
     def __init__(
-        self,
-        entries: Entries,
-        names: Sequence[str],
-        surface: Surface,
-        workspace: Workspace,
-        others: Mapping[Hashable, Array],
-        held: object,
+        self, entries: Entries, names: Sequence[str], surface: Surface, workspace: Workspace
     ) -> None:
         self._entries, self._names = entries, names
-        self._about = surface, workspace, others, held
+        self._about = surface, workspace
         self._read: list[KeptBlueprint] = []
 
     def __iter__(self) -> Iterator[KeptBlueprint]:
@@ -227,7 +211,7 @@ class KeptBlueprints:
                 yield found
 
 
-def _constant(one: Any, weights: KeptWeights, things: Sequence[Any]) -> Any:
+def _constant(one: Any, weights: SavedWeights, things: Sequence[Any]) -> Any:
     """A constant of a tape."""
     if isinstance(one, list):
         [plain] = one

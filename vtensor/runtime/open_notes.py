@@ -12,7 +12,7 @@ from optimizer.originals import Original
 from vtensor.language.open_arrays import OpenArray, as_it_is, spread_under, turned
 from vtensor.language.tape import TracedSize
 from vtensor.runtime.open_constants import Array, Row
-from vtensor.runtime.weight_notes import NotKept, WeightNotes
+from vtensor.runtime.recording.packing_table import NotKept, TableWriter
 
 #: What an attribute may be in a row.
 _PLAIN = (str, int, float, bool, type(None))
@@ -29,7 +29,7 @@ class OpenRows:
         weights: holds arrays that depend on no size, and knows large ones.
     """
 
-    def __init__(self, place: Callable[[TracedSize], int], weights: WeightNotes) -> None:
+    def __init__(self, place: Callable[[TracedSize], int], weights: TableWriter) -> None:
         self.rows: list[Row] = []
         self._place, self._weights = place, weights
         self._known: dict[int, int] = {}

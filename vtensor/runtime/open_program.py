@@ -29,9 +29,8 @@ from vtensor.runtime.drawn import Brought, DrawnPlan, Full, Placed
 
 if TYPE_CHECKING:
     from vtensor.runtime.open_slots import Numbers, Pieces, Slots
-    from vtensor.runtime.packed import PackedWeights
     from vtensor.runtime.plan import Plan
-    from vtensor.runtime.weights import Packed
+    from vtensor.runtime.recording.weights import Packed, PlanWeights
     from vtensor.runtime.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
@@ -190,7 +189,7 @@ class OpenProgram:
     own: Sequence[End]
     outputs: Sequence[Delivered]
     memory: Sequence[Array]
-    packed: PackedWeights | Packed
+    packed: PlanWeights | Packed
     proven: bool
 
     def plan(

@@ -141,7 +141,7 @@ class OtherSizes:
             return False
         lender, options = self._lender(self._behind), self.graphs.entering(key)
         provisional = lender is not None and lender.provisional
-        return any(True for _ in self.blueprints.of(key, options, lender, provisional))
+        return any(True for _ in self.blueprints.of(key, options, provisional))
 
     def kept(self, key: PlanKey, options: Options) -> Plan | None:
         """The plan of a blueprint that was kept; until this process has drawn its own."""
@@ -195,7 +195,7 @@ class OtherSizes:
         unread = self._unread
         if unread is None or unread.kind != key.kind or not transferable(options):
             return None
-        kept, disk = self._lent(), self.disk
+        kept, disk = self._lender(self._unread), self.disk
         if kept is not None and disk is not None and self.applied is None:
             graph = self.graphs.simplified(key, options, kept.applied)
             network = self.graphs.network(key, graph, options)
@@ -228,7 +228,6 @@ class OtherSizes:
             # imports with locks of its own.
             with importing:
                 ready_to_draw(reads_nodes)
-            self._lent()
             network, disk = self.graphs.own_network(key, options), self.disk
             known = disk.known(network) if disk is not None else None
             if known is not None:
@@ -241,13 +240,6 @@ class OtherSizes:
         self._behind, self._has_drawn = None, True
         if (blueprints := self.__dict__.get("blueprints")) is not None:
             blueprints.forget()
-
-    def _lent(self) -> KeptPlan | None:
-        """The plan that was taken as it was kept; plans of nodes have its weights from now on."""
-        plan = self._lender(self._unread)
-        if plan is not None:
-            plan.lend()
-        return plan
 
     def _lender(self, key: PlanKey | None) -> KeptPlan | None:
         """The plan that was taken as it was kept, if it has still its place."""

@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     from resolver.values import Value
     from vtensor.runtime._replay import Arena, Program
     from vtensor.runtime.drawing_notes import DrawingNotes
-    from vtensor.runtime.packed import PackedWeights
     from vtensor.runtime.placement import Placement
     from vtensor.runtime.plan_steps import PlanStep
+    from vtensor.runtime.recording.weights import Packed, PlanWeights
     from vtensor.runtime.steps import RecordedStep
     from vtensor.runtime.stretches import Stretches
-    from vtensor.runtime.weights import Packed
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -196,7 +195,7 @@ class Plan(OneProcess):
         self.writing: Callable[[], None] | None = None
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self._strictly = strictly
-        self.packed: PackedWeights | Packed = recorder.packed
+        self.packed: PlanWeights | Packed = recorder.packed
         #: What runs are given, in order.
         self.inputs: Sequence[Value] = [graph.values[name] for name in graph.inputs]
         #: Owners of the outputs' memory, where it is not an input's or a constant's.

@@ -142,12 +142,12 @@ class PlanEntry:
         script: Script,
     ) -> bytes:
         from vtensor.runtime.program_notes import Notes
-        from vtensor.runtime.weight_notes import NotKept
+        from vtensor.runtime.recording.packing_table import NotKept
 
         plan, rows = found.plan, self._workspace.recipes.last
         large = {id(one.whole): name for name, one in self._source.large.items()}
         graph = network.graph
-        notes = Notes(plan, graph.constants, large, rows, script, graph.applied)
+        notes = Notes(plan, large, rows, script, graph.applied)
         try:
             notes.check()
             return notes.payload(name, strategy or b"")

@@ -12,12 +12,11 @@ from libdesc.script import Script
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.records import dataclass
 from vtensor.runtime.entries import MOST_BYTES
-from vtensor.runtime.kept_weights import kind_row, value_row
-from vtensor.runtime.packed import PackedWeights
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plan_bytes import needed_bytes
 from vtensor.runtime.programs import slots_of
-from vtensor.runtime.weight_notes import NotKept, WeightNotes
+from vtensor.runtime.recording.packing_table import NotKept, TableWriter, kind_row, value_row
+from vtensor.runtime.recording.weights import PlanWeights
 
 if TYPE_CHECKING:
     from vtensor.runtime.recipes import Row
@@ -34,7 +33,6 @@ class Notes:
 
     Args:
         plan: as it was made while ``script`` noted native calls.
-        constants: those of its graph.
         large: the arrays of the model that are read later, by the id of what holds them.
         rows: what its nodes came to.
         script: noted its steps.
@@ -42,7 +40,6 @@ class Notes:
     """
 
     plan: Plan
-    constants: Mapping[str, Array]
     large: Mapping[int, str]
     rows: Mapping[str, Row]
     script: Script
@@ -94,10 +91,10 @@ class Notes:
         return payload_of(head, weights)
 
     @property
-    def _weights(self) -> WeightNotes:
+    def _weights(self) -> TableWriter:
         packed = self.plan.packed
-        assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
-        return WeightNotes(packed, self.graph, self.constants, self.large, self.script)
+        assert isinstance(packed, PlanWeights), "a plan of nodes has packed them"
+        return TableWriter(packed, self.large, self.script)
 
     def check(self) -> None:
         """See that nothing was chosen by the values of large arrays.
@@ -108,7 +105,7 @@ class Notes:
         check_unseen(self.graph.operators, self.graph, self.rows, self._weights)
 
 
-def payload_of(head: Mapping[str, Any], weights: WeightNotes) -> bytes:
+def payload_of(head: Mapping[str, Any], weights: TableWriter) -> bytes:
     """An entry of plain data, and the bytes that it speaks of.
 
     Raises:
@@ -121,7 +118,7 @@ def payload_of(head: Mapping[str, Any], weights: WeightNotes) -> bytes:
 
 
 def check_unseen(
-    nodes: Iterable[OpNode], graph: LoweredGraph, rows: Mapping[str, Row], weights: WeightNotes
+    nodes: Iterable[OpNode], graph: LoweredGraph, rows: Mapping[str, Row], weights: TableWriter
 ) -> None:
     """See that nothing was chosen by the values of large arrays.
 

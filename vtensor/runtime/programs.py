@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from libdesc.own import only_own
@@ -23,9 +23,10 @@ from vtensor.runtime.all_of import all_of
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.drawn import Brought, DrawnPlan, Placed
 from vtensor.runtime.entries import Entries
-from vtensor.runtime.kept_weights import Data, KeptWeights, kind_of
 from vtensor.runtime.options import Options
 from vtensor.runtime.processors import processor
+from vtensor.runtime.recording.packing_table import Data, kind_of
+from vtensor.runtime.recording.weights import SavedWeights
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -62,15 +63,6 @@ class KeptPlan(DrawnPlan):
     def chosen(self) -> bytes:
         """The entry of the strategy that it was made of."""
         return self._entry.chosen
-
-    def lend(self) -> None:
-        """Let plans of nodes have its weights, as long as somebody has this or one of those."""
-        self._entry.weights.lend()
-
-    @property
-    def weights(self) -> KeptWeights:
-        """What it has packed."""
-        return self._entry.weights
 
     @cached_property
     def anew(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -127,7 +119,7 @@ class Program:
         if self._data["name"] != name:
             raise ValueError("it is another one's")
         self._workspace = workspace
-        self.weights = KeptWeights(self._data, self._blob, surface, workspace)
+        self.weights = SavedWeights(self._data, self._blob, surface, workspace)
 
     @property
     def hopeless(self) -> bool:
@@ -154,7 +146,7 @@ class Program:
             raise ValueError("a step is none")
         if slots_of(used) != data["slots"]:
             raise ValueError("a step needs other memory")
-        regions = self.weights.made(natives)
+        regions = self.weights.made()
         steps: Placed = [
             (natives[native], [(region, begin) for region, begin in places])
             for native, places in data["steps"]
@@ -165,11 +157,7 @@ class Program:
         if not whole_steps or not read.issuperset(range(begin, begin + len(regions))):
             raise ValueError("a step or a constant is left out")
         packed = workspace.weights.hold(self.weights.memory)
-
-        def whole() -> Plan:
-            self.weights.lend()
-            return full(self.chosen)
-
+        whole = partial(full, self.chosen)
         given = self._brought(), steps, data["arena"], regions, packed, workspace, whole
         return KeptPlan(*given, program=self)
 
