@@ -383,7 +383,7 @@ ODD: Mapping[str, Callable[[Data], None]] = {
     },
     "another name": _set("name", "another"),
     "other builds": _set("builds", {}),
-    "weights beyond all memory": _set("weights", 1 << 60),
+    "weights beyond all memory": _set("weights", [{"bytes": [0, 1 << 60]}]),
     "no steps": _set("steps", []),
     "places beyond the arena": lambda data: data["begin"].__setitem__(0, 10**6),
     "a row of no kind": _row(CALL, lambda row: row.__setitem__(0, 99)),
@@ -397,7 +397,9 @@ ODD: Mapping[str, Callable[[Data], None]] = {
     "what nodes make ahead of runs": _constant({"function": "ops._elements:Max"}),
     "a layout that is none": lambda data: data["inputs"][0].__setitem__(3, "[[bad"),
     "an element type that is none": lambda data: data["outputs"][0][1].__setitem__(1, "f99"),
-    "a weight that is of no kind": lambda data: data["large"][0].update(kind=["f99", [], "??"]),
+    "a weight that is of no kind": lambda data: next(
+        row for row in data["weights"] if "array" in row
+    ).update(kind=["f99", [], "??"]),
     "more than all memory": lambda data: data["outline"].update(
         constants=[[1 << 60], {"list": [[1]]}], rows=[[0, 1, 2, -1, -2]], count=2
     ),

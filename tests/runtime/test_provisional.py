@@ -33,6 +33,7 @@ from vtensor.runtime.options import Options
 from vtensor.runtime.probing import Probe
 from vtensor.runtime.program_notes import Notes
 from vtensor.runtime.programs import KeptPlan
+from vtensor.runtime.recording.packing_table import NotKept
 from vtensor.runtime.strategies import Strategies
 from vtensor.runtime.strategy_cache import StrategyCache
 from vtensor.runtime.taken_over import Known

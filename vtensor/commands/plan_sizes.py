@@ -16,7 +16,6 @@ from vtensor.commands.shared import (
     Limits,
     Mix,
     Passes,
-    graph_of,
     overriding,
     parse_shapes,
     print_json,

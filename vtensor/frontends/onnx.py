@@ -19,7 +19,7 @@ from vtensor.frontends.tensors import Array, element_type, sizes_of
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tensor import MAX_BYTES
-from vtensor.language.trace import Trace
+from vtensor.language.trace import Trace, number_of
 from vtensor.runtime.budget import memory_errors
 from vtensor.runtime.feeds import Port, as_array, check_array
 
@@ -244,19 +244,30 @@ class Model:
     def traced(
         self, shapes: Mapping[str, Sequence[int]], values: Values, trace: Trace
     ) -> Graph | None:
-        """The graph as ``graph`` makes it, of the sizes of a trace; None where no graph was
-        made before that it could follow.
+        """Return the graph as ``graph`` makes it, of the sizes of a trace.
+
+        None where the sizes contradict the model, which ``graph`` says, or where sizes decide more
+        of the graph than numbers.
 
         Raises:
             Exception: of any kind, where something cannot be written down.
         """
         checked = self._values(values)
         sizes = {name: array.shape for name, array in checked.items()} | {**shapes}
-        earlier = self._earlier.get(self._kind(sizes, checked))
-        if earlier is None or self.stored:
+        if self.stored:
             return None
         from vtensor.frontends.tracing import traced_graph
 
+        kind = self._kind(sizes, checked)
+        earlier = self._earlier.get(kind)
+        if earlier is None and not values and self._symbolic.foresees(self._network):
+            earlier = self._symbolic
+        if earlier is None:
+            numbers = {name: tuple(map(number_of, shape)) for name, shape in shapes.items()}
+            self._graph({name: numbers[name] for name in shapes if name not in checked}, values)
+            earlier = self._earlier.get(kind)
+        if earlier is None:
+            return None
         symbols: dict[str, int] = {}
         for name, kind in self._network.inputs.items():
             for declared, size in zip(kind.sizes or (), sizes[name], strict=bool(kind.sizes)):

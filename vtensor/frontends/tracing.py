@@ -66,14 +66,15 @@ def traced_graph(
     for name, shape in shapes.items():
         if name in facts.arrays and any(type(size) is SymbolicSize for size in shape):
             raise NotTraced(f"{name} is a constant of open sizes")
-    return _Traced(replace(earlier, facts=facts), reference, trace).build(outputs)
+    named = replace(earlier, facts=facts)
+    return _Traced(named, reference, earlier.facts, trace).build(outputs)
 
 
 class _Traced(Again):
     """A builder of a graph whose sizes are traced."""
 
-    def __init__(self, named: Named, reference: bool, trace: Trace) -> None:
-        super().__init__(named, reference, Facts())
+    def __init__(self, named: Named, reference: bool, before: Facts, trace: Trace) -> None:
+        super().__init__(named, reference, before)
         self._trace = trace
         self._open: dict[tuple[str, Names], list[tuple[SymbolicArray, VTensor]]] = {}
         self._stored: dict[int, StoredArray] = {}

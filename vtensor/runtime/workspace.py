@@ -13,12 +13,12 @@ from vtensor.language.records import dataclass
 from vtensor.runtime.budget import REMEDY
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.lanes import Lane, Lanes
-from vtensor.runtime.weights import Weights
+from vtensor.runtime.recording.weights import Weights
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
-    from vtensor.runtime.aside import Expected
     from vtensor.runtime.recording.call_kinds import CallKinds
+    from vtensor.runtime.recording.packer import Expected
 
 
 #: Bytes of room that arenas get beyond what plans have needed, at most.
@@ -74,10 +74,10 @@ class Workspace:
 
     def expect(self, nbytes: int) -> None:
         """A plan with so many bytes of weights is likely to come: let their pages come before."""
-        from vtensor.runtime import aside
+        from vtensor.runtime.recording import packer
 
-        if self.executor.threads > 1 and aside.LEAST <= nbytes <= self.max_bytes // 2:
-            self.expected.append(aside.Expected(nbytes))
+        if self.executor.threads > 1 and packer.LEAST <= nbytes <= self.max_bytes // 2:
+            self.expected.append(packer.Expected(nbytes))
 
     def grow(self, nbytes: int, others: int) -> None:
         """Make each arena at least so large.

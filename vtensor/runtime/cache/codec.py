@@ -7,19 +7,20 @@ code checks any call: rows, places, slots, types and sizes; nothing of it is tru
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.native_trace import ConstantReader, ConstantWriter
+from libdesc.native_trace import ConstantReader, ConstantWriter, build_of, native_module
 from ptensor.layout import Layout
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import logger
 from vtensor.language.records import replace
 from vtensor.language.symbolic_arrays import StoredArray
-from vtensor.language.trace import NotSaved, Rows, Trace
+from vtensor.language.trace import REFUSALS, NotSaved, Rows
 from vtensor.runtime.entries import MOST_BYTES
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.planning.choice import Choice
@@ -34,7 +35,8 @@ from vtensor.runtime.planning.symbolic_plan import (
     SymbolicPlan,
     evaluated,
 )
-from vtensor.runtime.recording.weights import SavedWeights
+from vtensor.runtime.recording.packing_table import TableWriter, taken_of
+from vtensor.runtime.recording.weights import Builds, SavedWeights
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -140,8 +142,6 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
     Raises:
         NotSaved: no entry can hold it.
     """
-    from vtensor.runtime.recording.packing_table import TableWriter
-
     traces = plan.traces
     if traces is None:
         raise NotSaved("it was read from the cache")
@@ -153,7 +153,7 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
             if table.is_large(constant):
                 raise NotSaved(f"{name} may look at {constant}")
     writer = ConstantWriter(traces.outer, _ArrayWriter(table))
-    wanted = [set[int]() for _ in (traces.sizes, *traces.kinds)]
+    wanted = [set[int]() for _ in (plan.sizes, *plan.calls)]
     for number, place in plan.sources:
         wanted[number].add(place)
     for number, calls in enumerate(plan.calls, 1):
@@ -161,27 +161,24 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
         wanted[number].update(calls.natives)
     wanted[0].update(one.place for one in plan.symbolic)
 
-    def rows(trace: Trace, places: set[int]) -> Data:
-        return trace.rows().pruned(places).data(writer.of(trace))
-
     symbolic = {one.region for one in plan.symbolic}
     constants = [
-        storage
-        for region, storage in enumerate(plan.slots.constants)
-        if region not in symbolic
+        storage for region, storage in enumerate(plan.slots.constants) if region not in symbolic
     ]
     data: Data = {
-        "sizes": rows(traces.sizes, wanted[0]),
+        "sizes": writer.rows(plan.sizes.pruned(wanted[0])),
         "calls": [
-            {"rows": rows(trace, places), "given": calls.given, "natives": [*calls.natives]}
-            for calls, trace, places in zip(plan.calls, traces.kinds, wanted[1:], strict=True)
+            {
+                "rows": writer.rows(calls.rows.pruned(places)),
+                "given": [*calls.given],
+                "natives": [*calls.natives],
+            }
+            for calls, places in zip(plan.calls, wanted[1:], strict=True)
         ],
         "sources": [*plan.sources],
-        "memory": plan.memory.data(writer.of(traces.memory)),
+        "memory": writer.rows(plan.memory),
         "fixed": [*plan.numbers.fixed],
-        "steps": [
-            [*step] if type(step) is Stand else writer.place(step) for step in plan.steps
-        ],
+        "steps": [[*step] if type(step) is Stand else writer.place(step) for step in plan.steps],
         "counts": [*plan.slots.counts],
         "pieces": _pieces_data(plan.slots.pieces),
         "piece": plan.slots.piece.tolist(),
@@ -196,12 +193,11 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
         "regions": len(plan.regions),
         "symbolic": [[one.region, one.place, _end_data(one.end)] for one in plan.symbolic],
         "proven": plan.proven,
-        "weights": table.data(constants, writer),
+        "weights": table.data(constants),
     }
-    outer = traces.outer
-    data["outer"] = outer.rows().pruned([*writer.places]).data(writer.of(outer))
-    data["builds"] = writer.builds()
-    data["bytes"] = len(table.blob)
+    data["outer"] = writer.outer_rows()
+    modules = sorted(writer.modules | table.modules)
+    data["builds"] = {name: build_of(native_module(name)) for name in modules}
     return data, bytes(table.blob)
 
 
@@ -275,7 +271,7 @@ class SavedChoice(Choice):
                 self.symbolic = reader.plan()
             except MemoryError:
                 raise
-            except BAD_ENTRY as why:
+            except REFUSALS as why:
                 _log.debug("a saved plan is not taken: %s", why)
         return self.symbolic
 
@@ -353,22 +349,23 @@ class _PlanReader:
     def __init__(self, data: Data, blob: bytes, surface: Surface, workspace: Workspace) -> None:
         self._data, self._blob = data, np.frombuffer(blob, np.uint8)
         self._surface, self._workspace = surface, workspace
-        self._weights = SavedWeights(data["weights"], self._blob, surface, workspace)
         self._builds = Builds(data["builds"])
+        about = self._blob, self._builds, surface, workspace
+        self._weights = SavedWeights(data["weights"], *about)
         self.sizes = Rows.of(data["sizes"], ConstantReader(self._builds.module, (), self._array))
 
     def plan(self) -> SymbolicPlan:
         """Return the plan; its weights are packed.
 
         Raises:
-            BAD_ENTRY: it is none here.
+            Exception: of ``REFUSALS``, where it is none here.
         """
         data, module = self._data, self._builds.module
         things = Rows.of(data["outer"], ConstantReader(module)).run([])
         if things is None:
             raise ValueError("native code refuses what was recorded")
         constant = ConstantReader(module, things, self._array)
-        packed = iter(self._weights.made(self._builds, things))
+        packed = iter(self._weights.made())
         symbolic = [
             SymbolicConstant(int(region), int(place), _end(*end))
             for region, place, end in data["symbolic"]

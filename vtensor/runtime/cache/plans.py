@@ -8,9 +8,8 @@ or another's is made from scratch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from libdesc.own import only_own
 from ptensor.stopping import go_on
@@ -66,7 +65,7 @@ class SavedPlans:
             if payload is None:
                 return
             try:
-                yield decoded(name, payload, key, surface, self._entries, self._workspace)
+                yield decoded(name, payload, key, options, surface, self._workspace)
             except REFUSALS as why:  # of whatever an entry says
                 _log.debug("%s is not taken: %s", name, why)
 
@@ -83,21 +82,21 @@ class SavedPlans:
         surface = self._source.keep_surface(choice.observed)
         if surface is None:
             return
-        from vtensor.runtime.cache.codec import Head, encoded
+        from vtensor.runtime.cache.codec import encoded, plain
 
-        for name in self._names(surface, choice.key, options):
-            go_on()
-            payload = self._entries.read(name)
-            head = None if payload is None else Head.of(payload)
-            if head is not None and head.keeps_out(choice):
-                if head.is_same(choice):
-                    return
-                continue
-            try:
-                self._entries.write(name, encoded(name, choice, self._source, self._entries))
-            except NotSaved as why:
-                _log.debug("%s: %s", name, why)
-            return
+        try:
+            for name in self._names(surface, choice.key, options):
+                go_on()
+                payload = self._entries.read(name)
+                head = {} if payload is None else plain(payload)[0]
+                if head.get("name") == name and not (
+                    head.get("provisional") is True and not choice.provisional
+                ):
+                    continue  # another choice, which stays
+                self._entries.write(name, encoded(name, choice, self._source))
+                return
+        except NotSaved as why:
+            _log.debug("%s: %s", self._source, why)
 
     def _names(self, surface: Surface, key: PlanKey, options: Options) -> list[str]:
         """Return the names of entries for inputs of a key's kind, in the order of reading."""
@@ -129,16 +128,3 @@ def fingerprint(surface: Surface, about: object, options: Options, threads: int)
 def _is_saved(key: PlanKey, options: Options) -> bool:
     """Return whether plans of a session are saved: those of the outputs, of VTensor's operators."""
     return only_own() and not (key.inner or options.progress or options.lock)
-
-
-def plain(payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the plain data of an entry, and the bytes that it speaks of.
-
-    Raises:
-        ValueError: it is none.
-    """
-    head, _, blob = payload.partition(b"\n")
-    data = json.loads(head)
-    if not isinstance(data, dict):
-        raise ValueError("an entry is a table")
-    return data, blob

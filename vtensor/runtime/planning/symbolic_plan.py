@@ -33,7 +33,6 @@ from vtensor.runtime.plan import Brought, Nodes, Plan
 if TYPE_CHECKING:
     from libdesc.native_trace import NativeTrace
     from resolver.lowered import LoweredGraph
-    from vtensor.language.trace import Trace
     from vtensor.runtime.planning.slots import Numbers, Pieces, Slots
     from vtensor.runtime.workspace import Workspace
 
@@ -178,16 +177,12 @@ class Traces(NamedTuple):
     """What a symbolic plan was recorded with, for saving it.
 
     Attributes:
-        sizes, kinds, memory: the traces of its rows.
         outer: the trace of native calls that depend on no symbol.
         graph: what was recorded.
         weights: its constants.
         alone: the nodes of calls that may have looked at the values of constants.
     """
 
-    sizes: Trace
-    kinds: Sequence[NativeTrace]
-    memory: Trace
     outer: NativeTrace
     graph: LoweredGraph
     weights: Any

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.native_trace import NativeTrace
 from ptensor.buffer import TensorStorage
 from resolver.guards import layout_pairs, put, transform_guards
 from resolver.lowered import LoweredGraph, Value
-from vtensor.language.trace import NotTraced, SymbolicSize, Trace
+from vtensor.language.trace import NotTraced, Rows, SymbolicSize, Trace
 from vtensor.runtime.needed import needed
 from vtensor.runtime.plan import Ends
 from vtensor.runtime.plan_bytes import held, pieces
@@ -85,7 +84,7 @@ def traced_plan(
     values = network.values(given, known)
     if values is None:
         raise NotTraced("the graph's guards do not hold for these sizes")
-    memory, outer = MemoryTrace(), NativeTrace()
+    memory = MemoryTrace()
     graph = put(lowered, network.on(_GraphSizes(memory, values)))
     for name, layout, agrees in transform_guards(lowered):
         value = graph.values[name]
@@ -95,7 +94,6 @@ def traced_plan(
         graph,
         network.constants(values),
         workspace,
-        outer,
         confirming=confirming,
         memory=memory,
         symbolic=[name for name in graph.values if network.is_symbolic(name)],
@@ -107,7 +105,7 @@ def traced_plan(
         steps = needed(compiled, ends.outputs)
     if any(step.callback is not None for step in steps):
         raise NotTraced("steps call back")
-    made = _plan(network.trace, network.array_place, recorder, memory, ends, steps)
+    made = _plan(network.rows, network.array_place, recorder, memory, ends, steps)
     made.guards = _guards(lowered, graph, made.numbers, options)
     known[made.sizes, tuple(given)] = [*values]
     for calls, kind in zip(made.calls, recorder.kinds, strict=True):
@@ -126,7 +124,7 @@ def plan_without_symbols(
         ends: what runs bring and deliver.
         steps: those that the outputs need.
     """
-    return _plan(Trace(), _no_place, recorder, MemoryTrace(), ends, steps)
+    return _plan(Trace().rows(), _no_place, recorder, MemoryTrace(), ends, steps)
 
 
 def _no_place(constant: str) -> int:
@@ -134,7 +132,7 @@ def _no_place(constant: str) -> int:
 
 
 def _plan(
-    sizes: Trace,
+    sizes: Rows,
     array_place: Callable[[str], int],
     recorder: Recorder,
     memory: MemoryTrace,
@@ -175,7 +173,7 @@ def _plan(
     inputs = [_end(graph.values[name], numbers) for name in graph.inputs]
     own = [_memory_end(storage, numbers) for storage in ends.own]
     return SymbolicPlan(
-        sizes.rows(),
+        sizes,
         calls,
         memory.sources,
         memory.rows(),
@@ -192,15 +190,7 @@ def _plan(
         symbolic,
         recorder.packed,
         graph.certificate is not None,
-        Traces(
-            sizes,
-            kinds,
-            memory,
-            recorder.outer,
-            graph,
-            recorder.packed,
-            frozenset(recorder.alone),
-        ),
+        Traces(recorder.outer, graph, recorder.packed, frozenset(recorder.alone)),
     )
 
 

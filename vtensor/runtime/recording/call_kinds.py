@@ -10,7 +10,6 @@ to no kind and is recorded by itself.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
@@ -33,8 +32,9 @@ from vtensor.runtime.uncopied import Division
 #: is so large.
 CODED = 1 << 48
 
-#: Kinds of calls that a session keeps: the last used ones.
-KEPT = 4096
+#: Results of native calls that a trace of a session has before another one begins: a network
+#: that is recorded for each choice of sizes has new ones each time.
+MOST = 8192
 
 #: Guards the kinds of all sessions, for moments; its holder takes no other lock.
 _keeping = process_lock(3)
@@ -339,28 +339,28 @@ class Symbolic:
 
 
 class CallKinds:
-    """The kinds of calls of a session: those that its last plans used."""
+    """The kinds of calls of a session, and the trace of their calls that depend on no symbol."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Key, list[CallKind | None]] = OrderedDict()
+        self._kept: dict[Key, list[CallKind | None]] = {}
+        self._outer = NativeTrace()
 
-    def __len__(self) -> int:
-        return len(self._kept)
+    def outer(self) -> NativeTrace:
+        """Return the trace for another plan; a long one ends, and its kinds go with it."""
+        with _keeping:
+            before = self._kept
+            if len(self._outer.values) > MOST:
+                self._kept, self._outer = {}, NativeTrace()
+            outer = self._outer
+        del before  # freed after the lock is
+        return outer
 
     def of(self, key: Key) -> Sequence[CallKind | None]:
         """Return the kinds of a key: one without symbols, several with; None is a call without."""
         with _keeping:
-            found = self._kept.get(key)
-            if found is None:
-                return ()
-            self._kept.move_to_end(key)
-            return tuple(found)
+            return tuple(self._kept.get(key, ()))
 
     def keep(self, key: Key, kind: CallKind | None) -> None:
         """Remember the kind of a key's calls; None says that they have none."""
-        dropped = None
         with _keeping:
             self._kept.setdefault(key, []).append(kind)
-            if len(self._kept) > KEPT:
-                dropped = self._kept.popitem(last=False)
-        del dropped  # freed after the lock is

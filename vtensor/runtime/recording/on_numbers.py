@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from libdesc.native_trace import NativeTrace
 from libdesc.preferences import EVERY, Preferences
 from resolver.lowered import LoweredGraph
 from vtensor.runtime.needed import needed
@@ -46,7 +45,7 @@ def plan_on_numbers(
         StrategyRefused: libraries do not confirm the choice.
         BudgetError: the plan needs more memory than the workspace may have.
     """
-    recorder = Recorder(graph, constants, workspace, NativeTrace(), confirming)
+    recorder = Recorder(graph, constants, workspace, confirming)
     with recorder.recording():
         recorder.record(progress)
         steps = recorder.evaluation.compiled(workspace.lanes.threads)

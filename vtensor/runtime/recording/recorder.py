@@ -27,7 +27,6 @@ from vtensor.language.operators import run_compute
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.trace import REFUSALS, NotTraced, SymbolicSize, Trace
-from vtensor.runtime.aside import Aside
 from vtensor.runtime.evaluations import (
     KindEvaluation,
     NormalEvaluation,
@@ -36,8 +35,6 @@ from vtensor.runtime.evaluations import (
     storage_of,
 )
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.packed import PackedWeights
-from vtensor.runtime.products import of_products
 from vtensor.runtime.recording.call_kinds import (
     CallKind,
     CallUse,
@@ -47,10 +44,11 @@ from vtensor.runtime.recording.call_kinds import (
     Recorded,
     Symbolic,
 )
+from vtensor.runtime.recording.packer import Packer
+from vtensor.runtime.recording.packing_table import SOURCE, TARGET, ConstantRow, PackingStep
+from vtensor.runtime.recording.weights import PlanWeights
 from vtensor.runtime.steps import RecordedStep, StepRef
 from vtensor.runtime.uncopied import Division, division, uncopied
-from vtensor.runtime.unread import Unread
-from vtensor.runtime.weights import LARGE, clear_subnormals, may_be_subnormal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,7 +129,6 @@ class Recorder:
         graph: checked and optimised; its sizes may be on a memory trace.
         constants: arrays of the graph's constants by name.
         workspace: has what the session's other plans have packed and recorded already.
-        outer: the trace of native calls that depend on no symbol.
         confirming: as for ``RecordEvaluation``.
         memory: the trace of the graph's sizes; None where they are numbers.
         symbolic: the constants whose values depend on symbols.
@@ -140,6 +137,7 @@ class Recorder:
         kinds: of calls that depend on symbols, in the order of their sources.
         symbolic: constants that depend on symbols, by storage.
         alone: the nodes of calls that belong to no kind.
+        outer: the trace of native calls that depend on no symbol.
     """
 
     def __init__(
@@ -147,7 +145,6 @@ class Recorder:
         graph: LoweredGraph,
         constants: Mapping[str, np.ndarray[Any, Any]],
         workspace: Workspace,
-        outer: NativeTrace,
         confirming: bool = False,
         memory: MemoryTrace | None = None,
         symbolic: Collection[str] = (),
@@ -170,17 +167,16 @@ class Recorder:
         if expected is not None and expected.lost:
             expected = None
         room_of = _room if expected is None else expected.room
-        self.packed = PackedWeights(graph, constants, workspace.weights.packed, room_of)
+        self.packed = PlanWeights(graph, constants, workspace.weights.packed, room_of)
         thread = expected.thread if expected is not None else _replay.Aside()
         #: Packs constants and compiles meanwhile, where there is a processor for that.
-        self._aside = Aside(thread, self.packed.keep) if several else None
-        self._large: Callable[[], None] | None = None  # packs what is being read
-        early = self._aside.compile if self._aside is not None else None
+        self.packer = Packer(thread if several else None)
+        early = self.packer.compile if several else None
         self.evaluation = RecordEvaluation(confirming, graph.inexact, early)
         #: Nodes whose choice was made for other sizes and that their libraries decline in these.
         self.refused: dict[str, str] = {}
-        self._factors = of_products(graph)
-        self._known, self.outer, self._memory = workspace.kinds, outer, memory
+        self._known, self._memory = workspace.kinds, memory
+        self.outer = self._known.outer()
         self._keys = Keys(_replay.threads(), confirming, graph.inexact)
         self._uses: dict[tuple[Key, tuple[int, ...]], CallUse | None] = {}
         self.kinds: list[Kind] = []
@@ -231,23 +227,9 @@ class Recorder:
         """
         try:
             yield
-            self.settle()
+            self.packer.wait()
         finally:
-            self._large = None
-            if self._aside is not None:
-                self._aside.close()  # call-backs live on, and what recorded them with them
-
-    def settle(self) -> None:
-        """See that all constants are packed.
-
-        Raises:
-            ModelError, NativeError: as ``Aside.wait``.
-        """
-        if self._aside is not None:
-            self._aside.wait()
-        if self._large is not None:
-            self._large()
-            self._large = None
+            self.packer.close()  # call-backs live on, and what recorded them with them
 
     def _storage(self, value: Value) -> TensorStorage:
         """Return a value's storage; that of a constant is made when it is first asked for."""
@@ -255,7 +237,7 @@ class Recorder:
             if value.name in self._without:
                 made = self._deferred(value, SymbolicConstant(value))
             else:
-                made = self.packed.find(value) or self.packed.lies(value)
+                made = self.packed.given(value, self.packer)
             self.storages[value.name] = made
         return self.storages[value.name]
 
@@ -453,79 +435,20 @@ class Recorder:
         return node.input in self._without or self.storages.get(node.input) in self.symbolic
 
     def _ahead(self, node: TransformNode) -> None:
+        """Pack a constant as a Transform changes it."""
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         before = self.symbolic.get(self._storage(source)) if self._is_symbolic(node) else None
         if before is not None:
             constant = SymbolicConstant(before.value, (*before.changes, (node, target)))
             self.storages[node.output] = self._deferred(target, constant)
             return
-        if (packed := self.packed.find(target)) is not None:
-            self.storages[node.output] = packed  # for another plan
-            return
-        room, factor = self.packed.room(target), target.name in self._factors
-        if self._is_left_aside(node, source, target, room, factor):
-            return
-        storage, cleared = changed(node, source, self._storage(source), target, room, factor)
+        storage = self.packed.find(target)
+        if storage is None:
+            row, given = self.packed.row(target), self.storages.get(node.input)
+            with tracing(self.packed.calls):
+                step = packing_step(node, row, given)
+            storage = self.packed.pack(row, step, self.packer, given)
         self.storages[node.output] = storage
-        self.packed.keep(target, storage, cleared)
-
-    def _is_left_aside(
-        self, node: TransformNode, source: Value, target: Value, room: Buffer, factor: bool
-    ) -> bool:
-        """Whether another thread has it to do, or to read: where one could."""
-        aside = self._aside
-        if aside is None:
-            return False
-        unread = None if source.name in self.storages else self.packed.unread(source)
-        if target.nbytes >= LARGE:
-            if unread is None or not unread.as_it_is:
-                return False
-            self._read_aside(aside, node, source, target, room, factor, unread)
-            return True
-        if unread is None:
-            given = self._storage(source)
-        else:
-            given = TensorStorage(source.dtype, source.dims, source.layout, constant=True)
-        made, steps = packing(node, source, target, given)
-        factor = factor and may_be_subnormal(target.dtype, target.layout)
-        if not aside.pack(steps, given, unread, target, made, room, factor):
-            return False
-        self.storages[node.output] = made
-        self.packed.promise(target, made)
-        return True
-
-    def _read_aside(
-        self,
-        aside: Aside,
-        node: TransformNode,
-        source: Value,
-        target: Value,
-        room: Buffer,
-        factor: bool,
-        unread: Unread,
-    ) -> None:
-        """Have a large constant read meanwhile; one at a time, since each has much memory until it
-        is packed, which is worth all threads.
-        """
-        self.settle()
-        given = Buffer(aside.read(unread.stretch))
-        storage = TensorStorage(source.dtype, source.dims, source.layout, given, constant=True)
-        made = TensorStorage(target.dtype, target.dims, target.layout, constant=True)
-
-        def pack() -> None:
-            filled, cleared = changed(node, source, storage, target, room, factor)
-            made.forget()
-            made.bind(filled.buffer)
-            self.packed.keep(target, made, cleared)
-
-        def ready() -> Buffer:
-            self.settle()
-            return room
-
-        made.bind_later(ready)
-        self._large = pack
-        self.storages[node.output] = made
-        self.packed.promise(target, made)
 
 
 class Without(Computed):
@@ -550,43 +473,41 @@ def _room(nbytes: int) -> np.ndarray[Any, Any]:
     return _replay.Arena(nbytes).memory()
 
 
-def changed(
-    node: TransformNode,
-    source: Value,
-    storage: TensorStorage,
-    target: Value,
-    room: Buffer,
-    factor: bool,
-) -> tuple[TensorStorage, bool]:
-    """A constant in another layout, transformed here and now; whether it has other elements, since
-    some were subnormal.
+def packing_step(
+    node: TransformNode, row: ConstantRow, given: TensorStorage | None = None
+) -> PackingStep:
+    """Return what packs a constant: one native step, or the library's Python.
 
     Args:
         node: the Transform.
-        source, storage: the constant, and its memory.
-        target, room: what it becomes, and the memory for that.
-        factor: it is one of products alone.
-    """
-    made = TensorStorage(target.dtype, target.dims, target.layout)
-    made.bind(room)
-    x, evaluation = Operand(source, source.layout).tensor(storage), NormalEvaluation()
-    with Executor.alone() if target.nbytes < LARGE else nullcontext(), installed(evaluation):
-        _change(node, x, target, made, evaluation)
-    made.constant = True
-    return made, factor and clear_subnormals(target.dtype, target.layout, room.memory)
+        row: the constant.
+        given: what the step reads, if that is in memory.
 
-
-def packing(
-    node: TransformNode, source: Value, target: Value, storage: TensorStorage
-) -> tuple[TensorStorage, Sequence[RecordedStep]]:
-    """What a constant becomes, still without memory, and the steps that transform it, as
-    ``changed`` runs them; their slots are that, the constant's storage, and scratch.
+    Raises:
+        VTensorError: the library does not take it.
     """
+    if given is None:
+        given = TensorStorage.deferred(row.read, row.given.tensor(), row.given.layout)
     evaluation = RecordEvaluation()
-    with Executor.alone() if target.nbytes < LARGE else nullcontext(), installed(evaluation):
-        x = Operand(source, source.layout).tensor(storage)
-        made = _transformed(node, target, evaluation, [x])
-    return made.outputs[0], made.steps
+    with nullcontext() if row.is_large else Executor.alone(), installed(evaluation):
+        x = Operand(row.given, row.given.layout).tensor(given)
+        recorded = _transformed(node, row.value, evaluation, [x])
+    names = {given: SOURCE, recorded.outputs[0]: TARGET}
+    for step in recorded.steps:
+        slots = [one if isinstance(one, int) else names.get(one, "") for one in step.slots]
+        is_alone = len(recorded.steps) == 1 and step.native is not None
+        if is_alone and sorted(one for one in slots if isinstance(one, str)) == [SOURCE, TARGET]:
+            return PackingStep(step.native, slots, node.name, step.told)
+    return PackingStep(None, (), node.name, run=partial(_packed_here, node, row))
+
+
+def _packed_here(node: TransformNode, row: ConstantRow, given: TensorStorage, room: Buffer) -> None:
+    """Transform a constant step by step, as its library does it."""
+    value, evaluation = row.value, NormalEvaluation()
+    storage = TensorStorage(value.dtype, value.dims, value.layout, room)
+    x = Operand(row.given, row.given.layout).tensor(given)
+    with installed(evaluation):
+        _change(node, x, value, storage, evaluation)
 
 
 def _recording(node: LoweredNode, made: Value) -> Record:

@@ -17,11 +17,12 @@ from ptensor.buffer import TensorStorage
 from tests.runtime.packed_net import feeds, network
 from vtensor import Session
 from vtensor.errors import BudgetError, ModelError, NativeError
-from vtensor.frontends.open_file import OpenFile, Stretch
-from vtensor.runtime import record
-from vtensor.runtime.aside import MOST, Aside, Expected
-from vtensor.runtime.packed import PackedWeights
-from vtensor.runtime.unread import Unread
+from vtensor.frontends.open_file import OpenFile
+from vtensor.runtime import _replay, record
+from vtensor.runtime.recording import packing_table
+from vtensor.runtime.recording.packer import MOST, Expected, FileSlice, Packer
+from vtensor.runtime.recording.packing_table import PackingStep
+from vtensor.runtime.recording.weights import PlanWeights
 from vtensor.runtime.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
@@ -43,33 +44,33 @@ def are_parts_packed(path: Path) -> bool:
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the thread was given: a constant that is there, one of a file, a large one, kernels."""
-    seen, pack, read, compiled = list[str](), Aside.pack, Aside.read, Aside.compile
+    seen, own = list[str](), _replay.Aside
 
-    def packed(self: Aside, steps: Any, source: Any, unread: Unread | None, *rest: Any) -> bool:
-        done = pack(self, steps, source, unread, *rest)
-        if done:
-            part = unread and ("rows" if unread.rows > 1 else "part" if unread.offset else "whole")
-            seen.append("held" if unread is None else f"{part}{' times' * bool(unread.factors)}")
-        return done
+    class Seeing:
+        def __init__(self) -> None:
+            self._own = own()
 
-    def reading(self: Aside, stretch: Stretch) -> Array:
-        seen.append("large")
-        return read(self, stretch)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._own, name)
 
-    def compiling(self: Aside, step: Any) -> None:
-        seen.append("kernel")
-        compiled(self, step)
+        def run(self, pieces: Any, lost: Any = None, place: Any = None, times: Any = None) -> None:
+            self._own.run(pieces, lost, place, times)
+            part = "held" if place is None else "rows" if place[2] > 1 else "whole"
+            [(_, slots)] = pieces
+            seen.append(f"{part}{' times' * bool(times)}" if len(slots) else "kernel")
 
-    monkeypatch.setattr(Aside, "pack", packed)
-    monkeypatch.setattr(Aside, "read", reading)
-    monkeypatch.setattr(Aside, "compile", compiling)
+        def read(self, file: Any, offset: int, into: Array) -> None:
+            seen.append("large")
+            self._own.read(file, offset, into)
+
+    monkeypatch.setattr(_replay, "Aside", Seeing)
     return seen
 
 
 def alone(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[bytes]:
     """What a plan for as many threads answers that is made on one."""
     with monkeypatch.context() as patch:
-        patch.setattr(record, "Aside", lambda *_: None)
+        patch.setattr(record, "Packer", lambda _: Packer(None))
         return answers(path, **options)
 
 
@@ -96,7 +97,7 @@ def test_large_ones_are_read_one_at_a_time(
 ) -> None:
     path = network(tmp_path, beside=False)
     expected = alone(path, monkeypatch, threads=2)
-    monkeypatch.setattr(record, "LARGE", 1 << 16)
+    monkeypatch.setattr(packing_table, "LARGE", 1 << 16)
     assert answers(path, threads=2) == expected
     assert ran.count("large") >= 2
 
@@ -114,7 +115,7 @@ def test_from_memory_what_is_there_is_packed(ran: list[str], tmp_path: Path) -> 
 def test_a_session_that_was_opened_before_a_fork_runs_in_the_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vtensor.runtime.aside.LEAST", 1 << 18)
+    monkeypatch.setattr("vtensor.runtime.recording.packer.LEAST", 1 << 18)
     path = network(tmp_path, beside=False)
     with Session(path, cache_dir=None, threads=2) as session:
         assert session._runner.workspace.expected
@@ -158,14 +159,14 @@ def test_files_are_not_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def descriptors() -> int:
         return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
-    most, step = list[int](), Aside.pack
+    most, pack = list[int](), Packer.pack
 
-    def packed(self: Aside, *about: Any) -> bool:
-        done = step(self, *about)
+    def packed(self: Packer, *about: Any) -> TensorStorage:
+        storage = pack(self, *about)
         most.append(descriptors())
-        return done
+        return storage
 
-    monkeypatch.setattr(Aside, "pack", packed)
+    monkeypatch.setattr(Packer, "pack", packed)
     path = network(tmp_path, beside=False)
     with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
         before = descriptors()
@@ -182,16 +183,16 @@ def test_nothing_stays_of_a_plan_that_fails(
     def failing(self: Workspace, *about: Any) -> None:
         raise BudgetError("no more memory")
 
-    def noted(self: PackedWeights, *about: Any) -> None:
+    def noted(self: PlanWeights, *about: Any) -> None:
         begin(self, *about)
         seen.append(ref(self))
 
-    begin = PackedWeights.__init__
+    begin = PlanWeights.__init__
     with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
         session.run(None, feeds(2, 9))  # what is made once is there
         with monkeypatch.context() as patch:
             patch.setattr(Workspace, "grow", failing)
-            patch.setattr(PackedWeights, "__init__", noted)
+            patch.setattr(PlanWeights, "__init__", noted)
             gc.collect()
             gc.disable()
             try:
@@ -209,7 +210,7 @@ def test_a_file_that_was_changed_since_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str], how: str, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(record, "LARGE", 1 << 16)
+        monkeypatch.setattr(packing_table, "LARGE", 1 << 16)
     path = network(tmp_path, beside=True)
     with Session(path, cache_dir=None, threads=2, optimize="none") as session:
         with (tmp_path / "data").open("r+b") as file:
@@ -246,14 +247,14 @@ def test_a_step_that_fails_names_the_transform(
     path = network(tmp_path, beside=False)
     steps: list[FloatStep] = []
 
-    def packing(node: Any, source: Any, target: Any, storage: TensorStorage) -> Any:
-        made, [step] = own(node, source, target, storage)
-        sizes = [(storage.nbytes // 4, READ), (made.nbytes // 4, WRITE)]
+    def packing(node: Any, row: Any, given: TensorStorage | None) -> PackingStep:
+        step, nbytes = own(node, row, given), (row.given.nbytes, row.value.nbytes)
+        sizes = [(nbytes[0] // 4, READ), (nbytes[1] // 4, WRITE)]
         steps.append(FloatStep("fail", sizes, lambda arrays: "it says no"))
-        return made, [type(step)(**{**fields(step), "native": steps[-1], "slots": (storage, made)})]
+        return step._replace(native=steps[-1], slots=["source", "target"])
 
-    own = record.packing
-    monkeypatch.setattr(record, "packing", packing)
+    own = record.packing_step
+    monkeypatch.setattr(record, "packing_step", packing)
     with (
         Session(path, cache_dir=None, threads=2, optimize="none") as session,
         pytest.raises(NativeError, match=r"step of 'ahead:\d+': fail: it says no"),
@@ -261,23 +262,25 @@ def test_a_step_that_fails_names_the_transform(
         session.run(None, feeds(2, 9))
 
 
-def fields(step: Any) -> dict[str, Any]:
-    return {name: getattr(step, name) for name in step.__dataclass_fields__}
-
-
 def test_nobody_else_has_what_is_not_packed_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another thread's plan may want the same constant meanwhile."""
     path, shared = network(tmp_path, beside=False), list[tuple[int, int]]()
-    settle = record.Recorder.settle
+    wait, weights = Packer.wait, list[PlanWeights]()
+    begin = PlanWeights.__init__
 
-    def settled(self: record.Recorder) -> None:
-        before = len(self.packed._packed)
-        settle(self)
-        shared.append((before, len(self.packed._packed)))
+    def begun(self: PlanWeights, *about: Any) -> None:
+        begin(self, *about)
+        weights.append(self)
 
-    monkeypatch.setattr(record.Recorder, "settle", settled)
+    def waited(self: Packer) -> None:
+        before = len(weights[-1]._packed)
+        wait(self)
+        shared.append((before, len(weights[-1]._packed)))
+
+    monkeypatch.setattr(PlanWeights, "__init__", begun)
+    monkeypatch.setattr(Packer, "wait", waited)
     with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
         session.run(None, feeds(2, 9))
         packed = len([*session.plan.graph.ahead()])
@@ -297,7 +300,7 @@ def test_who_looks_at_a_constant_waits_for_it(
         for name, storage in self.storages.items():
             if "@ahead" in name and storage.untouched:
                 data = storage.memory.copy()
-                self.settle()
+                self.packer.wait()
                 seen.append(bool((data == storage.memory).all() and data.any()))
 
     monkeypatch.setattr(record.Recorder, "_take", looked)
@@ -317,7 +320,7 @@ def test_pages_are_expected_of_models_with_much_to_read(
         begin(self, nbytes)
 
     monkeypatch.setattr(Expected, "__init__", expecting)
-    monkeypatch.setattr("vtensor.runtime.aside.LEAST", 1 << 18)
+    monkeypatch.setattr("vtensor.runtime.recording.packer.LEAST", 1 << 18)
     path = network(tmp_path, beside=False)
     with Session(path, cache_dir=None, threads=1) as session:
         session.run(None, feeds(2, 9))
@@ -344,7 +347,7 @@ def test_expected_memory_has_the_size_that_is_wanted(nbytes: int) -> None:
 
 
 #: What is compared above is found out where it is wrong.
-FAULTS: list[Callable[[Unread], Unread]] = [
+FAULTS: list[Callable[[FileSlice], FileSlice]] = [
     lambda one: one._replace(offset=one.offset + 4),
     lambda one: one._replace(factors=None),
 ]
@@ -352,16 +355,16 @@ FAULTS: list[Callable[[Unread], Unread]] = [
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_wrong_rows_or_factors_are_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Unread], Unread]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[FileSlice], FileSlice]
 ) -> None:
-    path, of = network(tmp_path, beside=False), Unread.of
+    path, of = network(tmp_path, beside=False), FileSlice.of
     expected = alone(path, monkeypatch, threads=2)
 
-    def wrong(*about: Any) -> Unread | None:
+    def wrong(*about: Any) -> FileSlice | None:
         found = of(*about)
         return found and fault(found)
 
-    monkeypatch.setattr(Unread, "of", wrong)
+    monkeypatch.setattr(FileSlice, "of", wrong)
     assert answers(path, threads=2) != expected
 
 

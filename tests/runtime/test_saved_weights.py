@@ -15,7 +15,8 @@ from tests.runtime.packed_net import feeds, network
 from tests.runtime.test_short_processes import provisional
 from vtensor import Session
 from vtensor.errors import ModelError
-from vtensor.runtime import _replay, kept_packing, record, weight_notes
+from vtensor.runtime import _replay
+from vtensor.runtime.recording import packing_table
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -24,9 +25,7 @@ def test_a_kept_plan_packs_to_the_bit_as_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(record, "LARGE", 1 << 16)
-        monkeypatch.setattr(kept_packing, "LARGE", 1 << 16)
-        monkeypatch.setattr(weight_notes, "LARGE", 1 << 16)
+        monkeypatch.setattr(packing_table, "LARGE", 1 << 16)
     provisional(monkeypatch)
     path, reads = network(tmp_path, beside), Counter[str]()
     counting(monkeypatch, reads)
@@ -49,22 +48,17 @@ def test_a_kept_plan_packs_to_the_bit_as_the_first_one(
 def counting(patch: pytest.MonkeyPatch, reads: Counter[str]) -> None:
     """Count what the threads of plans that were kept are given."""
 
+    own = _replay.Aside
+
     class Counting:
         def __init__(self) -> None:
-            self._own = _replay.Aside()
+            self._own = own()
 
         def __getattr__(self, asked: str) -> Any:
             reads[asked] += 1
             return getattr(self._own, asked)
 
-    packing = kept_packing.KeptPacking.__init__
-
-    def begin(self: Any, *about: Any) -> None:
-        packing(self, *about)
-        if self._aside is not None:
-            self._aside = Counting()
-
-    patch.setattr(kept_packing.KeptPacking, "__init__", begin)
+    patch.setattr(_replay, "Aside", Counting)
 
 
 def test_a_kept_plan_of_a_file_that_was_changed_is_not_taken(tmp_path: Path) -> None:
@@ -101,8 +95,7 @@ def test_parts_along_the_first_axis(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, large: bool
 ) -> None:
     if large:
-        for module in (record, kept_packing, weight_notes):
-            monkeypatch.setattr(module, "LARGE", 1 << 16)
+        monkeypatch.setattr(packing_table, "LARGE", 1 << 16)
     provisional(monkeypatch)
     body, options = PARTS[kind]
     text, w = f"net (float[n, 256] p) => (float[a, b] y) {{ {body} }}", f32(512, 256)

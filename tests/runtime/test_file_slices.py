@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.computed import Made, cut, multiplied, times
+from optimizer.originals import Original
+from ptensor.layout import Layout
+from resolver.values import Value
 from vtensor.frontends.open_file import OpenFile, Stretch
-from vtensor.runtime.unread import LEAST_ROW, Unread
+from vtensor.language.dtype import from_numpy
+from vtensor.runtime.recording.packer import LEAST_ROW, FileSlice
+from vtensor.runtime.recording.packing_table import ConstantRow
 
 Array = np.ndarray[Any, Any]
 
@@ -24,15 +30,29 @@ def stretch_of(offset: int, nbytes: int) -> Stretch:
         return OpenFile(file.fileno(), os.fstat(file.fileno()), "file").stretch(offset, nbytes)
 
 
-def read_of(unread: Unread, data: bytes, dtype: np.dtype[Any]) -> Array:
+def slice_of(
+    stretch: Stretch,
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    changes: Sequence[Made],
+    wanted: Sequence[int],
+) -> FileSlice | None:
+    """A part of an array that nobody has read, of which a row wants these sizes."""
+    dims = {f"D{axis}": size for axis, size in enumerate(wanted)}
+    given = Value("w", from_numpy(dtype), dims, Layout.plain(dims), True)
+    source = Original.unread(tuple(shape), dtype, stretch)
+    return FileSlice.of(ConstantRow(source, changes, given, given))
+
+
+def read_of(part: FileSlice, data: bytes, dtype: np.dtype[Any]) -> Array:
     """What native code reads, by its definition."""
     rows = [
-        data[unread.stretch.offset + unread.offset + i * unread.step :][: unread.row]
-        for i in range(unread.rows)
+        data[part.stretch.offset + part.offset + i * part.step :][: part.row]
+        for i in range(part.rows)
     ]
     found = np.frombuffer(b"".join(rows), dtype)
-    if unread.factors is not None:
-        along = np.resize(np.repeat(*unread.factors), found.size)
+    if part.factors is not None:
+        along = np.resize(np.repeat(*part.factors), found.size)
         found = (found.astype(np.float64) * along).astype(dtype)
     return found
 
@@ -57,21 +77,21 @@ def test_rows_and_factors_say_what_is_done_with_an_array(data: st.DataObject) ->
         made.append(Made(lambda one: multiplied(one, factor), times(factor), factor))
         if dtype == np.float32:
             wanted = multiplied(wanted, factor)
-    found = Unread.of(stretch, shape, dtype, made, wanted.shape)
-    assert Unread.of(stretch, shape, dtype, made, (*wanted.shape, 1)) is None
+    found = slice_of(stretch, shape, dtype, made, wanted.shape)
+    assert slice_of(stretch, shape, dtype, made, (*wanted.shape, 1)) is None
     if found is None:
         assert made
         return
     assert found.nbytes == wanted.nbytes
     assert read_of(found, content, dtype).tobytes() == wanted.tobytes()
-    assert found.as_it_is == (wanted.size == array.size and found.factors is None)
+    assert found.is_whole == (wanted.size == array.size and found.factors is None)
 
 
 def test_what_rows_and_factors_cannot_say_is_left() -> None:
     stretch, f4 = stretch_of(0, 4 * 6 * 256), np.dtype("f4")
 
     def of(*made: Made, dtype: np.dtype[Any] = f4, wanted: tuple[int, ...] = (6, 256)) -> bool:
-        return Unread.of(stretch, (6, 256), dtype, made, wanted) is not None
+        return slice_of(stretch, (6, 256), dtype, made, wanted) is not None
 
     twice = Made(lambda one: one * 2, "twice")
     factor = Made(lambda one: one, "f", np.ones((6, 1)))
