@@ -163,7 +163,8 @@ class Plan(OneProcess):
         taken_from: the shapes of inputs that its choice was made for, where those are others. A
             certificate is there only if it holds for the plan's own sizes, too.
         anew: names of the nodes that were chosen for the plan's own sizes, where others are hints.
-        symbolic: makes the symbolic plan of a plan on numbers; None of any other.
+        symbolic: makes the symbolic plan of a plan on numbers, given its open sizes; None of any
+            other.
         better: the plan that may take its place in later runs; None where none is looked for.
         replaces: the shapes that the plan was taken from whose place it took in the background.
         provisional: the choice was made by what libraries declare; ``better`` is the plan by times
@@ -196,7 +197,7 @@ class Plan(OneProcess):
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self.anew: tuple[str, ...] = ()
         self.better: Better[Plan] | None = None
-        self.symbolic: Callable[[], SymbolicPlan] | None = None
+        self.symbolic: Callable[[Sequence[int]], SymbolicPlan] | None = None
         self._workspace, self._make, self._held = workspace, nodes, constants
         workspace.grow(nbytes, packed.nbytes + sum(self.own_sizes))
         self._placed: Placed = steps

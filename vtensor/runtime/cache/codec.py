@@ -106,9 +106,10 @@ def encoded(name: str, choice: Choice, source: Source) -> bytes:
         "plan": None,
     }
     blob = b""
-    if choice.symbolic is not None:
+    symbolic = choice.symbolic or (choice.later() if choice.later is not None else None)
+    if symbolic is not None:
         try:
-            head["plan"], blob = _plan_data(choice.symbolic, source)
+            head["plan"], blob = _plan_data(symbolic, source)
         except NotSaved as why:
             _log.debug("%s: its plan is recorded in each process: %s", name, why)
     text = json.dumps(head, separators=(",", ":")).encode() + b"\n" + blob

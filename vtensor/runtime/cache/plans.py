@@ -78,7 +78,6 @@ class SavedPlans:
         """
         if choice.saved or not _is_saved(choice.key, options):
             return
-        choice.saved = True
         surface = self._source.keep_surface(choice.observed)
         if surface is None:
             return
@@ -94,9 +93,10 @@ class SavedPlans:
                 ):
                     continue  # another choice, which stays
                 self._entries.write(name, encoded(name, choice, self._source))
-                return
+                break
         except NotSaved as why:
-            _log.debug("%s: %s", self._source, why)
+            _log.debug("%s: its choice is not saved: %s", choice.key.shapes, why)
+        choice.saved = True  # only now: who is stopped begins again
 
     def _names(self, surface: Surface, key: PlanKey, options: Options) -> list[str]:
         """Return the names of entries for inputs of a key's kind, in the order of reading."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ class Choice:
         applied: where rules were applied to the graph that it is of.
         symbolic: the plan recorded of it; None where it can only be recorded on numbers.
         exact: it holds for no other sizes.
+        later: makes the symbolic plan of one that was recorded on numbers, for saving it.
         observed: where arrays are whose values were looked at to make the graph.
         strategy: what was decided; None of a choice from the cache that nobody has read so far.
         cached: it was read from the cache.
@@ -41,6 +42,7 @@ class Choice:
     applied: frozenset[tuple[str, str]]
     symbolic: SymbolicPlan | None = None
     exact: bool = False
+    later: Callable[[], SymbolicPlan] | None = None
     observed: frozenset[Place] = frozenset()
     strategy: Strategy | None = None
     cached: bool = False

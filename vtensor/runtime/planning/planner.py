@@ -23,7 +23,7 @@ from vtensor.language.imported import logger
 from vtensor.language.trace import NotTraced
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.options import Options, transferable
-from vtensor.runtime.origin import PLANNED, SPECIALISED
+from vtensor.runtime.origin import RECORDED_ON_SIZES, SPECIALISED
 from vtensor.runtime.plan import Nodes, Plan
 from vtensor.runtime.planning.choice import Choice, Kind, kind_of
 from vtensor.runtime.planning.networks import Network, Networks
@@ -208,7 +208,7 @@ class Planner:
             plan, own = self._kept(key, kind, network, lowered, made, provisional)
             if choice.key != key:
                 plan.taken_from, plan.anew = choice.key.shapes, others
-            plan.origin = replace(PLANNED, cached=choice.cached)
+            plan.origin = replace(plan.origin, cached=choice.cached)
             return plan, own
 
         return widened(make, declined)
@@ -247,7 +247,12 @@ class Planner:
                 choice.symbolic = None
         resolved = partial(resolved_of, network.graph, options)
         about_numbers = network.graph, resolved, lowered, options, self._workspace
-        return recorded(*about_numbers, confirming=confirming), choice
+        plan = recorded(*about_numbers, confirming=confirming)
+        if plan.symbolic is not None:
+            choice.later = partial(plan.symbolic, network.given)
+        if network.given:
+            plan.origin = RECORDED_ON_SIZES
+        return plan, choice
 
     def _kept(
         self,
@@ -270,6 +275,8 @@ class Planner:
 
         plan = plan_of(network.graph, options, self._workspace)
         choice = Choice(key, False, frozenset(network.graph.applied), exact=True)
+        if plan.symbolic is not None:
+            choice.later = partial(plan.symbolic, network.given)
         choice.strategy, choice.observed = Strategy.of(plan.graph), network.observed
         return plan, choice
 

@@ -44,9 +44,8 @@ PROVISIONAL = "it is provisional: chosen by what libraries declare, without time
 #: plan holds by itself, steps and descriptions, is about 2 MB of a network of some hundred nodes.
 PLANS_KEPT = 32
 
-#: Seconds for which saving may go on after the end of the process, where making a plan took no more
-#: than the second number.
-LINGERS_S, LONG_S = 3.0, 1.0
+#: Seconds for which saving may go on after the end of the process.
+LINGERS_S = 3.0
 
 #: How often saving gives way to a plan that is wanted.
 GIVES_WAY = 2
@@ -348,9 +347,8 @@ class PlanStore:
         """Save what was chosen for plans that have run: before, answers were waited for."""
         if self._unsaved and self._cache is not None:
             unsaved, self._unsaved = self._unsaved, []
-            lingers_s = LINGERS_S if self._longest_s <= LONG_S else 0.0
             save = partial(self._save, unsaved)
-            self._begin(Better(save, "", self._hurries, for_others=True, lingers_s=lingers_s))
+            self._begin(Better(save, "", self._hurries, for_others=True, lingers_s=LINGERS_S))
 
     def _save_later(self, choice: Choice) -> None:
         """Save a choice that was made in the background."""

@@ -114,17 +114,21 @@ def traced_plan(
     return made
 
 
-def plan_without_symbols(
-    recorder: Recorder, ends: Ends, steps: Sequence[RecordedStep]
+def plan_of_numbers(
+    recorder: Recorder, ends: Ends, steps: Sequence[RecordedStep], given: Sequence[int]
 ) -> SymbolicPlan:
-    """Return the symbolic plan of what was recorded on numbers.
+    """Return the symbolic plan of what was recorded on numbers; it holds for no other sizes.
 
     Args:
         recorder: has recorded it.
         ends: what runs bring and deliver.
         steps: those that the outputs need.
+        given: the open sizes; none of a model of fixed sizes.
     """
-    return _plan(Trace().rows(), _no_place, recorder, MemoryTrace(), ends, steps)
+    trace = Trace()
+    for size in given:
+        trace.size(size).pinned()
+    return _plan(trace.rows(), _no_place, recorder, MemoryTrace(), ends, steps)
 
 
 def _no_place(constant: str) -> int:

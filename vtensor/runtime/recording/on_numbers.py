@@ -67,7 +67,7 @@ def plan_on_numbers(
         strictly=strictly,
     )
     if not plan.calls_back:
-        from vtensor.runtime.planning.tracing import plan_without_symbols
+        from vtensor.runtime.planning.tracing import plan_of_numbers
 
-        plan.symbolic = partial(plan_without_symbols, recorder, ends, recorded)
+        plan.symbolic = partial(plan_of_numbers, recorder, ends, recorded)
     return plan

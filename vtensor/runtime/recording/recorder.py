@@ -23,6 +23,7 @@ from ptensor.evaluation import Evaluation, installed
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from resolver.strategy import StrategyRefused
 from vtensor.errors import ContractError, VTensorError
+from vtensor.language.imported import logger
 from vtensor.language.operators import run_compute
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from vtensor.runtime.workspace import Workspace
 
     Record = Callable[[RecordEvaluation, Sequence[VTensor]], Recorded]
+
+_log = logger(__name__)
 
 #: The source of numbers that is the graph's trace; the kinds of calls are the next ones.
 GRAPH = 0
@@ -383,12 +386,14 @@ class Recorder:
         own = call.operands
         try:
             kind = self._kind(key, call.node, own[:count], own[count:], call.trace)
-        except REFUSALS:
+        except REFUSALS as why:
+            _log.debug("%s is not recorded on symbols: %r", node.name, why)
             now = Symbolic(key, node, operands, numbers, self.outer, now=True)
             own = now.operands
             self._kind(key, now.node, own[:count], own[count:], self.outer)  # it may decline
             return None
         if kind is None or call.trace.failed:
+            _log.debug("%s is not recorded on symbols: %s", node.name, call.trace.failed)
             return None
         if not call.trace.pinned:
             self._known.keep(key, kind)
