@@ -91,3 +91,47 @@ def test_a_collector_that_is_off_stays_off(tmp_path: Path) -> None:
     before = "import gc, json\ngc.disable()\nlooks = lambda *_: states.add(gc.isenabled())\n"
     after = "states = set()\nuse_all()\nprint(json.dumps([*states, gc.isenabled()]))\n"
     assert ended(before, after, tmp_path) == [False, False]
+
+
+def test_no_session_changes_what_the_process_is_set_to(tmp_path: Path) -> None:
+    """NumPy and ONNX are imported before: what their imports change is theirs."""
+    before = """
+import faulthandler, json, locale, logging, os, random, signal, sys, threading, warnings
+import numpy as np, onnx, vtensor
+looks = lambda *_: None
+def state():
+    loggers = [logging.root, *map(logging.getLogger, ("vtensor", "onnx", "numpy"))]
+    mask = os.umask(0o22)
+    os.umask(mask)
+    tiny = np.full(64, 1e-40, np.float32)
+    return {
+        "signals": [str(signal.getsignal(one)) for one in sorted(signal.valid_signals())],
+        "masked": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
+        "wakeup": [signal.set_wakeup_fd(-1), signal.getitimer(signal.ITIMER_REAL)],
+        "locale": [locale.setlocale(locale.LC_ALL), locale.localeconv()],
+        "warnings": [str(warnings.filters), str(warnings.showwarning)],
+        "environment": dict(os.environ),
+        "switching": sys.getswitchinterval(),
+        "processors": sorted(os.sched_getaffinity(0)),
+        "scheduling": [os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)],
+        "files": [mask, os.getcwd()],
+        "faults": faulthandler.is_enabled(),
+        "logging": [(str(one.handlers), one.level, one.propagate) for one in loggers],
+        "logging of all": [logging.lastResort.level, str(logging.getLoggerClass())],
+        "NumPy": [np.geterr(), np.get_printoptions()],
+        "denormals": bool((tiny * np.float32(1)).all()),
+        "hooks": [str(h) for h in (sys.excepthook, sys.displayhook, sys.unraisablehook,
+                                   threading.excepthook, sys.getprofile(), sys.gettrace())],
+        "stack": [sys.getrecursionlimit(), threading.stack_size(), sys.get_int_max_str_digits()],
+        "imports": [sys.path, str(sys.meta_path), str(sys.path_hooks), sys.dont_write_bytecode],
+        "random": [hash(random.getstate()), str(np.random.get_state())],
+        "errors": [getattr(sys, "last_value", None)],
+    }
+first = json.dumps(state(), default=str)
+"""
+    after = """
+use_all()
+first, last = json.loads(first), json.loads(json.dumps(state(), default=str))
+print(json.dumps({name: [first[name], last[name]] for name in first if first[name] != last[name]}))
+"""
+    assert ended(before, after, tmp_path) == {}

@@ -24,7 +24,7 @@ from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.graphs import Graphs
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.last_used import LastUsed
-from vtensor.runtime.leftovers import let_go
+from vtensor.runtime.leftovers import drop_unused_kernels, let_go
 from vtensor.runtime.options import Options
 from vtensor.runtime.other_sizes import OtherSizes
 from vtensor.runtime.plan import Plan
@@ -126,6 +126,7 @@ class PlanCache:
                 self.ahead.drawings.before_a_plan()
                 before = self._workspace.weights.nbytes
                 plan = self._planner.plan(key, self._graphs.entering(key))
+            drop_unused_kernels()
             if self._workspace.weights.nbytes > before:
                 tidy = give_back if self._count else let_go  # what it was made with is not needed
                 tidy()
