@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -285,6 +286,38 @@ def test_a_folder_is_the_users_own(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "cache" / entries.FOLDER
     assert {one.stat().st_mode & 0o777 for one in (folder, folder.parent)} == {0o700}
     assert {one.stat().st_mode & 0o777 for one in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("ends", ["closed", "dropped"])
+@pytest.mark.parametrize("when", ["made", "run"])
+def test_a_folder_that_was_removed_stays_away(
+    named: bool,
+    ends: str,
+    when: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing is said either; a session that is made afterwards makes the folder anew."""
+    mobile, folder = NETWORKS["mobile"](), tmp_path / "cache"
+    (folder / entries.FOLDER).mkdir(0o700, parents=True)
+    _users(folder, monkeypatch)
+    session = Session(mobile.proto, threads=1, cache_dir=folder if named else True)
+    if when == "run":
+        session.run(None, mobile.feeds(1, 8, 8))
+    shutil.rmtree(folder)
+    for sizes in ((1, 8, 8), (1, 8, 8), (2, 8, 8), (1, 16, 8)):
+        session.run(None, mobile.feeds(*sizes))
+    if ends == "closed":
+        session.close()
+    del session
+    settled()
+    assert not folder.exists()
+    assert not caplog.records
+    with Session(mobile.proto, threads=1, cache_dir=folder) as session:
+        session.run(None, mobile.feeds(1, 8, 8))
+    assert files(folder)
 
 
 @pytest.mark.parametrize("named", [True, False])
