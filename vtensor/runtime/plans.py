@@ -188,8 +188,7 @@ class PlanCache:
             self.ahead.foreseen = False
 
     def _keep(self, key: PlanKey, plan: Plan) -> None:
-        dropped = self._kept.keep(key, plan, 1 if self._workspace.full else PLANS_KEPT)
-        if dropped is not None:
+        for dropped in self._kept.keep(key, plan, 1 if self._workspace.full else PLANS_KEPT):
             _stop(dropped)
 
     def has(self, plan: Plan) -> bool:

@@ -90,7 +90,6 @@ class Runner:
                 "makes it; "
                 "or give sizes with load_onnx(model, shapes={...}) (--shape on the command line)"
             )
-        self._last.written()  # it may never run
         return self._last
 
     def settled(self) -> Plan:
