@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from libdesc.noted import noting
 from libdesc.script import Script
 from vtensor.language.imported import logger
+from vtensor.language.records import replace
 from vtensor.runtime.programs import FIRST, check_ends, is_kept, program_name, read_program
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class PlanEntry:
             return None
         if plan is not None:
             plan.provisional = provisional
+            plan.origin = replace(plan.origin, cached=True)
         return plan
 
     def can_note(self, network: Network) -> bool:
