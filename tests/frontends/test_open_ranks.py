@@ -17,7 +17,7 @@ from tests.frontends.support import Array, f32, model, runtime
 from vtensor import Session, load_onnx
 from vtensor.cli import app
 from vtensor.errors import InputError, LockError, ModelError
-from vtensor.runtime import programs
+from vtensor.runtime.cache import plans
 
 #: A model that delivers a scalar of open sizes, and declares nothing of it: its nodes.
 SCALARS = [
@@ -256,7 +256,7 @@ def test_a_scalar_that_is_declared_and_delivers_more() -> None:
 
 def test_plans_on_disk_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Other tests of this process may have registered operators.
-    monkeypatch.setattr(programs, "only_own", lambda: True)
+    monkeypatch.setattr(plans, "only_own", lambda: True)
     proto = without_shapes("g (float[] x) => (float[] y) { y = Relu(x) }", "x", "y")
     onnx.save(proto, tmp_path / "m.onnx")
     x = f32(3, 4)

@@ -15,7 +15,7 @@ from vtensor.errors import (
     ValuesNeededError,
     VTensorError,
 )
-from vtensor.runtime.plans import PLANS_KEPT
+from vtensor.runtime.planning.store import PLANS_KEPT
 
 RESHAPE = model("g (float[2, 3, 4] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }")
 COMPUTED = model(

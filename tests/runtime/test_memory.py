@@ -17,7 +17,7 @@ from tests.frontends.support import f32, model
 from tests.runtime.resident import AFTER
 from tests.test_session import image, network
 from vtensor import Session
-from vtensor.runtime.plans import PLANS_KEPT
+from vtensor.runtime.planning.store import PLANS_KEPT
 from vtensor.runtime.workspace import Workspace
 
 MIB = 1 << 20

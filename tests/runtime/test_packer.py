@@ -18,8 +18,8 @@ from tests.runtime.packed_net import feeds, network
 from vtensor import Session
 from vtensor.errors import BudgetError, ModelError, NativeError
 from vtensor.frontends.open_file import OpenFile
-from vtensor.runtime import _replay, record
-from vtensor.runtime.recording import packing_table
+from vtensor.runtime import _replay
+from vtensor.runtime.recording import packing_table, recorder
 from vtensor.runtime.recording.packer import MOST, Expected, FileSlice, Packer
 from vtensor.runtime.recording.packing_table import PackingStep
 from vtensor.runtime.recording.weights import PlanWeights
@@ -70,7 +70,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def alone(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[bytes]:
     """What a plan for as many threads answers that is made on one."""
     with monkeypatch.context() as patch:
-        patch.setattr(record, "Packer", lambda _: Packer(None))
+        patch.setattr(recorder, "Packer", lambda _: Packer(None))
         return answers(path, **options)
 
 
@@ -134,9 +134,9 @@ def test_what_failed_is_told_again_where_somebody_swallows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a plan would run on weights that nobody has packed."""
-    take, looked = record.Recorder._take, list[str]()
+    take, looked = recorder.Recorder._take, list[str]()
 
-    def swallowed(self: record.Recorder, names: Any, found: Any) -> None:
+    def swallowed(self: recorder.Recorder, names: Any, found: Any) -> None:
         take(self, names, found)
         for name, storage in self.storages.items():
             if "@ahead" in name and storage.untouched:
@@ -144,7 +144,7 @@ def test_what_failed_is_told_again_where_somebody_swallows_it(
                     storage.memory.any()
                 looked.append(name)
 
-    monkeypatch.setattr(record.Recorder, "_take", swallowed)
+    monkeypatch.setattr(recorder.Recorder, "_take", swallowed)
     path = network(tmp_path, beside=True)
     with Session(path, cache_dir=None, threads=2, optimize="none") as session:
         os.truncate(tmp_path / "data", 1000)
@@ -253,8 +253,8 @@ def test_a_step_that_fails_names_the_transform(
         steps.append(FloatStep("fail", sizes, lambda arrays: "it says no"))
         return step._replace(native=steps[-1], slots=["source", "target"])
 
-    own = record.packing_step
-    monkeypatch.setattr(record, "packing_step", packing)
+    own = recorder.packing_step
+    monkeypatch.setattr(recorder, "packing_step", packing)
     with (
         Session(path, cache_dir=None, threads=2, optimize="none") as session,
         pytest.raises(NativeError, match=r"step of 'ahead:\d+': fail: it says no"),
@@ -293,9 +293,9 @@ def test_who_looks_at_a_constant_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, seen = network(tmp_path, beside=False), list[bool]()
-    take = record.Recorder._take
+    take = recorder.Recorder._take
 
-    def looked(self: record.Recorder, names: Any, found: Any) -> None:
+    def looked(self: recorder.Recorder, names: Any, found: Any) -> None:
         take(self, names, found)
         for name, storage in self.storages.items():
             if "@ahead" in name and storage.untouched:
@@ -303,7 +303,7 @@ def test_who_looks_at_a_constant_waits_for_it(
                 self.packer.wait()
                 seen.append(bool((data == storage.memory).all() and data.any()))
 
-    monkeypatch.setattr(record.Recorder, "_take", looked)
+    monkeypatch.setattr(recorder.Recorder, "_take", looked)
     with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
         session.run(None, feeds(2, 9))
     assert seen

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.frontends.support import f32, model
-from tests.runtime.test_blueprint import settle
+from tests.runtime.waiting import settle
 from vtensor import Session
 from vtensor.runtime import workspace as workspace_module
 from vtensor.runtime.executor import Executor

@@ -12,7 +12,7 @@ import pytest
 
 from tests.frontends.support import f32, model
 from tests.runtime.packed_net import feeds, network
-from tests.runtime.test_short_processes import provisional
+from tests.runtime.waiting import provisional
 from vtensor import Session
 from vtensor.errors import ModelError
 from vtensor.runtime import _replay
@@ -33,15 +33,15 @@ def test_a_kept_plan_packs_to_the_bit_as_the_first_one(
     def answer(threads: int) -> tuple[str, list[bytes]]:
         with Session(path, threads=threads, cache_dir=tmp_path / f"{threads}") as session:
             found = [one.tobytes() for one in session.run(None, feeds(2, 9))]
-            return type(session.plan).__name__, found
+            return str(session.plan.origin), found
 
     first, expected = answer(2)
-    assert first == "Plan"
+    assert first == "planned"
     reads.clear()
-    assert answer(2) == ("KeptPlan", expected)
+    assert answer(2) == ("specialised, read from the cache", expected)
     assert reads["read" if large else "run"] >= 2
     reads.clear()
-    assert [answer(1)[0] for _ in range(2)] == ["Plan", "KeptPlan"]
+    assert [answer(1)[0] for _ in range(2)] == ["Plan", "specialised, read from the cache"]
     assert not reads
 
 
@@ -106,7 +106,7 @@ def test_parts_along_the_first_axis(
     for _ in range(2):
         with Session(tmp_path / "net.onnx", threads=2, cache_dir=tmp_path, **options) as session:
             [y] = session.run(None, {"p": p})
-            kinds.append(type(session.plan).__name__)
+            kinds.append(str(session.plan.origin))
         y = y if kind == "packed" else y.T
         np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-2)
-    assert kinds == ["Plan", "KeptPlan"]
+    assert kinds == ["Plan", "specialised, read from the cache"]

@@ -22,7 +22,7 @@ from tests.libraries.bench import Bench
 from tests.libraries.sloppy import Hasty, declare_sloppy
 from tests.optimizer.clocks import Drawn
 from tests.optimizer.graphs import random_graph
-from tests.runtime.test_better import settled
+from tests.runtime.waiting import settled
 from vtensor import Session
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph

@@ -258,14 +258,14 @@ class Model:
             return None
         from vtensor.frontends.tracing import traced_graph
 
-        kind = self._kind(sizes, checked)
-        earlier = self._earlier.get(kind)
+        alike = self._kind(sizes, checked)
+        earlier = self._earlier.get(alike)
         if earlier is None and not values and self._symbolic.foresees(self._network):
             earlier = self._symbolic
         if earlier is None:
             numbers = {name: tuple(map(number_of, shape)) for name, shape in shapes.items()}
             self._graph({name: numbers[name] for name in shapes if name not in checked}, values)
-            earlier = self._earlier.get(kind)
+            earlier = self._earlier.get(alike)
         if earlier is None:
             return None
         symbols: dict[str, int] = {}

@@ -16,7 +16,7 @@ from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.all_of import side_by_side
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.steps import Failure, RecordedStep, StepRef
+from vtensor.runtime.steps import Failure, RecordedStep
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,9 +164,8 @@ def compile_step(step: RecordedStep) -> None:
 
     if step.code.kernel:
         return
-    native = step.native.now if isinstance(step.native, StepRef) else step.native
     try:
-        about = _replay.describe(native)
+        about = _replay.describe(step.native)
         step.code.access = tuple(access for _, _, access in about["slots"])
         step.code.kernel = str(about["kernel"])
     except (ValueError, TypeError) as error:

@@ -61,8 +61,8 @@ def intervals(
 
     Args:
         sizes: the numbers to look at, ascending.
-        graph_at: the simplified graph with that number in its place; a ``VTensorError`` says that it cannot
-            be.
+        graph_at: the simplified graph with that number in its place; a ``VTensorError`` says that
+            it cannot be.
         options: how plans are made.
         advance: called with each number.
 

@@ -423,7 +423,6 @@ class Plan(OneProcess):
 
     def _steps(self, begin: int = 0, end: int | None = None) -> None:
         from vtensor.runtime.evaluations import run_native
-        from vtensor.runtime.steps import StepRef
 
         arena = self._workspace.arena.memory()
         for index, step in [*enumerate(self.recorded)][begin:end]:
@@ -431,7 +430,6 @@ class Plan(OneProcess):
             if step.callback is not None:
                 step.callback()
             elif step.native is not None:
-                assert not isinstance(step.native, StepRef), "nodes are recorded on numbers"
                 memory = self.placement.memory(index, arena)
                 run_native(step.native, memory, step.node, step.told)
 

@@ -68,7 +68,10 @@ class StepRef(NamedTuple):
 
     source: int
     place: int
-    now: Step
+    now: Any
+
+    def __vtensor_step__(self) -> object:
+        return self.now.__vtensor_step__()
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +94,7 @@ class RecordedStep:
     node: str
     library: str
     kernel: str
-    native: Step | StepRef | None
+    native: Step | None
     slots: tuple[TensorStorage | int, ...]
     callback: Callable[[], None] | None = None
     replaces: Mapping[TensorStorage, Sequence[TensorStorage]] = field(default_factory=dict)

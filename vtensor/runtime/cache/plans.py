@@ -44,7 +44,7 @@ class SavedPlans:
 
     @classmethod
     def of(cls, source: Source, options: Options, workspace: Workspace) -> SavedPlans | None:
-        """Return the saved plans of a session; None if it has no cache or nothing of it is saved."""
+        """Return the saved plans of a session; None if nothing of it is saved."""
         entries = kept_in(options)
         return None if entries is None else cls(source, entries, workspace)
 

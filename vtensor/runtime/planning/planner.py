@@ -4,8 +4,8 @@
 2. a symbolic plan, from memory or from the cache, whose guards hold for these sizes;
 3. a new choice, recorded on symbols. Nodes of the nearest earlier choice are hints.
 
-What cannot be recorded on symbols (a call-back, a graph that sizes change otherwise than by numbers)
-is recorded on numbers, for each choice of sizes.
+What cannot be recorded on symbols (a call-back, a graph that sizes change otherwise than by
+numbers) is recorded on numbers, for each choice of sizes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TRIED = 2
 
 _log = logger(__name__)
 
-#: A choice of which there is no plan for some sizes, and the nodes that its libraries decline there.
+#: A choice of which there is no plan for some sizes, and the nodes that are declined there.
 Failed = tuple[Choice, frozenset[str]]
 
 
@@ -164,7 +164,7 @@ class Planner:
 
         lowered = chosen(network.graph, options.soon if provisional else options, provisional)
         made = self._recorded(key, options, network, lowered, known, confirming=False)
-        return self._kept(key, kind, network, lowered, made, provisional)
+        return self._kept(key, kind, made, provisional)
 
     def _hints(
         self, kind: Kind, key: PlanKey, options: Options, failed: Sequence[Failed]
@@ -205,7 +205,7 @@ class Planner:
             if options.deterministic:
                 _check_excess(lowered, options)
             made = self._recorded(key, options, network, lowered, known, confirming=True)
-            plan, own = self._kept(key, kind, network, lowered, made, provisional)
+            plan, own = self._kept(key, kind, made, provisional)
             if choice.key != key:
                 plan.taken_from, plan.anew = choice.key.shapes, others
             plan.origin = replace(plan.origin, cached=choice.cached)
@@ -258,8 +258,6 @@ class Planner:
         self,
         key: PlanKey,
         kind: Kind,
-        network: Network,
-        lowered: LoweredGraph,
         made: tuple[Plan, Choice],
         provisional: bool,
     ) -> tuple[Plan, Choice]:

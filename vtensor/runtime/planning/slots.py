@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Numbers:
-    """The numbers of a symbolic plan: values of its memory trace, and those that depend on no symbol.
+    """The numbers of a symbolic plan: of its memory trace, and those that depend on no symbol.
 
     Each has a place: on the trace its place there, else a negative one.
 

@@ -98,7 +98,7 @@ class PlanStore:
         return len(self._plans)
 
     def close(self) -> list[Better[None]]:
-        """Stop background work and let go of all plans; return the work that goes on for a while."""
+        """Stop background work and release all plans; return the work that goes on for a while."""
         with _keeping:
             held, self._plans = [*self._plans.values()], OrderedDict()
             self._closed = True
@@ -278,7 +278,7 @@ class PlanStore:
         options = replace(self._entering(key), first=None, progress=None)
         with self._planning():
             if (made := self._planner.measured(key, options)) is not None:
-                return self._own_choice(key, *made)
+                return self._chosen(*made)
             graph = self._planner.networks.of(key, options, {}).graph
         limit = options.settings.time_limit if self._awaited else TIME_LIMIT
         with self._workspace.executor.planning():
@@ -287,7 +287,7 @@ class PlanStore:
             if self._planner.confirmed(choice, plan, lowered):
                 self._save_later(choice)
                 return plan
-            return self._own_choice(key, *self._planner.record(key, options, lowered))
+            return self._chosen(*self._planner.record(key, options, lowered))
 
     def _own(self, key: PlanKey, plan: Plan) -> Plan:
         """Return the plan that is chosen for the sizes of one that was chosen for others."""
@@ -299,7 +299,7 @@ class PlanStore:
         with self._workspace.executor.planning():
             lowered: LoweredGraph = own_choice(plan, graph, options)
         with self._planning():
-            made = self._own_choice(key, *self._planner.record(key, options, lowered, exact=True))
+            made = self._chosen(*self._planner.record(key, options, lowered, exact=True))
         made.replaces = plan.taken_from
         return made
 
@@ -313,7 +313,7 @@ class PlanStore:
         with self._workspace.executor.planning():
             return tuned(plan, graph, options, self._workspace)
 
-    def _own_choice(self, key: PlanKey, plan: Plan, choice: Choice) -> Plan:
+    def _chosen(self, plan: Plan, choice: Choice) -> Plan:
         """Note the choice of a plan that is to take another's place."""
         self._save_later(choice)
         return plan

@@ -178,7 +178,7 @@ class CallKind:
         recorded: Recorded,
         trace: NativeTrace | None,
     ) -> CallKind | None:
-        """Return the kind of what was recorded on stand-ins, or None if the key does not say it all.
+        """Return the kind of what was recorded on stand-ins; None if the key does not say it all.
 
         Args:
             key: of the call.
