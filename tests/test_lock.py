@@ -26,7 +26,8 @@ from vtensor.cli import app
 from vtensor.errors import InputError, LockError
 from vtensor.language.tensor import VTensor
 from vtensor.language.wording import counted
-from vtensor.runtime import planning, tuning
+from vtensor.runtime import tuning
+from vtensor.runtime.planning import tuned
 from vtensor.runtime.lock import Lock
 from vtensor.runtime.lock_diff import differences
 from vtensor.runtime.lock_tables import toml_lines
@@ -115,7 +116,7 @@ def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tuning, "node_ns", node_ns)
     monkeypatch.setattr(tuning, "transform_ns", transform_ns)
-    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
+    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[0], [0, 0]))
     return asked
 
 
