@@ -88,7 +88,7 @@ class RegisteredLibrary:
         return self.code["peaks_handler"] is not None and not self.absent
 
     def let_go(self) -> None:
-        """Let go of what it keeps that no step has, if it keeps such."""
+        """Drop what the calling thread made for a plan and no step has, if the library can."""
         handler = self.code["let_go_handler"]
         if handler is not None and not self.absent:
             handler()

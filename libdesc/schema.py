@@ -25,7 +25,7 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "version": ((str,), False, '"module:function" -> text: version, and where it was found'),
     "limit_isa": ((str,), False, '"module:function"(cap) caps the instruction set'),
     "peaks": ((str,), False, '"module:function"(nbytes) -> steps that show what the machine can'),
-    "let_go": ((str,), False, '"module:function" lets go of what is kept that no step has'),
+    "let_go": ((str,), False, '"module:function" drops what a plan looked at and did not take'),
     "python": ((bool,), False, "true when the transformer computes in Python"),
     "invokers": ((list,), False, "modules that hold the library's own invokers"),
 }

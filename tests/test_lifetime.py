@@ -6,10 +6,8 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,15 +15,7 @@ import pytest
 from ops import Add, Conv2D, Relu, Reshape
 from ptensor.buffer import TensorStorage
 from vtensor import Graph, Session
-from vtensor.errors import InputError, ModelError
-from vtensor.language import collector
-from vtensor.runtime import source
-from vtensor.runtime.ahead import Ahead
 from vtensor.runtime.deadlocks import Place
-from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.options import Options
-from vtensor.runtime.plan import Plan
-from vtensor.runtime.planner import Planner
 
 #: A session ``s`` on a small network, and what it is fed.
 SETUP = """
@@ -58,130 +48,6 @@ def no_collector() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-@pytest.fixture
-def nothing_beside(others_done: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else of the process is at work: what earlier sessions began is over, and nothing new
-    begins beside runs, which would hold collections up as well."""
-    monkeypatch.setattr(Ahead, "_beside", lambda *_, **named: None)
-
-
-@pytest.mark.usefixtures("nothing_beside")
-def test_no_collection_begins_while_a_plan_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, planned = list[bool](), Planner.plan
-
-    def watched(self: Planner, key: PlanKey, options: Options) -> Plan:
-        found.append(gc.isenabled())
-        return planned(self, key, options)
-
-    monkeypatch.setattr(Planner, "plan", watched)
-    graph = Graph()
-    graph.output(graph.add(Relu(), graph.input("x", {"N": None})), "y")
-    with Session(graph) as session:
-        for size in (1, 2):
-            session.run(None, {"x": np.ones(size, np.float32)})
-            assert gc.isenabled()
-        with pytest.raises(InputError):
-            session.run(None, {"x": np.ones((1, 1), np.float32)})
-    assert found == [False, False]
-    assert gc.isenabled()
-
-
-@pytest.mark.usefixtures("nothing_beside")
-def test_no_collection_begins_while_a_model_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, load = list[bool](), source.Source._load
-
-    def watched(*given: Any) -> Any:
-        found.append(gc.isenabled())
-        return load(*given)
-
-    monkeypatch.setattr(source.Source, "_load", watched)
-    with pytest.raises(ModelError):
-        Session(b"no model")
-    assert found == [False]
-    assert gc.isenabled()
-
-
-@pytest.mark.usefixtures("nothing_beside")
-def test_what_was_made_meanwhile_is_old() -> None:
-    with collector.later():
-        made = [[number] for number in range(10_000)]
-    young = {id(one) for one in gc.get_objects(0)}
-    assert not [one for one in made if id(one) in young]
-    assert not gc.get_freeze_count()
-
-
-@pytest.mark.usefixtures("nothing_beside")
-def test_what_others_have_frozen_stays_so() -> None:
-    gc.freeze()
-    try:
-        before = gc.get_freeze_count()
-        with collector.later():
-            pass
-        assert gc.get_freeze_count() == before > 0
-    finally:
-        gc.unfreeze()
-
-
-@pytest.mark.usefixtures("nothing_beside")
-def test_collections_go_on_when_the_last_leaves() -> None:
-    inside, leave = threading.Event(), threading.Event()
-
-    def other() -> None:
-        with collector.later():
-            inside.set()
-            leave.wait(60)
-
-    thread = threading.Thread(target=other)
-    with collector.later(), collector.later():
-        thread.start()
-        assert inside.wait(60)
-    assert not gc.isenabled(), "the other one is in there"
-    leave.set()
-    thread.join()
-    assert gc.isenabled()
-
-
-def test_collections_that_are_off_stay_off(no_collector: None) -> None:
-    with collector.later():
-        pass
-    assert not gc.isenabled()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_waits_for_nobody_of_its_parent() -> None:
-    code = """
-import gc, os, threading, warnings
-from vtensor.language import collector
-warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
-inside, leave = threading.Event(), threading.Event()
-def other():
-    with collector.later():
-        inside.set()
-        leave.wait(60)
-thread = threading.Thread(target=other)
-thread.start()
-inside.wait(60)
-for both in (False, True):
-    if both:
-        own = collector.later()
-        own.__enter__()
-    child = os.fork()
-    if child == 0:
-        ok = gc.isenabled() != both
-        if both:
-            own.__exit__(None, None, None)
-        os._exit(0 if ok and gc.isenabled() else 1)
-    assert os.waitpid(child, 0)[1] == 0
-own.__exit__(None, None, None)
-assert not gc.isenabled()
-leave.set()
-thread.join()
-assert gc.isenabled()
-"""
-    done = ended(code)
-    assert done.returncode == 0, done.stderr
 
 
 def storages() -> int:

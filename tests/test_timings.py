@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -49,6 +50,21 @@ def test_what_is_noted_is_kept_with_all_others(folder: Path) -> None:
     (folder / "timings.sqlite").unlink()
     timings.keep()
     assert kept() is None  # once
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_folder_that_was_removed_stays_away(
+    there: bool, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if there:
+        folder.mkdir()
+    timings = Timings("here")
+    timings.put("call", "way", 7)
+    shutil.rmtree(folder)
+    timings.put("call", "way", 8)
+    assert timings.get("call", "way") == 8
+    assert not folder.exists()
+    assert not caplog.records
 
 
 def test_another_environment_has_its_own(folder: Path) -> None:

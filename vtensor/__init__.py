@@ -14,12 +14,10 @@ _public, __dir__ = names_of(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    """A public name. What is imported for it stays, and makes the garbage collector no work."""
-    from vtensor.language.collector import later
+    """Import a public name."""
     from vtensor.language.idle import rest
 
-    with later():
-        rest()
-        found = _public(name)
-        rest()  # NumPy may have come with it
-        return found
+    rest()
+    found = _public(name)
+    rest()  # NumPy may have come with it
+    return found

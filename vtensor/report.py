@@ -45,6 +45,7 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
     return {
         "model": name,
         "threads": session.threads,
+        "origin": {"way": plan.origin.way, "cached": plan.origin.cached},
         "passes": list(plan.passes),
         "rewritten": dict(plan.graph.rewritten),
         "libraries": _library_rows(),
@@ -113,6 +114,7 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
         "head",
         f"{name}: {counted(len(plan.steps), 'step')} on {counted(session.threads, 'thread')}",
     )
+    yield Line("note", f"  plan: {plan.origin}")
     yield Line("note", f"  optimiser passes: {passes}")
     yield from rewritten_lines(plan.graph.rewritten)
     for row in _library_rows():

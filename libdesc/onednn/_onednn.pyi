@@ -405,10 +405,11 @@ def cache_info() -> dict[str, int]:
     hits, misses, size and capacity of the cache that makes equal primitives one object.
     """
 
-def cache_let_go(but: int = 0) -> int:
+def cache_let_go() -> None:
     """
-    Forget primitives that no step holds, except the ``but`` used last; return how many.
-    Primitives whose code oneDNN never frees stay.
+    Stop holding the primitives that the calling thread has made since its last call.
+
+    Those that a step holds, that were used last, or whose code oneDNN never frees stay.
     """
 
 def cache_clear() -> None:
@@ -423,8 +424,9 @@ def set_kept_code_limit(limit: int) -> None:
 
 def set_cache_capacity(capacity: int) -> None:
     """
-    Keep at most ``capacity`` primitives, those used last; 0 keeps none.
-    Primitives whose code oneDNN never frees stay.
+    Hold at most ``capacity`` primitives, those used last; 0 holds none.
+
+    Primitives that a step holds are found all the same; those whose code oneDNN never frees stay.
     """
 
 def isa() -> str:
@@ -450,10 +452,3 @@ def version() -> str:
 
 def library_path() -> str:
     """The file that the loaded library comes from."""
-
-def let_go_of_code() -> int:
-    """
-    Let go of the pages of the library's code, which come back where they are used again.
-
-    Returns how many bytes of code there are; 0 where the system is not asked.
-    """

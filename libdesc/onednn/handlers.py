@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 FLOATS = ("f32", "bf16", "f16")
 #: Of a descriptor.
 MOST_DIMS = 12
-#: Kernels that are kept though no step has them: those of a network in other sizes, of which a
-#: blueprint was drawn. Each has 25 kB in memory.
-LAST_USED = 128
 
 
 def available() -> str | None:
@@ -68,11 +65,8 @@ def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
 
 
 def let_go() -> None:
-    """Forget kernels that no step has, each of which has code of its own; and let the system
-    have the pages of the library's code, of which runs need a tenth.
-    """
-    dnnl.cache_let_go(LAST_USED)
-    dnnl.let_go_of_code()
+    """Drop the kernels that this thread made for a plan and that the plan did not take."""
+    dnnl.cache_let_go()
 
 
 def descriptor(tensor: PTensor) -> Desc:

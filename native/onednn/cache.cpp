@@ -3,8 +3,10 @@
 
 #include <omp.h>
 
+#include <deque>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <variant>
 
@@ -15,93 +17,124 @@ namespace vtensor::onednn {
 
 namespace {
 
+using Kernels = std::deque<std::shared_ptr<Primitive>>;  // the most recently used first
+
+// A thread looks at many more kernels than its plan takes; so many times the capacity it holds.
+constexpr std::size_t kLookedAt = 4;
+
+// Kernels that a thread has made since its last cache_let_go: a plan that it is making may take
+// them.
+struct LookedAt {
+    Kernels kernels;
+    ~LookedAt() {
+        const Unforked whole;
+        kernels.clear();
+    }
+};
+thread_local LookedAt looked_at;
+
 class Cache {
 public:
     std::shared_ptr<Primitive> find(const std::string &key) {
+        std::shared_ptr<Primitive> found;
+        LastUsed dropped;  // destroyed after the lock is gone
         const std::scoped_lock lock(guard_);
-        const auto found = places_.find(key);
-        if (found == places_.end()) {
+        const auto place = places_.find(key);
+        if (place != places_.end()) found = place->second.primitive.lock();
+        if (found == nullptr) {
             ++misses_;
             return nullptr;
         }
         ++hits_;
-        entries_.splice(entries_.begin(), entries_, found->second);
-        return found->second->primitive;
+        use(place->second, found, dropped);
+        return found;
     }
 
     // The entry under this key, which is `made` unless another thread was faster.
     std::shared_ptr<Primitive> keep(const std::string &key, std::shared_ptr<Primitive> made) {
-        Entries dropped;  // destroyed after the lock is gone
+        LastUsed dropped;
         const std::scoped_lock lock(guard_);
-        const auto found = places_.find(key);
-        if (found != places_.end()) return found->second->primitive;
-        entries_.push_front({key, made});
-        places_[key] = entries_.begin();
-        shrink(dropped);
+        Place &place = places_[key];
+        if (auto earlier = place.primitive.lock()) return earlier;
+        place.primitive = made;
+        use(place, made, dropped);
+        if (places_.size() >= sweep_at_) sweep();
         return made;
+    }
+
+    void keep_for_good(std::shared_ptr<Primitive> primitive) {
+        const std::scoped_lock lock(guard_);
+        kept_for_good_.push_back(std::move(primitive));
     }
 
     CacheInfo info() {
         const std::scoped_lock lock(guard_);
-        return {hits_, misses_, entries_.size(), capacity_};
+        return {hits_, misses_, last_used_.size(), capacity_};
     }
 
-    std::size_t let_go(std::size_t but) {
-        Entries dropped;
-        const std::scoped_lock lock(guard_);  // who asks for an entry has it before this is free
-        for (auto entry = entries_.begin(); entry != entries_.end();) {
-            const auto next = std::next(entry);
-            const bool held = entry->primitive.use_count() > 1 || entry->primitive->keeps_code();
-            if (!held && but > 0) {
-                --but;
-            } else if (!held) {
-                places_.erase(entry->key);
-                dropped.splice(dropped.begin(), entries_, entry);
-            }
-            entry = next;
-        }
-        return dropped.size();
+    std::size_t capacity() {
+        const std::scoped_lock lock(guard_);
+        return capacity_;
     }
 
     void clear() {
-        Entries dropped;
+        LastUsed dropped;
+        Kernels kept;
         const std::scoped_lock lock(guard_);
         places_.clear();
-        dropped.swap(entries_);
+        dropped.swap(last_used_);
+        kept.swap(kept_for_good_);
         hits_ = misses_ = 0;
     }
 
     void resize(std::size_t capacity) {
-        Entries dropped;
+        LastUsed dropped;
         const std::scoped_lock lock(guard_);
         capacity_ = capacity;
         shrink(dropped);
     }
 
 private:
-    struct Entry {
-        std::string key;
+    struct Place;
+    struct Used {
         std::shared_ptr<Primitive> primitive;
+        Place *place;
     };
-    using Entries = std::list<Entry>;
+    using LastUsed = std::list<Used>;  // the most recently used first
+    struct Place {
+        std::weak_ptr<Primitive> primitive;  // as long as anything holds it
+        std::optional<LastUsed::iterator> used;
+    };
 
-    // An entry whose code oneDNN keeps stays for the next request for it; it counts as used.
-    void shrink(Entries &dropped) {
-        for (std::size_t left = entries_.size(); left > 0 && entries_.size() > capacity_; --left) {
-            const auto last = std::prev(entries_.end());
-            if (last->primitive->keeps_code()) {
-                entries_.splice(entries_.begin(), entries_, last);
-                continue;
-            }
-            places_.erase(last->key);
-            dropped.splice(dropped.begin(), entries_, last);
+    void use(Place &place, const std::shared_ptr<Primitive> &primitive, LastUsed &dropped) {
+        if (place.used) {
+            last_used_.splice(last_used_.begin(), last_used_, *place.used);
+            return;
+        }
+        last_used_.push_front({primitive, &place});
+        place.used = last_used_.begin();
+        shrink(dropped);
+    }
+
+    void shrink(LastUsed &dropped) {
+        while (last_used_.size() > capacity_) {
+            const auto last = std::prev(last_used_.end());
+            last->place->used.reset();
+            dropped.splice(dropped.begin(), last_used_, last);
         }
     }
 
+    // Removes the places of kernels that are gone; as rarely as it takes long.
+    void sweep() {
+        std::erase_if(places_, [](const auto &row) { return row.second.primitive.expired(); });
+        sweep_at_ = 2 * places_.size() + 64;
+    }
+
     std::mutex guard_;
-    Entries entries_;  // the most recently used first
-    std::unordered_map<std::string, Entries::iterator> places_;
-    std::size_t hits_ = 0, misses_ = 0, capacity_ = 1024;
+    std::unordered_map<std::string, Place> places_;
+    LastUsed last_used_;
+    Kernels kept_for_good_;
+    std::size_t hits_ = 0, misses_ = 0, capacity_ = 256, sweep_at_ = 64;
 };
 
 // Never destroyed: at the end of the process oneDNN may be gone before it.
@@ -127,7 +160,10 @@ std::shared_ptr<Primitive> find_or_make(const Spec &spec, int rank, int threads)
     if (auto found = cache().find(key)) return found;
     auto made = Primitive::make(spec, rank, threads);
     if (made == nullptr) return nullptr;
-    return cache().keep(key, std::move(made));
+    made = cache().keep(key, std::move(made));
+    looked_at.kernels.push_front(made);
+    if (looked_at.kernels.size() > kLookedAt * cache().capacity()) looked_at.kernels.pop_back();
+    return made;
 }
 
 std::shared_ptr<Primitive> find_or_make(const Spec &spec) {
@@ -143,19 +179,25 @@ CacheInfo cache_info() {
     return cache().info();
 }
 
-std::size_t cache_let_go(std::size_t but) {
+void cache_let_go() {
     const Unforked whole;
-    return cache().let_go(but);
+    looked_at.kernels.clear();
+}
+
+void cache_keep_for_good(std::shared_ptr<Primitive> primitive) {
+    cache().keep_for_good(std::move(primitive));
 }
 
 void cache_clear() {
     const Unforked whole;
+    looked_at.kernels.clear();
     cache().clear();
 }
 
 void set_cache_capacity(std::size_t capacity) {
     const Unforked whole;
     cache().resize(capacity);
+    while (looked_at.kernels.size() > kLookedAt * capacity) looked_at.kernels.pop_back();
 }
 
 }  // namespace vtensor::onednn

@@ -4,14 +4,7 @@
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 
-#ifdef __linux__
-#include <link.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#endif
-
 #include <array>
-#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -84,50 +77,5 @@ std::string library_path() {
         throw std::runtime_error("the loader does not know where oneDNN comes from");
     return info.dli_fname;
 }
-
-#ifdef __linux__
-namespace {
-
-// The code of one shared object, which is never written: its pages are the file's.
-struct Code {
-    std::uintptr_t within;  // an address of the object's
-    std::size_t bytes;
-};
-
-int let_go_of(dl_phdr_info *object, std::size_t, void *wanted) {
-    Code &code = *static_cast<Code *>(wanted);
-    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    bool found = false;
-    for (const bool asks : {true, false}) {
-        if (!asks && !found) return 0;
-        for (int i = 0; i < object->dlpi_phnum; ++i) {
-            const auto &part = object->dlpi_phdr[i];
-            if (part.p_type != PT_LOAD) continue;
-            const std::uintptr_t begin = object->dlpi_addr + part.p_vaddr;
-            const std::uintptr_t end = begin + part.p_filesz;
-            if (asks) {
-                found |= begin <= code.within && code.within < end;
-            } else if ((part.p_flags & (PF_X | PF_W)) == PF_X) {
-                const std::uintptr_t first = (begin + page - 1) / page * page;
-                const std::uintptr_t last = end / page * page;
-                if (first < last &&
-                    madvise(reinterpret_cast<void *>(first), last - first, MADV_DONTNEED) == 0)
-                    code.bytes += last - first;
-            }
-        }
-    }
-    return 1;
-}
-
-}  // namespace
-
-std::size_t let_go_of_code() {
-    Code code{reinterpret_cast<std::uintptr_t>(&dnnl_version), 0};
-    dl_iterate_phdr(&let_go_of, &code);
-    return code.bytes;
-}
-#else
-std::size_t let_go_of_code() { return 0; }
-#endif
 
 }  // namespace vtensor::onednn

@@ -18,9 +18,4 @@ std::string version();
 // The file that the loaded library comes from.
 std::string library_path();
 
-// Lets go of the pages of its code; those that are used again come back from the system's cache of
-// files, some at a time. What generates kernels is far more than what runs them. Returns how many
-// bytes of code there are: none on a system that is not asked.
-std::size_t let_go_of_code();
-
 }  // namespace vtensor::onednn

@@ -33,8 +33,4 @@ Raises:
     RuntimeError: oneDNN has fixed another instruction set already.)");
     m.def("version", &version, "The version of the loaded library, as in \"3.2.0\".");
     m.def("library_path", &library_path, "The file that the loaded library comes from.");
-    m.def("let_go_of_code", &let_go_of_code,
-          R"(Let go of the pages of the library's code, which come back where they are used again.
-
-Returns how many bytes of code there are; 0 where the system is not asked.)");
 }

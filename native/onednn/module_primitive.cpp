@@ -337,17 +337,19 @@ may be one; ``repeats``: runs that were made again, without what they end in.)")
         },
         nb::sig("def cache_info() -> dict[str, int]"),
         "hits, misses, size and capacity of the cache that makes equal primitives one object.");
-    m.def("cache_let_go", &cache_let_go, "but"_a = 0, WithoutLock(),
-          "Forget primitives that no step holds, except the ``but`` used last; return how many.\n"
-          "Primitives whose code oneDNN never frees stay.");
+    m.def("cache_let_go", &cache_let_go, WithoutLock(),
+          R"(Stop holding the primitives that the calling thread has made since its last call.
+
+Those that a step holds, that were used last, or whose code oneDNN never frees stay.)");
     m.def("cache_clear", &cache_clear, WithoutLock(), "Forget all primitives and both counts.");
     m.def("set_kept_code_limit", &set_kept_code_limit, "limit"_a,
           R"(Limit the convolutions that are compiled to code that oneDNN never frees.
 
 Beyond the limit a function of one element runs in a kernel of its own if oneDNN has one.)");
     m.def("set_cache_capacity", &set_cache_capacity, "capacity"_a, WithoutLock(),
-          "Keep at most ``capacity`` primitives, those used last; 0 keeps none.\n"
-          "Primitives whose code oneDNN never frees stay.");
+          R"(Hold at most ``capacity`` primitives, those used last; 0 holds none.
+
+Primitives that a step holds are found all the same; those whose code oneDNN never frees stay.)");
 }
 
 }  // namespace

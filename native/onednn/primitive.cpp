@@ -132,22 +132,22 @@ Executable *Primitive::compile() {
     Afterwards afterwards = spec_.afterwards;
     if (spec_.attr.ending() != nullptr)
         afterwards = exact_ending(spec_, kernel_, threads_, arguments_, descs_);
-    keeps_code_ = would_keep_code(*this);
-    const bool counted = keeps_code_ && take_place();
-    if (keeps_code_ && !counted) {
+    const bool keeps_code = would_keep_code(*this);  // see apart.h
+    const bool counted = keeps_code && take_place();
+    if (keeps_code && !counted) {
         if (auto apart = set_apart(*this)) {
-            keeps_code_ = false;
             return new Executable(apart->head->pd(), std::move(apart->kernel), threads_,
                                   std::move(apart->arguments), descs_, {},
                                   both(std::move(apart->functions), std::move(afterwards)));
         }
     }
     try {
-        return new Executable(pd_.get(), kernel_, threads_, arguments_, descs_, constants_,
-                              std::move(afterwards));
+        auto *made = new Executable(pd_.get(), kernel_, threads_, arguments_, descs_, constants_,
+                                    std::move(afterwards));
+        if (keeps_code) cache_keep_for_good(shared_from_this());
+        return made;
     } catch (...) {
         if (counted) give_place_back();
-        keeps_code_ = false;
         throw;
     }
 }

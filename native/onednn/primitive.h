@@ -1,7 +1,6 @@
 // native/onednn/primitive.h: a primitive descriptor with names, compiled at first use.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -49,7 +48,7 @@ private:
 // What will run, in oneDNN's words.
 std::string kernel_of(const_dnnl_primitive_desc_t pd);
 
-class Primitive {
+class Primitive : public std::enable_shared_from_this<Primitive> {
 public:
     // The rank-th sound implementation that oneDNN offers, for that many threads; one that the next
     // outruns comes behind it. Null where the list is over. Throws Unimplemented if it offers none
@@ -73,8 +72,6 @@ public:
 
     // Compiles at the first call; the caller becomes an owner of the result.
     const vtensor_step *retained_step();
-    // Whether it is compiled to code that oneDNN keeps until the process ends (see apart.h).
-    bool keeps_code() const { return keeps_code_.load(std::memory_order_relaxed); }
 
 private:
     Primitive(const Spec &spec, int rank, int threads, PdHandle pd,
@@ -92,7 +89,6 @@ private:
     std::vector<Argument> arguments_;
     std::vector<Desc> descs_;
     std::vector<Constant> constants_;
-    std::atomic<bool> keeps_code_ = false;
     std::once_flag compiled_;
     Executable *executable_ = nullptr;
 };

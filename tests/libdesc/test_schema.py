@@ -48,7 +48,7 @@ HANDLER_TEXTS = {
     "version": f"{NAMES} -> text: version, and where it was found",
     "limit_isa": f"{NAMES}(cap) caps the instruction set",
     "peaks": f"{NAMES}(nbytes) -> steps that show what the machine can",
-    "let_go": f"{NAMES} lets go of what is kept that no step has",
+    "let_go": f"{NAMES} drops what a plan looked at and did not take",
 }
 PRIORITY = "an integer; larger is tried first"
 DEVICES = 'a list of device names, such as ["cpu"]'

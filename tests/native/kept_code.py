@@ -101,7 +101,7 @@ def growth(lead: str, chain: str, form: Form) -> Iterator[str]:
     for _ in range(3):  # the heap may grow by itself
         if left > LEFT:
             left = left_behind(lead, chain, form)
-    dnn.set_cache_capacity(1024)
+    dnn.set_cache_capacity(256)
     if left > LEFT:
         yield f"each primitive leaves {left} bytes"
 

@@ -38,40 +38,6 @@ def test_version_and_path() -> None:
     assert native.load() is dnn
 
 
-#: The pages of the library's code that are in memory; kernels run and are made behind that.
-CODE = """
-from os.path import realpath
-import numpy as np
-from vtensor.runtime import _replay
-file = realpath(dnn.library_path())
-def there():
-    found, of = 0, False
-    for line in open("/proc/self/smaps"):
-        first, *rest = line.split()
-        if "-" in first:
-            of = file in line and rest[0] == "r-xp"
-        elif first == "Rss:" and of:
-            found += int(rest[0]) << 10
-    return found
-def relu(size):
-    desc = dnn.Desc.strided((size,), "f32", (1,))
-    primitive, y = dnn.eltwise("relu", desc, desc), np.ones(size, np.float32)
-    _replay.execute(primitive, [np.full(size, -1, np.float32), y])
-    assert not y.any()
-    return primitive
-relu(16)
-before = there()
-assert dnn.let_go_of_code() >= before > there()
-relu(16), relu(24)
-print(there() > 0)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is let go of")
-def test_code_that_was_let_go_of_comes_back() -> None:
-    assert python(CODE) == "True"
-
-
 @pytest.mark.parametrize("name", ["sse41", "avx2", "max"])
 def test_a_limit_holds(name: str) -> None:
     code = f"dnn.limit_isa({name!r}); dnn.limit_isa({name!r}); print(dnn.isa())"

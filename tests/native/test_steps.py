@@ -40,7 +40,7 @@ def conv(attr: dnn.Attr | None = None) -> dnn.Primitive:
 
 def test_equal_requests_give_one_object() -> None:
     assert conv() is conv(dnn.Attr())
-    assert dnn.cache_info() == {"hits": 1, "misses": 1, "size": 1, "capacity": 1024}
+    assert dnn.cache_info() == {"hits": 1, "misses": 1, "size": 1, "capacity": 256}
     second = conv().next_kernel()
     assert second is not None
     assert second is conv().next_kernel()
@@ -76,43 +76,51 @@ def test_number_of_threads_is_part_of_the_key() -> None:
 
 def test_the_least_recently_used_goes_first() -> None:
     dnn.set_cache_capacity(2)
-    first, second = relu(1), relu(2)
-    assert relu(1) is first
-    relu(3)
+    for size in (1, 2, 1, 3):
+        relu(size)
+    dnn.cache_let_go()
+    assert described(1, 3) == 0
+    assert described(2) == 1
     assert dnn.cache_info()["size"] == 2
-    assert relu(1) is first
-    assert relu(2) is not second
+
+
+def test_what_a_step_holds_is_found() -> None:
     dnn.set_cache_capacity(0)
-    assert relu(1) is not first
-    assert dnn.cache_info()["size"] == 0
-    assert run(first, src=np.array([-1.0], np.float32)) == 0
-
-
-def test_what_nobody_holds_is_let_go_of() -> None:
     held = relu(1)
-    relu(2)
-    conv()
-    gc.collect()
-    assert dnn.cache_info()["size"] == 3
-    assert dnn.cache_let_go() == 2
-    assert dnn.cache_info()["size"] == 1
     assert relu(1) is held
+    assert dnn.cache_info()["size"] == 0
     del held
     gc.collect()
-    assert [dnn.cache_let_go() for _ in range(2)] == [1, 0]
+    assert described(1) == 1
 
 
-def test_of_what_nobody_holds_the_last_used_may_stay() -> None:
-    for size in (1, 2, 3, 1):
+def test_a_thread_holds_what_it_makes_until_it_says_so() -> None:
+    dnn.set_cache_capacity(1)
+    for size in (1, 2, 3):
         relu(size)
-    gc.collect()
-    before = dnn.cache_info()["hits"]
-    assert [dnn.cache_let_go(2) for _ in range(2)] == [1, 0]
-    relu(1)
-    relu(3)
-    assert dnn.cache_info()["hits"] == before + 2
-    relu(2)
-    assert dnn.cache_info()["hits"] == before + 2
+    other = threading.Thread(target=dnn.cache_let_go)
+    other.start()
+    other.join()
+    assert described(1, 2, 3) == 0
+    dnn.cache_let_go()
+    assert described(3) == 0
+    assert described(1, 2) == 2
+
+
+def test_a_thread_holds_a_limited_number() -> None:
+    dnn.set_cache_capacity(1)
+    for size in range(1, 7):
+        relu(size)
+    assert described(3) == 0
+    assert described(1) == 1
+
+
+def described(*sizes: int) -> int:
+    """Return how many of these are not there yet."""
+    before = dnn.cache_info()["misses"]
+    for size in sizes:
+        relu(size)
+    return dnn.cache_info()["misses"] - before
 
 
 def test_slots_and_descs_agree() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -67,7 +68,10 @@ def test_another_session_takes_what_was_chosen(tmp_path: Path, options: Data) ->
     first, wanted, chose = opened(network(), tmp_path, **options)
     again, found, chose_again = opened(network(), tmp_path, **options)
     assert (chose, chose_again) == (True, False)
-    assert plan_dict(again, "net") == plan_dict(first, "net")
+    assert {**plan_dict(again, "net"), "origin": None} == {
+        **plan_dict(first, "net"),
+        "origin": None,
+    }
     assert str(again.plan.graph) == str(first.plan.graph)
     assert again.plan.taken_from is None
     np.testing.assert_array_equal(found, wanted)
@@ -288,6 +292,38 @@ def test_a_folder_is_the_users_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("ends", ["closed", "dropped"])
+@pytest.mark.parametrize("when", ["made", "run"])
+def test_a_folder_that_was_removed_stays_away(
+    named: bool,
+    ends: str,
+    when: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing is said either; a session that is made afterwards makes the folder anew."""
+    mobile, folder = NETWORKS["mobile"](), tmp_path / "cache"
+    (folder / entries.FOLDER).mkdir(0o700, parents=True)
+    _users(folder, monkeypatch)
+    session = Session(mobile.proto, threads=1, cache_dir=folder if named else True)
+    if when == "run":
+        session.run(None, mobile.feeds(1, 8, 8))
+    shutil.rmtree(folder)
+    for sizes in ((1, 8, 8), (1, 8, 8), (2, 8, 8), (1, 16, 8)):
+        session.run(None, mobile.feeds(*sizes))
+    if ends == "closed":
+        session.close()
+    del session
+    settled()
+    assert not folder.exists()
+    assert not caplog.records
+    with Session(mobile.proto, threads=1, cache_dir=folder) as session:
+        session.run(None, mobile.feeds(1, 8, 8))
+    assert files(folder)
+
+
+@pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("spoil", [lambda one: one.chmod(0o777), lambda one: os.chown(one, 1, 1)])
 def test_somebody_elses_folder(
     named: bool,
@@ -452,7 +488,10 @@ def test_what_was_tuned_is_not_measured_again(
     monkeypatch.setattr("vtensor.runtime.planning.fastest", _never)
     again, found, chose = opened(network(), tmp_path, tune=True, tolerance=0)
     assert not chose
-    assert plan_dict(again, "net") == plan_dict(first, "net")
+    assert {**plan_dict(again, "net"), "origin": None} == {
+        **plan_dict(first, "net"),
+        "origin": None,
+    }
     np.testing.assert_array_equal(found, wanted)
     monkeypatch.undo()
     assert opened(network(), tmp_path)[2]  # without it, the choice is another one

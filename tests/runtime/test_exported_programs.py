@@ -127,6 +127,8 @@ def test_networks_of_open_sizes(name: str, tmp_path: Path, monkeypatch: pytest.M
     assert (session.inputs, session.outputs) == (fresh.inputs, fresh.outputs)
     own, anew = (plan_dict(one, "net") for one in (session, fresh))
     own["certificate"] = anew["certificate"]  # which says how long the solver took
+    assert own.pop("origin") == {"way": "specialised", "cached": True}
+    assert anew.pop("origin") == {"way": "planned", "cached": False}
     assert own == anew
     assert session.values == fresh.values
     assert session.lock().text() == fresh.lock().text()

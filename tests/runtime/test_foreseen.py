@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
 import sys
@@ -323,23 +322,6 @@ def test_a_start_takes_nothing_that_was_chosen_ahead(tmp_path: Path) -> None:
     with Session(network.proto, threads=1, cache_dir=tmp_path) as session:
         session.run(None, network.feeds(2, 31, 2))
     assert resolutions() > before
-
-
-def test_no_garbage_is_collected_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a large network a collection takes longer than all that is done here."""
-    enabled, draw = list[bool](), strategies_module._draw
-
-    def noted(*given: Any) -> None:
-        enabled.append(gc.isenabled())
-        draw(*given)
-
-    monkeypatch.setattr(strategies_module, "_draw", noted)
-    network = NETWORKS["mobile"]()
-    with Session(network.proto, threads=1, cache_dir=None) as session:
-        used(session, network.feeds(*ALIKE))
-    assert enabled
-    assert not any(enabled)
-    assert gc.isenabled()
 
 
 def test_nobody_waits_for_what_others_import() -> None:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ptensor.stopping import go_on
-from vtensor.language import collector
 from vtensor.runtime.better import Better
 from vtensor.runtime.drawings import Drawings, attempt
 from vtensor.runtime.keys import PlanKey
@@ -230,7 +229,7 @@ class Ahead:
         self._in_turn(partial(attempt, work), GIVES_WAY)
 
     def _in_turn(self, work: Callable[[], None], times: int = 1) -> None:
-        with self._workspace.executor.planning(), collector.later():
+        with self._workspace.executor.planning():
             self._turn.ahead(work, times)
 
     def _look(self, key: PlanKey) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ptensor.stopping import go_on
 from vtensor.errors import BudgetError
 from vtensor.language.imported import logger
+from vtensor.language.records import replace
 from vtensor.language.trace import NotSaved
 from vtensor.runtime.kept_blueprints import KeptBlueprint, KeptBlueprints, blueprint_names
 from vtensor.runtime.programs import KeptPlan, check_ends, is_kept
@@ -102,6 +103,7 @@ class BlueprintEntries:
             if plan is not None:
                 plan.taken_from = one.shapes
                 plan.provisional = one.provisional
+                plan.origin = replace(plan.origin, cached=True)
                 return plan, one
         return None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vtensor.language.records import dataclass
+from vtensor.runtime.origin import SPECIALISED
 from vtensor.runtime.plan import Nodes, Plan
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class DrawnPlan(Plan):
         workspace: what it shares with others.
         full: makes the same plan node by node.
     """
+
+    origin = SPECIALISED
 
     def __init__(
         self,

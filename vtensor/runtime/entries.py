@@ -53,9 +53,11 @@ class Entries:
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self._folder = (cache_folder() if folder is None else Path(folder)) / FOLDER
+        #: A folder that was there and is removed stays away.
+        self._was_there = folder is None and self._folder.is_dir()
         if folder is not None:
             try:
-                self._check()
+                self._make()
             except (OSError, ValueError) as error:  # a NUL in the name
                 raise InputError(
                     f"cache_dir={os.fspath(folder)!r} cannot be used: {reason(error)}\n  to fix: "
@@ -95,13 +97,16 @@ class Entries:
         return [name for _, name, _ in rows if name.startswith(prefix)]
 
     def write(self, name: str, payload: bytes) -> None:
-        """Put an entry in its place; those that are too many go."""
+        """Put an entry in its place; those that are too many go.
+
+        Nothing is written, and nothing said, once the folder was removed.
+        """
         entry = _head(payload) + b"\n" + payload
         if len(entry) > MOST_BYTES:
             return
         beside = self._folder / f"{name}.{os.getpid()}.{threading.get_ident()}"
         try:
-            self._check()
+            self._make()
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
                 with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123
@@ -112,16 +117,28 @@ class Entries:
                 raise
             self._shrink()
         except OSError as error:
+            if not self._folder.exists() and self._was_there:
+                return
             _say(str(self._folder), reason(error))
 
-    def _check(self) -> None:
-        """Make the folder where there is none.
+    def _make(self) -> None:
+        """Make the folder, unless it was there before.
 
         Raises:
-            OSError: there can be none, or it is somebody else's, or others may write to it.
+            OSError: as ``_check``; or there is no folder, or there can be none.
         """
-        self._folder.parent.mkdir(0o700, parents=True, exist_ok=True)
-        self._folder.mkdir(0o700, exist_ok=True)
+        if not self._was_there:
+            self._folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+            self._folder.mkdir(0o700, exist_ok=True)
+            self._was_there = True
+        self._check()
+
+    def _check(self) -> None:
+        """Check that the folder is the user's alone.
+
+        Raises:
+            OSError: it is another user's, others may write to it, or it is gone.
+        """
         status = self._folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or foreign(status):
             raise PermissionError(f"{self._folder} is not the user's alone")

@@ -313,6 +313,11 @@ class Executor:
                 return spare.replay(program, bindings, times, sizes, queue, exponents)
 
 
+def is_planning() -> bool:
+    """Return whether the calling thread is inside ``Executor.planning``."""
+    return getattr(_own, "planned", None) is not None
+
+
 def budget_of(threads: int | None) -> int:
     """A number of kernel threads; None is every processor that this process may use.
 

@@ -61,14 +61,15 @@ class LastUsed:
                 self._plans.move_to_end(key)
         return plan
 
-    def keep(self, key: PlanKey, plan: Plan, most: int) -> Plan | None:
-        """Keep one more; the one that goes, if there are more than so many."""
-        dropped: Plan | None = None  # freed after the lock is
+    def keep(self, key: PlanKey, plan: Plan, most: int) -> list[Plan]:
+        """Keep a plan, and at most ``most`` in all; return those that were dropped for it."""
+        dropped: list[Plan] = []  # freed after the lock is
         with keeping:
             self._plans[key] = plan
-            if len(self._plans) > most:
-                oldest, dropped = self._plans.popitem(last=False)
+            while len(self._plans) > most:
+                oldest, old = self._plans.popitem(last=False)
                 self.networks.pop(oldest, None)
+                dropped.append(old)
         return dropped
 
     def exchange(self, key: PlanKey, old: Plan, new: Plan) -> Callable[[], Network] | None:
@@ -81,7 +82,7 @@ class LastUsed:
                 self._plans[key] = new
                 if new is not old:
                     self._exchanged[old] = key
-            if not known or new.better is None:
+            if known and new.better is None:
                 self.networks.pop(key, None)
         return network
 

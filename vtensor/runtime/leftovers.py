@@ -1,6 +1,4 @@
-"""What making plans leaves behind: kernels that were looked at and not taken, code that no run
-needs, and free memory between what stays.
-"""
+"""Trims what making plans leaves: kernels that no plan took, code that no run needs, free pages."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import sys
 
 from ptensor.pages import give_back, give_back_code
 from vtensor.language.imported import logger
+from vtensor.runtime.executor import is_planning
 
 #: Parts of the paths of native code that plans are made with, of which runs need little: it is as
 #: large as all that Python is made of.
@@ -16,24 +15,33 @@ CODE = (
     "-packages/onnx/",
     "-packages/ml_dtypes/",
     "-packages/libdesc/",
+    "/libdnnl.",
     "/libsqlite3.",
 )
 
 _log = logger(__name__)
 
 
-def let_go() -> None:
-    """Let go of it, once there is nothing more to do beside runs.
-
-    To measure a network's nodes libraries compile ten times as many kernels as it has. Where none
-    was asked, as behind a plan that was taken as it was kept, there are none.
+def drop_unused_kernels() -> None:
+    """Have libraries drop the kernels that this thread made for a plan and that the plan did not
+    take. Inside another plan's making, that plan's end drops them.
     """
     ready = getattr(sys.modules.get("libdesc.registry"), "ready", None)
-    if ready is not None:  # nor is somebody in the midst of importing it
-        for library in [*ready().libraries.values()]:  # others may register some meanwhile
-            try:
-                library.let_go()
-            except Exception as error:  # of whatever a library raises: it keeps them
-                _log.debug("%s lets go of nothing: %s", library.name, error)
+    if ready is None or is_planning():  # ``ready`` is missing while the module is imported
+        return
+    for library in [*ready().libraries.values()]:  # others may register some meanwhile
+        try:
+            library.let_go()
+        except Exception as error:  # of whatever a library raises: it keeps them
+            _log.debug("%s lets go of nothing: %s", library.name, error)
+
+
+def let_go() -> None:
+    """Trim the process's memory once a first plan, a session or background work is over.
+
+    Code goes back to the system page by page; runs of other sessions fetch what they need again.
+    """
+    drop_unused_kernels()
+    if "libdesc.registry" in sys.modules:
         give_back_code(CODE)
     give_back()

@@ -16,6 +16,7 @@ from vtensor.errors import BudgetError, LockError, VTensorError
 from vtensor.runtime.lock import Lock, content
 from vtensor.runtime.lock_rows import cost_rows
 from vtensor.runtime.options import Options, Progress
+from vtensor.runtime.origin import LOCKED
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import plan_of, resolved_of, sound
 from vtensor.runtime.processors import processor
@@ -139,7 +140,7 @@ def locked_plan(
 
             check_errors(lowered, lock.proof.tolerance if lock.proof is not None else 0.0)
         strictly = partial(plan_of, simple, replace(options, lock=None), workspace)
-        return Plan(
+        plan = Plan(
             lowered,
             simple.constants,
             workspace,
@@ -148,6 +149,8 @@ def locked_plan(
             partial(resolved_of, simple, options),
             strictly=strictly if lowered.inexact and not options.finite else None,
         )
+        plan.origin = LOCKED
+        return plan
     except ChoicesRefused as why:
         raise lock.refused(why.faults) from None
     except BudgetError:

@@ -21,6 +21,7 @@ from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.lanes import Lane, Lanes
 from vtensor.runtime.one_process import OneProcess
+from vtensor.runtime.origin import IN_MEMORY, PLANNED, RECORDED_ON_SIZES, Origin
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -154,12 +155,15 @@ class Plan(OneProcess):
         replaces: the shapes that the plan was taken from whose place it took in the background.
         provisional: it was chosen by what libraries declare, or taken from such a plan; ``better``
             is the plan by times of this machine.
+        origin: the way in which the session came to this plan for its last run.
 
     Raises:
         BudgetError: it needs more memory than the workspace may have.
     """
 
     provisional = False
+    origin: Origin = PLANNED
+    _was_used = False
 
     def __init__(
         self,
@@ -208,6 +212,14 @@ class Plan(OneProcess):
         self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}
         #: Python looks at memory through storages: they are bound for each run.
         self.calls_back = any(step.callback is not None for step in recorded)
+        if self.calls_back:
+            self.origin = RECORDED_ON_SIZES
+
+    def note_use(self) -> None:
+        """Note that a run or a binding uses this plan: later ones find it in memory."""
+        if self._was_used:
+            self.origin = IN_MEMORY
+        self._was_used = True
 
     def written(self) -> None:
         """See that what was chosen is written down."""

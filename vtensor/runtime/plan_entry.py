@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from libdesc.native_trace import NativeTrace
 from libdesc.tracing import tracing
 from vtensor.language.imported import logger
+from vtensor.language.records import replace
 from vtensor.language.trace import NotSaved
 from vtensor.runtime.programs import FIRST, check_ends, is_kept, program_name, read_program
 
@@ -88,6 +89,7 @@ class PlanEntry:
             return None
         if plan is not None:
             plan.provisional = provisional
+            plan.origin = replace(plan.origin, cached=True)
         return plan
 
     def can_note(self, network: Network) -> bool:

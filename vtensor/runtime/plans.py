@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from ptensor.layout import Layout
 from ptensor.pages import give_back
 from vtensor.errors import InputError, ValuesNeededError
-from vtensor.language import collector
 from vtensor.runtime.ahead import Ahead
 from vtensor.runtime.better import Better
 from vtensor.runtime.drawings import attempt
@@ -25,7 +24,7 @@ from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.graphs import Graphs
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.last_used import LastUsed
-from vtensor.runtime.leftovers import let_go
+from vtensor.runtime.leftovers import drop_unused_kernels, let_go
 from vtensor.runtime.options import Options
 from vtensor.runtime.other_sizes import OtherSizes
 from vtensor.runtime.plan import Plan
@@ -123,11 +122,11 @@ class PlanCache:
             if (plan := self._found(key)) is not None:  # made while we waited
                 return plan
             begun = time.perf_counter()
-            waiting = collector.later() if self._options.settings.clock is None else nullcontext()
-            with self._workspace.executor.planning(), waiting:
+            with self._workspace.executor.planning():
                 self.ahead.drawings.before_a_plan()
                 before = self._workspace.weights.nbytes
                 plan = self._planner.plan(key, self._graphs.entering(key))
+            drop_unused_kernels()
             if self._workspace.weights.nbytes > before:
                 tidy = give_back if self._count else let_go  # what it was made with is not needed
                 tidy()
@@ -189,8 +188,7 @@ class PlanCache:
             self.ahead.foreseen = False
 
     def _keep(self, key: PlanKey, plan: Plan) -> None:
-        dropped = self._kept.keep(key, plan, 1 if self._workspace.full else PLANS_KEPT)
-        if dropped is not None:
+        for dropped in self._kept.keep(key, plan, 1 if self._workspace.full else PLANS_KEPT):
             _stop(dropped)
 
     def has(self, plan: Plan) -> bool:
@@ -249,7 +247,7 @@ class PlanCache:
     @contextmanager
     def _planning(self) -> Iterator[None]:
         """While a plan is made that nobody waits for."""
-        with self._making.taken(), self._workspace.executor.planning(), collector.later():
+        with self._making.taken(), self._workspace.executor.planning():
             yield
 
     def _later(self, key: PlanKey, plan: Plan) -> Better[Plan] | None:

@@ -18,6 +18,7 @@ from vtensor.runtime.executor import check_running
 from vtensor.runtime.feeds import Array, Feed, Port, check_names, check_out, feed_of, memory_of
 from vtensor.runtime.leftovers import let_go
 from vtensor.runtime.options import Options
+from vtensor.runtime.origin import IN_MEMORY
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plans import PlanCache
 from vtensor.runtime.request import Copies, Ran, Request, copies
@@ -90,7 +91,6 @@ class Runner:
                 "makes it; "
                 "or give sizes with load_onnx(model, shapes={...}) (--shape on the command line)"
             )
-        self._last.written()  # it may never run
         return self._last
 
     def settled(self) -> Plan:
@@ -228,6 +228,7 @@ class Runner:
                 better.ran(perf_counter() - begun)
             if plans.ahead.foreseen and (better is None or better.stays):
                 self._direct = request.direct
+            request.plan.origin = IN_MEMORY
             self._has_run(request.plan, {})
             if not plans.ahead.foreseen:
                 attempt(partial(plans.ahead.foresee, request.key))
@@ -271,6 +272,7 @@ class Runner:
                 plan, times = plans.strict(plan), None  # whose steps are others
             self._last = plan
             plan.check_out(into)
+            plan.note_use()
             every = list(wanted) == [port.name for port in self.outputs]
             request = Request.of(plan, key, wanted, every)
             if request.inputs is not None and not strictly:
@@ -323,6 +325,7 @@ class Runner:
             plan = plans.settled(plan)  # it stays the binding's
             attempt(partial(plans.ahead.has_run, plan))  # nobody tells when a binding does
         plan.check_out(into)
+        plan.note_use()
 
         from vtensor.runtime.binding import bind
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from optimizer.originals import Original, Originals
 from vtensor.errors import InputError, ValuesNeededError
-from vtensor.language import collector
 from vtensor.language.forks import OwnLock
 from vtensor.language.index import importing
 from vtensor.language.sizes import OpenSize, open_names
@@ -86,8 +85,7 @@ class Source:
         #: What it is from outside, as far as an earlier process has kept that.
         self.surface = self._surface()
         if self.surface is None:
-            with collector.later():  # reading, too, makes many objects that stay
-                self.inputs, self.outputs = self._ports(self._loaded)
+            self.inputs, self.outputs = self._ports(self._loaded)
         else:
             self.inputs, self.outputs = self.surface.inputs, self.surface.outputs
 
@@ -152,8 +150,7 @@ class Source:
         with self._loading.here:  # two threads may want it at the same time
             if self._found is None:
                 kept = self.surface is not None
-                with collector.later():  # as in the beginning
-                    found = self._load()
+                found = self._load()
                 self._given = None
                 if kept:
                     self._correct(found)

@@ -77,16 +77,17 @@ class Strategies:
     def add(self, known: Known) -> None:
         """Remember a strategy, unless there are enough for its kind of inputs."""
         if not self._full(known.key, known.provisional):
-            self._known.setdefault(_kind(known.key), []).append(known)
+            kept = self._known.setdefault(_kind(known.key), [])
+            if len(kept) >= KEPT:  # provisional ones make room
+                kept[:] = _measured(kept)
+            kept.append(known)
         if len(self._known) > KINDS:
             del self._known[next(iter(self._known))]
 
     def _full(self, key: PlanKey, provisional: bool) -> bool:
-        """There are enough; provisional ones make room for another that is not."""
-        kept = self._known.get(_kind(key), [])
-        if len(kept) >= KEPT and not provisional:
-            kept[:] = _measured(kept)
-        return len(kept) >= KEPT
+        """Return whether there are enough; only provisional ones count provisional ones."""
+        kept: Sequence[Known] = self._known.get(_kind(key), ())
+        return len(kept if provisional else _measured(kept)) >= KEPT
 
     def confirm(self, key: PlanKey) -> None:
         """Those for inputs of this kind are not provisional any more."""

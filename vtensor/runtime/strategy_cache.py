@@ -178,8 +178,8 @@ class StrategyCache:
         except (StrategyRefused, VTensorError) as why:
             _log.warning("%s: what the cache has for it is not taken: %s", graph.name, why)
             return None
-        plan.provisional = provisional
-        known = Known(Strategy.of(lowered), network.key, part, provisional=provisional)
+        plan.provisional, plan.origin = provisional, replace(plan.origin, cached=True)
+        known = Known(Strategy.of(lowered), network.key, part, False, provisional, cached=True)
         return Found(plan, known)
 
     def known(self, network: Network) -> Known | None:
@@ -190,7 +190,8 @@ class StrategyCache:
             except StrategyRefused as why:
                 _log.debug("%s: %s: %s", network.graph.name, name, why)
                 continue
-            return Known(Strategy.of(chosen), key, part, provisional=name == network.first)
+            provisional = name == network.first
+            return Known(Strategy.of(chosen), key, part, False, provisional, cached=True)
         return None
 
     def others(self, network: Network) -> Iterator[Known]:
@@ -210,7 +211,8 @@ class StrategyCache:
                 _log.debug("%s: %s: %s", network.graph.name, name, why)
                 continue
             if key != network.key:
-                found.append(Known(Strategy.of(chosen), key, part, provisional=bool(first)))
+                about = Strategy.of(chosen), key, part, False, bool(first)
+                found.append(Known(*about, cached=True))
         return found
 
     def beside(self, network: Network, payload: bytes) -> Known | None:
@@ -222,7 +224,7 @@ class StrategyCache:
         except (StrategyRefused, ValueError, LookupError, TypeError, RecursionError) as why:
             _log.debug("%s: %s", network.graph.name, why)
             return None
-        return Known(Strategy.of(chosen), key, part, provisional=provisional)
+        return Known(Strategy.of(chosen), key, part, False, provisional, cached=True)
 
     def foreseen(self, network: Network) -> Known | None:
         """What was chosen for exactly this ahead of any run; None where nothing was."""
@@ -231,7 +233,8 @@ class StrategyCache:
         except StrategyRefused as why:
             _log.debug("%s: %s", network.graph.name, why)
             return None
-        return Known(Strategy.of(chosen), key, part, foreseen=True) if key == network.key else None
+        known = Known(Strategy.of(chosen), key, part, foreseen=True, cached=True)
+        return known if key == network.key else None
 
     def keep(self, network: Network, chosen: LoweredGraph, name: str = "") -> None:
         """Keep what was chosen; not where the solver failed, which may do better.

@@ -47,6 +47,7 @@ class Known:
     Attributes:
         foreseen: there was no plan of it, but only what one would be of.
         provisional: as of a plan that was made of it.
+        cached: it was read from the cache on disk.
     """
 
     strategy: Strategy
@@ -54,6 +55,7 @@ class Known:
     burden: float
     foreseen: bool = False
     provisional: bool = False
+    cached: bool = False
 
 
 def taken(
@@ -232,6 +234,7 @@ def _plan(
         anew=anew,
     )
     plan.provisional = known.provisional
+    plan.origin = replace(plan.origin, cached=known.cached)
     if not options.deterministic:
         make = partial(own_plan, lambda: (lowered, graph), known.key.shapes, options, workspace)
         may_be_better(plan, lowered.certificate is not None, make)

@@ -54,6 +54,8 @@ class Timings:
     def __init__(self, environment: str) -> None:
         self._environment = environment
         self._file = cache_folder() / "timings.sqlite"
+        #: A folder that was there and is removed stays away.
+        self._was_there = self._file.parent.is_dir()
         self._known: dict[tuple[str, str], int] = {}
         self._new: dict[tuple[str, str], int] = {}  # not on disk yet
         self._kept = True
@@ -86,6 +88,8 @@ class Timings:
             return
         rows = [(self._environment, *key, ns) for key, ns in self._new.items()]
         self._new.clear()
+        if self._was_there and not self._file.parent.is_dir():
+            return
         if self._kept:
             with self._forgiving(), self._database("rwc") as base:
                 if not _has_table(base):
@@ -136,6 +140,7 @@ class Timings:
         writing = mode == "rwc"
         if writing:
             self._file.parent.mkdir(0o700, parents=True, exist_ok=True)
+            self._was_there = True
             self._exists()
         address = f"{self._file.absolute().as_uri()}?mode={mode}"
         patience = 0.0 if self._file in _locked else PATIENCE
