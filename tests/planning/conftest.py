@@ -1,0 +1,23 @@
+"""Processes that tests of a module share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.planning.support import Process, process
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A process that goes from row to row."""
+    with process(tmp_path_factory.mktemp("timings")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """Another one."""
+    with process(tmp_path_factory.mktemp("timings")) as one:
+        yield one
