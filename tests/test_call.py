@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 from weakref import ref
 
@@ -208,3 +212,33 @@ def test_a_parameter_that_is_no_number_is_resolved_once() -> None:
     before = resolutions()
     assert np.isnan(call(Times(float("nan")), x)).all()
     assert resolutions() == before
+
+
+def test_a_call_leaves_nothing_on_disk_and_begins_nothing_in_the_background(
+    tmp_path: Path,
+) -> None:
+    """Though it runs for longer than it took to plan."""
+    code = """
+import threading, time
+import numpy as np
+from ops import Conv2D, Relu
+from vtensor import call
+begun = set()
+threading.setprofile(lambda *_: begun.add(threading.current_thread().name))
+x, w = np.ones((1, 16, 256, 256), np.float32), np.ones((16, 16, 3, 3), np.float32)
+for op, *given in ((Relu(), x), (Conv2D(), x, w)):
+    before = time.perf_counter()
+    call(op, *given, threads=1)
+    until = time.perf_counter() + 3 * (time.perf_counter() - before)
+    while time.perf_counter() < until:
+        call(op, *given, threads=1)
+print(len(begun))
+"""
+    folder = {"VTENSOR_CACHE": "on", "VTENSOR_CACHE_DIR": str(tmp_path / "cache")}
+    environment = os.environ | folder | {"VTENSOR_COSTS": "calibrated"}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    assert not (tmp_path / "cache").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,8 +57,18 @@ def ended(before: str, after: str, tmp_path: Path) -> Any:
     onnx.save(model(text, 17, **weights), tmp_path / "model.onnx")
     command = [sys.executable, "-W", "error", "-c", before + USE + after]
     given = [str(tmp_path / "model.onnx"), str(tmp_path / "cache")]
+    environment = os.environ | {
+        "VTENSOR_COSTS": "calibrated",
+        "VTENSOR_CACHE": "on",
+        "VTENSOR_CACHE_DIR": str(tmp_path / "times"),
+    }
     done = subprocess.run(
-        [*command, *given], capture_output=True, text=True, timeout=120, check=False
+        [*command, *given],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -205,6 +205,17 @@ def test_refuses_blocks_of_a_dim_that_the_tensor_lacks() -> None:
         from_desc(DNNL.Desc.tag([2, 1, 5, 5], "f32", "aBcd8b"), ("N", "", "H", "W"), "f32")
 
 
+def test_what_a_process_has_met_decides_no_layout() -> None:
+    """Blocks without a tag, as no descriptor can be made of them in a later process."""
+    sizes = {"N": 3, "C": 32, "H": 5, "W": 7}
+    tagged = DNNL.Desc.tag([7, 32, 5, 3], "f32", "aBcd16b")
+    desc = tagged.permute([3, 1, 2, 0])  # W is outermost, then blocks of C, H and N
+    with pytest.raises(LayoutNotSupported, match="no tag"):
+        from_desc(desc, tuple("NCHW"), "f32")
+    with pytest.raises(LayoutNotSupported, match="no word"):
+        to_desc(Layout("WCHN16c"), tuple("NCHW"), sizes, "f32")
+
+
 @st.composite
 def sizes_and_layouts(draw: st.DrawFn) -> tuple[dict[str, int], list[Layout]]:
     """Extents, and two layouts that oneDNN has a word for: permutations and tags."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ops import Relu
 from vtensor import Graph, Session
 from vtensor.runtime.keys import PlanKey
@@ -35,11 +37,11 @@ def test_no_more_are_kept_than_it_is_told() -> None:
 def test_an_exchange_for_a_plan_that_is_gone_leaves_the_row_of_its_successor() -> None:
     """The successor may be exchanged in its turn."""
     last, old, successor, new = LastUsed(), plan(), plan(), plan()
-    made = [lambda: None, lambda: None]
-    last.networks[key("x")] = made[0]  # type: ignore[assignment]
+    made: list[Any] = [lambda: None, lambda: None]
+    last.networks[key("x")] = made[0]
     last.keep(key("x"), old, 1)
     last.keep(key("y"), new, 1)
-    last.networks[key("x")] = made[1]  # type: ignore[assignment]
+    last.networks[key("x")] = made[1]
     last.keep(key("x"), successor, 2)
     last.exchange(key("x"), old, new)
     assert last.get(key("x")) is successor

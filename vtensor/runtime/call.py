@@ -81,6 +81,9 @@ def call(
 ) -> Any:
     """Run one operator at once, through its dispatcher and the resolver.
 
+    A call is planned at the level ``"none"``: nothing is measured, nothing is cached, and no work
+    is left for the background.
+
     Args:
         op: an operator instance, ``AvgPool(kernel_shape=(2, 2))``.
         operands: its inputs: arrays, anything with ``__dlpack__`` or ``__array__``, VTensors.
@@ -240,9 +243,11 @@ def _make(
     for value in results if isinstance(results, tuple) else (results,):
         graph.output(value)
     lying = {role: part.layout for role, one in tensors.items() if (part := dense_part(one))}
-    return Session(
+    return Session(  # of one node: there is nothing to optimise, to measure or to cache
         graph,
         threads=threads,
+        optimize="none",
+        cache_dir=None,
         libraries=libraries,
         pin=None if pin is None else {info_of(op).name: pin},
         input_layouts=lying,

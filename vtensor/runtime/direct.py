@@ -43,6 +43,8 @@ class Direct:
         from vtensor.runtime import _replay
 
         self._plan, self._names, self._every = plan, names, every
+        #: The plan and the copies of each run of it, of which there are none.
+        self.last_run: tuple[Plan, dict[str, Any]] = plan, {}
         self._inputs = [(one.name, one.dtype, one.shape, one.dtype.alignment) for one in inputs]
         self._outputs = [
             (one.binding - len(inputs), one.dtype, one.presented, strides(one)) for one in outputs

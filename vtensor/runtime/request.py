@@ -32,6 +32,9 @@ Ran = tuple[list[Array], frozenset[str], bool]
 #: By the name of an input or output.
 Copies = dict[str, Conversion]
 
+#: What is kept of a run: its plan, and what it copied.
+LastRun = tuple[Plan, Copies]
+
 
 def copies(feeds: Mapping[str, Feed], results: Sequence[Result]) -> Copies:
     """What a run had to copy: inputs in layouts that no plan takes, outputs that had to move."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +22,7 @@ from vtensor.runtime.options import Options
 from vtensor.runtime.origin import IN_MEMORY
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plans import PlanCache
-from vtensor.runtime.request import Copies, Ran, Request, copies
+from vtensor.runtime.request import Copies, LastRun, Ran, Request, copies
 from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Workspace
 
@@ -41,6 +42,12 @@ MISTAKEN = (InputError, DimError, ResolutionError)
 OVERRIDDEN_KEPT = 8
 
 
+class _Own(threading.local):
+    """What a thread ran last in a session; None where it has run nothing."""
+
+    last_run: LastRun | None = None
+
+
 class Runner:
     """Runs a network until it is closed.
 
@@ -52,7 +59,6 @@ class Runner:
 
     Attributes:
         plans: those that are kept; None once it is closed.
-        copied: what the last run had to copy.
     """
 
     def __init__(
@@ -62,20 +68,32 @@ class Runner:
         self._options, self._making = options, OwnLock()
         self.executor, self.workspace = workspace.executor, workspace
         self.plans: PlanCache | None = PlanCache(source, options, workspace)
-        self.copied: Copies = {}
         self._requests: list[Request] = []  # the last one first
         #: The last one in one call, once nothing is to be done beside its runs.
         self._direct: Direct | None = None
-        self._last: Plan | None = None
+        #: The last run of any thread, or the plan that was made at construction.
+        self._last_run: LastRun | None = None
+        self._own = _Own()
         #: Runners with overridden initializers, by the names of these; the last used one is last.
         self._overriding: dict[frozenset[str], Runner] = {}
         if declared and source.static:
             try:
-                self._last = self.plans.declared()
+                self._last_run = self.plans.declared(), {}
             except MISTAKEN:
                 if not source.corrected():
                     raise
-                self._last = self.plans.declared() if source.static else None
+                self._last_run = (self.plans.declared(), {}) if source.static else None
+
+    @property
+    def last_run(self) -> LastRun | None:
+        """The calling thread's last run, or any thread's where it has run nothing."""
+        return self._own.last_run or self._last_run
+
+    @property
+    def copied(self) -> Copies:
+        """What the last run had to copy."""
+        last = self.last_run
+        return {} if last is None else last[1]
 
     @property
     def plan(self) -> Plan:
@@ -85,13 +103,14 @@ class Runner:
             InputError: sizes are open and nothing has run yet.
         """
         self.open()
-        if self._last is None:
+        last = self.last_run
+        if last is None:
             raise InputError(
                 "there is no plan yet: sizes are symbolic, or values decide them, so the first run "
                 "makes it; "
                 "or give sizes with load_onnx(model, shapes={...}) (--shape on the command line)"
             )
-        return self._last
+        return last[0]
 
     def settled(self) -> Plan:
         """The same; where it is provisional, what takes its place, made now.
@@ -99,8 +118,9 @@ class Runner:
         Raises:
             InputError: as ``plan``.
         """
-        plan = self._owner(self.plan).settled(self.plan)
-        self._last = plan
+        before = self.plan
+        plan = self._owner(before).settled(before)
+        self._own.last_run = self._last_run = plan, self.copied
         return plan
 
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
@@ -152,8 +172,8 @@ class Runner:
     def _ran_as(self, other: Runner) -> None:
         """Note what another runner's last run was."""
         self._direct = None  # else its runs would not be noted
-        if other._last is not None:
-            self._has_run(other._last, other.copied)
+        if (last := other.last_run) is not None:
+            self._has_run(*last)
 
     def run(
         self,
@@ -170,6 +190,7 @@ class Runner:
             if plans.ahead.foreseen:  # else the short way sees to that
                 answer = direct.run(outputs, inputs)
             if isinstance(answer, list):
+                self._own.last_run = direct.last_run
                 return answer
         strictly = answer is False
         if not strictly and (found := self._short(outputs, inputs, out, times)) is not None:
@@ -270,7 +291,7 @@ class Runner:
             self._direct = None
             if strictly:
                 plan, times = plans.strict(plan), None  # whose steps are others
-            self._last = plan
+            self._own.last_run = self._last_run = plan, {}
             plan.check_out(into)
             plan.note_use()
             every = list(wanted) == [port.name for port in self.outputs]
@@ -287,7 +308,7 @@ class Runner:
                 better.ran(perf_counter() - begun)
             if ran[2]:
                 results = request.results(ran, into)
-                self.copied = copies(feeds, results)
+                self._own.last_run = self._last_run = plan, copies(feeds, results)
                 return results
         return self._long(outputs, inputs, out, None, strictly=True)
 
@@ -361,7 +382,7 @@ class Runner:
             other._close()
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
-        self._last = None
+        self._last_run, self._own = None, _Own()  # of all threads
         del plans
         for work in lingering:
             work.finish()
@@ -392,6 +413,6 @@ class Runner:
 
     def _has_run(self, plan: Plan, copied: Copies) -> None:
         """Keep the plan and the copies of a run, unless the session was closed meanwhile."""
-        self._last, self.copied = plan, copied
+        self._own.last_run = self._last_run = plan, copied
         if self.plans is None:
             self.close()

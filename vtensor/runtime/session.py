@@ -257,6 +257,9 @@ class Session(OneProcess):
     def plan(self) -> Plan:
         """The plan of the last run, or the one made at construction.
 
+        The last run is the calling thread's own, here as in ``lock``, ``conversions``, ``copied``
+        and ``memory``; in a thread that has run nothing it is the last one of any thread.
+
         Raises:
             InputError: the network has symbolic sizes and nothing has run yet.
         """
