@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,11 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
         if tag is not None:
             tagged: Desc = dnnl.Desc.tag(sizes, encoding.dtype, tag)
             return tagged
+        if (found := _exchanged((outer, inner))) is not None:
+            tag, exchange = found
+            other = dnnl.Desc.tag(tuple(sizes[dim] for dim in exchange), encoding.dtype, tag)
+            exchanged: Desc = other.permute(exchange)
+            return exchanged
     if not inner:
         strides = _strides(layout, order, extents)
         return dnnl.Desc.strided(sizes, encoding.dtype, strides)
@@ -98,7 +104,7 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
 
     Raises:
         LayoutNotSupported: it is opaque, has gaps, blocks a dim that the tensor lacks, or has
-            blocks without a tag, so that ``to_desc`` could not make it of its layout.
+            blocks that ``to_desc`` could not make.
     """
     order = order or ("",)
     if desc.kind != "blocked":
@@ -111,7 +117,7 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
     pattern = _pattern(desc, order)
     axes = [Axis(order[dim], 0) for dim in pattern[0] if order[dim]]
     axes += [Axis(order[dim], block) for block, dim in inner]
-    if inner and _tag(pattern) is None:
+    if inner and _tag(pattern) is None and _exchanged(pattern) is None:
         raise LayoutNotSupported(f"oneDNN answers blocks that have no tag: {desc!r}")
     layout = Layout.of_axes(axes, None if desc.dtype == dtype else desc.dtype)
     return _checked(layout, desc, order)
@@ -166,6 +172,24 @@ def _tag(pattern: Pattern) -> str | None:
     if inner:  # where its name ends on them
         return next((tag for tag, one in _tags_with(len(outer), inner) if one == pattern), None)
     return _tags().get(pattern)
+
+
+@lru_cache(maxsize=4096)
+def _exchanged(pattern: Pattern) -> tuple[str, tuple[int, ...]] | None:
+    """A tag that has the pattern once two dims are exchanged, and the exchange.
+
+    None if oneDNN has no such tag. Filters of transposed convolutions have one: they are those of
+    convolutions with inputs and outputs exchanged.
+    """
+    outer, inner = pattern
+    for i, j in combinations(range(len(outer)), 2):
+        exchange = list(range(len(outer)))
+        exchange[i], exchange[j] = j, i
+        blocks = tuple((block, exchange[dim]) for block, dim in inner)
+        tag = _tag((tuple(exchange[dim] for dim in outer), blocks)) if blocks != inner else None
+        if tag is not None:
+            return tag, tuple(exchange)
+    return None
 
 
 def _spelled(inner: tuple[tuple[int, int], ...]) -> str:
