@@ -461,11 +461,10 @@ def another_in_front() -> Iterator[Callable[[], None]]:
     begun, over = threading.Event(), threading.Event()
 
     def stand() -> None:
-        with in_front():
-            begun.set()
-            over.wait()
+        begun.set()
+        over.wait()
 
-    thread = threading.Thread(target=stand)
+    thread = threading.Thread(target=lambda: in_front(stand))
     thread.start()
     begun.wait()
 
@@ -494,8 +493,7 @@ def test_work_rests_while_somebody_waits_for_other_work(monkeypatch: pytest.Monk
             go_on()
             assert rests == [0.002, 0.002]
             go_on()
-            with in_front():  # nobody waits for this: it is not in front
-                go_on()
+            in_front(go_on)  # nobody waits for this: it is not in front
     assert len(rests) == 2
 
 
@@ -520,15 +518,16 @@ def test_who_waits_for_other_work_is_not_in_front(monkeypatch: pytest.MonkeyPatc
         with stopping(lambda: False):
             go_on()
 
-    with in_front(), in_front():
+    def stand() -> None:
         contextvars.Context().run(work)
         assert rests
         rests.clear()
-        with behind():
-            contextvars.Context().run(work)
-            assert not rests
+        behind(lambda: contextvars.Context().run(work))
+        assert not rests
         contextvars.Context().run(work)
         assert rests
+
+    in_front(lambda: in_front(stand))
     rests.clear()
     contextvars.Context().run(work)
     assert not rests
@@ -537,15 +536,17 @@ def test_who_waits_for_other_work_is_not_in_front(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
 def test_a_child_of_who_is_in_front_is_not() -> None:
     """Until it is by itself; who made it stays."""
-    with in_front():
+
+    def stand() -> None:
         child = os.fork()
         if child == 0:
             try:
-                with behind(), in_front(), behind():
-                    pass
+                behind(lambda: in_front(lambda: behind(int)))
             except BaseException:
                 os._exit(1)
-            os._exit(os.getpid() in stopping_module._front)
+            os._exit(bool(stopping_module._threads_in_front()))
         assert os.waitpid(child, 0)[1] == 0
-        assert stopping_module._front == [os.getpid()]
-    assert not stopping_module._front
+        assert stopping_module._threads_in_front() == {threading.get_ident()}
+
+    in_front(stand)
+    assert not stopping_module._threads_in_front()

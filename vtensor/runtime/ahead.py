@@ -229,8 +229,7 @@ class Ahead:
         self._in_turn(partial(attempt, work), GIVES_WAY)
 
     def _in_turn(self, work: Callable[[], None], times: int = 1) -> None:
-        with self._workspace.executor.planning():
-            self._turn.ahead(work, times)
+        self._workspace.executor.planning(lambda: self._turn.ahead(work, times))
 
     def _look(self, key: PlanKey) -> None:
         """See whether blueprints are kept, so that nothing is to be read nor drawn."""

@@ -17,6 +17,7 @@ import numpy as np
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.pages import passing
 from vtensor.frontends.open_file import OpenFile, Stretch
+from vtensor.language.interrupts import pass_signals
 from vtensor.runtime.evaluations import step_error
 from vtensor.runtime.unread import Unread
 
@@ -193,6 +194,7 @@ class Aside:
         try:
             lost = self._thread.wait()
         except (OSError, EOFError) as error:
+            pass_signals(error)
             for file in files:
                 file.check()
             why = error if isinstance(error, OSError) else None

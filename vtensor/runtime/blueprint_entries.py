@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ptensor.stopping import go_on
 from vtensor.errors import BudgetError
 from vtensor.language.imported import logger
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.records import replace
 from vtensor.language.trace import NotSaved
 from vtensor.runtime.kept_blueprints import KeptBlueprint, KeptBlueprints, blueprint_names
@@ -97,7 +98,8 @@ class BlueprintEntries:
                     check_ends(plan, key, self._source.inputs, self._source.outputs)
             except BudgetError:  # as whoever makes the plan
                 raise
-            except Exception as why:  # of any kind, of whatever an entry says
+            except MALFORMED as why:  # of any kind, of whatever an entry says
+                pass_signals(why)
                 _log.debug("%s: what is kept for other sizes is not taken: %s", key.shapes, why)
                 continue
             if plan is not None:
@@ -183,7 +185,8 @@ class BlueprintEntries:
                 one = KeptBlueprint(name, found, surface, self._workspace, {})
                 if one.chosen == strategy and one.serves(given):
                     return None
-            except Exception as why:  # of any kind, of whatever an entry says
+            except MALFORMED as why:  # of any kind, of whatever an entry says
+                pass_signals(why)
                 _log.debug("%s: what is kept is not taken: %s", name, why)
         return None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ptensor.stopping import Stopped
 from vtensor.language.imported import logger
+from vtensor.language.interrupts import MALFORMED, pass_signals
 
 if TYPE_CHECKING:
     from vtensor.runtime.workspace import Workspace
@@ -65,5 +66,6 @@ def attempt(work: Callable[[], None]) -> None:
         work()
     except MemoryError:
         raise
-    except Exception as why:  # of any kind: sizes are no numbers here, which few expect
+    except MALFORMED as why:  # of any kind: sizes are no numbers here, which few expect
+        pass_signals(why)
         _log.debug("not ready for other sizes: %s", why)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 from vtensor.runtime.origin import SPECIALISED
 from vtensor.runtime.plan import Nodes, Plan
@@ -85,5 +85,4 @@ class DrawnPlan(Plan):
     @cached_property
     def nodes(self) -> Nodes:
         """What the same plan has that is made node by node."""
-        with self._workspace.executor.planning():
-            return self._make().nodes
+        return self._workspace.executor.planning(lambda: self._make().nodes)

@@ -18,6 +18,7 @@ from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import logger
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.tensor import VTensor
 from vtensor.language.trace import Rows
 from vtensor.runtime.drawn import Placed
@@ -208,7 +209,8 @@ class KeptBlueprints:
                 return
             try:
                 found = KeptBlueprint(name, payload, *self._about)
-            except Exception as why:  # of any kind, of whatever an entry says
+            except MALFORMED as why:  # of any kind, of whatever an entry says
+                pass_signals(why)
                 _log.debug("%s: what is kept is not taken: %s", name, why)
             else:
                 self._read.append(found)

@@ -15,6 +15,7 @@ from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.layout import Layout
 from resolver.values import Value
 from vtensor.language.imported import logger
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.symbolic_arrays import StoredArray
 from vtensor.language.trace import Rows
 from vtensor.runtime.executor import Executor
@@ -201,7 +202,8 @@ class KeptWeights:
             self._lent.extend(self._lending())
         except MemoryError:
             raise
-        except Exception as why:  # of any kind, of whatever an entry says: they are packed again
+        except MALFORMED as why:  # of any kind, of whatever an entry says: they are packed again
+            pass_signals(why)
             _log.debug("no weights are lent: %s", why)
 
     def _lending(self) -> Iterator[Packed]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
@@ -40,7 +39,9 @@ class LastUsed:
     """
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[PlanKey, Plan] = OrderedDict()
+        #: By key, the last used one is last. An ``OrderedDict`` would make a ``KeyError`` of what a
+        #: signal's handler raises while a key is hashed.
+        self._plans: dict[PlanKey, Plan] = {}
         #: Plans that others took the place of, as long as somebody has them.
         self._exchanged: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
         self.networks: dict[PlanKey, Callable[[], Network]] = {}
@@ -56,9 +57,9 @@ class LastUsed:
     def use(self, key: PlanKey) -> Plan | None:
         """The plan for this, if it is kept: it is the last used one now."""
         with keeping:
-            plan = self._plans.get(key)
+            plan = self._plans.pop(key, None)
             if plan is not None:
-                self._plans.move_to_end(key)
+                self._plans[key] = plan
         return plan
 
     def keep(self, key: PlanKey, plan: Plan, most: int) -> list[Plan]:
@@ -67,9 +68,9 @@ class LastUsed:
         with keeping:
             self._plans[key] = plan
             while len(self._plans) > most:
-                oldest, old = self._plans.popitem(last=False)
+                oldest = next(iter(self._plans))
+                dropped.append(self._plans.pop(oldest))
                 self.networks.pop(oldest, None)
-                dropped.append(old)
         return dropped
 
     def exchange(self, key: PlanKey, old: Plan, new: Plan) -> Callable[[], Network] | None:
@@ -104,5 +105,5 @@ class LastUsed:
         """Keep none of them; those that there were."""
         with keeping:
             plans = [*self._plans.values()]
-            self._plans, self.networks = OrderedDict(), {}
+            self._plans, self.networks = {}, {}
         return plans

@@ -22,6 +22,7 @@ from ptensor.layout import Layout
 from resolver.addresses import addresses
 from resolver.values import Value
 from vtensor.errors import UnsoundPlanError
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.trace import Rows
 from vtensor.runtime.all_of import all_of
@@ -306,5 +307,6 @@ def _access(native: object) -> tuple[str, ...] | None:
         return described(native)[1]
     except MemoryError:
         raise
-    except Exception:  # of a library, or of an author's step
+    except Exception as error:  # of a library, or of an author's step
+        pass_signals(error)
         return None

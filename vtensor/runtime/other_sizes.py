@@ -8,11 +8,11 @@ when it is needed.
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ptensor.stopping import go_on
-from vtensor.language.index import importing
+from vtensor.language.cached import cached_property
 from vtensor.runtime.better import UNPROVEN, Better
 from vtensor.runtime.graphs import Graphs
 from vtensor.runtime.keys import PlanKey
@@ -71,8 +71,7 @@ class OtherSizes:
         """What was chosen for its plans; a plan that was kept needs none of it."""
         from vtensor.runtime.strategies import Strategies
 
-        one: Strategies = self.__dict__.setdefault("strategies", Strategies())
-        return one  # two threads get the same
+        return Strategies()
 
     @cached_property
     def outlines(self) -> Outlines:
@@ -223,11 +222,7 @@ class OtherSizes:
         """Have at hand what was chosen for a plan that was taken as it was kept."""
         if (key := self._unread) is not None and self.applied is None:
             options = self.graphs.entering(key)
-            reads_nodes = self.graphs.source.reads_nodes
-            # A fork waits for these imports. No graph is made in here: who makes one waits for
-            # imports with locks of its own.
-            with importing:
-                ready_to_draw(reads_nodes)
+            ready_to_draw(self.graphs.source.reads_nodes)
             self._lent()
             network, disk = self.graphs.own_network(key, options), self.disk
             known = disk.known(network) if disk is not None else None

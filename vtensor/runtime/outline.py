@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence, Set
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from optimizer.computed import Computed, origin
@@ -20,6 +19,7 @@ from resolver.fitted import Fitted
 from resolver.lowered import LoweredGraph
 from resolver.proof import Proof
 from resolver.strategy import Strategy
+from vtensor.language.cached import cached_property
 from vtensor.language.graph import Graph, Node
 from vtensor.language.records import dataclass
 from vtensor.language.symbolic_arrays import SymbolicArray

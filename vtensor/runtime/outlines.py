@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping
 
 from ptensor.stopping import go_on
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.trace import Trace
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.keys import PlanKey
@@ -37,7 +37,7 @@ class Outlines:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._kept: OrderedDict[Hashable, list[Outline]] = OrderedDict()
+        self._kept: dict[Hashable, list[Outline]] = {}  # the last used one is last
         self._failed: dict[Hashable, int] = {}
         self._applied: Collection[tuple[str, str]] = frozenset()
 
@@ -62,10 +62,9 @@ class Outlines:
         known, given, kind = self._place(key)
         if not given or self._failed.get(kind, 0) >= TRIES:
             return None
-        kept = self._kept.setdefault(kind, [])
-        self._kept.move_to_end(kind)
+        kept = self._kept[kind] = self._kept.pop(kind, [])
         if len(self._kept) > KINDS:
-            self._kept.popitem(last=False)
+            del self._kept[next(iter(self._kept))]
         for outline in kept:
             if (graph := outline.graph(given)) is not None:
                 kept.remove(outline)
@@ -106,7 +105,8 @@ class Outlines:
             with self._source.looking() as looked_at:
                 graph = self._source.traced(key.shapes, known, key.inner, trace)
                 made = None if graph is None else Outline(simplified(graph), trace)
-        except Exception as why:  # of any kind: sizes are no numbers here, which few expect
+        except MALFORMED as why:  # of any kind: sizes are no numbers here, which few expect
+            pass_signals(why)
             _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
             return None
         if made is not None:

@@ -45,12 +45,15 @@ def own_plan(
         raise NotBetter(f"it takes at most {off:.1%} more than the best by estimate")
     settings = replace(options.settings, time_limit=TIME_LIMIT)
     options = replace(options, progress=None, settings=settings)
-    with workspace.executor.planning():
+
+    def choose() -> Plan:
         resolved = resolved_of(graph, options)
         found = optimise(resolved, options.passes, settings)
         before, after = (total_ns(one, settings) for one in (lowered, found))
         if before - after <= SLACK * before:
             raise NotBetter(f"one of its own takes {(before - after) / before:.1%} less")
-        plan = recorded(graph, resolved, found, options, workspace)
+        return recorded(graph, resolved, found, options, workspace)
+
+    plan = workspace.executor.planning(choose)
     plan.replaces = taken_from
     return plan

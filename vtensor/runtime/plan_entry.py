@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from libdesc.native_trace import NativeTrace
 from libdesc.tracing import tracing
 from vtensor.language.imported import logger
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.records import replace
 from vtensor.language.trace import NotSaved
 from vtensor.runtime.programs import FIRST, check_ends, is_kept, program_name, read_program
@@ -84,7 +85,8 @@ class PlanEntry:
                 check_ends(plan, self._key, self._source.inputs, self._source.outputs)
         except MemoryError:
             raise
-        except Exception as why:  # of any kind, of whatever an entry says
+        except MALFORMED as why:  # of any kind, of whatever an entry says
+            pass_signals(why)
             _log.debug("%s: what is kept is not taken: %s", name, why)
             return None
         if plan is not None:
@@ -111,7 +113,8 @@ class PlanEntry:
             return self._noted(network, find, trace)
         except MemoryError:
             raise
-        except Exception as why:  # whatever is not for natives that are noted
+        except MALFORMED as why:  # whatever is not for natives that are noted
+            pass_signals(why)
             _log.debug("%s: %s", network.name, why)
             return find()
         finally:

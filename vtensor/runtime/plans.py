@@ -8,11 +8,10 @@ two runs (``Better``). Beside runs the session gets ready for other sizes (``Ahe
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ptensor.layout import Layout
 from ptensor.pages import give_back
@@ -36,6 +35,8 @@ from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph
+
+T = TypeVar("T")
 
 #: What a provisional plan says of itself.
 PROVISIONAL = "it is provisional: chosen by what libraries declare, without times of this machine"
@@ -116,29 +117,33 @@ class PlanCache:
 
     def get(self, key: PlanKey) -> Plan:
         """The plan that is made for this."""
+        plan = self._found(key)
+        return plan if plan is not None else self._making.take(partial(self._make, key))
+
+    def _make(self, key: PlanKey) -> Plan:
+        """Make a plan and keep it, unless another thread did so meanwhile."""
         if (plan := self._found(key)) is not None:
             return plan
-        with self._making.taken():
-            if (plan := self._found(key)) is not None:  # made while we waited
-                return plan
-            begun = time.perf_counter()
-            with self._workspace.executor.planning():
-                self.ahead.drawings.before_a_plan()
-                before = self._workspace.weights.nbytes
-                plan = self._planner.plan(key, self._graphs.entering(key))
-            drop_unused_kernels()
-            if self._workspace.weights.nbytes > before:
-                tidy = give_back if self._count else let_go  # what it was made with is not needed
-                tidy()
-            elif self._count % PLANS_KEPT == 0:  # kernels of dropped plans leave holes
-                give_back()
-            self.ahead.longest_s = max(self.ahead.longest_s, time.perf_counter() - begun)
-            plan.better = self._provisional(key, plan) or plan.better
-            if plan.better is not None:
-                plan.better.wait(self._full_s)
-            plan.better = self._later(key, plan) or plan.better
-            self._count += 1
-            self._keep(key, plan)
+        begun, before = time.perf_counter(), self._workspace.weights.nbytes
+
+        def make() -> Plan:
+            self.ahead.drawings.before_a_plan()
+            return self._planner.plan(key, self._graphs.entering(key))
+
+        plan = self._workspace.executor.planning(make)
+        drop_unused_kernels()
+        if self._workspace.weights.nbytes > before:
+            tidy = give_back if self._count else let_go  # what it was made with is not needed
+            tidy()
+        elif self._count % PLANS_KEPT == 0:  # kernels of dropped plans leave holes
+            give_back()
+        self.ahead.longest_s = max(self.ahead.longest_s, time.perf_counter() - begun)
+        plan.better = self._provisional(key, plan) or plan.better
+        if plan.better is not None:
+            plan.better.wait(self._full_s)
+        plan.better = self._later(key, plan) or plan.better
+        self._count += 1
+        self._keep(key, plan)
         return plan
 
     def current(self, key: PlanKey, plan: Plan) -> bool:
@@ -147,8 +152,7 @@ class PlanCache:
 
     def strict(self, plan: Plan) -> Plan:
         """The plan that answers in a plan's place where numbers are not finite."""
-        with self._making.taken(), self._workspace.executor.planning():
-            return plan.strict
+        return self._planning(lambda: plan.strict)
 
     def used(self, key: PlanKey) -> None:
         """A plan was used."""
@@ -167,7 +171,8 @@ class PlanCache:
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
         """Later runs have another plan; those that are under way end on theirs."""
         first = old.provisional
-        with self._making.taken():
+
+        def learn() -> None:
             if new is old:  # the same is chosen by what was measured
                 self._others.strategies.confirm(key)
                 new.better, new.provisional = None, False
@@ -175,13 +180,14 @@ class PlanCache:
                 self._others.strategies.keep(key, new.graph, self._options)
             if new.better is not None:
                 new.better.wait(self._full_s)
+
+        self._making.take(learn)
         network, disk = self._kept.exchange(key, old, new), self._others.disk
         if disk is not None and network is not None and new.taken_from is None:
             told = network()
             disk.keep(told, new.graph)
             if began := self._others.began_with(key):
-                with self._making.taken():
-                    self._others.learn(told.graph)
+                self._making.take(partial(self._others.learn, told.graph))
             if first or began:
                 self.ahead.write([partial(self._planner.keep, told)])
         if first and new.taken_from is None:  # other sizes are to be as the new one is
@@ -233,22 +239,19 @@ class PlanCache:
 
         options = replace(self._graphs.entering(key), first=None)
         if self._others.strategies.measured(key):
-            with self._planning():
-                return self._planner.plan(key, options)
+            return self._planning(partial(self._planner.plan, key, options))
         make = self._kept.networks.get(key, partial(self._graphs.own_network, key, options))
         network, disk = replace(make(), options=options), self._others.disk
-        with self._planning():
-            found = disk.plan(network, self._workspace) if disk is not None else None
+        if disk is not None:
+            found = self._planning(partial(disk.plan, network, self._workspace))
             if found is not None:  # another process has measured it
                 return first if confirmed(first, found.plan.graph) else found.plan
         limit = options.settings.time_limit if self._awaited else TIME_LIMIT
         return measured(first, network.graph, options, self._workspace, limit)
 
-    @contextmanager
-    def _planning(self) -> Iterator[None]:
-        """While a plan is made that nobody waits for."""
-        with self._making.taken(), self._workspace.executor.planning():
-            yield
+    def _planning(self, work: Callable[[], T]) -> T:
+        """Run ``work``, which makes a plan, in a turn, and return its result."""
+        return self._making.take(partial(self._workspace.executor.planning, work))
 
     def _later(self, key: PlanKey, plan: Plan) -> Better[Plan] | None:
         """What takes the place of a plan of the outputs, where times are to be measured."""

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from libdesc.own import only_own
 from ptensor.buffer import TensorStorage
 from resolver.values import Value
 from vtensor.isa import isa_cap
+from vtensor.language.cached import cached_property
 from vtensor.language.imported import blake2b, logger
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.runtime.all_of import all_of
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.drawn import Brought, DrawnPlan, Placed
@@ -73,7 +74,7 @@ class KeptPlan(DrawnPlan):
         return self._entry.weights
 
     @cached_property
-    def anew(self) -> tuple[str, ...]:  # type: ignore[override]
+    def anew(self) -> tuple[str, ...]:
         """The names of all nodes: they were chosen for these sizes."""
         return tuple(node.name for node in self.graph.operators)
 
@@ -230,7 +231,8 @@ def read_program(
         return None
     try:
         return Program(name, payload, surface, workspace)
-    except Exception as why:  # of any kind: it is made anew
+    except MALFORMED as why:  # of any kind: it is made anew
+        pass_signals(why)
         _log.debug("%s: %s", name, why)
         return None
 

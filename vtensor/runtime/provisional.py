@@ -95,14 +95,16 @@ def measured(
     """
     settings = replace(options.settings, time_limit=limit)
     options = replace(options, progress=None, settings=settings)
-    with workspace.executor.planning():
-        with importing:  # a fork waits for that
-            _import_libraries()
-            resolved = resolved_of(graph, options)
+
+    def choose() -> Plan:
+        _import_libraries()
+        resolved = resolved_of(graph, options)
         lowered = optimise(resolved, options.passes, options.settings)
         if confirmed(first, lowered):
             return first
         return recorded(graph, resolved, lowered, options, workspace)
+
+    return workspace.executor.planning(choose)
 
 
 def confirmed(first: Plan, lowered: LoweredGraph) -> bool:
@@ -124,7 +126,8 @@ def _import_libraries() -> None:
             library.version()
     apart("pulp")
     if solver_name() == "HiGHS":
-        import_module("highspy")
+        with importing:
+            import_module("highspy")
 
 
 def _choice(graph: LoweredGraph) -> object:

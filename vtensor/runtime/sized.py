@@ -17,6 +17,7 @@ from resolver.lowered import LoweredNode, OpNode, TransformNode, Value
 from vtensor.errors import VTensorError
 from vtensor.language.exact import exact
 from vtensor.language.graph import Node
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.trace import Rows, SymbolicSize
 from vtensor.runtime.outline import Values
@@ -299,7 +300,8 @@ def _traced(
             recipe = record(call)
     except MemoryError:
         raise
-    except Exception:  # it is recorded on numbers then, and tells
+    except MALFORMED as why:  # it is recorded on numbers then, and tells
+        pass_signals(why)
         return None
     if recipe is None or call.trace.failed:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from resolver.strategy import Strategy, StrategyRefused
 from vtensor import __version__
 from vtensor.errors import VTensorError
 from vtensor.isa import isa_cap
+from vtensor.language.cached import cached_property
 from vtensor.language.exact import exact
 from vtensor.language.graph import Graph
 from vtensor.language.imported import blake2b, logger

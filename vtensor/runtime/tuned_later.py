@@ -56,8 +56,9 @@ def _made(
     settings = options.later or options.settings
     told = replace(options, settings=settings, later=None, progress=None)
     try:
-        with workspace.executor.planning():
-            plan = plan_of(simplified(graph(), told), told, workspace)
+        plan = workspace.executor.planning(
+            lambda: plan_of(simplified(graph(), told), told, workspace)
+        )
     except Exception as error:  # of whatever a library raises: the plan that is there is right
         go_on()  # a session that is closed has nothing to say
         _log.warning(FAILED, name, error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from optimizer.originals import Original
 from ptensor.buffer import ALIGNMENT, TensorStorage
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, TransformNode, Value
+from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 from vtensor.language.symbolic_arrays import StoredArray
 from vtensor.language.trace import NotSaved

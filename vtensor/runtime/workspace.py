@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ptensor.stopping import go_on, in_no_hurry
 from vtensor.errors import BudgetError
+from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 from vtensor.runtime.budget import REMEDY
 from vtensor.runtime.executor import Executor
@@ -69,8 +70,7 @@ class Workspace:
         """What recording calls came to."""
         from vtensor.runtime.recipes import Recipes  # a plan that was kept is not recorded
 
-        one: Recipes = self.__dict__.setdefault("recipes", Recipes())
-        return one  # two threads get the same
+        return Recipes()
 
     def expect(self, nbytes: int) -> None:
         """A plan with so many bytes of weights is likely to come: let their pages come before."""
