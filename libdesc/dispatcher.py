@@ -39,6 +39,7 @@ from vtensor.errors import (
 )
 from vtensor.language.checks import check_source, compile_check, compile_text
 from vtensor.language.failures import place_of, raised
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of
 from vtensor.language.records import dataclass, replace
 from vtensor.language.table import OperatorInfo
@@ -261,6 +262,7 @@ def _condition(call: Call, when: When) -> bool | str:
     except (Decline, MemoryError):
         raise
     except Exception as error:  # an author's own; he may have missed a dim, too
+        pass_signals(error)
         raise InvokerError(call.failure(raised(error, place_of(when)), who)) from error
     if answer is None:
         raise InvokerError(
@@ -290,6 +292,7 @@ def run_call(call: Call, run: Callable[[], None]) -> None:
     except (VTensorError, Decline, MemoryError):
         raise
     except Exception as error:  # an author's own, or what the operator or its library cannot take
+        pass_signals(error)
         raise InvokerError(call.failure(raised(error, call.place))) from error
     finally:
         call.finish()

@@ -15,7 +15,8 @@ from libdesc.load import import_module
 from libdesc.schema import ARGUMENTS, Description
 from ptensor.evaluation import Decline, current_call
 from vtensor.errors import DescriptionError, InvokerError, LibraryError, VTensorError
-from vtensor.language.failures import pass_exit, place_of, raised
+from vtensor.language.failures import place_of, raised
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 
 #: What a handler may raise that says enough as it is.
@@ -53,6 +54,7 @@ class Handler:
         except PASSED:
             raise
         except Exception as error:  # whatever a stranger's function raises
+            pass_signals(error)
             raise self.failure(raised(error, place_of(self.function))) from error
 
     def each(self, *args: Any) -> Iterator[Any]:
@@ -62,6 +64,7 @@ class Handler:
         except PASSED:
             raise
         except Exception as error:
+            pass_signals(error)
             raise self.failure(raised(error, place_of(self.function))) from error
 
     def failure(self, what: str) -> VTensorError:
@@ -88,7 +91,7 @@ def find_handler(description: Description, key: str) -> Handler | None:
         module = import_module(module_name, description.file)
         found = getattr(module, function)
     except (Exception, SystemExit) as error:  # whatever a module raises while it is imported
-        pass_exit(error)
+        pass_signals(error)
         why = str(error).removeprefix(f"{description.file}: ")
         why = why if isinstance(error, DescriptionError) else f"{type(error).__name__}: {why}"
         raise DescriptionError(

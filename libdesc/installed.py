@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from vtensor.language.interrupts import ignored, pass_signals
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -45,7 +46,7 @@ def state() -> list[object]:
     told: list[object] = [*sorted(row for row in said if row[0] not in _CACHES)]
     told += [type(one).__qualname__ for one in sys.meta_path if hasattr(one, "find_distributions")]
     for folder in dict.fromkeys(sys.path):
-        with suppress(OSError):
+        with ignored(OSError):
             if Path(folder).is_file():
                 told.append((folder, Path(folder).stat().st_mtime_ns))
                 continue
@@ -67,7 +68,7 @@ def version_of(name: str) -> str:
         PackageNotFoundError: it is not installed.
     """
     for folder in dict.fromkeys(sys.path):
-        with suppress(OSError), os.scandir(folder or os.curdir) as entries:
+        with ignored(OSError), os.scandir(folder or os.curdir) as entries:
             for one in entries:
                 found, _, version = one.name.removesuffix(_INFO).partition("-")
                 if found == name and one.name.endswith(_INFO):
@@ -95,8 +96,9 @@ def _entry_point_files(folder: str) -> Iterator[bytes]:
     try:
         with os.scandir(folder) as entries:
             found = [one.path for one in entries if one.name.endswith((_INFO, ".egg-info"))]
-    except OSError:  # it is not there, as some of Python's own are not
+    except OSError as error:  # it is not there, as some of Python's own are not
+        pass_signals(error)
         return
     for one in found:
-        with suppress(OSError), open(f"{one}/entry_points.txt", "rb") as file:  # noqa: PTH123
+        with ignored(OSError), open(f"{one}/entry_points.txt", "rb") as file:  # noqa: PTH123
             yield file.read()  # it may have none

@@ -14,6 +14,7 @@ from ptensor.tensor import PTensor
 from vtensor.errors import DescriptionError, LayoutNotSupported, VTensorError
 from vtensor.language.checks import compile_text
 from vtensor.language.failures import place_of, raised
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ def _probe(probe: Handler | None) -> str:
     try:
         answer = probe.function()
     except Exception as error:  # a probe that fails is a library that is not there
+        pass_signals(error)
         return f"its probe failed: {raised(error, place_of(probe.function))}"
     if answer is None or isinstance(answer, str):
         return answer or ""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtensor.errors import DescriptionError
 from vtensor.language.index import Index, row_of
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.wording import reason
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def description_file(path: Path) -> Path:
         file = path / f"{path.name}.toml" if path.is_dir() else path
         there = file.is_file()
     except OSError as error:
+        pass_signals(error)
         raise DescriptionError(f"{path}: cannot be read: {reason(error)}") from error
     if not there:
         raise DescriptionError(f"{path}: no description there; a TOML file or a folder with one")

@@ -9,6 +9,7 @@ from libdesc.registry import ready
 from ptensor.evaluation import Decline
 from vtensor.errors import InvokerError, describe
 from vtensor.language.failures import place_of, raised
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import info_of, label_of
 from vtensor.language.tensor import VTensor
 
@@ -32,6 +33,7 @@ def precedes(row: InvokerInfo, name: str, op: object, inputs: Sequence[VTensor])
     except MemoryError:
         raise
     except Exception as error:  # an author's own
+        pass_signals(error)
         raise _fault(row, name, op, inputs, raised(error, place_of(row.first))) from error
     if answer is None or isinstance(answer, str):
         raise _fault(row, name, op, inputs, f"answers {answer!r}: it must return True or False")

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from libdesc.installed import entry_points
 from libdesc.invokers import First, InvokerFunction, InvokerInfo, When, fault_of, make_invoker
@@ -32,15 +32,17 @@ from libdesc.schema import Description
 from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES, Library
 from vtensor.errors import LibraryError, VTensorError, did_you_mean
-from vtensor.language.failures import pass_exit
 from vtensor.language.forks import process_lock
 from vtensor.language.imported import logger
 from vtensor.language.index import Index, importing
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import OPERATORS
 from vtensor.language.records import dataclass
 from vtensor.language.rules import Rule
 from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import CPU
+
+T = TypeVar("T")
 
 _log = logger("vtensor.libraries")
 
@@ -91,18 +93,20 @@ class Registry:
         tables = dict(self.operators), dict(self.libraries), dict(self.invokers)
         return Registry(*tables, list(self.problems), dict(self.rules))
 
-    @contextmanager
-    def change(self, known: bool = True) -> Iterator[None]:
-        """Change libraries or invokers inside the block; the version is another one after it.
+    def change(self, work: Callable[[], T], known: bool = True) -> T:
+        """Run ``work``, which changes libraries or invokers, and return its result; the version is
+        another one afterwards.
 
         Args:
+            work: makes the change.
             known: False where only an operator changes that nobody has been given yet: nothing was
                 made with what it was before.
         """
         with _changing:
-            yield
+            result = work()
             if known:
                 self.version = next(_versions)
+            return result
 
     def candidates(self, op: str, device: str) -> list[tuple[int, InvokerInfo]]:
         """An operator's invokers on a device with their priorities, best first; ties by name."""
@@ -146,13 +150,16 @@ class Registry:
     def add(self, description: Description, origin: str) -> RegisteredLibrary:
         """Register a library with its invokers; after an error nothing of it is registered."""
         library = build_library(description, origin)
-        with self.change():
+
+        def register() -> None:
             have = self.libraries.setdefault(library.name, library)
             if have is not library:
                 raise LibraryError(
                     f"{description.file}: library {library.name!r} is already registered "
                     f"by {have.description.file}"
                 )
+
+        self.change(register)
         try:
             own = {info.library for info in self.import_invokers(description)}
         except BaseException:
@@ -164,9 +171,12 @@ class Registry:
 
     def remove(self, library: RegisteredLibrary) -> None:
         """Undo ``add``, once or again; the library's invokers stay, without effect."""
-        with self.change():
+
+        def remove() -> None:
             if self.libraries.get(library.name) is library:
                 del self.libraries[library.name]
+
+        self.change(remove)
 
     def import_invokers(self, description: Description) -> list[InvokerInfo]:
         """The invokers that come with a library, newly registered; none where one is wrong.
@@ -182,15 +192,18 @@ class Registry:
                 except VTensorError:
                     raise
                 except (Exception, SystemExit) as error:  # what a module raises as it is imported
-                    pass_exit(error)
+                    pass_signals(error)
                     text = f"{module!r} does not import: {type(error).__name__}: {error}"
                     raise LibraryError(f"{description.file}: library.invokers: {text}") from error
         except BaseException:
             new = {key: info for key, info in self.invokers.items() if key not in before}
             theirs = {key: info for key, info in new.items() if not _is_own(info)}
-            with self.change():
+
+            def forget() -> None:
                 forget_modules(modules, {info.function.__module__ for info in theirs.values()})
                 self.invokers = {k: one for k, one in self.invokers.items() if k not in theirs}
+
+            self.change(forget)
             raise
         return [info for key, info in self.invokers.items() if key not in before]
 
@@ -223,13 +236,13 @@ class Registry:
             try:
                 self.add(Description.read(description_file(locate())), origin)
             except (Exception, SystemExit) as error:  # whatever a stranger's module raises
-                pass_exit(error)
+                pass_signals(error)
                 self.report(origin, error)
         for entry in offered["vtensor.operators"]:
             try:
                 entry.load()
             except (Exception, SystemExit) as error:
-                pass_exit(error)
+                pass_signals(error)
                 self.report(f"entry point {entry.name} = {entry.value}", error)
         self._report_names()
         self._check([name for name in self.operators if name not in self.index.pending])
@@ -433,8 +446,8 @@ def invoker(
             )
         if fault := fault_of(info):
             raise LibraryError(f"invoker of {op} on {library} ({info.file}:{info.line}): {fault}")
-        with found.change(op not in found.index.pending):
-            found.invokers[key] = info
+        known = op not in found.index.pending
+        found.change(partial(found.invokers.__setitem__, key, info), known)
         return function
 
     return add
@@ -451,13 +464,11 @@ def without_invoker(op: str, library: str, device: str = CPU) -> Iterator[None]:
     key = (op, library, device)
     if key not in found.invokers:
         raise LibraryError(f"{op} has no invoker on {library}, {device}")
-    with found.change():
-        info = found.invokers.pop(key)
+    info = found.change(partial(found.invokers.pop, key))
     try:
         yield
     finally:
-        with found.change():
-            found.invokers[key] = info
+        found.change(partial(found.invokers.__setitem__, key, info))
 
 
 def invokers_of(library: str) -> list[InvokerInfo]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -43,8 +44,8 @@ def rewrite(
     found = registry(fill=False)
     if found.rules.get(name, rule).pattern != rule.pattern:
         raise GraphError(f"a rule {name!r} is already registered")
-    with found.change(name not in found.index.pending_rules):
-        found.rules[name] = rule
+    known = name not in found.index.pending_rules
+    found.change(partial(found.rules.__setitem__, name, rule), known)
     return rule
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vtensor.errors import DescriptionError
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.user_files import parse_toml, read_text
 from vtensor.language.wording import reason
@@ -110,6 +111,7 @@ class Description:
         try:
             table = parse_toml(read_text(file))
         except (OSError, UnicodeDecodeError) as error:
+            pass_signals(error)
             raise DescriptionError(f"{file}: cannot be read: {reason(error)}") from error
         except ValueError as error:
             raise DescriptionError(f"{file}: is no TOML: {error}") from error

@@ -14,14 +14,13 @@ import numpy as np
 from libdesc.numpy.arrays import Array, wide
 from libdesc.tracing import pure
 from ops._elements import Computes, Read
-from ptensor.blas import one_thread
+from ptensor.blas import on_one_thread
 from vtensor.language.spelling import Ahead
 
 
 def _product(_: Read, a: Array, b: Array) -> Array:
     rows = a.reshape(-1, a.shape[-1]) if b.ndim == 2 else a  # all of them at once
-    with one_thread():
-        product: Array = (wide(rows) @ wide(b)).astype(a.dtype)
+    product: Array = on_one_thread(lambda: wide(rows) @ wide(b)).astype(a.dtype)
     return product.reshape(*a.shape[:-1], b.shape[-1]) if b.ndim == 2 else product
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from vtensor.language.forks import ahead_of_logging
+from vtensor.language.index import importing
 
 
 def apart(name: str) -> Any:
@@ -23,7 +24,7 @@ def apart(name: str) -> Any:
     if name not in sys.modules:
         ahead_of_logging()  # the caller may hold what a fork waits for
         thread = threading.Thread(target=_import, args=[name], name=f"import {name}")
-        with suppress(RuntimeError):  # without a thread, this one imports it
+        with importing, suppress(RuntimeError):  # without a thread, this one imports it
             thread.start()
             thread.join()
     return importlib.import_module(name)

@@ -10,7 +10,6 @@ Source: Williams, Waterman and Patterson, "Roofline", Comm. ACM 52(4), 2009.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from math import prod
 
 from libdesc.library import RegisteredLibrary
@@ -21,6 +20,7 @@ from libdesc.transforms import LayoutChange
 from optimizer.problem import Clock
 from ptensor.evaluation import Basis
 from resolver.lowered import OpNode
+from vtensor.language.cached import cached_property
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor

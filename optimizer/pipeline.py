@@ -17,6 +17,7 @@ from libdesc.preferences import EVERY, Preferences
 from optimizer.settings import Settings
 from ptensor.stopping import go_on
 from vtensor.errors import InputError
+from vtensor.language.index import importing
 from vtensor.language.records import replace
 
 if TYPE_CHECKING:
@@ -82,18 +83,12 @@ def pass_of(name: str) -> Pass:
 
 
 def import_passes() -> None:
-    """Import the passes of all levels and what they use.
-
-    A thread in the background must not import: a fork during an import leaves its lock taken in
-    the child.
-    """
-    for name in chain.from_iterable(LEVELS.values()):
-        if name in PASSES:
-            pass_of(name)
-        else:
-            import_module(f"optimizer.{name}")
-    for module in ("optimizer.bound", "resolver.evaluate", "resolver.extend"):
-        import_module(module)
+    """Import the passes of all levels and what they use, under the lock that forks wait for."""
+    names = dict.fromkeys(chain.from_iterable(LEVELS.values()))
+    modules = [PASSES.get(name, f"optimizer.{name}").partition(":")[0] for name in names]
+    for module in (*modules, "optimizer.bound", "resolver.evaluate", "resolver.extend"):
+        with importing:
+            import_module(module)
 
 
 #: What stands before the name of a rule, and before what a list takes away again.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
 from math import ceil
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.errors import Share, expected
 from resolver.lowered import LoweredGraph, OpNode, Value
+from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 
 #: The price of a Transform that has no time: more than any plan gains, so that a plan has one only

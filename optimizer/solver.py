@@ -11,6 +11,7 @@ from typing import Any
 
 from optimizer.apart import apart
 from optimizer.settings import TIME_LIMIT
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 
 
@@ -63,6 +64,7 @@ def solve(model: Any, solver: str = "", time_limit: float = TIME_LIMIT) -> Solve
     try:
         ended, bound = _highs(model, time_limit) if name == "HiGHS" else _cbc(model, time_limit)
     except Exception as error:  # whatever a solver raises, the plan goes on without it
+        pass_signals(error)
         raise SolverError(f"{name}: {type(error).__name__}: {error}") from error
     objective = model.objective.value() if model.objective else 0.0
     if objective is None or any(variable.value() is None for variable in model.variables()):

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
 
 from vtensor.language.forks import process_lock
+from vtensor.language.interrupts import pass_signals
+
+T = TypeVar("T")
 
 #: Sets the number of threads, and gives what it was.
 Setter = Callable[[int], int]
@@ -21,22 +24,23 @@ Setter = Callable[[int], int]
 _setting = process_lock(0)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Inside the block, NumPy's products take one thread, if it has them from OpenBLAS.
+def on_one_thread(work: Callable[[], T]) -> T:
+    """Run ``work``, in which NumPy's products take one thread, if it has them from OpenBLAS, and
+    return its result.
 
-    So do others', in any thread of the process: the block should be short.
+    So do others', in any thread of the process: the work should be short.
     """
     setter = _setter()
     if setter is None:
-        yield
-        return
+        return work()
+    before = list[int]()
     with _setting:
-        before = setter(1)
         try:
-            yield
+            before.extend(map(setter, (1,)))  # recorded in the same call: see ``forks.locked``
+            return work()
         finally:
-            setter(before)
+            for number in before:
+                setter(number)
 
 
 @cache
@@ -49,7 +53,8 @@ def _setter() -> Setter | None:
     try:
         library = ctypes.CDLL(getattr(core, "__file__", ""))
         found: Setter = library.openblas_set_num_threads_local
-    except (OSError, AttributeError):
+    except (OSError, AttributeError) as error:
+        pass_signals(error)
         return None
     try:
         there = ctypes.c_int.in_dll(library, "blas_server_avail")

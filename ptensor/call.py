@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
 from enum import Enum
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -25,6 +25,7 @@ from ptensor.form import Form
 from ptensor.layout import Layout
 from ptensor.stopping import go_on
 from vtensor.errors import ContractError, describe
+from vtensor.language.cached import cached_property
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass, replace
 

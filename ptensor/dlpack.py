@@ -17,6 +17,7 @@ import numpy as np
 
 from vtensor.errors import DLPackError, VTensorError
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
+from vtensor.language.interrupts import pass_signals
 
 Array = np.ndarray[Any, Any]
 
@@ -226,6 +227,7 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
     except VTensorError:
         raise
     except Exception as error:  # whatever a stranger's object raises
+        pass_signals(error)
         raise DLPackError(f"{type(given).__name__} gives no array: {error}") from error
     if name:
         array = array.view(numpy_dtype(name))

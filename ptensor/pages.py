@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vtensor.language.interrupts import ignored, pass_signals
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -100,7 +102,7 @@ def give_back_code(parts: Collection[str]) -> None:
     """
     if sys.platform != "linux":
         return
-    with suppress(OSError, AttributeError):  # where there is no /proc, or another C library
+    with ignored(OSError, AttributeError):  # where there is no /proc, or another C library
         advise = ctypes.CDLL(None).madvise
         for line in Path("/proc/self/maps").read_text("utf-8", "replace").splitlines():
             place, flags, *_ = line.split(maxsplit=2)
@@ -120,8 +122,9 @@ def _mapped(nbytes: int, large: int = 0) -> mmap.mmap:
     try:
         pages = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
+        pass_signals(error)
         raise MemoryError(f"there is no room for {nbytes} bytes") from error
     if large:
-        with suppress(OSError):  # a system without large pages
+        with ignored(OSError):  # a system without large pages
             pages.madvise(mmap.MADV_HUGEPAGE, 0, large)
     return pages

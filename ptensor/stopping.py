@@ -1,4 +1,10 @@
-"""Work that nobody waits for: it leaves room to runs, and ends where it is not wanted any more."""
+"""Work that nobody waits for: it leaves room to runs, and ends where it is not wanted any more.
+
+The handler of a signal may raise an exception between any two calls, also between entering a block
+and its first line. So what threads share is changed by functions that get the work of the block
+(``in_front``). A ``with`` statement may only change the context of the calling thread, in a copy
+that nobody has afterwards (``Better.now``, ``Executor.planning``).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import sleep, thread_time
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: Behind so many seconds of a processor's time work rests for so many times as long, though not for
 #: longer than some: next to runs one after another it takes a fifth of one processor.
@@ -37,7 +46,7 @@ class _Work:
         what this work has.
         """
         left = LONGEST_S
-        while left > 0 and os.getpid() in _front and not self.over():
+        while left > 0 and _threads_in_front() and not self.over():
             sleep(LOOKS_S)
             left -= LOOKS_S
 
@@ -58,11 +67,12 @@ class _Work:
 
 _work: ContextVar[_Work | None] = ContextVar("vtensor_work", default=None)
 
-#: The process of each thread that is in front: a forked child has but one of them.
-_front: list[int] = []
+#: The threads that are in front, by process: a forked child has none of its parent's.
+_front: dict[int, set[int]] = {}
 
-#: Of each thread, the process in which it is one of them.
-_own = threading.local()
+
+def _threads_in_front() -> set[int]:
+    return _front.setdefault(os.getpid(), set())
 
 
 class Stopped(BaseException):  # past whoever goes on where a library refuses a call
@@ -84,38 +94,33 @@ def stopping(over: Callable[[], bool], hurries: Callable[[], bool] | None = None
         _work.reset(token)
 
 
-@contextmanager
-def in_front() -> Iterator[None]:
-    """Inside the block is what somebody waits for: Python runs one thread at a time, so that other
-    work rests meanwhile.
+def in_front(work: Callable[[], T]) -> T:
+    """Run ``work``, for which somebody waits, and return its result.
+
+    Python runs one thread at a time, so that background work rests meanwhile.
     """
-    process = os.getpid()
-    if _work.get() is not None or getattr(_own, "front", 0) == process:
-        yield
-        return
-    _own.front = process
-    _front.append(process)
+    threads, own = _threads_in_front(), threading.get_ident()
+    if _work.get() is not None or own in threads:
+        return work()
     try:
-        yield
+        threads.add(own)
+        return work()
     finally:
-        _front.remove(process)
-        _own.front = 0
+        threads.discard(own)
 
 
-@contextmanager
-def behind() -> Iterator[None]:
-    """Inside the block the thread waits for others, perhaps for such work."""
-    process = os.getpid()
-    if getattr(_own, "front", 0) != process:
-        yield
-        return
-    _own.front = 0
-    _front.remove(process)
+def behind(work: Callable[[], T]) -> T:
+    """Run ``work``, which waits for other threads, perhaps for background work, and return its
+    result.
+    """
+    threads, own = _threads_in_front(), threading.get_ident()
+    if own not in threads:
+        return work()
     try:
-        yield
+        threads.discard(own)
+        return work()
     finally:
-        _front.append(process)
-        _own.front = process
+        threads.add(own)
 
 
 @contextmanager

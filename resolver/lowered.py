@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from ptensor.evaluation import Basis, Requirement, Variant
 from ptensor.layout import Layout
 from resolver.errors import ErrorProof
 from resolver.values import Value as Value
+from vtensor.language.cached import cached_property
 from vtensor.language.operators import Follower, info_of, label_of
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import VTensor

@@ -14,7 +14,7 @@ as good as a plan of its own, nobody: the certificate was for other sizes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ptensor.evaluation import Variant
@@ -27,6 +27,7 @@ from resolver.lowered import (
     OpNode,
     Value,
 )
+from vtensor.language.cached import cached_property
 from vtensor.language.operators import label_of
 from vtensor.language.records import dataclass, replace
 

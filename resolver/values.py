@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ptensor.layout import Layout
+from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptensor.blas import _setter, one_thread
+from ptensor.blas import _setter, on_one_thread
 from tests.frontends.support import f32, model
 from vtensor import Session
 
@@ -30,11 +30,18 @@ def threads(others_done: None) -> Callable[[], int]:
 
 def test_inside_of_the_block_there_is_one(threads: Callable[[], int]) -> None:
     before = threads()
-    with one_thread():
-        assert threads() == 1
-        with one_thread():
-            assert threads() == 1
-        assert threads() == 1
+    seen = list[int]()
+
+    def look() -> None:
+        seen.append(threads())
+
+    def look_around() -> None:
+        look()
+        on_one_thread(look)
+        look()
+
+    on_one_thread(look_around)
+    assert seen == [1, 1, 1]
     assert threads() == before
 
 
@@ -42,8 +49,7 @@ def test_several_at_a_time_leave_it_as_it_was(threads: Callable[[], int]) -> Non
     before = threads()
 
     def work(_: int) -> None:
-        with one_thread():
-            assert threads() == 1
+        assert on_one_thread(threads) == 1
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(1000)))
@@ -87,9 +93,8 @@ if {beside}:
 before = there()
 vtensor.Session
 told, one = [before, there()], np.ones((600, 600), np.float32)
-from ptensor.blas import one_thread
-with one_thread():
-    told += [int((one @ one)[0, 0]), there()]
+from ptensor.blas import on_one_thread
+told += on_one_thread(lambda: [int((one @ one)[0, 0]), there()])
 told += [int((one @ one)[0, 0]), there()]
 done.set()
 print(*told)

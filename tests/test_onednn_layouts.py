@@ -205,6 +205,64 @@ def test_refuses_blocks_of_a_dim_that_the_tensor_lacks() -> None:
         from_desc(DNNL.Desc.tag([2, 1, 5, 5], "f32", "aBcd8b"), ("N", "", "H", "W"), "f32")
 
 
+#: What kernels of a transposed convolution want of its filter: a layout and a descriptor each.
+ANSWERED = """
+from libdesc.onednn import _onednn as dnn
+from libdesc.onednn.layouts import from_desc
+dnn.limit_isa("avx2")
+sizes = [1, 8, 6, 6], [16, 8, 3, 3], [1, 16, 8, 8]
+source, filter, target = (dnn.Desc.any(one, "f32") for one in sizes)
+kernel = dnn.deconvolution(source, filter, None, target, (1, 1), (1, 1), (0, 0), (0, 0))
+while kernel is not None:
+    desc = kernel.descs["weights"]
+    print(from_desc(desc, tuple("OIhw"), "f32"), desc, sep="; ")
+    kernel = kernel.next_kernel()
+"""
+
+#: The same of the layouts alone.
+TOLD = """
+import sys
+from libdesc.onednn.layouts import to_desc
+from ptensor.layout import Layout
+for text in sys.argv[1:]:
+    desc = to_desc(Layout(text), tuple("OIhw"), {"O": 16, "I": 8, "h": 3, "w": 3}, "f32")
+    print(text, desc, sep="; ")
+"""
+
+
+def test_filters_of_transposed_convolutions_need_no_primitive() -> None:
+    """A process that is told a layout has the descriptor before it makes any primitive."""
+
+    def printed(*given: str) -> str:
+        command = [sys.executable, "-c", *given]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    answered = printed(ANSWERED)
+    assert answered
+    layouts = [line.partition(";")[0] for line in answered.splitlines()]
+    assert printed(TOLD, *layouts) == answered
+
+
+@pytest.mark.parametrize("tag", ["ABcd8a8b", "ABcd16b16a", "Acdb16a", "ABcd4b16a4b", "aBcd16b"])
+def test_a_tag_with_two_dims_exchanged_comes_back(tag: str) -> None:
+    desc = DNNL.Desc.tag([40, 24, 3, 5], "f32", tag).permute([1, 0, 2, 3])
+    layout, extents = from_desc(desc, tuple("OIhw"), "f32"), {"O": 24, "I": 40, "h": 3, "w": 5}
+    assert to_desc(layout, tuple("OIhw"), extents, "f32") == desc
+
+
+def test_what_a_process_has_met_decides_no_layout() -> None:
+    """Blocks without a tag, as no descriptor can be made of them in a later process."""
+    sizes = {"N": 3, "C": 32, "H": 5, "W": 7}
+    tagged = DNNL.Desc.tag([7, 32, 5, 3], "f32", "aBcd16b")
+    desc = tagged.permute([3, 1, 2, 0])  # W is outermost, then blocks of C, H and N
+    with pytest.raises(LayoutNotSupported, match="no tag"):
+        from_desc(desc, tuple("NCHW"), "f32")
+    with pytest.raises(LayoutNotSupported, match="no word"):
+        to_desc(Layout("WCHN16c"), tuple("NCHW"), sizes, "f32")
+
+
 @st.composite
 def sizes_and_layouts(draw: st.DrawFn) -> tuple[dict[str, int], list[Layout]]:
     """Extents, and two layouts that oneDNN has a word for: permutations and tags."""

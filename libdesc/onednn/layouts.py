@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from libdesc.onednn.native import dnnl
-from libdesc.tracing import cached, pure, traced
+from libdesc.tracing import cached
 from ptensor.encoding import Encoding
 from ptensor.layout import Axis, Layout
 from vtensor.errors import LayoutNotSupported
@@ -29,11 +30,6 @@ Pattern = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 _ACTIVATIONS: Order = ("N", "C", "D", "H", "W")
 _WEIGHTS: Order = ("G", "O", "I", "d", "h", "w")
-
-#: Descriptors that only a primitive could give: no tag has their pattern, and oneDNN makes them of
-#: nothing else. The process keeps them, for any plan may have their layout: they say what the
-#: library answers, and nothing of who asked.
-_given: dict[tuple[Layout, Order, tuple[int, ...], str], Desc] = {}
 
 
 def canonical_order(dims: Sequence[str] | Mapping[str, int]) -> Order:
@@ -82,25 +78,15 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
         if tag is not None:
             tagged: Desc = dnnl.Desc.tag(sizes, encoding.dtype, tag)
             return tagged
+        if (found := _exchanged((outer, inner))) is not None:
+            tag, exchange = found
+            other = dnnl.Desc.tag(tuple(sizes[dim] for dim in exchange), encoding.dtype, tag)
+            exchanged: Desc = other.permute(exchange)
+            return exchanged
     if not inner:
         strides = _strides(layout, order, extents)
         return dnnl.Desc.strided(sizes, encoding.dtype, strides)
-    key = layout, order, sizes, encoding.dtype
-    if not traced(_is_answered)(*key):  # a question: in another process there may be none
-        raise LayoutNotSupported(f"oneDNN has no word for layout {layout} (dims {' '.join(order)})")
-    return traced(_answered)(*key)
-
-
-@pure
-def _is_answered(*key: Any) -> bool:
-    """Whether a primitive has answered a layout that has no tag."""
-    return key in _given
-
-
-@pure
-def _answered(*key: Any) -> Desc:
-    """What it has answered."""
-    return _given[key]
+    raise LayoutNotSupported(f"oneDNN has no word for layout {layout} (dims {' '.join(order)})")
 
 
 @cached
@@ -117,7 +103,8 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
         dtype: the tensor's own element type; another one in the descriptor becomes an encoding.
 
     Raises:
-        LayoutNotSupported: it is opaque, has gaps, or blocks a dim that the tensor lacks.
+        LayoutNotSupported: it is opaque, has gaps, blocks a dim that the tensor lacks, or has
+            blocks that ``to_desc`` could not make.
     """
     order = order or ("",)
     if desc.kind != "blocked":
@@ -130,9 +117,9 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
     pattern = _pattern(desc, order)
     axes = [Axis(order[dim], 0) for dim in pattern[0] if order[dim]]
     axes += [Axis(order[dim], block) for block, dim in inner]
+    if inner and _tag(pattern) is None and _exchanged(pattern) is None:
+        raise LayoutNotSupported(f"oneDNN answers blocks that have no tag: {desc!r}")
     layout = Layout.of_axes(axes, None if desc.dtype == dtype else desc.dtype)
-    if inner and _tag(pattern) is None:
-        _given.setdefault((layout, order, tuple(desc.dims), desc.dtype), desc)
     return _checked(layout, desc, order)
 
 
@@ -185,6 +172,24 @@ def _tag(pattern: Pattern) -> str | None:
     if inner:  # where its name ends on them
         return next((tag for tag, one in _tags_with(len(outer), inner) if one == pattern), None)
     return _tags().get(pattern)
+
+
+@lru_cache(maxsize=4096)
+def _exchanged(pattern: Pattern) -> tuple[str, tuple[int, ...]] | None:
+    """A tag that has the pattern once two dims are exchanged, and the exchange.
+
+    None if oneDNN has no such tag. Filters of transposed convolutions have one: they are those of
+    convolutions with inputs and outputs exchanged.
+    """
+    outer, inner = pattern
+    for i, j in combinations(range(len(outer)), 2):
+        exchange = list(range(len(outer)))
+        exchange[i], exchange[j] = j, i
+        blocks = tuple((block, exchange[dim]) for block, dim in inner)
+        tag = _tag((tuple(exchange[dim] for dim in outer), blocks)) if blocks != inner else None
+        if tag is not None:
+            return tag, tuple(exchange)
+    return None
 
 
 def _spelled(inner: tuple[tuple[int, int], ...]) -> str:

@@ -7,13 +7,13 @@ their own. It needs none: one behind another, the rows are a matrix.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from libdesc.groups import side_by_side
 from libdesc.onednn.routines import OneDnnRoutine, Row
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
+from vtensor.language.cached import cached_property
 from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:

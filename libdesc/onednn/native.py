@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from libdesc.tracing import traced
 from vtensor.errors import LibraryError
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.openmp import brief_spinning, import_native
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def preload(library: Path) -> None:
         with brief_spinning():
             ctypes.CDLL(str(library))
     except OSError as error:
+        pass_signals(error)
         raise LibraryError(f"onednn: {library} does not load: {error}") from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order
@@ -17,6 +17,7 @@ from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.views import produced
 from vtensor.errors import LayoutError
+from vtensor.language.cached import cached_property
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 

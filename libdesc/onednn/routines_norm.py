@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order, canonical_order
@@ -23,6 +22,7 @@ from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.views import produced
+from vtensor.language.cached import cached_property
 from vtensor.language.operators import Follower, info_of
 from vtensor.language.tensor import VTensor
 

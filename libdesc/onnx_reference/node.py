@@ -6,7 +6,6 @@ One operator stands in for all of them: what it does is in its parameters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,8 @@ from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.errors import NativeError
+from vtensor.language.cached import cached_property
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import Context, operator, param
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
@@ -127,6 +128,7 @@ def run_node(ctx: Context, op: OnnxNode, *operands: VTensor) -> None:
     try:  # on copies: nothing keeps an implementation from writing to its inputs
         results = op.node.run([source.data().copy() for source in sources])
     except Exception as error:  # the evaluator's own, of any kind
+        pass_signals(error)
         text = f"onnx.reference failed: {type(error).__name__}: {error}"
         raise NativeError(f"{op.label} {ctx.node!r}: {text}") from error
     for target, result in zip(targets, results, strict=True):

@@ -146,9 +146,8 @@ def test_pads_that_are_left_are_seen(
 
 def test_an_invoker_that_always_declines_is_seen(scratch: None) -> None:
     key = ("Relu", "eigen", "cpu")
-    with registry().change():
-        never = replace(registry().invokers[key], when=lambda *call: "not today")
-        registry().invokers[key] = never
+    never = replace(registry().invokers[key], when=lambda *call: "not today")
+    registry().change(lambda: registry().invokers.update({key: never}))
     cell = ran("Relu", "eigen", 20)
     assert (cell.run, cell.taken, cell.declined) == (20, 0, {"not today": 20})
     with pytest.raises(AssertionError, match="not today"):

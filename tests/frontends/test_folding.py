@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from libdesc.onnx_reference.node import OneNode
 from libdesc.registry import registry
-from ptensor.blas import one_thread
+from ptensor.blas import on_one_thread
 from tests.export.support import RUNTIME, Array, bare, graph_of
 from tests.frontends.support import agree, model
 from tests.operators.cases import CASES
@@ -70,8 +70,9 @@ def folded(graph: Graph, feeds: Mapping[str, Array], way: Way) -> None:
     loaded = load_onnx(proto)
     assert not loaded.nodes
     again, given = fed(graph, arrays)
-    with Session(again, threads=1, libraries=["numpy"]) as session, one_thread():
-        expected = session.run(None, given)  # as constants are computed, in the same order of sums
+    with Session(again, threads=1, libraries=["numpy"]) as session:
+        # As constants are computed, in the same order of sums.
+        expected = on_one_thread(lambda: session.run(None, given))
     for name, want in zip(loaded.outputs.values(), expected, strict=True):
         have = loaded.constants[name]
         assert (have.dtype, have.shape) == (want.dtype, want.shape)

@@ -161,11 +161,15 @@ def visit(
 
 
 def told_of(session: Session) -> object:
-    """Return what a session says of its plan."""
+    """Return what a session says of its plan, but for names of Transforms, which count them."""
     plan = session.plan
-    steps = [(step.node.name, step.op, step.library, step.kernels) for step in plan.steps]
+    steps = [
+        ("" if step.is_transform else step.node.name, step.op, step.library, step.kernels)
+        for step in plan.steps
+    ]
     ends = [*map(str, session.inputs)], [*map(str, session.outputs)]
-    return plan.passes, steps, [str(one) for one in plan.conversions], ends
+    moved = [(one.value, str(one.source), str(one.target), one.library) for one in plan.conversions]
+    return plan.passes, steps, moved, ends
 
 
 def fresh(name: str, model: GivenModel, count: int, **options: Any) -> list[Answer]:
@@ -222,7 +226,7 @@ def crowd(
 
         def runs(begin: int) -> list[tuple[int, Given]]:
             meet.wait(60)
-            places = [*range(begin, len(feeds)), *range(begin)] * 2
+            places = [at % len(feeds) for at in range(begin, begin + 2 * len(feeds))]
             return [(at, run(session, row, feeds[at])[0]) for at in places]
 
         return [one for row in pool.map(runs, range(threads)) for one in row]

@@ -31,10 +31,12 @@ def by_bytes(
     """
     head = entry.index(b"\n")
     ends = [0, head - 1, head, head + 1, len(entry) - 1]
-    for at in [*ends, *(random.randrange(len(entry)) for _ in range(count))]:
+    places = [random.randrange(len(entry)) for _ in range(count)]
+    for at in (*ends, *places):
         flipped = bytearray(entry)
         flipped[at] ^= 1 << random.randrange(8)
         yield f"a bit of byte {at}", bytes(flipped)
+    for at in (0, head + 1, *places):
         yield f"cut at {at}", entry[:at]
     yield "a byte more", entry + b" "
     for number, other in enumerate(others):

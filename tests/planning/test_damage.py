@@ -14,9 +14,17 @@ import pytest
 from tests.planning import cells
 from tests.planning.support import ALL, Expected, Process, process
 
-#: Rows whose caches are damaged, by which costs, and how many cases of each kind.
-DAMAGED = [("masks", "declared"), ("fixed small inside", "calibrated")]
-SLOWLY = [
+#: Rows whose caches are damaged, by which costs, and how; then all of these, and how many cases
+#: there are of each kind.
+USUAL = [
+    ("heads", "declared", "bytes"),
+    ("heads", "declared", "values"),
+    ("fixed small inside", "calibrated", "kinds"),
+]
+ROWS = [
+    ("heads", "declared"),
+    ("masks", "declared"),
+    ("fixed small inside", "calibrated"),
     ("spread", "declared"),
     ("weights beside", "calibrated"),
     ("fixed folded inside", "declared"),
@@ -25,7 +33,8 @@ SLOWLY = [
     ("overridden", "declared"),
     ("detector", "declared"),
 ]
-COUNT = 60 if ALL else 4
+EACH = [(*row, how) for row in ROWS for how in ("bytes", "kinds", "values")]
+COUNT = 60 if ALL else 3
 
 
 def filled(name: str, costs: str, here: Process, folder: Path) -> tuple[Path, Path]:
@@ -38,13 +47,12 @@ def filled(name: str, costs: str, here: Process, folder: Path) -> tuple[Path, Pa
     return model, cache
 
 
-@pytest.mark.parametrize("how", ["bytes", "kinds", "values"])
-@pytest.mark.parametrize(("name", "costs"), [*DAMAGED, *SLOWLY] if ALL else DAMAGED)
+@pytest.mark.parametrize(("name", "costs", "how"), EACH if ALL else USUAL)
 def test_no_entry_changes_an_answer(
     name: str, costs: str, how: str, here: Process, tmp_path: Path
 ) -> None:
     model, cache = filled(name, costs, here, tmp_path / "one")
-    _, other = filled("heads", costs, here, tmp_path / "other")
+    _, other = filled("turning", costs, here, tmp_path / "other")
     wanted = [one.given for one in Expected(name, model, here).answers]
     with process(tmp_path / "timings") as apart:  # which may not survive
         try:

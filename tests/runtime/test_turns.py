@@ -16,8 +16,7 @@ def test_who_wants_a_plan_has_it_so_often(times: int) -> None:
     turn, begun, had, most = Turn(), list[int](), list[int](), 5
 
     def want() -> None:
-        with turn.taken():
-            had.append(len(begun))
+        turn.take(lambda: had.append(len(begun)))
 
     def work() -> None:
         begun.append(len(had))

@@ -12,6 +12,7 @@ import typer
 from vtensor.errors import InputError
 from vtensor.image import image_for
 from vtensor.language.dtype import numpy_dtype
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.user_files import open_plain_file, read_plain_file
 from vtensor.language.wording import reason
 from vtensor.runtime.feeds import drawn
@@ -140,6 +141,7 @@ def _read(file: str) -> dict[str, Array]:
     try:
         return _READERS[suffix](file)
     except Exception as error:  # whatever the readers of three formats meet in a damaged file
+        pass_signals(error)
         raise InputError(f"{file}: cannot be read as a {suffix} file: {reason(error)}") from error
 
 

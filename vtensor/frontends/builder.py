@@ -26,6 +26,7 @@ from vtensor.frontends.tensors import Array, element_type
 from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import OPERATORS, info_of
 from vtensor.language.records import dataclass, replace
 from vtensor.language.spelling import Spelling
@@ -111,6 +112,7 @@ def name_values(
             try:
                 spelling.names(naming)
             except Exception as error:
+                pass_signals(error)
                 if all(_has_rank(n, network, facts) for n in (*node.inputs, *node.outputs)):
                     raise _unreadable(network, node, error) from error
         nodes.append((node, naming))
@@ -353,6 +355,7 @@ class Builder:
         except VTensorError:
             raise
         except Exception as error:  # a spelling met what it did not foresee: say where
+            pass_signals(error)
             raise _unreadable(self._network, node, error) from error
         values = [given] if isinstance(given, VTensor) else list(given)
         results = {}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from libdesc.dispatcher import DispatchContext, dispatcher
 from libdesc.preferences import Preferences
 from libdesc.registry import ready
-from ptensor.blas import one_thread
+from ptensor.blas import on_one_thread
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Variant, installed
 from ptensor.layout import Layout
@@ -45,8 +45,9 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
         for (value, array), layout in zip(operands, variant.layouts, strict=False)
     ]
     go_on()  # not inside, where others would wait for their turn
-    with installed(NormalEvaluation()), np.errstate(all="ignore"), one_thread():
-        outputs = run_compute(_Running(node, variant=variant), op, tensors)
+    compute = partial(run_compute, _Running(node, variant=variant), op, tensors)
+    with installed(NormalEvaluation()), np.errstate(all="ignore"):
+        outputs = on_one_thread(compute)
     return [_array(output) for output in outputs]
 
 

@@ -23,6 +23,7 @@ from vtensor.frontends.naming import Names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array, type_of_array
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
@@ -94,6 +95,7 @@ def _defined(network: Network, node: NetworkNode, facts: Facts) -> list[Array] |
             values = [given] if isinstance(given, VTensor) else list(given)
             found = _computed(reader, values)
         except Exception as error:  # it does not take the node, or not these values: another may
+            pass_signals(error)
             if isinstance(error, ModelError) and not isinstance(error, UnsupportedOperatorError):
                 raise  # the node is wrong, whatever computes it
             continue

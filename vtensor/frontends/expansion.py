@@ -28,6 +28,7 @@ from vtensor.frontends.network import Network, NetworkNode, needed
 from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array, sizes_of
 from vtensor.frontends.values import shape_makers
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import replace
 
 #: Loops may become this many nodes: whether one ends is known a turn at a time.
@@ -176,4 +177,5 @@ def _parts(
             return None  # that may still be folded, once the values of inputs are known
         return call(node, function, taken)
     except Exception as error:  # ModelError, and what a graph that is absent or foreign leads to
+        pass_signals(error)
         raise node_error(done, node, f"it cannot be expanded: {error}") from error

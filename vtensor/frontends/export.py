@@ -26,6 +26,7 @@ from vtensor.frontends.tensors import Array
 from vtensor.frontends.writer import TEXT, Written, write
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.graph import Graph
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tensor import VTensor
 
@@ -96,6 +97,7 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
         with _replaced(file) as out:
             out.write(model.SerializeToString())
     except (OSError, ValueError) as error:  # a name that no file can have
+        pass_signals(error)
         raise InputError(f"{file}: the model cannot be written there: {error}") from error
 
 

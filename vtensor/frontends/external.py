@@ -15,7 +15,6 @@ import stat
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
-from functools import cached_property
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -23,6 +22,8 @@ from optimizer.originals import Original
 from ptensor.pages import lasting
 from vtensor.errors import BudgetError, ModelError
 from vtensor.frontends.open_file import Bytes, Data, OpenFile, State, settled
+from vtensor.language.cached import cached_property
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 from vtensor.runtime.budget import REMEDY
@@ -125,6 +126,7 @@ class DataFiles:
         except FileNotFoundError:
             raise ModelError(f"external data file {location!r} is missing") from None
         except OSError as error:
+            pass_signals(error)
             raise ModelError(
                 f"external data file {location!r} cannot be read: {reason(error)}"
             ) from error

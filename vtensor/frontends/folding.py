@@ -35,6 +35,7 @@ from vtensor.frontends.tensors import (
     tensor_array,
     type_of_array,
 )
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.runtime.budget import REMEDY
 
@@ -227,6 +228,7 @@ def _check(network: Network, node: NetworkNode) -> None:
     try:
         onnx.checker.check_node(node.proto, _checker(network.ir_version, *node.opsets.items()))
     except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
+        pass_signals(error)
         raise node_error(network, node, f"not as ONNX defines it: {error}") from error
     if node.origin is None:
         network.checked.add(node.name)
@@ -267,6 +269,7 @@ def _types(
             )
             return {name: unbounded(kind) for name, kind in types.items()}
         except Exception as error:  # InferenceError, and what bindings raise at odd attributes
+            pass_signals(error)
             faults.append(error)
     fault = faults[len(tries) - 1 - static]
     shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
@@ -292,7 +295,8 @@ def _infer_function(
     try:
         model = onnx.inliner.inline_selected_functions(model, own, inline_schema_functions=True)
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # whatever it met: the shape stays unknown, and who needs it says so
+    except Exception as error:  # whatever it met: the shape stays unknown, and who needs it says so
+        pass_signals(error)
         return {}
     return {value.name: value.type for value in model.graph.output if value.name in unknown}
 
@@ -367,6 +371,7 @@ def fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> N
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # the reference evaluator's own, of any kind
+        pass_signals(error)
         raise node_error(network, node, f"this constant cannot be computed: {error}") from error
     _keep(network, node, facts, results)
 

@@ -18,6 +18,7 @@ from vtensor.frontends.folding import Facts, schema_of
 from vtensor.frontends.network import Network, NetworkNode, reads_of, versions
 from vtensor.frontends.splicing import Splice, defined
 from vtensor.frontends.taken_names import TakenNames
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import OPERATORS
 from vtensor.language.spelling import Spelling
 from vtensor.language.wording import counted
@@ -76,7 +77,8 @@ def _defined(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProto | No
         body = schema.get_context_dependent_function_with_opset_version(
             version, node.proto.SerializeToString(), types
         )
-    except Exception:  # bindings raise what they like
+    except Exception as error:  # bindings raise what they like
+        pass_signals(error)
         return None
     return _parsed(body) if body else None  # ONNX has none for these types: the node is missing
 

@@ -21,6 +21,7 @@ from optimizer.originals import Original, Originals, one_memory
 from vtensor.frontends.beside import Beside
 from vtensor.frontends.external import DataFiles, data_files
 from vtensor.frontends.open_file import LATER, Data
+from vtensor.language.interrupts import MALFORMED, pass_signals
 
 if TYPE_CHECKING:
     from vtensor.frontends.opened import Opened
@@ -72,7 +73,8 @@ def read_known(
         unread = {name: one for name, one in found.items() if isinstance(one, Original)}
         places = {name: tuple(place) for name, _, _, *place in rows}
         return replace(graph, constants=Originals.of(kept)), Beside(unread, places, files)
-    except Exception:  # whatever it is, the long way says it better
+    except MALFORMED as why:  # whatever it is, the long way says it better
+        pass_signals(why)
         return None
 
 

@@ -16,6 +16,7 @@ from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array, element_type
 from vtensor.language.dtype import numpy_dtype
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
@@ -34,7 +35,8 @@ def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, T
             reader = Reader(node, naming.opset, local, values, naming.read_attribute)
             try:
                 given = spelling.read(reader)
-            except Exception:  # see above
+            except Exception as error:  # see above
+                pass_signals(error)
                 continue
             outputs = [given] if isinstance(given, VTensor) else list(given)
             orders = [reader.output_names(index) for index in range(len(outputs))]

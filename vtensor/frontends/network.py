@@ -9,7 +9,6 @@ import os
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -46,6 +45,8 @@ from vtensor.frontends.tensors import (
     sparse_array,
     tensor_origin,
 )
+from vtensor.language.cached import cached_property
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass, replace
 from vtensor.runtime.budget import max_bytes_of
 
@@ -246,6 +247,7 @@ def read_network(
     except ModelError as error:
         raise ModelError(f"{label}: {error}") from error.__cause__
     except Exception as error:  # names that are no text, numbers out of range, ...: foreign bytes
+        pass_signals(error)
         raise ModelError(f"{label} is no valid ONNX model: {error}") from error
 
 
@@ -269,6 +271,7 @@ def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Parts]:
     try:
         return ModelProto.FromString(parts.rest), label, file.path, parts
     except Exception as error:  # protobuf's DecodeError and what else its versions raise
+        pass_signals(error)
         raise ModelError(
             f"{label} is no ONNX model, or is cut short ({parts.size} bytes): {error}"
         ) from error

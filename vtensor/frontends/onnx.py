@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -16,7 +14,9 @@ from vtensor.errors import InputError, ModelError, ValuesNeededError, VTensorErr
 from vtensor.frontends.network import InputType, Source, read_network
 from vtensor.frontends.stored import stored_graph
 from vtensor.frontends.tensors import Array, element_type, sizes_of
+from vtensor.language.cached import cached_property
 from vtensor.language.graph import Graph
+from vtensor.language.interrupts import ignored
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tensor import MAX_BYTES
 from vtensor.language.trace import Trace, number_of
@@ -212,7 +212,7 @@ class Model:
         if earlier is None and not values and self._symbolic.foresees(self._network):
             earlier = self._symbolic
         if earlier is not None:
-            with suppress(Exception):  # whatever it is, it is said better by what follows
+            with ignored(Exception):  # whatever it is, it is said better by what follows
                 graph = built_again(earlier, sizes, checked, self._reference, promised)
                 self._earlier.setdefault(kind, earlier.without_facts())
                 return graph

@@ -12,6 +12,7 @@ import numpy as np
 
 from ptensor.pages import Room, reused
 from vtensor.errors import ModelError
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 
@@ -192,6 +193,7 @@ class OpenFile:
         try:
             whole = self.fill(offset, made)
         except OSError as error:
+            pass_signals(error)
             raise self.unread(error) from error
         self.check()
         if not whole:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from functools import cached_property
 from pathlib import Path
 
 from vtensor import __version__
 from vtensor.errors import ModelError
 from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
 from vtensor.frontends.open_file import OpenFile, settled
+from vtensor.language.cached import cached_property
 from vtensor.language.imported import blake2b
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 from vtensor.runtime.entries import code_state
@@ -69,6 +70,7 @@ def opened(model: object) -> Opened:
         except FileNotFoundError:
             raise ModelError(f"{label} does not exist") from None
         except (OSError, ValueError) as error:
+            pass_signals(error)
             raise ModelError(f"{label} cannot be read: {reason(error)}") from error
     if not parts.size:
         raise ModelError(f"{label} is empty")

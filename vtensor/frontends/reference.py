@@ -8,6 +8,7 @@ from vtensor.frontends.folding import Facts, has_graphs, one_node
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.tensors import element_type
 from vtensor.frontends.values import INTEGERS
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.spelling import NodeReader, Spelling
 from vtensor.language.tensor import VTensor
 
@@ -24,7 +25,8 @@ def reference_spelling(node: NetworkNode, network: Network, facts: Facts) -> Spe
     one = one_node(node, facts.types, used)
     try:
         _ = one.evaluator
-    except Exception:  # whatever ONNX raises for what it has no implementation of
+    except Exception as error:  # whatever ONNX raises for what it has no implementation of
+        pass_signals(error)
         return None
 
     def read(reader: NodeReader) -> list[VTensor]:

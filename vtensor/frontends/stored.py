@@ -15,6 +15,7 @@ from vtensor.frontends.inline import Parts
 from vtensor.frontends.tensors import Array, place_of
 from vtensor.frontends.writer import TEXT, write
 from vtensor.language.graph import Graph, same_bytes
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.records import dataclass
 
 
@@ -115,6 +116,7 @@ def _agreeing(
             else same_bytes(array, arrays[name])
             for name, array in written.arrays.items()
         )
-    except Exception:  # foreign bytes: whatever the text or a parameter in it leads to
+    except MALFORMED as why:  # foreign bytes: whatever the text or a parameter in it leads to
+        pass_signals(why)
         return None
     return graph if same and alike else None

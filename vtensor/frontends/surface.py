@@ -23,6 +23,7 @@ from vtensor.frontends.external import data_files
 from vtensor.frontends.known import MOST_BYTES, array_at
 from vtensor.language.dims import dim_names
 from vtensor.language.imported import blake2b
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.feeds import Port
@@ -119,7 +120,8 @@ def read_surface(
             code,
             data["digest"],
         )
-    except Exception:  # whatever it is, the long way says it better
+    except MALFORMED as why:  # whatever it is, the long way says it better
+        pass_signals(why)
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from vtensor.frontends.arrays import from_array
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.open_file import LATER, Bytes, Data
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import REMEDY
 
@@ -82,6 +83,7 @@ def _named(tensor: TensorProto) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:  # whatever ONNX's reader meets in bytes that it did not write
+        pass_signals(error)
         raise ModelError(f"{what} cannot be read: {error}") from error
 
 
@@ -198,9 +200,11 @@ def _unread(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> 
     if min(shape, default=0) < 0:
         return None
     if tensor.data_location == TensorProto.EXTERNAL:
-        with suppress(Exception):
+        try:
             return None if files is None else _external_later(tensor, shape, files)
-        return None
+        except MALFORMED as why:
+            pass_signals(why)
+            return None
     if data is None or data.bytes is not None:
         return None
     dtype = _plain(tensor, shape, data.nbytes)

@@ -39,26 +39,3 @@ def raised(error: BaseException, place: str, kind: bool = True) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]
     return f"{text} (at {file}:{lines[-1]})" if lines else text
-
-
-def pass_exit(error: BaseException) -> None:
-    """Raise an exit that a signal handler asked for; any other error is the caller's to report.
-
-    A module that calls ``sys.exit`` as it is imported is broken, and ends no process. A signal may
-    arrive meanwhile, and its handler's exit is for the process.
-    """
-    if not isinstance(error, SystemExit):
-        return
-    import signal  # only this needs it
-
-    given = (signal.getsignal(number) for number in signal.valid_signals())
-    handlers = {_code(one) for one in given if not isinstance(one, signal.Handlers)} - {None}
-    if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__)):
-        raise error
-
-
-def _code(function: Any) -> Any:
-    """Return the code of a function, a method, a partial of one or a callable object, else None."""
-    function = getattr(function, "func", function)
-    called = getattr(type(function), "__call__", None)  # noqa: B004  # not whether there is one
-    return getattr(function, "__code__", None) or getattr(called, "__code__", None)

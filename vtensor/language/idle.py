@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from vtensor.language.interrupts import ignored
 
 #: What OpenBLAS calls its number of threads, with and without what wheels put around names.
 _COUNTS = (
@@ -32,7 +33,7 @@ def rest() -> None:
 @cache
 def _rest(file: str) -> None:
     """Nobody can be where this thread and those are all that the process has."""
-    with suppress(OSError, AttributeError, ValueError):  # another library, no list of threads
+    with ignored(OSError, AttributeError, ValueError):  # another library, no list of threads
         library = ctypes.CDLL(file)
         counts = [getattr(library, name) for name in _COUNTS if hasattr(library, name)]
         threads = sum(1 for _ in Path("/proc/self/task").iterdir())

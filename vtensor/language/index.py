@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from vtensor.language.forks import process_lock
+from vtensor.language.forks import locked, process_lock
 
 #: Held while modules are imported that register themselves: imports are the process's, and a fork
 #: waits for them. The locks of other things are never held when it is taken.
@@ -90,11 +91,9 @@ class Index:
     def _ask(self, module: str, wait: bool) -> None:
         if module in sys.modules:
             self._import(module)  # here, or by another thread, which this one waits for
-        elif importing.acquire(blocking=wait):
-            try:
-                self._import(module)
-            finally:
-                importing.release()
+        else:
+            acquire, work = partial(importing.acquire, blocking=wait), partial(self._import, module)
+            locked(importing, acquire, work)
 
     def load_spelled(self, op_type: str) -> None:
         """Import the operators as which an operator of ONNX is read."""

@@ -28,6 +28,7 @@ from vtensor.language.checks import CheckSource, compile_check, input_check, par
 from vtensor.language.declaration import check_annotations, check_equal, parsed_dims
 from vtensor.language.expression import Expression
 from vtensor.language.failures import place_of, raised
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import checked, dataclass
 from vtensor.language.spelling import Spelling
 from vtensor.language.table import OperatorInfo, OperatorTable
@@ -330,6 +331,7 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
     except (VTensorError, MemoryError):
         raise
     except Exception as error:  # an author's own
+        pass_signals(error)
         place = place_of(cast(Operator, op).compute)
         text = f"{info.name} {ctx.node!r}, compute ({place}): {raised(error, place)}"
         raise InvokerError(_of_call(text, info, inputs)) from error

@@ -12,10 +12,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from vtensor.language.cached import cached_property
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from operator import length_hint
 from time import perf_counter
@@ -39,17 +40,17 @@ def all_of(
     left, failed = iter(rows), list[T]()
 
     def work(until: float = inf) -> None:
-        with executor.planning():
-            for row in left:
-                if failed or not does(row):
-                    failed.append(row)
-                if perf_counter() > until:
-                    return
+        for row in left:
+            if failed or not does(row):
+                failed.append(row)
+            if perf_counter() > until:
+                return
 
     if not ALONE_S < takes < inf or threads == 1:
-        work(perf_counter() + ALONE_S if threads > 1 else inf)
+        until = perf_counter() + ALONE_S if threads > 1 else inf
+        executor.planning(partial(work, until))
     if threads > 1 and not failed and length_hint(left):
-        side_by_side(lambda _: work(), range(threads), threads)
+        side_by_side(lambda _: executor.planning(work), range(threads), threads)
     return not failed
 
 

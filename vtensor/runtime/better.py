@@ -19,12 +19,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from math import inf
 from time import monotonic, sleep
 from typing import Any, Generic, NoReturn, TypeVar
 
 from ptensor.stopping import Stopped, go_on, stopping
 from vtensor.language.forks import OwnLock, process_lock
+from vtensor.language.interrupts import pass_signals
 from vtensor.runtime.leftovers import let_go
 
 T = TypeVar("T")
@@ -57,8 +59,7 @@ class Better(Generic[T]):
         make: makes it; raises NotBetter where there is none.
         why: what the present plan lacks.
         hurries: as for ``stopping``.
-        ready: called where it is first wanted: imports what it needs, for a fork in the midst of
-            that would leave it locked in the child.
+        ready: imports the modules that ``make`` needs, under the lock that forks wait for.
         for_others: it is for other processes: it begins when nothing else has for a moment.
         lingers_s: seconds for which such work may go on where nobody wants it any more here.
 
@@ -114,12 +115,6 @@ class Better(Generic[T]):
         if self._ran_s < self._wait_s:
             return
         if self._process != os.getpid() and not self._over:  # a fork has none of its threads
-            try:
-                self._ready()
-            except Exception as error:  # of any import: the run that wanted this goes on
-                self._stay(f"it stays: {type(error).__name__}: {error}")
-                self._end()
-                return
             self._process, self._exchange = os.getpid(), exchange
             self.note = f"{self._why}; a better one is being made"
             _background.add(self)
@@ -129,7 +124,7 @@ class Better(Generic[T]):
         self._awaited = True
         if not self._process and not self._over:
             self._exchange = exchange
-        self.work()
+        copy_context().run(self.work)
 
     def stop(self) -> None:
         """Nobody wants it any more here; it goes on for as long as it lingers."""
@@ -143,7 +138,7 @@ class Better(Generic[T]):
         self.stop()
         if not self._over and self._process == os.getpid():
             self._awaited = True
-            self.work()
+            copy_context().run(self.work)
 
     def work(self) -> None:
         """Make it and hand it over, once; whatever goes wrong is noted."""
@@ -155,6 +150,7 @@ class Better(Generic[T]):
         try:
             with stopping(self.is_over, self._hurries and self.hurries):
                 go_on()
+                self._ready()
                 made = self._make()
             self._exchange(made)
         except Stopped:
@@ -162,9 +158,9 @@ class Better(Generic[T]):
         except NotBetter as why:
             self._stay(f"it stays: {why}")
         except Exception as error:  # of whatever a library raises: the plan that is there is right
+            pass_signals(error)
             self._stay(f"it stays: {type(error).__name__}: {error}")
-        finally:
-            self._end()
+        self._end()
 
     def hurries(self) -> bool:
         """It need not rest just now."""
@@ -209,26 +205,36 @@ class _Background:
     def __init__(self) -> None:
         self._lock = process_lock()
         self._waiting: deque[Better[Any]] = deque()
-        self._process = 0
+        self._thread: threading.Thread | None = None
         self._added = self._busy = 0.0  # when something was, and when runs were seen, the last time
-        self._ended: float | None = None  # when the main thread was first seen to be over
+        self._ended: float | None = None  # when the interpreter began to end
+        try:
+            threading._register_atexit(self._end)  # type: ignore[attr-defined]  # as pools do
+        except RuntimeError:  # it ends already
+            self._end()
+
+    def _end(self) -> None:
+        """Have no more work begin; called before the interpreter's end waits for threads.
+
+        Under the lock: a thread that ``add`` starts meanwhile is waited for.
+        """
+        with self._lock:
+            self._ended = monotonic()
 
     def ended_s(self) -> float | None:
-        """Seconds since the main thread was first seen to be over; None where it is not."""
-        if self._ended is None and not threading.main_thread().is_alive():
-            self._ended = monotonic()
+        """Seconds since the interpreter began to end; None before."""
         return None if self._ended is None else monotonic() - self._ended
 
     def add(self, work: Better[Any]) -> None:
         """Have it done after what waits already."""
         with self._lock:
-            if self._process != os.getpid():  # it has ended, or is a parent's
+            if self._thread is None or not self._thread.is_alive():  # or it is a parent's
                 self._waiting.clear()
                 thread = threading.Thread(target=self._work, name="vtensor-better", daemon=False)
+                self._thread = thread
                 with suppress(RuntimeError):  # no thread is available
-                    if _ends_later():
+                    if self._ended is None or _is_awaited(threading.current_thread()):
                         thread.start()
-                        self._process = os.getpid()
             self._waiting.append(work)
             self._added = monotonic()
 
@@ -247,7 +253,7 @@ class _Background:
         """Whether there is something to do; the thread ends where there is not."""
         with self._lock:
             if not self._waiting:
-                self._process = 0
+                self._thread = None
             return bool(self._waiting)
 
     def _next(self) -> Better[Any] | None:
@@ -270,16 +276,12 @@ class _Background:
         return work.ends or rests or now - self._added >= BUSY_S
 
 
-def _ends_later() -> bool:
-    """Return whether the interpreter's end still waits for a thread that starts now.
+def _is_awaited(caller: threading.Thread) -> bool:
+    """Return whether the interpreter's end waits for a thread, and so for those that it starts.
 
-    Once the main thread has ended, other threads run until the last one that is no daemon has
-    ended. Handlers of ``atexit`` come afterwards, on the main thread.
+    Handlers of ``atexit`` come afterwards, on the main thread.
     """
-    caller = threading.current_thread()
-    return threading.main_thread().is_alive() or not (
-        caller.daemon or caller is threading.main_thread()
-    )
+    return not (caller.daemon or caller is threading.main_thread())
 
 
 _background = _Background()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
 
 import numpy as np
 
 from vtensor.errors import InputError
+from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 from vtensor.runtime.delivery import Array, Delivery, places
 from vtensor.runtime.feeds import Feed

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from vtensor.errors import BudgetError, InputError
+from vtensor.language.interrupts import ignored
 from vtensor.runtime.cgroups import MEMBERSHIP, MOUNT, folders
 
 #: Where a control group's limit stands, by version.
@@ -36,7 +37,7 @@ def available_memory(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> int:
     """The bytes of memory that this process may use: the machine's, less what its groups forbid."""
     least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for version, folder in folders("memory", membership, mount):
-        with suppress(OSError, ValueError):  # no such file, or "max"
+        with ignored(OSError, ValueError):  # no such file, or "max"
             least = min(least, max(0, int((folder / _FILES[version]).read_text())))
     return least
 

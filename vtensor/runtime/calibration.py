@@ -16,6 +16,7 @@ from libdesc.registry import ready
 from libdesc.schema import Rates
 from ptensor.evaluation import Step
 from vtensor.language.imported import logger
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.wording import reason
 from vtensor.runtime.executor import Executor
 
@@ -63,6 +64,7 @@ def _looked_up(library: RegisteredLibrary) -> Rates | None:
         try:
             found = _measured(library)
         except Exception as error:  # of the library: plans do without
+            pass_signals(error)
             _log.warning("%s: its speed cannot be measured: %s", library.name, reason(error))
             return None
         if not _sensible(found):
@@ -80,13 +82,16 @@ def _sensible(found: Sequence[int]) -> bool:
 def _measured(library: RegisteredLibrary) -> list[int]:
     """Nanoseconds of ``COUNT`` operations, and of as many bytes; 0 where no step shows it."""
     found, executor = dict.fromkeys(KINDS, 0), Executor.of(1)
-    with executor.planning():
+
+    def measure() -> list[int]:
         for kind, step, count in library.peaks(COPY_BYTES):
             if found.get(kind) == 0:
                 found[kind] = round(executor.run(partial(_least_ns, step)) * COUNT / count)
             if all(found.values()):
                 break
-    return [found[kind] for kind in KINDS]
+        return [found[kind] for kind in KINDS]
+
+    return executor.planning(measure)
 
 
 def _least_ns(step: Step) -> int:

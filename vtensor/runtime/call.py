@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,7 +32,7 @@ class Calls:
 
     def __init__(self, most: int = 32) -> None:
         self.most = most
-        self._sessions: OrderedDict[Hashable, Session] = OrderedDict()
+        self._sessions: dict[Hashable, Session] = {}  # the last used one is last
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -41,14 +40,14 @@ class Calls:
     def session(self, key: Hashable, make: Callable[[], Session]) -> Session:
         """The session that is kept under a key, else a new one."""
         with _lock:
-            if key in self._sessions:
-                self._sessions.move_to_end(key)
-                return self._sessions[key]
+            if (kept := self._sessions.pop(key, None)) is not None:
+                self._sessions[key] = kept
+                return kept
         session = make()
         with _lock:
             self._sessions[key] = session
             while len(self._sessions) > self.most:
-                self._sessions.popitem(last=False)
+                del self._sessions[next(iter(self._sessions))]
         return session
 
     def clear(self) -> None:

@@ -6,8 +6,9 @@ Source: Linux, admin-guide/cgroup-v2, admin-guide/cgroup-v1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
+
+from vtensor.language.interrupts import ignored
 
 #: Which control groups this process is in, and where they are mounted.
 MEMBERSHIP, MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
@@ -26,7 +27,7 @@ def folders(controller: str, membership: Path, mount: Path) -> Iterator[tuple[in
     Returns:
         The version of the control groups, 1 or 2, and a folder; it may be missing.
     """
-    with suppress(OSError):
+    with ignored(OSError):
         for line in membership.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:

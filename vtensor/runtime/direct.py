@@ -61,18 +61,17 @@ class Direct:
             None where somebody has to look closer, at a failure too; False where the strict plan is
             to answer.
         """
-        idle = self._lanes.idle
-        try:
-            lane = idle.pop()
-        except IndexError:
+        lanes, run = self._lanes, object()
+        if (lane := lanes.idle) is None:
             return None  # the run is to queue
         try:
+            lanes.runs[run] = lane
             request = self._requests.get(lane) or self._request(lane)
             return request.run(names, arrays)
         except (*self._failures, MemoryError):
             return None  # the same run says by name what is wrong
         finally:
-            idle.append(lane)
+            lanes.runs.pop(run, None)
 
     def _request(self, lane: Lane) -> Request:
         from vtensor.runtime import _replay

@@ -11,12 +11,12 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from vtensor.errors import InputError
 from vtensor.language.imported import blake2b, logger
+from vtensor.language.interrupts import ignored, pass_signals
 from vtensor.language.wording import reason
 from vtensor.runtime.folders import cache_folder
 
@@ -59,6 +59,7 @@ class Entries:
             try:
                 self._make()
             except (OSError, ValueError) as error:  # a NUL in the name
+                pass_signals(error)
                 raise InputError(
                     f"cache_dir={os.fspath(folder)!r} cannot be used: {reason(error)}\n  to fix: "
                     "name a folder of your own, which nobody else may write to, or cache_dir=None "
@@ -78,11 +79,12 @@ class Entries:
                 if not stat.S_ISREG(status.st_mode) or foreign(status):
                     return None
                 found = file.read(MOST_BYTES + 1)
-                with suppress(OSError):  # on a disk that is read only
+                with ignored(OSError):  # on a disk that is read only
                     os.utime(file.fileno())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
+            pass_signals(error)
             _say(str(self._folder), reason(error))
             return None
         head, _, payload = found.partition(b"\n")
@@ -92,7 +94,8 @@ class Entries:
         """The names of entries with a prefix, the youngest first."""
         try:
             rows = sorted(self._rows(), reverse=True)
-        except OSError:  # which a reader meets as well, and says
+        except OSError as error:  # which a reader meets as well, and says
+            pass_signals(error)
             return []
         return [name for _, name, _ in rows if name.startswith(prefix)]
 
@@ -112,11 +115,12 @@ class Entries:
                 with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123
                     file.write(entry)
                 beside.replace(self._folder / name)
-            except OSError:
+            except BaseException:
                 beside.unlink(missing_ok=True)
                 raise
             self._shrink()
         except OSError as error:
+            pass_signals(error)
             if not self._folder.exists() and self._was_there:
                 return
             _say(str(self._folder), reason(error))
@@ -147,7 +151,7 @@ class Entries:
         """Of each entry when it was last used, its name, and its size."""
         with os.scandir(self._folder) as found:
             for one in found:
-                with suppress(FileNotFoundError):  # another process has removed it
+                with ignored(FileNotFoundError):  # another process has removed it
                     status = one.stat(follow_symlinks=False)
                     yield status.st_mtime_ns, one.name, status.st_size
 

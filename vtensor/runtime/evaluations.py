@@ -11,6 +11,7 @@ from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.evaluate import PartialEvaluation
 from vtensor.errors import InputError, NativeError, VTensorError
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import VTensor
@@ -173,6 +174,7 @@ def compile_step(step: RecordedStep) -> None:
     except (VTensorError, MemoryError):
         raise
     except Exception as error:  # of its library, or of an author's step
+        pass_signals(error)
         raise NativeError(step.told(f"its step cannot be made: {error}")) from error
 
 

@@ -155,19 +155,23 @@ class Executor:
         with self._from(here) as server:
             return server._call(function)
 
-    @contextmanager
-    def planning(self) -> Iterator[None]:
-        """The calling thread makes plans for this one's: primitives are for as many threads."""
+    def planning(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on the calling thread, which makes plans for this executor's, and return its
+        result.
+
+        Primitives are made for as many threads. Afterwards the calling thread and its context are
+        as before, whatever was entered meanwhile and not left.
+        """
         from vtensor.runtime import _replay
 
-        threads, outer = _replay.threads(), getattr(_own, "planned", None)
-        _replay.set_threads(self.threads)
-        _own.planned = self
+        threads, outer = min(_replay.threads(), LIMIT), getattr(_own, "planned", None)
         try:
-            yield
+            _replay.set_threads(self.threads)
+            _own.planned = self
+            return contextvars.copy_context().run(work)
         finally:
             _own.planned = outer
-            _replay.set_threads(min(threads, LIMIT))
+            _replay.set_threads(threads)
 
     @staticmethod
     @contextmanager

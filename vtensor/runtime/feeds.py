@@ -12,6 +12,7 @@ from ptensor.layout import Layout
 from ptensor.parts import Part
 from vtensor.errors import DLPackError, InputError, VTensorError
 from vtensor.language.dtype import from_numpy, numpy_dtype
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
@@ -134,6 +135,7 @@ def as_array(what: str, given: object, *, written: bool = False) -> Array:
     except DLPackError as error:
         raise InputError(f"{what}: {error}") from error
     except Exception as error:  # the object's own, of any kind
+        pass_signals(error)
         raise InputError(f"{what}: {type(given).__name__} gives no array: {error}") from error
     wanted = "__dlpack__" if written else "__dlpack__ or __array__"
     raise InputError(
@@ -154,6 +156,7 @@ def converted(given: object, port: Port) -> Array:
     try:
         found = np.asarray(given)
     except Exception as error:  # of any kind: elements may be objects of any class
+        pass_signals(error)
         raise InputError(f"{wrong}: {error}; wanted is {port}") from error
     real = port.dtype != "bool" and port.dtype[0] in "bcf"
     kinds = "biufc" if port.dtype[0] == "c" else "biuf" if real else "biu"

@@ -200,10 +200,12 @@ def frontier_of(
     def within(tolerance: float) -> Options:
         return replace(options, tolerance=tolerance, progress=None)
 
-    with executor.planning():
+    found: dict[object, tuple[Plan, list[float]]] = {}
+
+    def choose() -> tuple[Plan, list[Plan], list[dict[str, Array]], list[float]]:
         say("strict")
         strict = plan if not plan.graph.inexact else plan_of(simple, within(0.0), workspace)
-        found: dict[object, tuple[Plan, list[float]]] = {_choice(strict.graph): (strict, [0.0])}
+        found[_choice(strict.graph)] = strict, [0.0]
         meter = _meter(simple, options, workspace)  # each error is measured once
         for tolerance in tolerances:
             if tolerance:
@@ -213,7 +215,9 @@ def frontier_of(
                 found.setdefault(_choice(made.graph), (made, []))[1].append(tolerance)
         plans = [one for one, _ in found.values()]
         rows = [*_inputs(strict.graph, given)]
-        errors = [*_errors(simple, options, workspace, plans, rows)]
+        return strict, plans, rows, [*_errors(simple, options, workspace, plans, rows)]
+
+    strict, plans, rows, errors = executor.planning(choose)
     times = _times(plans, rows[0], workspace, runs, say)
     points = tuple(
         Point(tuple(named), one, _forms(one.graph), _expected(one), error, took, _weights(one))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from itertools import chain
 from math import log
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from ptensor.layout import Layout
 from vtensor.errors import InputError
+from vtensor.language.cached import cached_property
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.records import dataclass
 from vtensor.runtime.feeds import Array, Feed, Port

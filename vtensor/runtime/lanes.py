@@ -59,15 +59,14 @@ class Lanes:
         every: at least one.
 
     Attributes:
-        idle: those in which nothing runs; who runs something takes one away meanwhile.
+        runs: the runs that are under way, each an object of its own, with its lane.
     """
 
     every: Sequence[Lane]
-    idle: list[Lane] = field(init=False)
+    runs: dict[object, Lane] = field(default_factory=dict)
     _turns: Iterator[Lane] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "idle", list(reversed(self.every)))
         object.__setattr__(self, "_turns", cycle(self.every))
 
     @property
@@ -78,15 +77,24 @@ class Lanes:
     @property
     def busy(self) -> bool:
         """A run is under way."""
-        return len(self.idle) < len(self.every)
+        return bool(self.runs)
+
+    @property
+    def idle(self) -> Lane | None:
+        """A lane in which nothing runs, or None.
+
+        Two threads that ask at the same time may get the same one; their runs then queue.
+        """
+        if not self.runs:
+            return self.every[0]
+        taken = self.runs.values()
+        return next((lane for lane in self.every if lane not in taken), None)
 
     def run(self, work: Callable[[Lane], T]) -> T:
         """Do it in a lane that is idle; where none is, in the next one, whose runs queue."""
+        lane, run = self.idle or next(self._turns), object()
         try:
-            lane = self.idle.pop()
-        except IndexError:
-            return work(next(self._turns))
-        try:
+            self.runs[run] = lane
             return work(lane)
         finally:
-            self.idle.append(lane)
+            self.runs.pop(run, None)

@@ -6,6 +6,7 @@ import sys
 
 from ptensor.pages import give_back, give_back_code
 from vtensor.language.imported import logger
+from vtensor.language.interrupts import pass_signals
 from vtensor.runtime.executor import is_planning
 
 #: Parts of the paths of native code that plans are made with, of which runs need little: it is as
@@ -33,6 +34,7 @@ def drop_unused_kernels() -> None:
         try:
             library.let_go()
         except Exception as error:  # of whatever a library raises: it keeps them
+            pass_signals(error)
             _log.debug("%s lets go of nothing: %s", library.name, error)
 
 

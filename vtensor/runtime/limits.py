@@ -55,8 +55,7 @@ def limits(session: Session) -> Limits:
         VTensorError: a heavy node does not run alone in any variant.
     """
     executor, graph = Executor.of(session.threads), session.plan.graph.bare
-    with executor.planning():
-        return _limits(graph, executor)
+    return executor.planning(partial(_limits, graph, executor))
 
 
 def _limits(graph: LoweredGraph, executor: Executor) -> Limits:

@@ -14,6 +14,7 @@ from resolver.errors import ErrorProof
 from resolver.lowered import Certificate
 from vtensor import __version__
 from vtensor.errors import InputError, LockError, VTensorError
+from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.user_files import parse_toml, read_text
 from vtensor.language.wording import counted, reason
@@ -91,6 +92,7 @@ class Lock:
             text = read_text(name)
             data = parse_toml(text)
         except (OSError, UnicodeDecodeError) as error:
+            pass_signals(error)
             raise LockError(f"{name}: cannot be read: {reason(error)}") from error
         except ValueError as error:
             raise LockError(f"{name}: is no TOML: {error}") from error
@@ -160,6 +162,7 @@ class Lock:
         try:
             Path(file).write_text(self.text(), encoding="utf-8")
         except (OSError, ValueError) as error:
+            pass_signals(error)
             raise InputError(f"{os.fspath(file)}: cannot be written: {reason(error)}") from error
 
     def layouts(self, source: Source) -> tuple[dict[str, Layout], dict[str, Layout]]:

@@ -14,7 +14,6 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from resolver.strategy import StrategyRefused
 from vtensor.errors import ContractError
 from vtensor.language.dtype import numpy_dtype
+from vtensor.language.interrupts import ignored
 from vtensor.language.tensor import Storage, VTensor
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
@@ -215,16 +215,20 @@ def run_ns(
     Raises:
         ContractError: a library does not take what was chosen.
     """
-    with executor.planning():
+
+    def make() -> tuple[Plan, Sequence[Array], Callable[[], None] | None]:
         workspace = Workspace(executor, _budget())
         try:  # chosen for other threads, it may run on reference code alone, or not at all
             plan = plan_on_numbers(graph, constants, workspace, confirming=True)
         except StrategyRefused as why:
             raise ContractError(str(why)) from why
-        memory, steps = _memory(plan), len(plan.recorded)
+        memory = _memory(plan)
         packed = max((graph.values[name].nbytes for name in constants), default=0)
         cold = effort.cold and packed >= LARGE
-        before = _sweep(memory, executor.threads) if cold else None
+        return plan, memory, _sweep(memory, executor.threads) if cold else None
+
+    plan, memory, before = executor.planning(make)
+    steps = len(plan.recorded)
     run, begin = partial(plan.replay, memory), time.monotonic()
     try:
         if beside is not None and nobody_waits():
@@ -369,6 +373,6 @@ def _waited_ns() -> int:
     """
     total = 0
     for file in SCHEDULED.glob("*/schedstat"):
-        with suppress(OSError):  # a thread has ended meanwhile
+        with ignored(OSError):  # a thread has ended meanwhile
             total += int(file.read_text().split()[1])
     return total

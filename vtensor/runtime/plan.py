@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from ptensor.stopping import go_on, nobody_waits
 from vtensor.errors import InputError, NestedRunError
+from vtensor.language.cached import cached_property
 from vtensor.language.dtype import exponent
 from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better
@@ -221,8 +222,7 @@ class Plan(OneProcess):
     @cached_property
     def nodes(self) -> Nodes:
         """The nodes of the lowered graph, their steps, and where these have their operands."""
-        with self._workspace.executor.planning():
-            return self._make()
+        return self._workspace.executor.planning(self._make)
 
     @property
     def graph(self) -> LoweredGraph:
@@ -245,8 +245,7 @@ class Plan(OneProcess):
         made = self.nodes.resolved
         if not callable(made):
             return made or self.graph
-        with self._workspace.executor.planning():
-            return made()
+        return self._workspace.executor.planning(made)
 
     @cached_property
     def strict(self) -> Plan:

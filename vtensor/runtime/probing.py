@@ -8,11 +8,11 @@ on disk.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from optimizer.clocks import Probing
 from ptensor.pages import give_back
+from vtensor.language.cached import cached_property
 from vtensor.runtime.executor import Executor
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from vtensor.language.interrupts import pass_signals
 from vtensor.runtime.cgroups import MEMBERSHIP, MOUNT, folders
 
 #: Where a group's quota stands, by version.
@@ -65,7 +66,8 @@ def _quota(*files: Path) -> Quota:
     """Of one group; none where it has none, or no such file."""
     try:
         allowed, period = map(int, " ".join(file.read_text() for file in files).split())
-    except (OSError, ValueError):  # "max 100000" among them
+    except (OSError, ValueError) as error:  # "max 100000" among them
+        pass_signals(error)
         return NO_QUOTA
     return Quota(allowed / period, period) if allowed > 0 and period > 0 else NO_QUOTA
 
@@ -75,7 +77,8 @@ def processor() -> str:
     """The processor's name, as the system has it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
+    except OSError as error:
+        pass_signals(error)
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     if name := next(names, ""):

@@ -1,10 +1,10 @@
 """Imports that come before what needs them: of what makes plans, since a plan that was kept does
-without, and of what works beside runs. A fork in the midst of one would leave it locked in the
-child, so that each is told.
+without, and of what works beside runs, on the thread for such work. A fork waits for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 
@@ -55,22 +55,26 @@ MEASURING = (
 )
 
 
+def import_all(names: Iterable[str]) -> None:
+    """Import modules, one at a time under the lock that forks wait for."""
+    for name in names:
+        with importing:
+            import_module(name)
+
+
 @cache  # later calls wait for nobody's imports
 def ready_to_plan() -> None:
-    """Import what makes plans; a fork waits for that."""
-    with importing:
-        for name in PLANNING:
-            import_module(name)
+    """Import what makes plans."""
+    import_all(PLANNING)
 
 
 @cache
 def ready_for_blueprints() -> None:
     """Import what reads blueprints that were kept."""
-    with importing:
-        for name in BLUEPRINTS:
-            import_module(name)
+    import_all(BLUEPRINTS)
 
 
+@cache
 def ready_to_draw(reads_nodes: bool) -> None:
     """Import what draws blueprints.
 
@@ -79,22 +83,19 @@ def ready_to_draw(reads_nodes: bool) -> None:
     """
     ready_to_plan()
     import_passes()
-    for name in DRAWING[not reads_nodes :]:
-        import_module(name)
+    import_all(DRAWING[not reads_nodes :])
 
 
+@cache
 def ready_to_measure() -> None:
     """Import what makes a plan by times of this machine."""
     ready_to_plan()
     import_passes()
-    for name in MEASURING:
-        import_module(name)
+    import_all(MEASURING)
 
 
 @cache
 def ready_to_write() -> None:
-    """Import what writes for other processes; a fork waits for that."""
-    with importing:
-        for name in WRITING:
-            import_module(name)
+    """Import what writes for other processes."""
+    import_all(WRITING)
     ready_for_blueprints()

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ptensor.buffer import fresh
+from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 from vtensor.runtime.delivery import Array, Delivery, Result, deliver, places
 from vtensor.runtime.direct import Direct

@@ -277,8 +277,20 @@ class Runner:
 
         If outputs are not finite, an approximate plan's are dropped, and the strict plan runs.
         """
+        results = in_front(partial(self._planned, outputs, inputs, out, times, strictly))
+        return self._long(outputs, inputs, out, None, strictly=True) if results is None else results
+
+    def _planned(
+        self,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        out: Mapping[str, object] | None,
+        times: Array | None,
+        strictly: bool,
+    ) -> list[Result] | None:
+        """Find the plan for these inputs, and run it; None if outputs are not finite."""
         plans = self.open()
-        with self._closing(), in_front():
+        with self._closing():
             try:
                 found = self._plan_for(plans, outputs, inputs, out)
             except MISTAKEN:
@@ -304,11 +316,11 @@ class Runner:
                 plans.has_run()
             if (better := plan.better) is not None:
                 better.ran(perf_counter() - begun)
-            if ran[2]:
-                results = request.results(ran, into)
-                self._own.last_run = self._last_run = plan, copies(feeds, results)
-                return results
-        return self._long(outputs, inputs, out, None, strictly=True)
+            if not ran[2]:
+                return None
+            results = request.results(ran, into)
+            self._own.last_run = self._last_run = plan, copies(feeds, results)
+            return results
 
     def _plan_for(
         self,

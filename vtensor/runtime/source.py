@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -150,7 +151,7 @@ class Source:
         with self._loading.here:  # two threads may want it at the same time
             if self._found is None:
                 kept = self.surface is not None
-                found = self._load()
+                found = copy_context().run(self._load)
                 self._given = None
                 if kept:
                     self._correct(found)

@@ -10,9 +10,10 @@ import logging
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from vtensor.language.interrupts import ignored, pass_signals
 from vtensor.runtime.entries import foreign
 from vtensor.runtime.folders import cache_folder
 
@@ -113,7 +114,7 @@ class Timings:
         found = False
         for suffix in _SUFFIXES:
             path = self._file.with_name(self._file.name + suffix)
-            with suppress(FileNotFoundError, NotADirectoryError):
+            with ignored(FileNotFoundError, NotADirectoryError):
                 status = path.lstat()
                 if not stat.S_ISREG(status.st_mode) or foreign(status):
                     raise PermissionError(f"{path.name} is no file of the user's alone")
@@ -126,6 +127,7 @@ class Timings:
         try:
             yield
         except (OSError, sqlite3.Error) as error:
+            pass_signals(error)
             self._kept = False
             _log.warning("%s: %s; measured times are kept by this process alone", self._file, error)
 

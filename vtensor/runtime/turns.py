@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from time import sleep
+from typing import TypeVar, cast
 
 from ptensor.stopping import Stopped, behind, giving_way, go_on
 from vtensor.errors import NestedRunError
-from vtensor.language.forks import OwnLock
+from vtensor.language.forks import OwnLock, locked
 from vtensor.runtime.deadlocks import Place
+
+T = TypeVar("T")
 
 NESTED = (
     "a session makes a plan, and its progress callback runs it with what needs another plan\n"
@@ -35,40 +39,51 @@ class Turn:
 
     def __init__(self) -> None:
         self.place = Place()
-        self._waiting: dict[int, list[int]] = {}
+        self._waiting: dict[int, set[int]] = {}
         self._lock = OwnLock()
 
     @property
-    def waiting(self) -> list[int]:
+    def waiting(self) -> set[int]:
         """Threads of this process that want it: a forked child has none of the others."""
-        return self._waiting.setdefault(os.getpid(), [])
+        return self._waiting.setdefault(os.getpid(), set())
 
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Have it, after whoever else wants it.
+    def take(self, work: Callable[[], T]) -> T:
+        """Run ``work`` in a turn, after the turns of other threads, and return its result.
 
         Raises:
-            NestedRunError: the thread that has it is this one, or waits for it.
+            NestedRunError: the thread whose turn it is is this one, or waits for it.
         """
-        server, lock = self, self._lock.here  # a name that deadlocks.py looks for
-        own, circles = threading.get_ident(), 0
-        if not lock.acquire(blocking=False):
-            waiting = self.waiting
-            waiting.append(own)
+        lock, own = self._lock.here, threading.get_ident()
+        if lock._is_owned():  # type: ignore[attr-defined]  # as the standard library asks
+            raise NestedRunError(NESTED)
+
+        def taken() -> T:
             try:
-                with behind():
-                    while not lock.acquire(timeout=PATIENCE):
-                        circles = circles + 1 if server.place.waits_for_caller() else 0
-                        if self.place.ident == own or circles == LOOKS:
-                            raise NestedRunError(NESTED)
+                self.place.ident = own
+                return work()
             finally:
-                waiting.remove(own)
+                self.place.ident = 0
+
+        return cast("T", locked(lock, partial(self._acquire, lock), taken))
+
+    def _acquire(self, lock: threading.RLock) -> bool:
+        """Acquire the lock, however long that takes, and return True."""
+        if lock.acquire(blocking=False):
+            return True
+        waiting, own = self.waiting, threading.get_ident()
         try:
-            self.place.ident = threading.get_ident()
-            yield
+            waiting.add(own)
+            return behind(partial(self._wait, lock))
         finally:
-            self.place.ident = 0
-            lock.release()
+            waiting.discard(own)
+
+    def _wait(self, lock: threading.RLock) -> bool:
+        server, circles = self, 0  # a name that deadlocks.py looks for
+        while not lock.acquire(timeout=PATIENCE):
+            circles = circles + 1 if server.place.waits_for_caller() else 0
+            if circles == LOOKS:
+                raise NestedRunError(NESTED)
+        return True
 
     def ahead(self, work: Callable[[], None], times: int = 1) -> None:
         """Do what nobody waits for, in a turn. Who wants a plan meanwhile has it first, so often:
@@ -77,13 +92,15 @@ class Turn:
         Raises:
             Stopped: the work is not wanted any more.
         """
+
+        def give_way() -> None:
+            with giving_way(self.waiting.copy):
+                work()
+
         for _ in range(times):
             with suppress(Stopped):
-                with self.taken(), giving_way(self.waiting.copy):
-                    work()
-                return
+                return self.take(give_way)
             while self.waiting:  # who lets go of a lock and wants it again has it before others
                 go_on()
                 sleep(SOON)
-        with self.taken():
-            work()
+        return self.take(work)

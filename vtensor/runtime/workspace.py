@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ptensor.stopping import go_on, in_no_hurry
 from vtensor.errors import BudgetError
+from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 from vtensor.runtime.budget import REMEDY
 from vtensor.runtime.executor import Executor
@@ -69,8 +70,7 @@ class Workspace:
         """The kinds of calls that plans have recorded."""
         from vtensor.runtime.recording.call_kinds import CallKinds  # a saved plan records nothing
 
-        kinds: CallKinds = self.__dict__.setdefault("kinds", CallKinds())
-        return kinds  # two threads get the same
+        return CallKinds()
 
     def expect(self, nbytes: int) -> None:
         """A plan with so many bytes of weights is likely to come: let their pages come before."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from ptensor.layout import Layout
@@ -24,7 +23,7 @@ from vtensor.runtime.better import UNPROVEN, Better
 from vtensor.runtime.cache.plans import SavedPlans
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
-from vtensor.runtime.leftovers import let_go
+from vtensor.runtime.leftovers import drop_unused_kernels, let_go
 from vtensor.runtime.options import Options, transferable
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning.choice import Choice
@@ -34,8 +33,9 @@ from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
-    from resolver.lowered import LoweredGraph
     from vtensor.language.graph import Graph
+
+T = TypeVar("T")
 
 #: What a provisional plan says of itself.
 PROVISIONAL = "it is provisional: chosen by what libraries declare, without times of this machine"
@@ -142,22 +142,24 @@ class PlanStore:
 
     def get(self, key: PlanKey) -> Plan:
         """Return the plan for a key."""
+        held = self._use(key)
+        return held.plan if held is not None else self._making.take(partial(self._make, key))
+
+    def _make(self, key: PlanKey) -> Plan:
+        """Make a plan and keep it, unless another thread did so meanwhile."""
         if (held := self._use(key)) is not None:
             return held.plan
-        with self._making.taken():
-            if (held := self._use(key)) is not None:  # made while this thread waited
-                return held.plan
-            begun = time.perf_counter()
-            before = self._workspace.weights.nbytes
-            with self._workspace.executor.planning():
-                plan, choice = self._planner.plan(key, self._entering(key))
-            self._tidy(before)
-            self._longest_s = max(self._longest_s, time.perf_counter() - begun)
-            self._count += 1
-            self._refinable(key, plan, choice)
-            self._keep(key, Held(plan, choice))
-            if choice is not None and not choice.cached and not choice.saved:
-                self._unsaved.append(choice)
+        begun, before = time.perf_counter(), self._workspace.weights.nbytes
+        make = partial(self._planner.plan, key, self._entering(key))
+        plan, choice = self._workspace.executor.planning(make)
+        drop_unused_kernels()
+        self._tidy(before)
+        self._longest_s = max(self._longest_s, time.perf_counter() - begun)
+        self._count += 1
+        self._refinable(key, plan, choice)
+        self._keep(key, Held(plan, choice))
+        if choice is not None and not choice.cached and not choice.saved:
+            self._unsaved.append(choice)
         return plan
 
     def _tidy(self, before: int) -> None:
@@ -198,8 +200,7 @@ class PlanStore:
 
     def strict(self, plan: Plan) -> Plan:
         """Return the plan that answers in a plan's place where numbers are not finite."""
-        with self._making.taken(), self._workspace.executor.planning():
-            return plan.strict
+        return self._planning(lambda: plan.strict)
 
     def used(self, key: PlanKey) -> None:
         """Note that a plan was used."""
@@ -276,42 +277,39 @@ class PlanStore:
         from vtensor.runtime.planning.refine import TIME_LIMIT, measured
 
         options = replace(self._entering(key), first=None, progress=None)
-        with self._planning():
-            if (made := self._planner.measured(key, options)) is not None:
-                return self._chosen(*made)
-            graph = self._planner.networks.of(key, options, {}).graph
+        if (made := self._planning(lambda: self._planner.measured(key, options))) is not None:
+            return self._chosen(*made)
+        graph = self._planning(lambda: self._planner.networks.of(key, options, {}).graph)
         limit = options.settings.time_limit if self._awaited else TIME_LIMIT
-        with self._workspace.executor.planning():
-            lowered = measured(graph, options, limit)
-        with self._planning():
-            if self._planner.confirmed(choice, plan, lowered):
-                self._save_later(choice)
-                return plan
-            return self._chosen(*self._planner.record(key, options, lowered))
+        measure = partial(measured, graph, options, limit)
+        lowered = self._workspace.executor.planning(measure)
+        if self._planning(lambda: self._planner.confirmed(choice, plan, lowered)):
+            self._save_later(choice)
+            return plan
+        record = partial(self._planner.record, key, options, lowered)
+        return self._chosen(*self._planning(record))
 
     def _own(self, key: PlanKey, plan: Plan) -> Plan:
         """Return the plan that is chosen for the sizes of one that was chosen for others."""
         from vtensor.runtime.planning.refine import own_choice
 
         options = replace(self._entering(key), first=None, progress=None)
-        with self._planning():
-            graph = self._planner.networks.of(key, options, {}).graph
-        with self._workspace.executor.planning():
-            lowered: LoweredGraph = own_choice(plan, graph, options)
-        with self._planning():
-            made = self._chosen(*self._planner.record(key, options, lowered, exact=True))
-        made.replaces = plan.taken_from
-        return made
+        graph = self._planning(lambda: self._planner.networks.of(key, options, {}).graph)
+        choose = partial(own_choice, plan, graph, options)
+        lowered = self._workspace.executor.planning(choose)
+        record = partial(self._planner.record, key, options, lowered, exact=True)
+        own = self._chosen(*self._planning(record))
+        own.replaces = plan.taken_from
+        return own
 
     def _tuned(self, key: PlanKey, plan: Plan) -> Plan:
         """Return the plan by measured times."""
         from vtensor.runtime.planning.refine import tuned
 
         options = self._entering(key)
-        with self._planning():
-            graph = self._planner.networks.of(key, options, {}).graph
-        with self._workspace.executor.planning():
-            return tuned(plan, graph, options, self._workspace)
+        graph = self._planning(lambda: self._planner.networks.of(key, options, {}).graph)
+        tune = partial(tuned, plan, graph, options, self._workspace)
+        return self._workspace.executor.planning(tune)
 
     def _chosen(self, plan: Plan, choice: Choice) -> Plan:
         """Note the choice of a plan that is to take another's place."""
@@ -331,11 +329,9 @@ class PlanStore:
         if provisional and new.taken_from is None:  # other sizes are to be as the new one is
             self.prepared = False
 
-    @contextmanager
-    def _planning(self) -> Iterator[None]:
-        """Plan in the background."""
-        with self._making.taken(), self._workspace.executor.planning():
-            yield
+    def _planning(self, work: Callable[[], T]) -> T:
+        """Run ``work``, which plans, in a turn, and return its result."""
+        return self._making.take(partial(self._workspace.executor.planning, work))
 
     def _hurries(self) -> bool:
         """Return whether nothing runs that would be disturbed, or a plan is waited for."""
@@ -389,8 +385,8 @@ class PlanStore:
         self.has_run()
 
     def _prepare_one(self, key: PlanKey, made: list[Choice]) -> None:
-        with self._workspace.executor.planning():
-            choice = self._planner.prepare(key, self._entering(key))
+        prepare = partial(self._planner.prepare, key, self._entering(key))
+        choice = self._workspace.executor.planning(prepare)
         if choice is not None:
             made.append(choice)
 

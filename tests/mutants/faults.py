@@ -1,0 +1,302 @@
+"""The faults: what goes wrong in terms of behaviour, and the text that makes it so today.
+
+The sentence is what counts. Where code is rewritten, the same fault is seeded again in the new
+code: ``file``, ``old`` and ``new`` change, ``number`` and ``says`` stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault.
+
+    Attributes:
+        number: its name, the same before and after a redesign.
+        area: planning, recording, cache or symbols.
+        says: what goes wrong.
+        file: where, from the root of the repository.
+        old, new: a text that occurs once in the file, within a function; and its replacement.
+    """
+
+    number: int
+    area: str
+    says: str
+    file: str
+    old: str
+    new: str
+
+
+RUNTIME = "vtensor/runtime/"
+
+#: Files that test internals of planning and of the cache.
+WHITE_BOX = tuple(
+    f"tests/runtime/test_{name}.py"
+    for name in (
+        *("better", "blueprint", "cache", "drawing_notes", "exported_programs", "foreseen"),
+        *("forged_entries", "kept_blueprints", "kept_packing", "outlines", "programs"),
+        *("provisional", "recipes", "short_processes", "sized", "strategy", "turns"),
+    )
+)
+
+FAULTS = (
+    Fault(
+        1,
+        "planning",
+        "A plan is taken for an input in another layout: its key says the expected layout instead "
+        "of the layout of the array that a run gives.",
+        RUNTIME + "keys.py",
+        "return cls(port.name, shape, port.dtype, expected if same else layout)",
+        "return cls(port.name, shape, port.dtype, expected)",
+    ),
+    Fault(
+        2,
+        "planning",
+        "Symbolic plans and choices are looked up without the layouts of inputs: those that were "
+        "made for an input in another layout are taken.",
+        RUNTIME + "keys.py",
+        "rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]",
+        "rows = [(one.name, len(one.shape), one.value is None) for one in self.inputs]",
+    ),
+    Fault(
+        3,
+        "planning",
+        "A symbolic plan is taken for another value of an input whose value decides sizes.",
+        RUNTIME + "outlines.py",
+        "return known, self._source.open_sizes(key.shapes, known), (key.kind, values)",
+        "return known, self._source.open_sizes(key.shapes, known), (key.kind, len(values))",
+    ),
+    Fault(
+        4,
+        "planning",
+        "Layout guards are left out: a symbolic plan is specialised for sizes at which two layouts "
+        "no longer place the elements alike.",
+        RUNTIME + "open_program.py",
+        "if needs > workspace.max_bytes or not self._sound(numbers):",
+        "if needs > workspace.max_bytes:",
+    ),
+    Fault(
+        5,
+        "planning",
+        "The memory budget is not checked when a symbolic plan is specialised.",
+        RUNTIME + "open_program.py",
+        "if needs > workspace.max_bytes or not self._sound(numbers):",
+        "if not self._sound(numbers):",
+    ),
+    Fault(
+        6,
+        "planning",
+        "Where libraries refuse some nodes of a choice for new sizes, the whole network is planned "
+        "from scratch instead of those nodes: the accepted nodes are no hints.",
+        RUNTIME + "strategies.py",
+        "for one, nodes in faults[:mending]:",
+        "for one, nodes in faults[:0]:",
+    ),
+    Fault(
+        7,
+        "planning",
+        "A provisional plan is never replaced by a measured one.",
+        RUNTIME + "plans.py",
+        "return Better(make, PROVISIONAL, self.ahead.hurries, ready_to_measure)",
+        "return None",
+    ),
+    Fault(
+        8,
+        "planning",
+        "A deterministic session refines: a plan whose choice was made for other sizes is "
+        "exchanged between two runs.",
+        RUNTIME + "taken_over.py",
+        "    if not options.deterministic:\n",
+        "    if options.passes:\n",
+    ),
+    Fault(
+        9,
+        "planning",
+        "A plan whose choice was made for other sizes shows the certificate of those sizes.",
+        "resolver/strategy.py",
+        "certificate=self._certificate,",
+        "certificate=chosen.certificate,",
+    ),
+    Fault(
+        10,
+        "recording",
+        "Memory of two live values overlaps in a specialised plan: the bytes of a piece are "
+        "rounded down to cache lines.",
+        RUNTIME + "open_slots.py",
+        "rooms: Array = -(-numbers[self.nbytes] // ALIGNMENT) * ALIGNMENT",
+        "rooms: Array = numbers[self.nbytes] // ALIGNMENT * ALIGNMENT",
+    ),
+    Fault(
+        11,
+        "recording",
+        "A step writes its output over an operand that a later step still reads.",
+        RUNTIME + "lifetimes.py",
+        "            and last[root] == index\n",
+        "",
+    ),
+    Fault(
+        12,
+        "recording",
+        "Packed constants overlap: the bytes of each are rounded down to cache lines.",
+        RUNTIME + "packed.py",
+        "return -(-nbytes // ALIGNMENT) * ALIGNMENT",
+        "return nbytes // ALIGNMENT * ALIGNMENT",
+    ),
+    Fault(
+        13,
+        "recording",
+        "A recorded call that looked at the values of a constant is repeated for equal calls with "
+        "other constants.",
+        RUNTIME + "recipes.py",
+        "            or any(one.constant and not one.untouched for one in inputs)\n",
+        "",
+    ),
+    Fault(
+        14,
+        "recording",
+        "In a specialised plan, a view begins in its owner's memory where it began for the sizes "
+        "of the trace.",
+        RUNTIME + "open_slots.py",
+        "begin.append(numbers.place(0 if isinstance(one, int) else one.begin))",
+        'begin.append(numbers.place(0 if isinstance(one, int) else getattr(one.begin, "value", '
+        "one.begin)))",
+    ),
+    Fault(
+        15,
+        "recording",
+        "A call that its library refuses for new sizes is left out of the plan: nothing writes its "
+        "output.",
+        RUNTIME + "record.py",
+        "        for why in self.refused.values():\n"
+        "            raise StrategyRefused(why, self.refused)\n",
+        "",
+    ),
+    Fault(
+        16,
+        "recording",
+        "Plans share packed constants by array and layout alone: a part or a multiple of a weight "
+        "is taken for another part or multiple of it.",
+        RUNTIME + "packed.py",
+        "return which, tuple(value.dims), change, value.layout",
+        "return which, tuple(value.dims), None, value.layout",
+    ),
+    Fault(
+        17,
+        "recording",
+        "The packing table cuts a part of a weight out of the file one row too soon.",
+        RUNTIME + "unread.py",
+        "offset, rows = begin * inner, prod(sizes[:axis])",
+        "offset, rows = max(begin - 1, 0) * inner, prod(sizes[:axis])",
+    ),
+    Fault(
+        18,
+        "cache",
+        "The digest of an entry is not checked: damaged bytes are taken as they are.",
+        RUNTIME + "entries.py",
+        "return payload if head == _head(payload) and len(found) <= MOST_BYTES else None",
+        "return payload if head.startswith(FORMAT) and len(found) <= MOST_BYTES else None",
+    ),
+    Fault(
+        19,
+        "cache",
+        "An entry of another processor, or of another cap on its instructions, is taken.",
+        RUNTIME + "programs.py",
+        "*(surface.digest, processor(), isa_cap(), threads, key),",
+        "*(surface.digest, threads, key),",
+    ),
+    Fault(
+        20,
+        "cache",
+        "An entry of a session with other options (level, order of libraries, pins) is taken.",
+        RUNTIME + "programs.py",
+        "*(options.passes, options.preferences, options.tolerance),",
+        "options.tolerance,",
+    ),
+    Fault(
+        21,
+        "cache",
+        "An entry is taken that was written with other distributions installed, or with other "
+        "settings in the environment.",
+        "vtensor/frontends/surface.py",
+        "return blake2b(repr(installed()).encode(), digest_size=16).hexdigest()",
+        'return ""',
+    ),
+    Fault(
+        22,
+        "cache",
+        "A large weight whose values decided something is not part of the fingerprint: an entry is "
+        "taken for a model with other values of it.",
+        "vtensor/frontends/surface.py",
+        "inside |= {place[1] for place in looked_at if len(place) == 2}",
+        "inside |= {place[1] for place in looked_at if len(place) == 0}",
+    ),
+    Fault(
+        23,
+        "cache",
+        "A provisional choice is saved as a measured one: later processes never measure.",
+        RUNTIME + "planner.py",
+        "name = network.name if first is None else network.first",
+        "name = network.name",
+    ),
+    Fault(
+        24,
+        "cache",
+        "An entry is taken that another user owns or may write to.",
+        RUNTIME + "entries.py",
+        "if not stat.S_ISREG(status.st_mode) or foreign(status):",
+        "if not stat.S_ISREG(status.st_mode):",
+    ),
+    Fault(
+        25,
+        "symbols",
+        "A comparison of sizes that was false in the trace is no guard.",
+        "vtensor/language/tape.py",
+        "            self._note(f\"if {'not ' * answer}({question}): return None\")",
+        "            if answer:\n"
+        "                self._note(f\"if {'not ' * answer}({question}): return None\")",
+    ),
+    Fault(
+        26,
+        "symbols",
+        "The rows of a saved trace swap multiplication and floor division.",
+        "libdesc/tape_rows.py",
+        "                make(_ON_TWO[which](known[one], known[other]))",
+        "                make(_ON_TWO[{2: 3, 3: 2}.get(which, which)](known[one], known[other]))",
+    ),
+    Fault(
+        27,
+        "symbols",
+        "The result of an operation on two symbols is taken for that of one symbol and a number.",
+        "vtensor/language/tape.py",
+        "            key = (traced, other.place)\n        else:\n            return anew(",
+        "            key = (word, other.place)\n        else:\n            return anew(",
+    ),
+    Fault(
+        28,
+        "symbols",
+        "The name of a kernel, and what else a library answers that is no number, is no guard.",
+        "libdesc/calls.py",
+        "            self._same(text, value)\n            return value\n        made =",
+        "            return value\n        made =",
+    ),
+    Fault(
+        29,
+        "symbols",
+        "A constant that depends on symbols is computed for the sizes of the trace alone.",
+        "vtensor/language/open_arrays.py",
+        "numbers = [number(one, sizes) for one in self.elements.reshape(-1).tolist()]",
+        "numbers = [number(one) for one in self.elements.reshape(-1).tolist()]",
+    ),
+    Fault(
+        30,
+        "symbols",
+        "Two symbols that are equal in the trace are taken to be equal for all sizes: that they "
+        "are is no guard.",
+        "vtensor/language/tape.py",
+        "        elif other is self:\n            return on_itself\n",
+        "        elif type(other) is TracedSize and other.value == self.value:\n"
+        "            return on_itself\n",
+    ),
+)

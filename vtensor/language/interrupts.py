@@ -1,0 +1,78 @@
+"""Errors that code catches, and those that a signal's handler raises in the midst of it.
+
+A handler may raise any exception between two calls: a timeout, an exit. The program waits for it,
+so it must not be taken for a failure of the code that it interrupts. An ``except`` clause therefore
+names the kinds of errors that the code inside raises by design (``MALFORMED``), or all kinds where
+that code is a stranger's, and calls ``pass_signals`` first.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
+from types import CodeType, TracebackType
+from typing import Any
+
+from vtensor.errors import VTensorError
+
+#: Python's own part of ``signal``, which is always there, without wrappers.
+_signal: Any = import_module("_signal")
+
+#: The errors of VTensor's own code, native code included, that is given what it is not made for: a
+#: damaged entry of the cache, a symbol in place of a number. ``OSError``, of which ``TimeoutError``
+#: is one, is not among them: code that reads files has clauses of its own. Nor are classes that a
+#: program derives from ``Exception``, and that it may raise in another thread.
+MALFORMED: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    EOFError,
+    ImportError,
+    LookupError,
+    NameError,
+    RuntimeError,
+    StopIteration,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    VTensorError,
+)
+
+
+class ignored(suppress):  # noqa: N801  # as in contextlib
+    """Suppress errors of some kinds, as ``contextlib.suppress`` does, unless a signal's handler
+    raised them.
+    """
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        return super().__exit__(kind, error, trace) and not (error and _from_handler(error))
+
+
+def pass_signals(error: BaseException) -> None:
+    """Raise an error again that a signal's handler raised; any other is the caller's to handle."""
+    if _from_handler(error):
+        raise error
+
+
+def _from_handler(error: BaseException) -> bool:
+    """Return whether an error came out of a function that handles a signal."""
+    handlers = {_code(_signal.getsignal(number)) for number in range(1, _signal.NSIG)} - {None}
+    trace = error.__traceback__ if handlers else None
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _code(function: Any) -> CodeType | None:
+    """Return the code of a function, a method, a partial of one or a callable object, else None."""
+    function = getattr(function, "func", function)
+    called = getattr(type(function), "__call__", None)  # noqa: B004  # not whether there is one
+    return getattr(function, "__code__", None) or getattr(called, "__code__", None)
