@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -437,42 +435,6 @@ def test_what_is_drawn_behind_a_run_gives_way_once(monkeypatch: pytest.MonkeyPat
         slow.passed(session, network.feeds(5, 6))
         session.run(None, network.feeds(6, 6))
         assert isinstance(session.plan, DrawnPlan)
-
-
-IMPORTS = """
-import sys, threading, time
-from tests.runtime.opened import NETWORKS
-from vtensor import Session
-
-class Watch:
-    found = []
-    def find_spec(self, name, path=None, target=None):
-        if threading.current_thread() is not threading.main_thread():
-            self.found.append(name)
-
-network = NETWORKS[sys.argv[1]]()
-with Session(network.proto, threads=2, cache_dir=None) as session:
-    session.run(None, network.feeds(*map(int, sys.argv[2:])))
-    sys.meta_path.insert(0, Watch())
-    session.run(None, network.feeds(*map(int, sys.argv[2:])))
-    while not all(one.done for one in session._runner.plans.ahead._works):
-        time.sleep(0.001)
-    print(len(session._runner.plans.ahead._works), Watch.found)
-"""
-
-
-@pytest.mark.parametrize("sizes", [("attention", "1", "6"), ("mobile", "1", "8", "8")])
-def test_nothing_is_imported_beside_runs(sizes: tuple[str, ...]) -> None:
-    """A process that forks in the midst of an import leaves it locked in the child."""
-    ran = subprocess.run(
-        [sys.executable, "-c", IMPORTS, *sizes],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        cwd=ROOT,
-    )
-    assert ran.stdout.split(maxsplit=1) == ["1", "[]\n"]
 
 
 def test_closed_meanwhile() -> None:

@@ -19,7 +19,6 @@ from ptensor.stopping import stopping
 from resolver.lowered import LoweredGraph, OpNode
 from resolver.strategy import Strategy
 from tests.optimizer.test_joint import lowered, tail
-from tests.test_imports import python
 from vtensor import Graph, Session, save_onnx
 from vtensor.language.trace import NotSaved
 from vtensor.report import plan_dict
@@ -229,43 +228,6 @@ def test_a_look_takes_its_place_between_runs(monkeypatch: pytest.MonkeyPatch) ->
     begun.clear()
     node_ns(*told)  # somebody waits for it
     assert "session" not in begun
-
-
-def test_what_measures_is_imported_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no import is under way on another thread when the process forks; and not before it
-    is needed, for that is what a first answer would wait for. Libraries and a solver are
-    loaded when they are first asked, as ever.
-    """
-    monkeypatch.setenv("VTENSOR_COSTS", "calibrated")
-    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
-    code = """
-import sys, threading
-import numpy as np
-from ops import Relu
-from vtensor import Graph, Session, save_onnx
-from vtensor.runtime import plans, provisional
-from vtensor.runtime.better import Better
-from vtensor.runtime.burden import avoidable
-OWN = ("libdesc.", "pulp", "highspy")
-g = Graph("one")
-g.output(g.add(Relu(), g.input("x", {"N": 1000, "C": 800})), "y")
-x = np.ones((1000, 800), np.float32)
-with Session(g, threads=1) as session:
-    session.run(None, {"x": x})
-    first = set(sys.modules)
-    begun = Better.work
-    def work(self):
-        global before
-        before = set(sys.modules)
-        begun(self)
-    Better.work = work
-    while session.plan.provisional:
-        session.run(None, {"x": x})
-    early = {"sqlite3", "pulp", "vtensor.runtime.timings"} & first
-    more = {one for one in set(sys.modules) - before if not one.startswith(OWN)}
-    print(sorted(more), sorted(early))
-"""
-    assert python(code) == "[] []\n"
 
 
 @pytest.mark.parametrize("enough", [0.0, -1.0])
