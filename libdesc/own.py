@@ -15,3 +15,12 @@ def only_own() -> bool:
     from libdesc import registry
 
     return registry.only_own()
+
+
+def foreign_version() -> int:
+    """Return a number that is another one after each registration by others; 0 before the first."""
+    if only_own():
+        return 0
+    from libdesc import registry
+
+    return 1 + registry.ready().version

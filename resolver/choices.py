@@ -21,6 +21,7 @@ from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from resolver.probe import confirmed
 from vtensor.errors import VTensorError, did_you_mean
+from vtensor.language.interrupts import Unfit
 from vtensor.language.operators import info_of, label_of
 from vtensor.language.records import dataclass, replace
 
@@ -40,7 +41,7 @@ class Choice:
     variant: Variant
 
 
-class ChoicesRefused(Exception):  # whoever has read them says where they stand
+class ChoicesRefused(Unfit):  # whoever has read them says where they stand
     """Choices do not hold for a graph.
 
     Attributes:

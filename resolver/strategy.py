@@ -28,6 +28,7 @@ from resolver.lowered import (
     Value,
 )
 from vtensor.language.cached import cached_property
+from vtensor.language.interrupts import Unfit
 from vtensor.language.operators import label_of
 from vtensor.language.records import dataclass, replace
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 MOVED = "Transforms are needed elsewhere than before"
 
 
-class StrategyRefused(Exception):  # it is no error: other variants are chosen for the sizes
+class StrategyRefused(Unfit):  # it is no error: other variants are chosen for the sizes
     """A strategy does not fit other sizes, for a reason.
 
     Attributes:

@@ -45,7 +45,9 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         listing = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-        names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True).stdout
+        names = subprocess.run(
+            listing, cwd=ROOT, check=True, capture_output=True, timeout=60
+        ).stdout
         for name in filter(None, names.decode().split("\0")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileNotFoundError):  # removed, and not committed yet

@@ -42,7 +42,10 @@ def by_bytes(
     for number, other in enumerate(others):
         yield f"entry {number} in its place", other
     line, payload = entry[:head], entry[head + 1 :]
-    for old, new in ((b" 1 ", b" 0 "), (b" 1 ", b" 2 "), (b"vtensor", b"another")):
+    words = line.split()
+    version = int(words[-2])
+    heads = [(b" %d " % version, b" %d " % (version + step)) for step in (-1, 1)]
+    for old, new in (*heads, (b"vtensor", b"another")):
         assert line.count(old) == 1
         yield f"{new!r} in its head", line.replace(old, new) + b"\n" + payload
     yield "nothing, signed", signed(line, b"")

@@ -110,6 +110,7 @@ uses()
 child(uses)
 """,
     "another thread imports a module slowly": """
+import vtensor.language.forks
 class Slow:
     "Finds modules no sooner than the fork has begun."
     def find_spec(self, name, path=None, target=None):

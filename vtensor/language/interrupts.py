@@ -18,6 +18,11 @@ from vtensor.errors import VTensorError
 #: Python's own part of ``signal``, which is always there, without wrappers.
 _signal: Any = import_module("_signal")
 
+
+class Unfit(Exception):  # it is no error: another way is taken
+    """The base of exceptions by which planning says that something does not fit."""
+
+
 #: The errors of VTensor's own code, native code included, that is given what it is not made for: a
 #: damaged entry of the cache, a symbol in place of a number. ``OSError``, of which ``TimeoutError``
 #: is one, is not among them: code that reads files has clauses of its own. Nor are classes that a
@@ -35,6 +40,7 @@ MALFORMED: tuple[type[Exception], ...] = (
     StopIteration,
     SyntaxError,
     TypeError,
+    Unfit,
     ValueError,
     VTensorError,
 )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vtensor.errors import VTensorError
+from vtensor.language.interrupts import Unfit
 from vtensor.language.records import dataclass, replace
 
 if TYPE_CHECKING:
@@ -71,11 +72,11 @@ _REMOVABLE = frozenset({TWO, COMPUTE, GET, ITEM, MANY, ONE})
 NATIVE = "nanobind"
 
 
-class NotTraced(Exception):
+class NotTraced(Unfit):
     """Planning does something that a trace cannot write down."""
 
 
-class NotSaved(Exception):  # it is no error: a trace works in its own process only
+class NotSaved(Unfit):  # it is no error: a trace works in its own process only
     """A trace has something that cannot be data."""
 
 

@@ -62,7 +62,8 @@ class Direct:
             to answer.
         """
         lanes, run = self._lanes, object()
-        if (lane := lanes.idle) is None:
+        lane = lanes.idle if lanes.runs else lanes.every[0]
+        if lane is None:
             return None  # the run is to queue
         try:
             lanes.runs[run] = lane

@@ -92,7 +92,8 @@ class Lanes:
 
     def run(self, work: Callable[[Lane], T]) -> T:
         """Do it in a lane that is idle; where none is, in the next one, whose runs queue."""
-        lane, run = self.idle or next(self._turns), object()
+        lane = (self.idle if self.runs else self.every[0]) or next(self._turns)
+        run = object()
         try:
             self.runs[run] = lane
             return work(lane)

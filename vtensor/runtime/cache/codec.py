@@ -15,7 +15,6 @@ import numpy as np
 
 from libdesc.native_trace import ConstantReader, ConstantWriter, build_of, native_module
 from ptensor.layout import Layout
-from resolver.strategy import Strategy, StrategyRefused
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import logger
 from vtensor.language.records import replace
@@ -40,6 +39,7 @@ from vtensor.runtime.recording.weights import Builds, SavedWeights
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
+    from resolver.strategy import Strategy
     from resolver.lowered import LoweredGraph
     from vtensor.frontends.surface import Surface
     from vtensor.language.graph import Graph
@@ -126,6 +126,7 @@ def versions_of(graph: LoweredGraph) -> dict[str, str]:
     """
     from libdesc.registry import ready
     from resolver.lowered import OpNode
+    from resolver.strategy import StrategyRefused
 
     known, versions = ready().libraries, dict[str, str]()
     for node in graph.nodes:
@@ -280,6 +281,7 @@ class SavedChoice(Choice):
         if self.strategy is None and self._data:
             from optimizer.pipeline import PASSES
             from resolver.stored import from_plain_data
+            from resolver.strategy import Strategy, StrategyRefused
 
             data, options, self._data = self._data, self._options, {}
             passes = (*graph.passes, *(name for name in options.passes if name in PASSES))

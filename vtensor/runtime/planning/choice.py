@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from libdesc.registry import ready
-from resolver.strategy import Strategy
+from libdesc.own import foreign_version
 from vtensor.language.records import dataclass
 from vtensor.runtime.keys import PlanKey
 
 if TYPE_CHECKING:
+    from resolver.strategy import Strategy
     from vtensor.frontends.beside import Place
     from vtensor.language.graph import Graph
     from vtensor.runtime.planning.symbolic_plan import Known, SymbolicPlan
@@ -94,4 +94,4 @@ class Kind:
 def kind_of(key: PlanKey) -> Hashable:
     """Return what keys have in common that differ in sizes alone, on the libraries of now."""
     values = tuple((one.name, one.value) for one in key.inputs if one.value is not None)
-    return key.kind, values, ready().version
+    return key.kind, values, foreign_version()

@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ptensor.stopping import go_on
-from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
 from vtensor.language.imported import logger
 from vtensor.language.trace import NotTraced
@@ -32,6 +31,7 @@ from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
+    from resolver.strategy import Strategy
     from resolver.lowered import LoweredGraph
     from vtensor.runtime.cache.plans import SavedPlans
     from vtensor.runtime.lock import Lock
@@ -147,6 +147,8 @@ class Planner:
             known: what rows have come to.
             failed: the choices of which there is no plan for these sizes.
         """
+        from resolver.strategy import StrategyRefused
+
         network = self.networks.of(key, options, known)
         provisional = options.first is not None
         if options.settings.clock is not None:
@@ -224,6 +226,7 @@ class Planner:
         confirming: bool,
     ) -> tuple[Plan, Choice]:
         """Record a choice, on symbols where that can be done."""
+        from resolver.strategy import Strategy
         from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
 
         choice = Choice(key, False, frozenset(network.graph.applied), observed=network.observed)
@@ -269,6 +272,7 @@ class Planner:
 
     def _tuned(self, key: PlanKey, options: Options, network: Network) -> tuple[Plan, Choice]:
         """Return the plan by measured times, which holds for its own sizes alone."""
+        from resolver.strategy import Strategy
         from vtensor.runtime.planning.tuned import plan_of
 
         plan = plan_of(network.graph, options, self._workspace)
@@ -336,6 +340,7 @@ class Planner:
             choice, plan: provisional.
             lowered: the choice by times of this machine.
         """
+        from resolver.strategy import Strategy
         from vtensor.runtime.planning.choosing import same_choice
 
         before = choice.strategy
@@ -392,6 +397,7 @@ def _check_excess(lowered: LoweredGraph, options: Options) -> None:
         StrategyRefused: it may take longer than the best by more than the slack.
     """
     from optimizer.bound import excess
+    from resolver.strategy import StrategyRefused
     from vtensor.runtime.planning.refine import SLACK
 
     if any(lowered.transforms()) and excess(lowered, options.settings) > SLACK:
