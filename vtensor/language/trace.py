@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
 from numbers import Integral
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
@@ -225,15 +225,18 @@ class _Reader:
     """Checks rows that are data."""
 
     def __init__(self, data: Mapping[str, Any], constant: Callable[[Any], Any]) -> None:
-        self._given, self._count = [*data["given"]], data["count"]
+        self._given, self._count, self._data = [*data["given"]], data["count"], data["rows"]
         self._constants = [None if one is None else constant(one) for one in data["constants"]]
-        self._data = data["rows"]
-        self._need(type(self._count) is int and 0 <= self._count <= 2 * MOST, "places")
-        #: The places that have values, with the kind of row that made each; the symbols' is TWO.
-        self._kinds = dict.fromkeys(self._given, TWO)
-        self._need(len(self._kinds) == len(self._given), "given places")
-        self._need(all(map(self._is_place, self._given)), "given places")
-        self._integers: set[int] = set()
+        if type(self._count) is not int or not 0 <= self._count <= 2 * MOST:
+            raise ValueError("no rows: there is no such number of places")
+        #: The kind of row that made each value, by its place; of constants CALL, of symbols TWO.
+        self._kinds = dict.fromkeys(range(-len(self._constants), 0), CALL)
+        for place in self._given:
+            self._add(place, TWO)
+        #: The places that are integers for sure, beside results of arithmetic.
+        self._integers = {
+            -1 - index for index, value in enumerate(self._constants) if type(value) is int
+        }
 
     def rows(self) -> Rows:
         """Return the rows.
@@ -241,62 +244,66 @@ class _Reader:
         Raises:
             Exception: of several kinds, where they are none.
         """
-        rows = list[Row]()
+        rows, read, kinds, integers = list[Row](), self._read, self._kinds, self._integers
         for kind, target, which, a, b in self._data:
-            row = self._row(kind, target, which, a, b)
+            if kind == GUARD:
+                if type(target) is not bool or not self._is_sign(which, _ARITHMETIC, len(SIGNS)):
+                    raise ValueError("no rows: a guard has no such answer or sign")
+                rows.append((GUARD, target, which, read(a), read(b)))
+                continue
             if kind == TWO:
-                rows += [(INTEGER, place, 0, 0, 0) for place in self._unproven(a, b)]
-            rows.append(row)
-            if kind != GUARD:
-                self._need(self._is_place(target) and target not in self._kinds, "target")
-                self._kinds[target] = kind
-        return Rows(self._given, self._count, self._constants, rows, was_data=True)
+                if not self._is_sign(which, 0, _ARITHMETIC):
+                    raise ValueError("no rows: arithmetic has no such sign")
+                for place in (read(a), read(b)):
+                    if kinds[place] != TWO and place not in integers:
+                        if place < 0:
+                            raise ValueError("no rows: arithmetic on a constant that is no integer")
+                        integers.add(place)
+                        rows.append((INTEGER, place, 0, 0, 0))
+                rows.append((TWO, target, which, a, b))
+            else:
+                rows.append(self._row(kind, target, which, a, b))
+            self._add(target, kind)
+        parts = self._given, self._count, self._constants, rows
+        return Rows(*parts, was_data=True)
 
-    def _row(self, kind: int, target: Any, which: Any, a: Any, b: Any) -> Row:
-        self._need(type(kind) is int and TWO <= kind <= ONE, "kind")
-        if kind in (TWO, GUARD):
-            first, end = (0, _ARITHMETIC) if kind == TWO else (_ARITHMETIC, len(SIGNS))
-            self._need(type(which) is int and first <= which < end, "sign")
-            self._need(kind == TWO or type(target) is bool, "answer")
-            return kind, target, which, self._place(a), self._place(b)
+    def _row(self, kind: Any, target: int, which: Any, a: Any, b: Any) -> Row:
+        read = self._read
         if kind in (CALL, COMPUTE):
-            called = self._place(which)
-            self._need(called < 0 or self._kinds[called] == GET, "function")
-            named = tuple([(self._name(name), self._place(place)) for name, place in b])
-            return kind, target, called, tuple(map(self._place, a)), named
+            if read(which) >= 0 and self._kinds[which] != GET:
+                raise ValueError("no rows: a result is called")
+            named = tuple([(_public(name), read(place)) for name, place in b]) if b else ()
+            return kind, target, which, tuple([read(place) for place in a]), named
         if kind == GET:
-            return kind, target, self._name(which), self._place(a), None
+            return GET, target, _public(which), read(a), None
         if kind == ITEM:
-            return kind, target, self._place(which), self._place(a), None
-        self._need(type(which) is int and which in (0, 1), "part")
-        places = tuple(map(self._place, a)) if kind == MANY else self._place(a)
+            return ITEM, target, read(which), read(a), None
+        if kind not in (MANY, ONE) or not self._is_sign(which, 0, 2):
+            raise ValueError(f"no rows: there is no kind {kind} of {which}")
+        places = tuple([read(place) for place in a]) if kind == MANY else read(a)
         return kind, target, which, places, None
 
-    def _unproven(self, *places: int) -> Iterator[int]:
-        """Yield the operands of arithmetic that may be no integers, each once."""
-        for place in places:
-            if place < 0:
-                self._need(type(self._constants[-1 - place]) is int, "number")
-            elif self._kinds[place] != TWO and place not in self._integers:
-                self._integers.add(place)
-                yield place
+    def _read(self, place: Any) -> int:
+        """Return a place that has a value."""
+        if type(place) is not int or place not in self._kinds:
+            raise ValueError(f"no rows: nothing has made {place}")
+        return place
 
-    def _place(self, place: Any) -> int:
-        self._need(type(place) is int and -len(self._constants) <= place, "place")
-        self._need(place < 0 or place in self._kinds, "place")
-        return place  # type: ignore[no-any-return]
-
-    def _is_place(self, place: Any) -> bool:
-        return type(place) is int and 0 <= place < self._count
-
-    def _name(self, name: Any) -> str:
-        self._need(type(name) is str and not name.startswith("_"), "name")
-        return name  # type: ignore[no-any-return]
+    def _add(self, place: Any, kind: int) -> None:
+        """Let a place have a value."""
+        if type(place) is not int or not 0 <= place < self._count or place in self._kinds:
+            raise ValueError(f"no rows: {place} is no place for a value")
+        self._kinds[place] = kind
 
     @staticmethod
-    def _need(holds: bool, what: str) -> None:
-        if not holds:
-            raise ValueError(f"no rows: there is no such {what}")
+    def _is_sign(sign: Any, first: int, end: int) -> bool:
+        return type(sign) is int and first <= sign < end
+
+
+def _public(name: Any) -> str:
+    if type(name) is not str or name.startswith("_"):
+        raise ValueError(f"no rows: {name!r} is no public name")
+    return name
 
 
 def _operands(row: Row) -> Sequence[int]:
