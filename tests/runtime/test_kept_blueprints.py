@@ -18,7 +18,7 @@ from tests.runtime.test_blueprint import Made, ordered, settle
 from tests.runtime.test_blueprint import programs as noted_programs
 from vtensor import Session
 from vtensor.errors import BudgetError, InputError
-from vtensor.language.trace import CALL, GUARD
+from vtensor.language.rows import CALL, GUARD
 from vtensor.runtime import programs
 from vtensor.runtime.ahead import Ahead
 from vtensor.runtime.better import Better
