@@ -86,11 +86,6 @@ class Trace:
         self._given.append(self._new(value))
         return self._symbol(self._given[-1])
 
-    @property
-    def given(self) -> Sequence[int]:
-        """The places of the symbols, in order."""
-        return self._given
-
     def computed(self, sign: str, a: int, b: int) -> SymbolicSize:
         """Return the result of arithmetic on two sizes, of which one at least is symbolic."""
         self._check_open()
