@@ -19,7 +19,7 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import logger
 from vtensor.language.records import replace
 from vtensor.language.symbolic_arrays import StoredArray
-from vtensor.language.trace import REFUSALS, NotSaved, Rows
+from vtensor.language.rows import REFUSALS, NotSaved, Rows
 from vtensor.runtime.entries import MOST_BYTES
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.planning.choice import Choice

@@ -15,7 +15,7 @@ from libdesc.own import only_own
 from ptensor.stopping import go_on
 from vtensor.isa import isa_cap
 from vtensor.language.imported import blake2b, logger
-from vtensor.language.trace import REFUSALS, NotSaved
+from vtensor.language.rows import REFUSALS, NotSaved
 from vtensor.runtime.entries import Entries
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.options import Options, kept_in

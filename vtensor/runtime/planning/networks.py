@@ -7,7 +7,8 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from vtensor.language.imported import logger
-from vtensor.language.trace import REFUSALS, NotTraced, Trace
+from vtensor.language.rows import REFUSALS
+from vtensor.language.trace import NotTraced, Trace
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.options import Options
 from vtensor.runtime.planning.choice import kind_of
