@@ -27,11 +27,11 @@ from vtensor.errors import InputError, LockError
 from vtensor.language.tensor import VTensor
 from vtensor.language.wording import counted
 from vtensor.runtime import tuning
-from vtensor.runtime.planning import tuned
 from vtensor.runtime.lock import Lock
 from vtensor.runtime.lock_diff import differences
 from vtensor.runtime.lock_tables import toml_lines
 from vtensor.runtime.measure import signature
+from vtensor.runtime.planning import tuned
 
 Array = np.ndarray[Any, Any]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from vtensor.runtime.last_used import LastUsed
+
 from ops import Relu
 from vtensor import Graph, Session
 from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.last_used import LastUsed
 from vtensor.runtime.plan import Plan
 
 

@@ -18,8 +18,8 @@ from ptensor.layout import Layout
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import logger
 from vtensor.language.records import replace
-from vtensor.language.symbolic_arrays import StoredArray
 from vtensor.language.rows import REFUSALS, NotSaved, Rows
+from vtensor.language.symbolic_arrays import StoredArray
 from vtensor.runtime.entries import MOST_BYTES
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.planning.choice import Choice
@@ -39,8 +39,8 @@ from vtensor.runtime.recording.weights import Builds, SavedWeights
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
-    from resolver.strategy import Strategy
     from resolver.lowered import LoweredGraph
+    from resolver.strategy import Strategy
     from vtensor.frontends.surface import Surface
     from vtensor.language.graph import Graph
     from vtensor.runtime.options import Options

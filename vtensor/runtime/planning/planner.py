@@ -31,8 +31,8 @@ from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
-    from resolver.strategy import Strategy
     from resolver.lowered import LoweredGraph
+    from resolver.strategy import Strategy
     from vtensor.runtime.cache.plans import SavedPlans
     from vtensor.runtime.lock import Lock
 

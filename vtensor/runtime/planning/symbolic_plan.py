@@ -24,8 +24,8 @@ from resolver.addresses import addresses
 from resolver.values import Value
 from vtensor.errors import UnsoundPlanError
 from vtensor.language.records import dataclass
-from vtensor.language.tensor import VTensor
 from vtensor.language.rows import REFUSALS, Rows
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.all_of import all_of
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.plan import Brought, Nodes, Plan

@@ -26,8 +26,8 @@ from vtensor.errors import ContractError, VTensorError
 from vtensor.language.imported import logger
 from vtensor.language.operators import run_compute
 from vtensor.language.records import dataclass
-from vtensor.language.tensor import Option, VTensor
 from vtensor.language.rows import REFUSALS
+from vtensor.language.tensor import Option, VTensor
 from vtensor.language.trace import NotTraced, SymbolicSize, Trace
 from vtensor.runtime.evaluations import (
     KindEvaluation,
