@@ -26,6 +26,7 @@ from ptensor.layout import Layout
 from ptensor.stopping import go_on
 from vtensor.errors import ContractError, describe
 from vtensor.language.cached import cached_property
+from vtensor.language.interrupts import Unfit
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass, replace
 
@@ -42,7 +43,7 @@ class Mode(Enum):
     RECORD = "record"
 
 
-class Decline(Exception):  # it is no error: the dispatcher tries the next library
+class Decline(Unfit):  # it is no error: the dispatcher tries the next library
     """Raised by an invoker before its tagger, or by a guideline, to refuse a call for a reason."""
 
 

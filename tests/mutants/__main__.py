@@ -133,13 +133,16 @@ class Judge:
 
     def _order(self, covering: Sequence[str]) -> list[str]:
         """The quickest tests, as many as there is time for; those of a file one after the other,
-        since they share fixtures.
+        since they share fixtures. Where one test takes longer than all may, its file is left out:
+        others may wait for the same fixture.
         """
+        slow = {file_of(name) for name, (took, _) in self.map.tests.items() if took > self.limit}
         rows, files, total = list[tuple[float, str]](), dict[str, int](), 0.0
         for name in covering:
             took, outcome = self.map.tests.get(name, (0.0, ""))
             inside = not self.within or name.startswith((*self.within,))
-            if outcome == "passed" and inside and not name.startswith((*self.without,)):
+            left_out = name.startswith((*self.without,)) or file_of(name) in slow
+            if outcome == "passed" and inside and not left_out:
                 rows.append((took, name))
         rows.sort()
         for place, (took, name) in enumerate(rows):

@@ -71,11 +71,11 @@ FAULTS = (
     Fault(
         4,
         "planning",
-        "Layout guards are left out: a symbolic plan is specialised for sizes at which two layouts "
-        "no longer place the elements alike.",
-        RUNTIME + "open_program.py",
-        "if needs > workspace.max_bytes or not self._sound(numbers):",
-        "if needs > workspace.max_bytes:",
+        "A symbolic plan is taken for a run that asks for other values inside the network than the "
+        "run it was made for.",
+        RUNTIME + "keys.py",
+        "return (*rows, self.inner)",
+        "return (*rows,)",
     ),
     Fault(
         5,

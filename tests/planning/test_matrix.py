@@ -19,7 +19,7 @@ from tests.planning.rows import ROWS
 from tests.planning.support import ALL, Expected, Process
 
 #: Sizes that are drawn at random for each network of open sizes.
-COUNT = 12 if ALL else 1
+COUNT = 8 if ALL else 1
 
 #: Rows that are always tried; the others with VTENSOR_TEST_ALL=1.
 USUAL = {
