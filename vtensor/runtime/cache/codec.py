@@ -20,6 +20,7 @@ from vtensor.language.imported import logger
 from vtensor.language.records import replace
 from vtensor.language.rows import REFUSALS, NotSaved, Rows
 from vtensor.language.symbolic_arrays import StoredArray
+from vtensor.runtime.cache.saved_table import Builds, SavedTable, TableWriter, taken_of
 from vtensor.runtime.entries import MOST_BYTES
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.planning.choice import Choice
@@ -34,8 +35,6 @@ from vtensor.runtime.planning.symbolic_plan import (
     SymbolicPlan,
     evaluated,
 )
-from vtensor.runtime.recording.packing_table import TableWriter, taken_of
-from vtensor.runtime.recording.weights import Builds, SavedWeights
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -354,7 +353,7 @@ class _PlanReader:
         self._surface, self._workspace = surface, workspace
         self._builds = Builds(data["builds"])
         about = self._blob, self._builds, surface, workspace
-        self._weights = SavedWeights(data["weights"], *about)
+        self._weights = SavedTable(data["weights"], *about)
         self.sizes = Rows.of(data["sizes"], ConstantReader(self._builds.module, (), self._array))
 
     def plan(self) -> SymbolicPlan:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
-from libdesc.native_trace import ConstantReader, Foreign, NativeTrace, build_of, native_module
+from libdesc.native_trace import Foreign, NativeTrace
 from optimizer.computed import changes, origin
 from optimizer.originals import Original
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
@@ -25,36 +24,21 @@ from ptensor.pages import contiguous
 from ptensor.transform import unpack
 from resolver.values import Value
 from vtensor.language.records import dataclass
-from vtensor.language.trace import Rows
-from vtensor.runtime.executor import Executor
 from vtensor.runtime.recording.packer import Packer
 from vtensor.runtime.recording.packing_table import (
-    SOURCE,
-    TARGET,
     ConstantRow,
-    Data,
     PackingStep,
     SavedStep,
-    check_bytes,
-    row_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
-
     from resolver.lowered import LoweredGraph
-    from vtensor.frontends.surface import Surface
-    from vtensor.runtime.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
 
 #: Constants up to this size lie beside those that are packed; larger ones stay where they are, but
 #: for what a pass computes: each plan would compute it for itself.
 SMALL = 1 << 16
-
-#: The access that a packing step has to its slots beside scratch.
-_ACCESS: Mapping[str | int, str] = {SOURCE: "read", TARGET: "write"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +123,9 @@ class PlanWeights:
             elif value.name not in self._offsets:
                 self._offsets[value.name] = room
                 self._left[id(row.source)] += 1
-                room += _aligned(value.nbytes)
+                room += aligned(value.nbytes)
         shared = {id(one): one.storage.nbytes for one in self._have.values()}
-        self.nbytes: int = room + sum(map(_aligned, shared.values()))
+        self.nbytes: int = room + sum(map(aligned, shared.values()))
         self._memory = room_of(room)
 
     def _read(self, graph: LoweredGraph) -> Iterator[Value]:
@@ -250,133 +234,6 @@ class PlanWeights:
         source.recovered_by(recovered)
 
 
-class Builds:
-    """Native modules, of the builds that an entry was made with.
-
-    Args:
-        data: what each module said of its build.
-    """
-
-    def __init__(self, data: Data) -> None:
-        self._data = data
-        self._modules: dict[str, ModuleType] = {}
-
-    def module(self, name: str) -> ModuleType:
-        """Return a native module.
-
-        Raises:
-            ValueError: it is none, or another build of it.
-        """
-        if name not in self._modules:
-            self._modules[name] = module = native_module(name)
-            if build_of(module) != self._data[name]:
-                raise ValueError(f"{name} is another build")
-        return self._modules[name]
-
-
-class SavedWeights:
-    """The constants of a plan, as an entry of the cache says them.
-
-    Args:
-        data, blob: what the entry holds of them.
-        builds: the native modules that it names.
-        surface: the model.
-        workspace: what plans share.
-
-    Attributes:
-        memory: what is packed, once that was made.
-    """
-
-    def __init__(
-        self, data: Data, blob: Array, builds: Builds, surface: Surface, workspace: Workspace
-    ) -> None:
-        self._data, self._blob, self._builds = data, blob, builds
-        self._surface, self._workspace = surface, workspace
-        self._have: list[Packed] = []
-        self.memory: Array = np.empty(0, np.uint8)
-
-    def made(self) -> list[Array]:
-        """Return the memory of each constant, packed now unless another plan has packed it.
-
-        Raises:
-            Exception: of any kind, if the entry has no table of this model.
-        """
-        from vtensor.runtime import _replay
-
-        data, shared = self._data, self._workspace.weights.packed
-        check_bytes(data["table"], self._blob.nbytes)
-        rows = [row_of(one, self._blob, self._surface.large) for one in data["table"]]
-        found = [shared.get(one.key) if isinstance(one, ConstantRow) else None for one in rows]
-        sizes = [
-            0 if packed is not None else _aligned(one.nbytes)
-            for one, packed in zip(rows, found, strict=True)
-        ]
-        if sum(sizes) > self._workspace.max_bytes:
-            raise ValueError("so many weights are none")
-        self.memory = memory = _replay.Arena(sum(sizes)).memory()
-        natives = [self._natives(*one) for one in data["packing"]]
-        packer = Packer(_replay.Aside() if _replay.threads() > 1 else None, checks_finite=True)
-        regions, begin, new = list[Array](), 0, list[Packed]()
-        try:
-            for row, packed, size, saved in zip(rows, found, sizes, data["table"], strict=True):
-                room = memory[begin : begin + row.nbytes]
-                begin += size
-                if not isinstance(row, ConstantRow):
-                    room[:] = row
-                elif row.in_place:
-                    room = row.storage().memory
-                elif packed is not None:
-                    room = packed.storage.memory
-                    self._have.append(packed)
-                else:
-                    step = self._step(row, natives, saved["step"])
-                    new.append(Packed(packer.pack(row, step, Buffer(room)), row, memory))
-                regions.append(room)
-            packer.wait()
-        finally:
-            packer.close()
-        self._have += [shared.setdefault(one.row.key, one) for one in new if one.row is not None]
-        return regions
-
-    def _natives(self, is_large: bool, calls: Data) -> list[Any]:
-        """Return what rows of packing steps make, for all threads or for one.
-
-        Raises:
-            ValueError: they are none, or native code refuses one.
-        """
-        rows = Rows.of(calls, ConstantReader(self._builds.module))
-        with nullcontext() if is_large else Executor.alone():
-            natives = rows.run([])
-        if natives is None:
-            raise ValueError("native code refuses a packing step")
-        return natives
-
-    def _step(
-        self, row: ConstantRow, natives: Sequence[Sequence[Any]], saved: Any
-    ) -> PackingStep | None:
-        """Return the packing step of a row, which gets it as data; None if there is none.
-
-        Raises:
-            Exception: of any kind, if the native thing is no such step.
-        """
-        from vtensor.runtime import _replay
-
-        if saved is None:
-            return None
-        (group, place, slots), name = saved, row.value.name
-        is_large, calls = self._data["packing"][group]
-        native, scratch = natives[group][place], [one for one in slots if isinstance(one, int)]
-        if sorted(one for one in slots if isinstance(one, str)) != [SOURCE, TARGET]:
-            raise ValueError(f"{name} is packed from and to something else")
-        access = [slot[2] for slot in _replay.describe(native)["slots"]]
-        if is_large is not row.is_large or access != [_ACCESS.get(one, "scratch") for one in slots]:
-            raise ValueError(f"{name} is packed by another step")
-        if sum(scratch) > self._workspace.max_bytes:
-            raise ValueError(f"{name} is packed with more scratch than there may be")
-        row.saved = SavedStep(calls, place, slots)
-        return PackingStep(native, slots, name)
-
-
 def factors_of(graph: LoweredGraph) -> frozenset[str]:
     """Return the names of constants that are factors of sums of products, and nothing else: tiny
     numbers in them count for nothing.
@@ -396,6 +253,6 @@ def factors_of(graph: LoweredGraph) -> frozenset[str]:
     return frozenset(factors - others)
 
 
-def _aligned(nbytes: int) -> int:
+def aligned(nbytes: int) -> int:
     """Return bytes with what lies between them and the next constant."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
