@@ -226,6 +226,8 @@ def test_a_damaged_entry_is_none(file: Path, tmp_path: Path) -> None:
         assert read(file, tmp_path) is None
         path.write_bytes(whole[:place])
         assert read(file, tmp_path) is None
+    for plan in path.parent.glob("plan-*"):  # with a plan the model itself is not read
+        plan.unlink()
     np.testing.assert_array_equal(answer(file, tmp_path), wanted)
     assert path.read_bytes() == whole
 

@@ -41,7 +41,7 @@ def test_a_kept_plan_packs_to_the_bit_as_the_first_one(
     assert answer(2) == ("specialised, read from the cache", expected)
     assert reads["read" if large else "run"] >= 2
     reads.clear()
-    assert [answer(1)[0] for _ in range(2)] == ["Plan", "specialised, read from the cache"]
+    assert [answer(1)[0] for _ in range(2)] == ["planned", "specialised, read from the cache"]
     assert not reads
 
 
@@ -109,4 +109,4 @@ def test_parts_along_the_first_axis(
             kinds.append(str(session.plan.origin))
         y = y if kind == "packed" else y.T
         np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-2)
-    assert kinds == ["Plan", "specialised, read from the cache"]
+    assert kinds == ["planned", "specialised, read from the cache"]

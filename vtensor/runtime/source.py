@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -103,21 +103,6 @@ class Source:
         """Where arrays beside its bytes are at whose values somebody has looked."""
         return frozenset(self._beside.looked_at if self._beside is not None else ())
 
-    @contextmanager
-    def looking(self) -> Iterator[set[Place]]:
-        """Where the arrays are that somebody asks for meanwhile, once that is over."""
-        beside = self._beside
-        found: set[Place] = set()
-        asks = beside.asks if beside is not None else {}
-        yield found
-        if self._beside is not None:  # it may be read only now
-            found.update(self._beside.looked_at_since(asks))
-
-    def may_keep(self, looked_at: frozenset[Place] | None) -> bool:
-        """Whether ``keep_surface`` may keep something."""
-        beside = self._file is not None and self._entries is not None and self._beside is not None
-        return beside and looked_at is not None
-
     def keep_surface(self, looked_at: frozenset[Place]) -> Surface | None:
         """Keep what it is from outside, as far as it was not kept yet; None where nothing can be.
 
@@ -152,10 +137,9 @@ class Source:
             if self._found is None:
                 kept = self.surface is not None
                 found = copy_context().run(self._load)
-                self._given = None
                 if kept:
                     self._correct(found)
-                self._found = found
+                self._found, self._given = found, None
             return self._found
 
     def corrected(self) -> bool:

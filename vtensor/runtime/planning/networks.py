@@ -86,17 +86,15 @@ class Networks:
             values = symbolic.values(given, known)
             if values is not None:
                 _use(graphs, symbolic)
-                observed = frozenset(symbolic.observed)
-                return Network(symbolic.graph(values), symbolic, given, observed)
+                return Network(symbolic.graph(values), symbolic, given, symbolic.observed)
         if given and self._failures.get(kind, 0) < TRIES:
             traced = self._traced(key, options, given, known)
             if traced is not None and traced.symbolic is not None:
                 _use(graphs, traced.symbolic)
                 return traced
             self._failures[kind] = self._failures.get(kind, 0) + 1
-        with self._source.looking() as observed_now:
-            graph = simplified(self._source.graph(key.shapes, key.known, key.inner), options)
-        return Network(graph, None, given, frozenset(observed_now))
+        graph = simplified(self._source.graph(key.shapes, key.known, key.inner), options)
+        return Network(graph, None, given, self._source.looked_at)
 
     def _traced(
         self, key: PlanKey, options: Options, given: Sequence[int], known: Known
@@ -107,19 +105,18 @@ class Networks:
 
         trace = Trace()
         try:
-            with self._source.looking() as observed:
-                graph = self._source.traced(key.shapes, key.known, key.inner, trace)
-                simple = None if graph is None else simplified(graph, options)
+            graph = self._source.traced(key.shapes, key.known, key.inner, trace)
+            simple = None if graph is None else simplified(graph, options)
             if simple is None:
                 return None
-            symbolic = SymbolicGraph(simple, trace, frozenset(observed))
+            symbolic = SymbolicGraph(simple, trace, self._source.looked_at)
             values = symbolic.values(given, known)
         except (NotTraced, *REFUSALS) as why:  # sizes are no numbers here, which few expect
             _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
             return None
         if values is None:
             return None
-        return Network(symbolic.graph(values), symbolic, given, frozenset(observed))
+        return Network(symbolic.graph(values), symbolic, given, symbolic.observed)
 
 
 def _use(graphs: list[SymbolicGraph], graph: SymbolicGraph) -> None:

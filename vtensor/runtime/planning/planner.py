@@ -303,17 +303,23 @@ class Planner:
         return self._new(key, options, kind, known, failed)[1]
 
     def record(
-        self, key: PlanKey, options: Options, lowered: LoweredGraph, *, exact: bool = False
+        self,
+        key: PlanKey,
+        options: Options,
+        network: Network,
+        lowered: LoweredGraph,
+        *,
+        exact: bool = False,
     ) -> tuple[Plan, Choice]:
         """Return the plan of a choice that was made for a key.
 
         Args:
             key, options: as for ``plan``.
+            network: what the choice was made for.
             lowered: the choice.
             exact: it is to serve no other sizes.
         """
         kind, known = self._kind(key), Known()
-        network = self.networks.of(key, options, known)
         plan, choice = self._recorded(key, options, network, lowered, known, confirming=False)
         choice.exact = exact
         kind.add(choice)

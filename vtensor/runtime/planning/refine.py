@@ -11,8 +11,10 @@ from dataclasses import replace
 from importlib import import_module
 
 from optimizer.pipeline import optimise
+from ptensor.stopping import go_on
 from resolver.lowered import LoweredGraph
 from vtensor.language.graph import Graph
+from vtensor.language.imported import logger
 from vtensor.language.index import importing
 from vtensor.runtime.better import NotBetter
 from vtensor.runtime.options import Options
@@ -26,6 +28,11 @@ SLACK = 0.02
 
 #: Seconds that a solver has in the background.
 TIME_LIMIT = 2.0
+
+#: The log message where times cannot be measured.
+FAILED = "%s: times cannot be measured in the background, so its plan stays as it is: %s"
+
+_log = logger(__name__)
 
 
 def measured(graph: Graph, options: Options, seconds: float) -> LoweredGraph:
@@ -80,7 +87,12 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
     settings = options.later or options.settings
     options = replace(options, settings=settings, later=None, progress=None)
     own = plan.taken_from is None
-    made = plan_of(graph, options, workspace)
+    try:
+        made = plan_of(graph, options, workspace)
+    except Exception as error:  # of any kind that a library raises: the present plan is right
+        go_on()  # a closed session logs nothing
+        _log.warning(FAILED, graph.name, error)
+        raise
     if own and all(step.ns is None for step in made.steps):
         raise NotBetter("with measured times none is faster")
     return made

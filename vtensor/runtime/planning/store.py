@@ -34,6 +34,7 @@ from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph
+    from vtensor.runtime.planning.networks import Network
 
 T = TypeVar("T")
 
@@ -279,14 +280,14 @@ class PlanStore:
         options = replace(self._entering(key), first=None, progress=None)
         if (made := self._planning(lambda: self._planner.measured(key, options))) is not None:
             return self._chosen(*made)
-        graph = self._planning(lambda: self._planner.networks.of(key, options, {}).graph)
+        network = self._network(key, options)
         limit = options.settings.time_limit if self._awaited else TIME_LIMIT
-        measure = partial(measured, graph, options, limit)
+        measure = partial(measured, network.graph, options, limit)
         lowered = self._workspace.executor.planning(measure)
         if self._planning(lambda: self._planner.confirmed(choice, plan, lowered)):
             self._save_later(choice)
             return plan
-        record = partial(self._planner.record, key, options, lowered)
+        record = partial(self._planner.record, key, options, network, lowered)
         return self._chosen(*self._planning(record))
 
     def _own(self, key: PlanKey, plan: Plan) -> Plan:
@@ -294,10 +295,10 @@ class PlanStore:
         from vtensor.runtime.planning.refine import own_choice
 
         options = replace(self._entering(key), first=None, progress=None)
-        graph = self._planning(lambda: self._planner.networks.of(key, options, {}).graph)
-        choose = partial(own_choice, plan, graph, options)
+        network = self._network(key, options)
+        choose = partial(own_choice, plan, network.graph, options)
         lowered = self._workspace.executor.planning(choose)
-        record = partial(self._planner.record, key, options, lowered, exact=True)
+        record = partial(self._planner.record, key, options, network, lowered, exact=True)
         own = self._chosen(*self._planning(record))
         own.replaces = plan.taken_from
         return own
@@ -307,9 +308,13 @@ class PlanStore:
         from vtensor.runtime.planning.refine import tuned
 
         options = self._entering(key)
-        graph = self._planning(lambda: self._planner.networks.of(key, options, {}).graph)
+        graph = self._network(key, options).graph
         tune = partial(tuned, plan, graph, options, self._workspace)
         return self._workspace.executor.planning(tune)
+
+    def _network(self, key: PlanKey, options: Options) -> Network:
+        """Return the simplified graph for a key."""
+        return self._planning(partial(self._planner.networks.of, key, options, {}))
 
     def _chosen(self, plan: Plan, choice: Choice) -> Plan:
         """Note the choice of a plan that is to take another's place."""

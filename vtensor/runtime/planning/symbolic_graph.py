@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,7 +35,7 @@ class SymbolicGraph:
     """
 
     def __init__(
-        self, graph: Graph, trace: Trace, observed: AbstractSet[Place] = frozenset()
+        self, graph: Graph, trace: Trace, observed: frozenset[Place] = frozenset()
     ) -> None:
         if trace.failed:
             raise NotTraced(trace.failed)
