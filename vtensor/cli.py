@@ -14,6 +14,7 @@ import numpy as np
 import typer
 
 from vtensor.commands.bench import bench
+from vtensor.commands.cache import cache
 from vtensor.commands.diff import diff
 from vtensor.commands.explain import explain
 from vtensor.commands.export import export
@@ -299,6 +300,7 @@ def _print_run(
 
 for command in (bench, profile, explain, frontier, lock, diff, export, libs, ops, dispatcher):
     app.command()(command)
+app.add_typer(cache, name="cache")
 
 
 def main() -> None:

@@ -61,7 +61,7 @@ def read_known(
     try:
         have, files = ({}, None) if earlier is None else (earlier.later, earlier.files)
         files = files or data_files(file.path, external_data_root, max_bytes)
-        (begin, end), *rows = json.loads(payload)
+        (begin, end, _), *rows = json.loads(payload)
         text = file.parts.rest[begin:end].decode()
         ready()  # the operators
         found = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
@@ -83,7 +83,7 @@ def keep_known(file: Opened, stored: Stored, graph: Graph, entries: Entries) -> 
     text = stored.text.encode()
     if len(file.parts.rest) > MOST_BYTES or (begin := file.parts.rest.find(text)) < 0:
         return
-    rows: list[Any] = [(begin, begin + len(text))]
+    rows: list[Any] = [(begin, begin + len(text), file.name)]
     constants = graph.constants
     ours = constants.origins() if isinstance(constants, Originals) else constants
     for name, array in stored.arrays.origins().items():
@@ -96,6 +96,33 @@ def keep_known(file: Opened, stored: Stored, graph: Graph, entries: Entries) -> 
         if constant is not None:
             rows.append((name, array.dtype.str, array.shape, *place))
     entries.write(name_of(file), json.dumps(rows, separators=(",", ":")).encode())
+
+
+def check_known(payload: bytes) -> str:
+    """Check an entry as far as this needs no model, and return the path of the model's file.
+
+    Raises:
+        Exception: of ``MALFORMED``, if it is no such entry.
+    """
+    (begin, end, file), *rows = json.loads(payload)
+    if not 0 <= begin <= end or type(file) is not str:
+        raise ValueError("no text is there")
+    for row in rows:
+        check_array(*row)
+    return file
+
+
+def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
+    """Check what an entry says of an array, as far as this needs no model.
+
+    Raises:
+        Exception: of ``MALFORMED``, if no array is such.
+    """
+    if type(name) is not str or kind not in _PLAIN or min(sizes, default=0) < 0:
+        raise ValueError(f"{name!r:.80} is no array")
+    numbers = place if len(place) == 1 else place[1:]
+    if len(place) not in (1, 2, 3) or not all(type(number) is int for number in numbers):
+        raise ValueError(f"{name!r:.80} has no place")
 
 
 def array_at(

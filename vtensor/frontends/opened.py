@@ -25,7 +25,7 @@ class Opened:
     Attributes:
         parts: its bytes.
         label: what errors call it.
-        path: of its file; None of a model from memory.
+        path: of its file, absolute; None of a model from memory.
     """
 
     parts: Parts
@@ -37,6 +37,11 @@ class Opened:
         """Bytes of it that are in memory."""
         data = sum(one.nbytes for one in self.parts.data.values() if one.bytes is not None)
         return len(self.parts.rest) + data
+
+    @property
+    def name(self) -> str:
+        """The path as text, which cache entries name; empty for a model from memory."""
+        return "" if self.path is None else str(self.path)
 
     @cached_property
     def digest(self) -> str:
@@ -67,6 +72,7 @@ def opened(model: object) -> Opened:
             if path.is_dir():
                 raise ModelError(f"{label} is a folder, not an ONNX file")
             parts = _read(path, label)
+            path = path.absolute()
         except FileNotFoundError:
             raise ModelError(f"{label} does not exist") from None
         except (OSError, ValueError) as error:

@@ -20,7 +20,7 @@ from optimizer.originals import Original
 from vtensor.errors import VTensorError
 from vtensor.frontends.beside import Beside
 from vtensor.frontends.external import data_files
-from vtensor.frontends.known import MOST_BYTES, array_at
+from vtensor.frontends.known import MOST_BYTES, array_at, check_array
 from vtensor.language.dims import dim_names
 from vtensor.language.imported import blake2b
 from vtensor.language.interrupts import MALFORMED, pass_signals
@@ -144,6 +144,7 @@ def keep_surface(
         for end, ports in (("inputs", surface.inputs), ("outputs", surface.outputs))
     }
     data = {
+        "file": file.name,
         **ends,
         "static": surface.static,
         "reads_nodes": surface.reads_nodes,
@@ -158,6 +159,26 @@ def keep_surface(
     name = _name(file, reference, code)
     entries.write(name, json.dumps(data, separators=(",", ":")).encode())
     return replace(surface, code=code, digest=digest)
+
+
+def check_surface(payload: bytes) -> tuple[str, list[Port]]:
+    """Check an entry as far as this needs no model.
+
+    Returns:
+        The path of the model's file, and the inputs.
+
+    Raises:
+        Exception: of ``MALFORMED``, if it is no such entry.
+    """
+    data = json.loads(payload)
+    inputs, outputs = (_ports(data[end]) for end in ("inputs", "outputs"))
+    for place in data["looked_at"]:
+        _place(place)
+    for row in data["large"]:
+        check_array(*row)
+    if not outputs or type(data["file"]) is not str or type(data["digest"]) is not str:
+        raise ValueError("no model is such")
+    return data["file"], inputs
 
 
 def _code() -> str:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from vtensor.errors import InputError
 from vtensor.language.imported import blake2b, logger
@@ -71,10 +72,9 @@ class Entries:
 
         An entry that is used counts as a young one.
         """
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:  # most names have no entry: first see that
-            with open(os.open(f"{self._folder}/{name}", flags), "rb") as file:  # noqa: PTH123
-                self._check()
+            with open_entry(f"{self._folder}/{name}") as file:
+                check_folder(self._folder)
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode) or foreign(status):
                     return None
@@ -87,8 +87,7 @@ class Entries:
             pass_signals(error)
             _say(str(self._folder), reason(error))
             return None
-        head, _, payload = found.partition(b"\n")
-        return payload if head == _head(payload) and len(found) <= MOST_BYTES else None
+        return payload_of(found)
 
     def names(self, prefix: str) -> list[str]:
         """The names of entries with a prefix, the youngest first."""
@@ -129,23 +128,13 @@ class Entries:
         """Make the folder, unless it was there before.
 
         Raises:
-            OSError: as ``_check``; or there is no folder, or there can be none.
+            OSError: as ``check_folder``; or there is no folder, or there can be none.
         """
         if not self._was_there:
             self._folder.parent.mkdir(0o700, parents=True, exist_ok=True)
             self._folder.mkdir(0o700, exist_ok=True)
             self._was_there = True
-        self._check()
-
-    def _check(self) -> None:
-        """Check that the folder is the user's alone.
-
-        Raises:
-            OSError: it is another user's, others may write to it, or it is gone.
-        """
-        status = self._folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or foreign(status):
-            raise PermissionError(f"{self._folder} is not the user's alone")
+        check_folder(self._folder)
 
     def _rows(self) -> Iterator[tuple[int, str, int]]:
         """Of each entry when it was last used, its name, and its size."""
@@ -172,13 +161,18 @@ def entries_of(cache_dir: str | os.PathLike[str] | bool | None) -> Entries | Non
             the variable is neither ``on`` nor ``off``.
     """
     if cache_dir is None or isinstance(cache_dir, bool):
-        return Entries() if cache_dir and _is_on() else None
+        return Entries() if cache_dir and is_on() else None
     if not isinstance(cache_dir, str | os.PathLike) or not os.fspath(cache_dir):
         raise InputError(f"cache_dir={cache_dir!r} is no folder; True is the user's, None is none")
     return Entries(cache_dir)
 
 
-def _is_on() -> bool:
+def is_on() -> bool:
+    """Return whether sessions use the user's own cache.
+
+    Raises:
+        InputError: the variable is neither ``on`` nor ``off``.
+    """
     word = os.environ.get(VARIABLE) or "on"
     if word not in ("on", "off"):
         raise InputError(f"{VARIABLE}={word!r} must be on or off")
@@ -187,6 +181,33 @@ def _is_on() -> bool:
 
 def _head(payload: bytes) -> bytes:
     return FORMAT + b" " + blake2b(payload, digest_size=16).hexdigest().encode()
+
+
+def open_entry(path: str) -> BinaryIO:
+    """Open an entry's file for reading; a link is not followed, and a pipe is not waited for.
+
+    Raises:
+        OSError: the file is not there, is a link, or cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return open(os.open(path, flags), "rb")  # noqa: PTH123
+
+
+def payload_of(found: bytes) -> bytes | None:
+    """Return what the bytes of an entry's file hold; None if its head or its digest is wrong."""
+    head, _, payload = found.partition(b"\n")
+    return payload if head == _head(payload) and len(found) <= MOST_BYTES else None
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a folder of entries is the user's alone.
+
+    Raises:
+        OSError: it is another user's, others may write to it, or it is gone.
+    """
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or foreign(status):
+        raise PermissionError(f"{folder} is not the user's alone")
 
 
 def foreign(status: os.stat_result) -> bool:

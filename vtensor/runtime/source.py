@@ -99,6 +99,11 @@ class Source:
         return read_surface(self._file, self._reference, self._entries, limit, self._root)
 
     @property
+    def file(self) -> str:
+        """The absolute path of the model's file; empty if the model came from memory."""
+        return "" if self._file is None else self._file.name
+
+    @property
     def looked_at(self) -> frozenset[Place]:
         """Where arrays beside its bytes are at whose values somebody has looked."""
         return frozenset(self._beside.looked_at if self._beside is not None else ())

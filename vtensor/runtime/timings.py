@@ -157,6 +157,39 @@ class Timings:
             raise
 
 
+def count_timings(file: Path) -> int:
+    """Return how many times a database of measured times holds, all of it read.
+
+    Raises:
+        sqlite3.OperationalError: it cannot be read now: another process has locked it, say.
+        sqlite3.DatabaseError: it is broken, or has another form.
+    """
+    with closing(_connected(file)) as base:
+        if not _has_table(base):
+            return 0
+        if [*base.execute("PRAGMA quick_check(1)")] != [("ok",)]:
+            raise sqlite3.DatabaseError("the database is damaged")
+        [(count,)] = base.execute("SELECT count(*) FROM timings")
+        return int(count)
+
+
+def clear_timings(file: Path) -> None:
+    """Remove all times from a database, whose file stays: processes may have it open.
+
+    Raises:
+        sqlite3.Error: as for ``count_timings``; or it cannot be written.
+    """
+    with closing(_connected(file)) as base:
+        if _has_table(base):
+            with base:
+                base.execute("DELETE FROM timings")
+            base.execute("VACUUM")
+
+
+def _connected(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", PATIENCE, uri=True)
+
+
 def _has_table(base: sqlite3.Connection) -> bool:
     """False in a database that some process is about to fill.
 

@@ -15,12 +15,19 @@ import numpy as np
 
 from libdesc.native_trace import ConstantReader, ConstantWriter, build_of, native_module
 from ptensor.layout import Layout
+from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import logger
 from vtensor.language.records import replace
 from vtensor.language.rows import REFUSALS, NotSaved, Rows
 from vtensor.language.symbolic_arrays import StoredArray
-from vtensor.runtime.cache.saved_table import Builds, SavedTable, TableWriter, taken_of
+from vtensor.runtime.cache.saved_table import (
+    Builds,
+    SavedTable,
+    TableWriter,
+    check_bytes,
+    taken_of,
+)
 from vtensor.runtime.entries import MOST_BYTES
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.planning.choice import Choice
@@ -73,13 +80,14 @@ def plain(payload: bytes) -> tuple[Data, bytes]:
 # --- writing
 
 
-def encoded(name: str, choice: Choice, source: Source) -> bytes:
+def encoded(name: str, choice: Choice, source: Source, options: Options) -> bytes:
     """Return a choice and its plan as an entry.
 
     Args:
         name: the entry's.
         choice: made by this session.
         source: the model.
+        options: for which the choice was made.
 
     Raises:
         NotSaved: no entry can hold the choice.
@@ -94,6 +102,8 @@ def encoded(name: str, choice: Choice, source: Source) -> bytes:
     head: Data = {
         "name": name,
         "model": lowered.name,
+        "file": source.file,
+        "costs": _costs(options),
         "inputs": [
             (one.name, one.shape, None if one.value is None else one.value.hex())
             for one in choice.key.inputs
@@ -115,6 +125,13 @@ def encoded(name: str, choice: Choice, source: Source) -> bytes:
     if len(text) > MOST:
         raise NotSaved("it is too large")
     return text
+
+
+def _costs(options: Options) -> str:
+    """Return how a choice that is not provisional knows its costs."""
+    if options.settings.clock is not None:
+        return "tuned"
+    return "declared" if options.settings.speeds is None else "measured"
 
 
 def versions_of(graph: LoweredGraph) -> dict[str, str]:
@@ -363,11 +380,9 @@ class _PlanReader:
             Exception: of ``REFUSALS``, where it is none here.
         """
         data, module = self._data, self._builds.module
-        things = Rows.of(data["outer"], ConstantReader(module)).run([])
-        if things is None:
-            raise ValueError("native code refuses what was recorded")
+        things = self._things(Rows.of(data["outer"], ConstantReader(module)))
         constant = ConstantReader(module, things, self._array)
-        packed = iter(self._weights.made())
+        packed = iter(self._packed())
         symbolic = [
             SymbolicConstant(int(region), int(place), _end(*end))
             for region, place, end in data["symbolic"]
@@ -413,18 +428,88 @@ class _PlanReader:
             [Delivered(alias, _end(*end), binding) for alias, end, binding in data["outputs"]],
             regions,
             symbolic,
-            self._workspace.weights.hold(self._weights.memory),
+            self._held(),
             data["proven"] is True,
         )
+
+    def _things(self, outer: Rows) -> Sequence[Any]:
+        """Return the native things of the constant trace, by place."""
+        things = outer.run([])
+        if things is None:
+            raise ValueError("native code refuses what was recorded")
+        return things
+
+    def _packed(self) -> Sequence[Array]:
+        """Return the memory of each constant."""
+        return self._weights.made()
+
+    def _held(self) -> object:
+        """Return what keeps the packed constants."""
+        return self._workspace.weights.hold(self._weights.memory)
+
+    def _large(self, name: str, steps: Sequence[Any]) -> Any:
+        """Return an array that is derived from a large array of the model."""
+        return StoredArray(self._surface.large[name].derived(steps))
 
     def _array(self, data: Data) -> Any:
         """Return an array that rows take."""
         if "array" in data:
-            name, steps = data["array"]
-            return StoredArray(self._surface.large[name].derived(steps))
+            return self._large(*data["array"])
         dtype, shape, at = data["bytes"]
         nbytes = prod(shape) * np.dtype(dtype).itemsize
         return taken_of(self._blob, at, nbytes).view(dtype).reshape(shape)
+
+
+def check_plan(name: str, payload: bytes) -> None:
+    """Check an entry as far as this needs neither the model nor a kernel.
+
+    The plan of an entry that other builds of native code made is not read.
+
+    Raises:
+        Exception: of ``MALFORMED``, if it is no such entry.
+    """
+    data, blob = plain(payload)
+    if data["name"] != name:
+        raise ValueError("it is another entry, under this name")
+    if type(data["chosen"]) is not dict or type(data["versions"]) is not dict:
+        raise ValueError("it has no choice")
+    saved = data["plan"]
+    if saved is not None and _same_builds(saved["builds"]):
+        _DetachedReader(saved, blob).plan()
+
+
+def _same_builds(data: Data) -> bool:
+    """Return whether the native modules of an entry are those of this process."""
+    builds = Builds(data)
+    try:
+        return all(builds.module(name) for name in data)
+    except (ValueError, ImportError, VTensorError):
+        return False
+
+
+class _DetachedReader(_PlanReader):
+    """Reads a plan without its model: native things, weights and large arrays are left out."""
+
+    def __init__(self, data: Data, blob: bytes) -> None:
+        nothing: Any = None
+        super().__init__(data, blob, nothing, nothing)
+
+    def _things(self, outer: Rows) -> Sequence[Any]:
+        return [None] * outer.count
+
+    def _packed(self) -> Sequence[Array]:
+        table, packing = self._data["weights"]["table"], self._data["weights"]["packing"]
+        check_bytes(table, self._blob.nbytes)
+        for _, calls in packing:
+            Rows.of(calls, ConstantReader(self._builds.module))
+        return [np.empty(0, np.uint8) for _ in table]
+
+    def _held(self) -> object:
+        return None
+
+    def _large(self, name: str, steps: Sequence[Any]) -> Any:
+        if type(name) is not str:
+            raise ValueError(f"{name!r:.80} is no array {steps!r:.80}")
 
 
 def _pieces(row: Sequence[Any]) -> Pieces:

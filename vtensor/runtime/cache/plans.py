@@ -92,7 +92,7 @@ class SavedPlans:
                     head.get("provisional") is True and not choice.provisional
                 ):
                     continue  # another choice, which stays
-                self._entries.write(name, encoded(name, choice, self._source))
+                self._entries.write(name, encoded(name, choice, self._source, options))
                 break
         except NotSaved as why:
             _log.debug("%s: its choice is not saved: %s", choice.key.shapes, why)

@@ -142,11 +142,11 @@ class Slots:
         Raises:
             ValueError: one is not, or there is no such piece.
         """
+        if not len(self.piece) == len(self.region) == len(self.begin) == sum(self.counts):
+            raise ValueError("a slot has no place")
         pieces, used = self.pieces, self.piece >= 0
         step, piece = np.repeat(np.arange(len(self.counts)), self.counts)[used], self.piece[used]
         first, last = np.array(pieces.first, np.int64), np.array(pieces.last, np.int64)
-        if not len(self.piece) == len(self.region) == len(self.begin) == sum(self.counts):
-            raise ValueError("a slot has no place")
         if not len(pieces.nbytes) == len(first) == len(last) or self.piece.min(initial=0) < -1:
             raise ValueError("a piece is none")
         if (step < first[piece]).any() or (step > last[piece]).any():
