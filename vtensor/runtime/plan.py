@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena, Program
     from vtensor.runtime.placement import Placement
     from vtensor.runtime.plan_steps import PlanStep
-    from vtensor.runtime.planning.symbolic_plan import SymbolicPlan
     from vtensor.runtime.steps import RecordedStep
     from vtensor.runtime.stretches import Stretches
 
@@ -198,7 +197,7 @@ class Plan(OneProcess):
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self.anew: tuple[str, ...] = ()
         self.better: Better[Plan] | None = None
-        self.symbolic: Callable[[Sequence[int]], SymbolicPlan] | None = None
+        self.recording: Any = None
         self._workspace, self._make, self._held = workspace, nodes, constants
         workspace.grow(nbytes, packed.nbytes + sum(self.own_sizes))
         self._placed: Placed = steps

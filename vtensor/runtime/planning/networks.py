@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,7 @@ class Networks:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._graphs: OrderedDict[Hashable, list[SymbolicGraph]] = OrderedDict()
+        self._graphs: dict[Hashable, list[SymbolicGraph]] = {}
         self._failures: dict[Hashable, int] = {}
 
     def of(self, key: PlanKey, options: Options, known: Known) -> Network:
@@ -78,10 +77,9 @@ class Networks:
         from vtensor.runtime.planning.choosing import simplified
 
         given, kind = self._source.open_sizes(key.shapes, key.known), kind_of(key)
-        graphs = self._graphs.setdefault(kind, [])
-        self._graphs.move_to_end(kind)
+        self._graphs[kind] = graphs = self._graphs.pop(kind, [])
         if len(self._graphs) > KINDS:
-            self._graphs.popitem(last=False)
+            del self._graphs[next(iter(self._graphs))]
         for symbolic in [*graphs] if given else ():
             values = symbolic.values(given, known)
             if values is not None:

@@ -10,8 +10,7 @@ numbers) is recorded on numbers, for each choice of sizes.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from vtensor.runtime.origin import RECORDED_ON_SIZES, SPECIALISED
 from vtensor.runtime.plan import Nodes, Plan
 from vtensor.runtime.planning.choice import Choice, Kind, kind_of
 from vtensor.runtime.planning.networks import Network, Networks
-from vtensor.runtime.planning.symbolic_plan import GuardFailed, Known
+from vtensor.runtime.planning.symbolic_plan import GuardFailed, Known, SymbolicPlan
 from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Workspace
 
@@ -67,7 +66,7 @@ class Planner:
         self.source, self._options, self._workspace = source, options, workspace
         self._cache = cache
         self.networks = Networks(source)
-        self._kinds: OrderedDict[Hashable, Kind] = OrderedDict()
+        self._kinds: dict[Hashable, Kind] = {}
 
     def plan(self, key: PlanKey, options: Options) -> tuple[Plan, Choice | None]:
         """Return the plan for a key, and the choice that it is of; None of one from a lock file.
@@ -98,10 +97,9 @@ class Planner:
     def _kind(self, key: PlanKey) -> Kind:
         """Return what is known for inputs of a key's kind."""
         name = kind_of(key)
-        kind = self._kinds.setdefault(name, Kind())
-        self._kinds.move_to_end(name)
+        self._kinds[name] = kind = self._kinds.pop(name, None) or Kind()
         if len(self._kinds) > KINDS:
-            self._kinds.popitem(last=False)
+            del self._kinds[next(iter(self._kinds))]
         return kind
 
     def _candidates(self, kind: Kind, key: PlanKey, options: Options) -> Iterator[Choice]:
@@ -251,8 +249,7 @@ class Planner:
         resolved = partial(resolved_of, network.graph, options)
         about_numbers = network.graph, resolved, lowered, options, self._workspace
         plan = recorded(*about_numbers, confirming=confirming)
-        if plan.symbolic is not None:
-            choice.later = partial(plan.symbolic, network.given)
+        choice.later = _symbolic_later(plan, network.given)
         if network.given:
             plan.origin = RECORDED_ON_SIZES
         return plan, choice
@@ -277,8 +274,7 @@ class Planner:
 
         plan = plan_of(network.graph, options, self._workspace)
         choice = Choice(key, False, frozenset(network.graph.applied), exact=True)
-        if plan.symbolic is not None:
-            choice.later = partial(plan.symbolic, network.given)
+        choice.later = _symbolic_later(plan, network.given)
         choice.strategy, choice.observed = Strategy.of(plan.graph), network.observed
         return plan, choice
 
@@ -394,6 +390,18 @@ class Planner:
 
         given = self.source.graph(key.shapes, key.known, key.inner)
         return locked_plan(lock, given, simplified(given, options), options, self._workspace)
+
+
+def _symbolic_later(plan: Plan, given: Sequence[int]) -> Callable[[], SymbolicPlan] | None:
+    """Return what makes the symbolic plan of a plan that was recorded on numbers.
+
+    None of a plan that calls back: no entry of the cache can hold it.
+    """
+    if plan.recording is None:
+        return None
+    from vtensor.runtime.planning.tracing import plan_of_numbers
+
+    return partial(plan_of_numbers, *plan.recording, given)
 
 
 def _check_excess(lowered: LoweredGraph, options: Options) -> None:

@@ -8,7 +8,6 @@ was chosen is saved for later processes.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -82,7 +81,9 @@ class PlanStore:
 
     def __init__(self, source: Source, options: Options, workspace: Workspace) -> None:
         self.source, self._options, self._workspace = source, options, workspace
-        self._plans: OrderedDict[PlanKey, Held] = OrderedDict()
+        #: The last used one is last. An ``OrderedDict`` would turn what a signal handler raises
+        #: while a key is hashed into a ``KeyError``.
+        self._plans: dict[PlanKey, Held] = {}
         #: Plans that others took the place of, as long as somebody has them.
         self._replaced: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
         self._making = Turn()
@@ -101,7 +102,7 @@ class PlanStore:
     def close(self) -> list[Better[None]]:
         """Stop background work and release all plans; return the work that goes on for a while."""
         with _keeping:
-            held, self._plans = [*self._plans.values()], OrderedDict()
+            held, self._plans = [*self._plans.values()], {}
             self._closed = True
             tasks, self._tasks = self._tasks, []
         for plan, _ in held:
@@ -174,9 +175,9 @@ class PlanStore:
     def _use(self, key: PlanKey) -> Held | None:
         """Return a plan in memory as the last used one; a better one is then wanted."""
         with _keeping:
-            held = self._plans.get(key)
+            held = self._plans.pop(key, None)
             if held is not None:
-                self._plans.move_to_end(key)
+                self._plans[key] = held
         if held is not None and (better := held.plan.better) is not None:
             better.wanted(partial(self._exchange, key, held.plan), self._count)
         return held
@@ -187,7 +188,7 @@ class PlanStore:
         with _keeping:
             self._plans[key] = held
             while len(self._plans) > most:
-                dropped.append(self._plans.popitem(last=False)[1])
+                dropped.append(self._plans.pop(next(iter(self._plans))))
         for plan, _ in dropped:  # freed after the lock is
             if plan.better is not None:
                 plan.better.stop()
@@ -206,8 +207,8 @@ class PlanStore:
     def used(self, key: PlanKey) -> None:
         """Note that a plan was used."""
         with _keeping:
-            if key in self._plans:
-                self._plans.move_to_end(key)
+            if (held := self._plans.pop(key, None)) is not None:
+                self._plans[key] = held
 
     def keeps(self, key: PlanKey, plan: Plan) -> bool:
         """Return whether a plan still has its place."""

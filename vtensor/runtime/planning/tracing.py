@@ -163,13 +163,12 @@ def _plan(
         for alias, one in ends.deliveries.items()
     ]
     kinds = [kind.use.kind.trace for kind in recorder.kinds if kind.use.kind.trace is not None]
+    natives = [set[int]() for _ in range(len(kinds) + 1)]
+    for step in steps:
+        if isinstance(step.native, StepRef):
+            natives[step.native.source].add(step.native.place)
     calls = [
-        Calls(
-            trace.rows(),
-            kind.given,
-            sorted({step.place for step in _refs(steps) if step.source == source}),
-            kind.use.nodes,
-        )
+        Calls(trace.rows(), kind.given, sorted(natives[source]), kind.use.nodes)
         for source, (kind, trace) in enumerate(zip(recorder.kinds, kinds, strict=True), 1)
     ]
     live = Pieces.of([*pieces(graph)], numbers)
@@ -196,10 +195,6 @@ def _plan(
         graph.certificate is not None,
         Traces(recorder.outer, graph, recorder.packed, frozenset(recorder.alone)),
     )
-
-
-def _refs(steps: Sequence[RecordedStep]) -> list[StepRef]:
-    return [step.native for step in steps if isinstance(step.native, StepRef)]
 
 
 def _stand(step: RecordedStep) -> object:

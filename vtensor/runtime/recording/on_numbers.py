@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,5 @@ def plan_on_numbers(
         strictly=strictly,
     )
     if not plan.calls_back:
-        from vtensor.runtime.planning.tracing import plan_of_numbers
-
-        plan.symbolic = partial(plan_of_numbers, recorder, ends, recorded)
+        plan.recording = recorder, ends, recorded
     return plan
