@@ -116,7 +116,7 @@ FAULTS = (
         "planning",
         "A plan whose choice was made for other sizes shows the certificate of those sizes.",
         "resolver/strategy.py",
-        "certificate=self._certificate,",
+        "certificate=lasting_certificate(chosen),",
         "certificate=chosen.certificate,",
     ),
     Fault(

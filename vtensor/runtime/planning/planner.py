@@ -340,7 +340,7 @@ class Planner:
             choice, plan: provisional.
             lowered: the choice by times of this machine.
         """
-        from resolver.strategy import Strategy
+        from resolver.strategy import Strategy, lasting_certificate
         from vtensor.runtime.planning.choosing import same_choice
 
         before = choice.strategy
@@ -350,7 +350,7 @@ class Planner:
             return False
         choice.strategy, choice.provisional = Strategy.of(lowered), False
         if choice.symbolic is not None:
-            choice.symbolic.proven = lowered.certificate is not None
+            choice.symbolic.proven = lasting_certificate(lowered) is not None
         if "nodes" in vars(plan):
             vars(plan)["nodes"] = replace(plan.nodes, graph=lowered)
         return True
