@@ -102,9 +102,7 @@ def test_values_that_decide_are_part_of_it(file: Model, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("deciding", [False, True])
-def test_values_that_decide_how_much_is_added(
-    file: Model, tmp_path: Path, deciding: bool
-) -> None:
+def test_values_that_decide_how_much_is_added(file: Model, tmp_path: Path, deciding: bool) -> None:
     """Shapes are equal, whatever the values are: nothing but them tells plans apart."""
     path = file(
         """g (float[n, 8] x, int64 k) => (float[n, 8] y) {
