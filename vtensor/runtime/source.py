@@ -78,6 +78,9 @@ class Source:
         self._values: tuple[str, ...] = ()
         self._loading = OwnLock()
         self._found: Loaded | None = None
+        #: Where arrays are at whose values was looked before the first plan: all graphs are made of
+        #: what was read then.
+        self._asked_before: frozenset[Place] | None = None
         #: The model, if initializers of it may be given other values.
         self._overridden: Model | None = None
         self._corrects = False
@@ -105,9 +108,13 @@ class Source:
 
     @contextmanager
     def looking(self) -> Iterator[set[Place]]:
-        """Where the arrays are that somebody asks for meanwhile, once that is over."""
+        """Yield a set that gets the places of the arrays at whose values the block looks, and those
+        at which reading the model has looked.
+        """
         beside = self._beside
-        found: set[Place] = set()
+        if self._asked_before is None:
+            self._asked_before = self.looked_at
+        found = {*self._asked_before}
         asks = beside.asks if beside is not None else {}
         yield found
         if self._beside is not None:  # it may be read only now
