@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ptensor.layout import Layout
 from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
-from resolver.strategy import sized
+from resolver.strategy import lasting_certificate, sized
 from vtensor.language.records import replace
 
 if TYPE_CHECKING:
@@ -87,4 +87,10 @@ def put(lowered: LoweredGraph, graph: Graph) -> LoweredGraph:
     }
     nodes = [sized(graph, one) if isinstance(one, OpNode) else one for one in lowered.nodes]
     constants = [name for name, one in values.items() if one.constant and name == sources[name]]
-    return replace(lowered, values=values, nodes=nodes, constants=stored(graph, constants))
+    return replace(
+        lowered,
+        values=values,
+        nodes=nodes,
+        constants=stored(graph, constants),
+        certificate=lasting_certificate(lowered),
+    )

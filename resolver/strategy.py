@@ -128,7 +128,7 @@ class Strategy:
             values=values,
             nodes=nodes,
             merged={**graph.merged, **fused},
-            certificate=self._certificate,
+            certificate=lasting_certificate(chosen),
             constants=stored(graph, [name for name in values if name in graph.constants]),
             rewritten=graph.rewritten,
         )
@@ -199,15 +199,17 @@ class Strategy:
         return self.chosen.sources
 
     @cached_property
-    def _certificate(self) -> Certificate | None:
-        """What holds in all sizes: where nothing is converted, no choice gains anything."""
-        found = self.chosen.certificate
-        free = found is not None and not found.open_nodes and not any(self.chosen.transforms())
-        return found if free else None
-
-    @cached_property
     def _makers(self) -> Mapping[str, str]:
         return {name: node.name for node in self.chosen.operators for name in node.outputs}
+
+
+def lasting_certificate(chosen: LoweredGraph) -> Certificate | None:
+    """Return the certificate of a choice if it holds in all sizes: where nothing is converted, no
+    choice gains anything. None if it holds for the choice's own sizes alone.
+    """
+    found = chosen.certificate
+    is_free = found is not None and not found.open_nodes and not any(chosen.transforms())
+    return found if is_free else None
 
 
 def sized(graph: Graph, node: OpNode) -> OpNode:

@@ -81,7 +81,7 @@ class Source:
         #: The model, if initializers of it may be given other values.
         self._overridden: Model | None = None
         self._corrects = False
-        #: Shapes and values of a plan that was taken as it was kept, without a graph.
+        #: Shapes and deciding values of the last plan, which may have been made without a graph.
         self.seen: tuple[Mapping[str, tuple[int, ...]], Mapping[str, Array]] | None = None
         #: What it is from outside, as far as an earlier process has kept that.
         self.surface = self._surface()

@@ -342,7 +342,7 @@ class Planner:
             choice, plan: provisional.
             lowered: the choice by times of this machine.
         """
-        from resolver.strategy import Strategy
+        from resolver.strategy import Strategy, lasting_certificate
         from vtensor.runtime.planning.choosing import same_choice
 
         before = choice.strategy
@@ -352,7 +352,7 @@ class Planner:
             return False
         choice.strategy, choice.provisional = Strategy.of(lowered), False
         if choice.symbolic is not None:
-            choice.symbolic.proven = lowered.certificate is not None
+            choice.symbolic.proven = lasting_certificate(lowered) is not None
         if "nodes" in vars(plan):
             vars(plan)["nodes"] = replace(plan.nodes, graph=lowered)
         return True
@@ -401,7 +401,8 @@ def _symbolic_later(plan: Plan, given: Sequence[int]) -> Callable[[], SymbolicPl
         return None
     from vtensor.runtime.planning.tracing import plan_of_numbers
 
-    return partial(plan_of_numbers, *plan.recording, given)
+    recorder, ends, steps = plan.recording
+    return partial(plan_of_numbers, recorder, ends, steps, given)
 
 
 def _check_excess(lowered: LoweredGraph, options: Options) -> None:

@@ -154,6 +154,7 @@ class PlanStore:
         begun, before = time.perf_counter(), self._workspace.weights.nbytes
         make = partial(self._planner.plan, key, self._entering(key))
         plan, choice = self._workspace.executor.planning(make)
+        self.source.seen = key.shapes, key.known
         drop_unused_kernels()
         self._tidy(before)
         self._longest_s = max(self._longest_s, time.perf_counter() - begun)
