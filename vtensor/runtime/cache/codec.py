@@ -61,6 +61,9 @@ MOST = MOST_BYTES - (1 << 10)
 #: An array of this process with more bytes is in no entry.
 MOST_ARRAY = 1 << 20
 
+#: The most seconds that an entry may say planning took.
+MOST_SECONDS = 60.0
+
 _log = logger(__name__)
 
 
@@ -109,6 +112,7 @@ def encoded(name: str, choice: Choice, source: Source, options: Options) -> byte
             for one in choice.key.inputs
         ],
         "provisional": choice.provisional,
+        "seconds": choice.seconds,
         "applied": sorted(choice.applied),
         "versions": versions_of(lowered),
         "chosen": plain_data(lowered),
@@ -276,6 +280,7 @@ class SavedChoice(Choice):
         applied = frozenset((str(rule), str(node)) for rule, node in data["applied"])
         super().__init__(key, data["provisional"] is True, applied)
         self.cached = self.saved = True
+        self.seconds = min(max(float(data["seconds"]), 0.0), MOST_SECONDS)
         self._data, self._options = data, options
         plan = data.pop("plan")
         self._plan = None if plan is None else _PlanReader(plan, blob, surface, workspace)

@@ -35,6 +35,7 @@ class Choice:
         strategy: what was decided; None of a choice from the cache that nobody has read so far.
         cached: it was read from the cache.
         saved: it is in the cache, or cannot be.
+        seconds: how long planning took when it was made.
     """
 
     key: PlanKey
@@ -47,6 +48,7 @@ class Choice:
     strategy: Strategy | None = None
     cached: bool = False
     saved: bool = False
+    seconds: float = 0.0
 
     def plan_for(self, given: Sequence[int], known: Known) -> SymbolicPlan | None:  # noqa: ARG002
         """Return the symbolic plan that may serve open sizes; None where there is none.

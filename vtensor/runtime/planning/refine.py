@@ -104,10 +104,10 @@ def _import_libraries() -> None:
     from optimizer.apart import apart
     from optimizer.solver import solver_name
 
-    with importing:  # a fork waits for that
-        libraries = [one for one in ready().libraries.values() if not one.absent]
-        apart("pulp")
-        if solver_name() == "HiGHS":
+    for library in ready().libraries.values():
+        if not library.absent:
+            library.version()
+    apart("pulp")
+    if solver_name() == "HiGHS":
+        with importing:  # a fork waits for that
             import_module("highspy")
-    for library in libraries:
-        library.version()

@@ -27,6 +27,7 @@ from vtensor.runtime.options import Options, transferable
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning.choice import Choice
 from vtensor.runtime.planning.planner import Planner
+from vtensor.runtime.planning.preload import preload_planning, preload_saving
 from vtensor.runtime.source import Source
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
@@ -157,7 +158,10 @@ class PlanStore:
         self.source.seen = key.shapes, key.known
         drop_unused_kernels()
         self._tidy(before)
-        self._longest_s = max(self._longest_s, time.perf_counter() - begun)
+        seconds = time.perf_counter() - begun
+        if choice is not None:
+            choice.seconds = seconds = max(seconds, choice.seconds)
+        self._longest_s = max(self._longest_s, seconds)
         self._count += 1
         self._refinable(key, plan, choice)
         self._keep(key, Held(plan, choice))
@@ -261,17 +265,19 @@ class PlanStore:
             return
         if plan.provisional:
             make = partial(self._measured, key, plan, choice)
-            plan.better = Better(make, PROVISIONAL, self._hurries)
+            plan.better = Better(make, PROVISIONAL, self._hurries, self._preload)
         elif options.later is not None and not key.inner:
             make = partial(self._tuned, key, plan)
-            plan.better = Better(make, "it was made without measured times")
+            why = "it was made without measured times"
+            plan.better = Better(make, why, ready=self._preload)
             return
         elif (
             plan.taken_from is not None
             and not options.deterministic
             and not (choice.symbolic is not None and choice.symbolic.proven)
         ):
-            plan.better = Better(partial(self._own, key, plan), UNPROVEN)
+            make = partial(self._own, key, plan)
+            plan.better = Better(make, UNPROVEN, ready=self._preload)
         if plan.better is not None:
             plan.better.wait(self._longest_s)
 
@@ -314,6 +320,10 @@ class PlanStore:
         tune = partial(tuned, plan, graph, options, self._workspace)
         return self._workspace.executor.planning(tune)
 
+    def _preload(self) -> None:
+        """Import what refining and preparing need, on the background thread."""
+        preload_planning(self.source.reads_nodes)
+
     def _network(self, key: PlanKey, options: Options) -> Network:
         """Return the simplified graph for a key."""
         return self._planning(partial(self._planner.networks.of, key, options, {}))
@@ -351,7 +361,8 @@ class PlanStore:
         if self._unsaved and self._cache is not None:
             unsaved, self._unsaved = self._unsaved, []
             save = partial(self._save, unsaved)
-            self._begin(Better(save, "", self._hurries, for_others=True, lingers_s=LINGERS_S))
+            about = save, "", self._hurries, preload_saving
+            self._begin(Better(*about, for_others=True, lingers_s=LINGERS_S))
 
     def _save_later(self, choice: Choice) -> None:
         """Save a choice that was made in the background."""
@@ -377,7 +388,8 @@ class PlanStore:
         ones = [key.sized(one) for one in self.source.foreseen(key.shapes, known)]
         near = [key.sized(one) for one in self.source.near(key.shapes, known)]
         if ones:
-            self._begin(Better(partial(self._prepare, ones, near), "", self._hurries))
+            prepare = partial(self._prepare, ones, near)
+            self._begin(Better(prepare, "", self._hurries, self._preload))
 
     def _prepare(self, ones: Sequence[PlanKey], near: Sequence[PlanKey]) -> None:
         left = NEAR
