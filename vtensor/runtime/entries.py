@@ -25,10 +25,10 @@ from vtensor.runtime.folders import cache_folder
 VARIABLE = "VTENSOR_CACHE"
 
 #: The folder of entries in a cache.
-FOLDER = "strategies"
+FOLDER = "plans"
 
 #: What an entry begins with: its format, then the digest of what follows.
-FORMAT = b"vtensor strategy 2"
+FORMAT = b"vtensor entry 3"
 
 #: The most bytes of an entry, and of all of them; the oldest go first.
 MOST_BYTES, MOST_IN_ALL = 1 << 23, 1 << 26

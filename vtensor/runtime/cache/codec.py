@@ -7,7 +7,8 @@ code checks any call: rows, places, slots, types and sizes; nothing of it is tru
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from libdesc.native_trace import ConstantReader, ConstantWriter, build_of, nativ
 from ptensor.layout import Layout
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
-from vtensor.language.imported import logger
+from vtensor.language.imported import blake2b, logger
 from vtensor.language.records import replace
 from vtensor.language.rows import REFUSALS, NotSaved, Rows
 from vtensor.language.symbolic_arrays import StoredArray
@@ -67,24 +68,27 @@ MOST_SECONDS = 60.0
 _log = logger(__name__)
 
 
-def plain(payload: bytes) -> tuple[Data, bytes]:
-    """Return the plain data of an entry, and the bytes that it speaks of.
+def plain(payload: bytes) -> Data:
+    """Return the plain data of an entry.
 
     Raises:
         ValueError: it has none.
     """
-    head, _, blob = payload.partition(b"\n")
-    data = json.loads(head)
+    data = json.loads(payload)
     if not isinstance(data, dict):
         raise ValueError("an entry is a table")
-    return data, blob
+    return data
 
 
 # --- writing
 
 
-def encoded(name: str, choice: Choice, source: Source, options: Options) -> bytes:
-    """Return a choice and its plan as an entry.
+def encoded(
+    name: str, choice: Choice, source: Source, options: Options
+) -> tuple[bytes, dict[str, bytes]]:
+    """Return a choice and its plan as an entry, and the entry of its small weights, if it has any.
+
+    Small weights have an entry named after their bytes: choices of one model share it.
 
     Args:
         name: the entry's.
@@ -107,28 +111,59 @@ def encoded(name: str, choice: Choice, source: Source, options: Options) -> byte
         "model": lowered.name,
         "file": source.file,
         "costs": _costs(options),
-        "inputs": [
-            (one.name, one.shape, None if one.value is None else one.value.hex())
-            for one in choice.key.inputs
-        ],
+        "inputs": inputs_data(choice.key),
         "provisional": choice.provisional,
         "seconds": choice.seconds,
         "applied": sorted(choice.applied),
         "versions": versions_of(lowered),
         "chosen": plain_data(lowered),
+        "weights": None,
         "plan": None,
     }
-    blob = b""
+    blob, weights = b"", dict[str, bytes]()
     symbolic = choice.symbolic or (choice.later() if choice.later is not None else None)
     if symbolic is not None:
         try:
             head["plan"], blob = _plan_data(symbolic, source)
         except NotSaved as why:
             _log.debug("%s: its plan is recorded in each process: %s", name, why)
-    text = json.dumps(head, separators=(",", ":")).encode() + b"\n" + blob
-    if len(text) > MOST:
+    if blob:
+        head["weights"] = weights_name(blob)
+        weights[head["weights"]] = source.file.encode(errors="surrogateescape") + b"\0" + blob
+    text = json.dumps(head, separators=(",", ":")).encode()
+    if max(map(len, (text, *weights.values()))) > MOST:
         raise NotSaved("it is too large")
-    return text
+    return text, weights
+
+
+def inputs_data(key: PlanKey) -> list[list[Any]]:
+    """Return what an entry says of the inputs that a choice was made for."""
+    return [
+        [one.name, [*one.shape], None if one.value is None else one.value.hex()]
+        for one in key.inputs
+    ]
+
+
+def weights_name(blob: bytes) -> str:
+    """Return the name of the entry of small weights."""
+    return f"weights-{blake2b(blob, digest_size=16).hexdigest()}"
+
+
+def weights_of(name: str, payload: bytes | None) -> tuple[str, bytes]:
+    """Return the model's file and the bytes of an entry of small weights.
+
+    Raises:
+        ValueError: it is no such entry.
+    """
+    file, _, blob = (payload or b"").partition(b"\0")
+    if weights_name(blob) != name:
+        raise ValueError("the entry of its small weights is missing, or holds others")
+    return os.fsdecode(file), blob
+
+
+def _weights(data: Data, read: Callable[[str], bytes | None]) -> bytes:
+    name = data["weights"]
+    return b"" if name is None else weights_of(name, read(name))[1]
 
 
 def _costs(options: Options) -> str:
@@ -324,6 +359,7 @@ class SavedChoice(Choice):
 def decoded(
     name: str,
     payload: bytes,
+    read: Callable[[str], bytes | None],
     like: PlanKey,
     options: Options,
     surface: Surface,
@@ -333,6 +369,7 @@ def decoded(
 
     Args:
         name, payload: the entry.
+        read: reads other entries by name.
         like: a key of the kind that the entry is for.
         options: of the session.
         surface: the model.
@@ -341,9 +378,10 @@ def decoded(
     Raises:
         ValueError, LookupError, TypeError: it is none, or another's.
     """
-    data, blob = plain(payload)
+    data = plain(payload)
     if data["name"] != name:
-        raise ValueError("it is another one's")
+        raise ValueError("it is another entry, under this name")
+    blob = _weights(data, read)
     return SavedChoice(data, blob, _key(data["inputs"], like), options, surface, workspace)
 
 
@@ -465,17 +503,22 @@ class _PlanReader:
         return taken_of(self._blob, at, nbytes).view(dtype).reshape(shape)
 
 
-def check_plan(name: str, payload: bytes) -> None:
+def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -> None:
     """Check an entry as far as this needs neither the model nor a kernel.
 
     The plan of an entry that other builds of native code made is not read.
 
+    Args:
+        name, payload: the entry.
+        read: reads other entries by name.
+
     Raises:
         Exception: of ``MALFORMED``, if it is no such entry.
     """
-    data, blob = plain(payload)
+    data = plain(payload)
     if data["name"] != name:
         raise ValueError("it is another entry, under this name")
+    blob = _weights(data, read)
     if type(data["chosen"]) is not dict or type(data["versions"]) is not dict:
         raise ValueError("it has no choice")
     saved = data["plan"]

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from vtensor.runtime.entries import (
 from vtensor.runtime.timings import clear_timings, count_timings
 
 #: Names of files that the cache writes: kind, digest and number; writer and thread while written.
-_NAMES = re.compile(r"(model|surface|plan)-[0-9a-f]{32}(-\d+)?(\.\d+\.\d+)?")
+_NAMES = re.compile(r"(model|surface|plan|weights)-[0-9a-f]{32}(-\d+)?(\.\d+\.\d+)?")
 
 #: The files of measured times: the database, and a broken one that was put aside.
 _TIMINGS, _BROKEN = "timings.sqlite", "timings.broken"
@@ -47,7 +48,7 @@ class Item:
 
     Attributes:
         path: the entry's file.
-        kind: model, plan or timings.
+        kind: model, plan, weights or timings.
         nbytes: size of the file.
         used: time of the last use, in seconds since the epoch.
         file: path of the model's file when the entry was written; empty if it is unknown.
@@ -152,7 +153,7 @@ def _item(path: Path, status: os.stat_result, deep: bool) -> Item | None:
                 payload = payload_of(file.read(MOST_BYTES + 1))
             if payload is None:
                 raise ValueError("its digest or its format is wrong")
-            about = _about(kind, path.name, payload, deep)
+            about = _about(kind, path, payload, deep)
             if b"\0" in os.fsencode(about["file"]):
                 raise ValueError("it names no file")
     except _DAMAGED as why:
@@ -182,7 +183,7 @@ def _timings(path: Path) -> str:
         return f"cannot be read now: {why}"
 
 
-def _about(kind: str, name: str, payload: bytes, deep: bool) -> dict[str, str]:
+def _about(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
     """Return what an entry says of its model, as attributes of an ``Item``.
 
     Raises:
@@ -193,17 +194,28 @@ def _about(kind: str, name: str, payload: bytes, deep: bool) -> dict[str, str]:
     if kind == "surface":
         file, inputs = check_surface(payload)
         return {"file": file, "inputs": _shapes((one.name, one.shape) for one in inputs)}
-    if deep:
-        from vtensor.runtime.cache.codec import check_plan
+    from vtensor.runtime.cache.codec import check_plan, weights_of
 
-        check_plan(name, payload)
-    data = json.loads(payload.partition(b"\n")[0])
+    if kind == "weights":
+        return {"file": weights_of(path.name, payload)[0]}
+    if deep:
+        check_plan(path.name, payload, partial(_other, path.parent))
+    data = json.loads(payload)
     file, model, costs = data["file"], data["model"], data["costs"]
     if not type(file) is type(model) is type(costs) is str:
         raise ValueError("it names no model")
     quality = "provisional" if data["provisional"] is True else costs
     shapes = _shapes(row[:2] for row in data["inputs"])
     return {"file": file, "model": model, "quality": quality, "inputs": shapes}
+
+
+def _other(folder: Path, name: str) -> bytes | None:
+    """Return what another entry holds; None if there is no sound one."""
+    if _NAMES.fullmatch(name) is None:
+        return None
+    with ignored(OSError), open_entry(str(folder / name)) as file:
+        return payload_of(file.read(MOST_BYTES + 1))
+    return None
 
 
 def _shapes(rows: Any) -> str:

@@ -48,26 +48,42 @@ class SavedPlans:
         entries = kept_in(options)
         return None if entries is None else cls(source, entries, workspace)
 
-    def read(self, key: PlanKey, options: Options) -> Iterator[Choice]:
-        """Yield the choices that may serve a key, each read when it is asked for.
+    def read_own(self, key: PlanKey, options: Options) -> Iterator[Choice]:
+        """Yield the choice that was made for a key alone, if there is one.
 
         Args:
             key: input shapes, element types and layouts.
             options: of the session.
         """
+        return self._read(key, options, exact=True)
+
+    def read(self, key: PlanKey, options: Options) -> Iterator[Choice]:
+        """Yield the choices that may serve all keys of a kind, each read when it is asked for.
+
+        Args:
+            key: of the kind.
+            options: of the session.
+        """
+        return self._read(key, options, exact=False)
+
+    def _read(self, key: PlanKey, options: Options, *, exact: bool) -> Iterator[Choice]:
         surface = self._source.surface
         if surface is None or not _is_saved(key, options):
             return
         from vtensor.runtime.cache.codec import decoded
 
-        for name in self._names(surface, key, options):
+        for name in self._names(surface, key, options, exact=exact):
             payload = self._entries.read(name)
             if payload is None:
                 return
+            about = key, options, surface, self._workspace
             try:
-                yield decoded(name, payload, key, options, surface, self._workspace)
+                choice = decoded(name, payload, self._entries.read, *about)
             except REFUSALS as why:  # of whatever an entry says
                 _log.debug("%s is not taken: %s", name, why)
+            else:
+                choice.exact = exact
+                yield choice
 
     def write(self, choice: Choice, options: Options) -> None:
         """Save a choice and its plan, unless the cache has the same.
@@ -81,27 +97,36 @@ class SavedPlans:
         surface = self._source.keep_surface(choice.observed)
         if surface is None:
             return
-        from vtensor.runtime.cache.codec import encoded, plain
+        from vtensor.runtime.cache.codec import encoded, inputs_data, plain
 
+        inputs = inputs_data(choice.key)
         try:
-            for name in self._names(surface, choice.key, options):
+            for name in self._names(surface, choice.key, options, exact=choice.exact):
                 go_on()
                 payload = self._entries.read(name)
-                head = {} if payload is None else plain(payload)[0]
+                head = {} if payload is None else plain(payload)
                 if head.get("name") == name and not (
                     head.get("provisional") is True and not choice.provisional
                 ):
-                    continue  # another choice, which stays
-                self._entries.write(name, encoded(name, choice, self._source, options))
+                    weights = head.get("weights")
+                    whole = weights is None or self._entries.read(weights) is not None
+                    if whole and head.get("inputs") == inputs:
+                        break  # another process made the same choice
+                    if whole:
+                        continue  # a choice for other sizes stays
+                entry, small = encoded(name, choice, self._source, options)
+                for other, blob in small.items():
+                    if self._entries.read(other) is None:
+                        self._entries.write(other, blob)
+                self._entries.write(name, entry)
                 break
         except NotSaved as why:
             _log.debug("%s: its choice is not saved: %s", choice.key.shapes, why)
-        choice.saved = True  # only now: who is stopped begins again
+        choice.saved = True  # only now: a save that is stopped begins again
 
-    def _names(self, surface: Surface, key: PlanKey, options: Options) -> list[str]:
-        """Return the names of entries for inputs of a key's kind, in the order of reading."""
+    def _names(self, surface: Surface, key: PlanKey, options: Options, *, exact: bool) -> list[str]:
+        """Return the names of entries for a key, or for all keys of its kind, in reading order."""
         values = [(one.name, one.value) for one in key.inputs if one.value is not None]
-        exact = options.settings.clock is not None  # what was measured holds for its own sizes
         about = key if exact else (key.kind, values)
         digest = fingerprint(surface, about, options, self._workspace.executor.threads)
         return [f"plan-{digest}-{number}" for number in range(1 if exact else KEPT)]

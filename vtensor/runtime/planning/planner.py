@@ -103,7 +103,10 @@ class Planner:
         return kind
 
     def _candidates(self, kind: Kind, key: PlanKey, options: Options) -> Iterator[Choice]:
-        """Yield the choices whose plans may serve a key: of memory, then of the cache."""
+        """Yield the choices whose plans may serve a key: of memory, then of the cache.
+
+        A choice for the key alone goes before those for all sizes.
+        """
 
         def serves(choice: Choice) -> bool:
             other_sizes = choice.key != key
@@ -113,8 +116,12 @@ class Planner:
                 or (other_sizes and (options.deterministic or not transferable(options)))
             )
 
+        own = [one for one in kind.choices if one.exact and one.key == key]
+        if self._cache is not None and not own:
+            for choice in self._cache.read_own(key, options):
+                kind.choices.insert(0, choice)
         yield from filter(serves, [*kind.choices])
-        if self._cache is None:
+        if self._cache is None or options.settings.clock is not None:
             return
         if kind.unread is None:
             kind.unread = self._cache.read(key, options)
