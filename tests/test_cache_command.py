@@ -261,7 +261,7 @@ def test_what_networks_lead_to_is_sound(name: str, tmp_path: Path) -> None:
         for feeds in row.feeds(0)[:2]:
             session.run(row.outputs, feeds)
     data = data_of("verify", "--cache-dir", tmp_path / "cache")
-    assert {row["kind"] for row in data["entries"]} == {"model", "plan"}
+    assert {row["kind"] for row in data["entries"]} - {"weights"} == {"model", "plan"}
 
 
 @pytest.mark.parametrize(

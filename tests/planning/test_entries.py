@@ -248,6 +248,8 @@ def test_an_entry_calls_nothing_of_pythons(which: int, net: Path, tmp_path: Path
     assert answer(net, cache)[1]
     changed = 0
     for file in entries_of(cache):
+        if file.name.startswith("weights"):
+            continue
         line, _, payload = file.read_bytes().partition(b"\n")
         head, newline, blob = payload.partition(b"\n")
         data = json.loads(head)

@@ -94,9 +94,9 @@ def test_a_folder_that_is_spoilt(what: str, here: Process, tmp_path: Path) -> No
     spoil, refused = SPOILT[what]
     expected = Expected(SMALL, cells.write(SMALL, tmp_path / "net.onnx"), here)
     about = SMALL, expected.model, tmp_path / "cache"
-    for cached in (False, True):
+    for origin in (Origin("planned"), Origin("specialised", cached=True)):
         found = here.call(cells.users_own, *about)
-        assert found[0].origin == Origin("planned", cached)
+        assert found[0].origin == origin
     spoil(tmp_path / "cache")
     for _ in range(2):
         found = here.call(cells.users_own, *about)

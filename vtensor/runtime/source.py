@@ -70,6 +70,8 @@ class Source:
         expect: Callable[[int], None] | None = None,
     ) -> None:
         self._expect = expect
+        if entries is not None:
+            model = _as_bytes(model)
         self._given: Given | None = model
         self._file = _opened(model)
         self._reference, self._max_bytes = reference, max_bytes
@@ -507,6 +509,15 @@ def _opened(model: Given) -> Opened | None:
     from vtensor.frontends.opened import opened
 
     return opened(model)
+
+
+def _as_bytes(model: Given) -> Given:
+    """Return a ModelProto as bytes, by which the cache knows it; others as they are."""
+    serialize = getattr(model, "SerializeToString", None)
+    try:
+        return model if serialize is None else bytes(serialize())
+    except ValueError:  # it has more than 2 GB
+        return model
 
 
 def _original(graph: Graph) -> Graph:

@@ -68,7 +68,7 @@ class SavedPlans:
 
     def _read(self, key: PlanKey, options: Options, *, exact: bool) -> Iterator[Choice]:
         surface = self._source.surface
-        if surface is None or not _is_saved(key, options):
+        if surface is None or not _is_saved(options):
             return
         from vtensor.runtime.cache.codec import decoded
 
@@ -92,7 +92,7 @@ class SavedPlans:
             choice: made by this session.
             options: for which it was made.
         """
-        if choice.saved or not _is_saved(choice.key, options):
+        if choice.saved or not _is_saved(options):
             return
         surface = self._source.keep_surface(choice.observed)
         if surface is None:
@@ -150,6 +150,6 @@ def fingerprint(surface: Surface, about: object, options: Options, threads: int)
     return blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
 
-def _is_saved(key: PlanKey, options: Options) -> bool:
-    """Return whether plans of a session are saved: those of the outputs, of VTensor's operators."""
-    return only_own() and not (key.inner or options.progress or options.lock)
+def _is_saved(options: Options) -> bool:
+    """Return whether plans of a session are saved: those of VTensor's operators."""
+    return only_own() and not (options.progress or options.lock)
