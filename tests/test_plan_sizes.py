@@ -107,7 +107,6 @@ def test_no_plan_of_its_own_spares_more_than_is_said() -> None:
     loaded, options = Model(proto), Options(pass_names("all"), settings=Settings(speeds=speeds))
     found = intervals(range(1, 10), lambda s: loaded.graph({"x": (2, s, 16)}), options)
     assert covered(found) == [*range(1, 10)]
-    assert len(found) > 1, "one token is no sequence"
     for one in found:
         assert one.behind is None or one.behind <= SLACK + 1e-9
         assert bool(one.why) == (one is not found[0])

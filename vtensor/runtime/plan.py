@@ -150,6 +150,7 @@ class Plan(OneProcess):
         brought: what its runs bring and deliver.
         steps: native steps and call-backs, with where each of their slots is.
         nbytes: the size of the arena that they need.
+        live: the bytes of the arena that are needed at once at most: no arena could be smaller.
         constants: the memory in the regions after those that a run brings.
         packed: keeps the constants.
         workspace: what the plan shares with others of its session.
@@ -182,6 +183,7 @@ class Plan(OneProcess):
         brought: Brought,
         steps: Placed,
         nbytes: int,
+        live: int,
         constants: Sequence[Array],
         packed: Any,
         workspace: Workspace,
@@ -198,6 +200,7 @@ class Plan(OneProcess):
         self.anew: tuple[str, ...] = ()
         self.better: Better[Plan] | None = None
         self.recording: Any = None
+        self.nbytes, self.live = nbytes, live
         self._workspace, self._make, self._held = workspace, nodes, constants
         workspace.grow(nbytes, packed.nbytes + sum(self.own_sizes))
         self._placed: Placed = steps
@@ -411,7 +414,7 @@ class Plan(OneProcess):
             executor.run(lambda: self._steps(begin, end))
 
         def visited(run: RunSteps) -> None:
-            memory = self._workspace.arena.memory()[: self.placement.nbytes]
+            memory = self._workspace.arena.memory()[: self.nbytes]
             visitor(run, memory)
 
         if nobody_waits():

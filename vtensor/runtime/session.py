@@ -315,9 +315,8 @@ class Session(OneProcess):
         Raises:
             InputError: there is no plan yet.
         """
-        plan, workspace = self.plan, self._runner.workspace
-        place = plan.placement
-        return Memory.of(workspace, place.nbytes, place.live, sum(plan.own_sizes))
+        plan = self.plan
+        return Memory.of(self._runner.workspace, plan.nbytes, plan.live, sum(plan.own_sizes))
 
     def run(
         self,

@@ -275,7 +275,9 @@ class SymbolicPlan:
         if self.traces is None:
             self.slots.check_room(natives, numbers)
         steps, nbytes = self.slots.placed(natives, numbers)
-        return Plan(self._brought(numbers), steps, nbytes, regions, self.packed, workspace, nodes)
+        arena = nbytes, self.slots.pieces.live(numbers)
+        about = regions, self.packed, workspace, nodes
+        return Plan(self._brought(numbers), steps, *arena, *about)
 
     def declined(self, given: Sequence[int], known: Known) -> frozenset[str] | None:
         """Return the nodes whose libraries decline open sizes before anything is compiled.

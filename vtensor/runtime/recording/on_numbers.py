@@ -58,6 +58,7 @@ def plan_on_numbers(
         Brought([graph.values[name] for name in graph.inputs], ends.own, ends.deliveries),
         placement.placed(held),
         placement.nbytes,
+        placement.live,
         [storage.buffer.memory for storage in held],
         recorder.packed,
         workspace,

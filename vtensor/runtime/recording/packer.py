@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from libdesc.native_trace import Foreign
 from optimizer.originals import Original
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
@@ -203,7 +204,9 @@ class Packer:
         """Have a kernel compiled, if its library can do so apart from Python; whoever needs it
         meanwhile waits.
         """
-        compiling = getattr(type(step), "compiling", None)  # not of what notes a step's calls
+        if isinstance(step, Foreign):
+            step = step.own
+        compiling = getattr(type(step), "compiling", None)
         if compiling is not None and self._thread is not None:
             self._thread.run([(compiling(step), ())])
             self._runs.append(None)
