@@ -275,9 +275,8 @@ class SymbolicPlan:
         if self.traces is None:
             self.slots.check_room(natives, numbers)
         steps, nbytes = self.slots.placed(natives, numbers)
-        arena = nbytes, self.slots.pieces.live(numbers)
-        about = regions, self.packed, workspace, nodes
-        return Plan(self._brought(numbers), steps, *arena, *about)
+        live, brought = self.slots.pieces.live(numbers), self._brought(numbers)
+        return Plan(brought, steps, nbytes, live, regions, self.packed, workspace, nodes)
 
     def declined(self, given: Sequence[int], known: Known) -> frozenset[str] | None:
         """Return the nodes whose libraries decline open sizes before anything is compiled.
