@@ -105,6 +105,17 @@ def test_other_settings_and_distributions_have_other_entries(
     assert is_cached() == [True, True]
 
 
+def test_another_processor_has_other_entries(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Be it of the same instruction set: no process can be on another one, so it only says so."""
+    assert [answer(net, tmp_path / "cache")[1] for _ in range(2)] == [False, True]
+    with monkeypatch.context() as patch:
+        patch.setattr("vtensor.runtime.cache.plans.processor", lambda: "another")
+        assert [answer(net, tmp_path / "cache")[1] for _ in range(2)] == [False, True]
+    assert answer(net, tmp_path / "cache")[1]
+
+
 def test_a_provisional_choice_is_provisional_in_the_next_process(
     net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
