@@ -31,16 +31,6 @@ class Fault:
 
 RUNTIME = "vtensor/runtime/"
 
-#: Files that test internals of planning and of the cache.
-WHITE_BOX = tuple(
-    f"tests/runtime/test_{name}.py"
-    for name in (
-        *("better", "blueprint", "cache", "drawing_notes", "exported_programs", "foreseen"),
-        *("forged_entries", "kept_blueprints", "kept_packing", "outlines", "programs"),
-        *("provisional", "recipes", "short_processes", "sized", "strategy", "turns"),
-    )
-)
-
 FAULTS = (
     Fault(
         1,

@@ -272,9 +272,11 @@ def test_a_process_with_fewer_instructions_has_other_plans(here: Process, tmp_pa
     model = cells.write(name, tmp_path / "net.onnx")
     with process(tmp_path / "timings") as capped:
         capped.call(limit_isa, "sse41")
-        for one in (here, capped, here, capped):
+        for one, cached in ((here, False), (capped, False), (here, True), (capped, True)):
             expected = Expected(name, model, one)
-            assert expected.visit(one, cache, "cap").origin is not None
+            origin = expected.visit(one, cache, "cap").origin
+            assert origin is not None
+            assert origin.cached == cached
     found = here.call(cells.visit, name, model, cache, expected.order, 0, max_bytes=999)
     assert found[0].given[0] == "BudgetError"
 
