@@ -279,7 +279,7 @@ class Registry:
                 self.report(place, LibraryError(f"{owed} definition"))
 
 
-def only_own() -> bool:
+def no_plugins() -> bool:
     """Whether nothing is registered but what VTensor brings, as far as anybody has imported it."""
     found = _installed
     counts = len(found.libraries), len(found.invokers), len(found.operators), len(found.rules)

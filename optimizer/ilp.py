@@ -14,7 +14,7 @@ from itertools import count
 from math import ceil, gcd
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from optimizer.apart import apart
+from optimizer.detached_import import apart
 from optimizer.problem import Edge, Problem, Use
 from optimizer.settings import TIME_LIMIT
 from optimizer.solver import Solved, solve

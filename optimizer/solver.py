@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from optimizer.apart import apart
+from optimizer.detached_import import apart
 from optimizer.settings import TIME_LIMIT
 from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass

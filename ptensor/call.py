@@ -21,9 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from ptensor.background_work import checkpoint
 from ptensor.form import Form
 from ptensor.layout import Layout
-from ptensor.stopping import go_on
 from vtensor.errors import ContractError, describe
 from vtensor.language.cached import cached_property
 from vtensor.language.interrupts import Unfit
@@ -383,7 +383,7 @@ def entered(call: Call) -> Iterator[Call]:
     Raises:
         Stopped: nobody waits for it any more.
     """
-    go_on()
+    checkpoint()
     token = _call.set(call)
     try:
         yield call

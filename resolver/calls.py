@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from libdesc.dispatcher import DispatchContext
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Variant
-from resolver.made_up import MADE_UP, Names, renamed
+from resolver.canonical_dims import MADE_UP, Names, renamed
 from vtensor.errors import ContractError
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.records import replace

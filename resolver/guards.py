@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ptensor.layout import Layout
+from resolver.choice import lasting_certificate, sized
 from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
-from resolver.strategy import lasting_certificate, sized
 from vtensor.language.records import replace
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from tests.planning.damage import by_bytes, by_fields
 from tests.planning.rows import ROWS
 from vtensor import Graph, Session, save_onnx
 from vtensor.cli import app
-from vtensor.runtime.entries import FOLDER, Entries
+from vtensor.storage.entries import FOLDER, Entries
 
 #: Networks whose entries name arrays in every place, constants that depend on sizes, and values.
 ROWS_VERIFIED = (

@@ -26,8 +26,8 @@ from vtensor import Graph, Session, save_onnx
 from vtensor.cli import app
 from vtensor.language.operators import OPERATORS
 from vtensor.language.tensor import VTensor
-from vtensor.runtime import tuning
 from vtensor.runtime.planning import tuned
+from vtensor.runtime.tuning import tuner as tuning
 
 TOY = Path(__file__).parent / "libraries" / "toy"
 

@@ -77,9 +77,19 @@ def test_import_loads_nothing_heavy() -> None:
 #: What nobody pays for who runs a graph of one node.
 UNNEEDED = (
     *("PIL", "highspy", "matplotlib", "ml_dtypes", "onnx", "onnxruntime", "pulp", "rich", "typer"),
-    *("fractions", "sqlite3", "statistics", "vtensor.frontends.folding", "vtensor.runtime.profile"),
-    *("vtensor.runtime.timings", "ops.activations", "ops.convolution", "importlib.metadata"),
-    *("vtensor.runtime.lock", "vtensor.runtime.tuned_later", "vtensor.runtime.tolerant"),
+    *(
+        "fractions",
+        "sqlite3",
+        "statistics",
+        "vtensor.frontends.folding",
+        "vtensor.runtime.tuning.profile",
+    ),
+    *("vtensor.runtime.tuning.timings", "ops.activations", "ops.convolution", "importlib.metadata"),
+    *(
+        "vtensor.runtime.lock.lock_file",
+        "vtensor.runtime.tuned_later",
+        "vtensor.runtime.tuning.tolerant_choice",
+    ),
 )
 
 #: What nobody pays for who takes over what an earlier process chose.
@@ -91,7 +101,7 @@ CHOOSING = (
 #: What nobody pays for who reads a model that we have written, and that an earlier process read.
 READING = (
     *("google.protobuf", "ml_dtypes", "onnx", "vtensor.frontends.network"),
-    *("vtensor.frontends.again", "vtensor.frontends.builder", "vtensor.frontends.folding"),
+    *("vtensor.frontends.rebuild", "vtensor.frontends.builder", "vtensor.frontends.folding"),
     *("vtensor.frontends.control", "vtensor.frontends.tracing", "onnx.reference"),
 )
 
@@ -134,12 +144,12 @@ def test_a_plan_by_speeds_of_this_machine_loads_what_it_needs(
 ) -> None:
     monkeypatch.setenv("VTENSOR_COSTS", "calibrated")
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
-    seen = ("importlib.metadata", "statistics", "vtensor.runtime.calibration")
+    seen = ("importlib.metadata", "statistics", "vtensor.runtime.tuning.calibration")
     tell = f"print(*[name for name in {seen!r} if name in sys.modules])"
     basis, loaded = python(f"{MEANS}\n{tell}").splitlines()
     if basis == "declared":
         pytest.skip("nothing is to be chosen here")
-    assert loaded == "vtensor.runtime.calibration"
+    assert loaded == "vtensor.runtime.tuning.calibration"
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -182,7 +192,7 @@ MAKING = (
     *("ptensor.tensor", "resolver.lowered", "optimizer.problem", "vtensor.language.graph"),
     *("vtensor.language.operators", "vtensor.runtime.planning.choosing"),
     *("vtensor.runtime.planning.tracing", "vtensor.runtime.recording.recorder"),
-    *("vtensor.runtime.tuning", "lazy_loader", "numpy.typing"),
+    *("vtensor.runtime.tuning.tuner", "lazy_loader", "numpy.typing"),
 )
 
 
@@ -256,7 +266,7 @@ onnx.checker.check_model(models[0])
 
 @pytest.mark.parametrize("look", ["onnx.load", "dir(onnx)", "onnx.__version__", "onnx.__all__"])
 def test_any_look_beyond_its_modules_runs_onnx(look: str) -> None:
-    code = "import sys\nfrom vtensor.frontends.deferred import defer\ndefer()\nimport onnx\n"
+    code = "import sys\nfrom vtensor.frontends.lazy_onnx import defer\ndefer()\nimport onnx\n"
     code += f"assert 'onnx.compose' not in sys.modules\n{look}\nfrom onnx import *\n"
     assert python(f"{code}print(type(onnx).__name__, compose is onnx.compose)").split() == [
         "module",
@@ -265,13 +275,13 @@ def test_any_look_beyond_its_modules_runs_onnx(look: str) -> None:
 
 
 def test_onnx_stays_as_it_is_where_it_is_imported_already() -> None:
-    code = "import onnx\nfrom vtensor.frontends.deferred import defer\ndefer()\n"
+    code = "import onnx\nfrom vtensor.frontends.lazy_onnx import defer\ndefer()\n"
     assert python(f"{code}print(type(onnx).__name__)").split() == ["module"]
 
 
 def test_what_protocol_buffers_do_not_use_runs_for_who_asks() -> None:
     """They are in C++ here; a module of those in Python is imported all the same."""
-    code = "from vtensor.frontends.deferred import defer\ndefer()\nfrom onnx import ModelProto\n"
+    code = "from vtensor.frontends.lazy_onnx import defer\ndefer()\nfrom onnx import ModelProto\n"
     code += "import sys\nfrom google.protobuf.internal import python_message as it\n"
     code += "print(type(it).__name__, 'google.protobuf.text_format' in sys.modules)\n"
     code += "print(it.GeneratedProtocolMessageType.__name__, type(it).__name__)"
@@ -366,7 +376,11 @@ def test_floors() -> None:
         ("ops/relu.py", "import optimizer", "ops.relu -> optimizer"),
         ("resolver/check.py", "import optimizer", "resolver.check -> optimizer"),
         ("resolver/extend.py", "from ops import Relu", "resolver.extend -> ops"),
-        ("optimizer/pipeline.py", "import vtensor.runtime.plan", "optimizer.pipeline -> vtensor."),
+        (
+            "optimizer/pipeline.py",
+            "import vtensor.runtime.execution.plan",
+            "optimizer.pipeline -> vtensor.",
+        ),
     ],
 )
 def test_a_broken_floor_is_found(copy: Path, file: str, line: str, fault: str) -> None:

@@ -26,12 +26,12 @@ from vtensor.cli import app
 from vtensor.errors import InputError, LockError
 from vtensor.language.tensor import VTensor
 from vtensor.language.wording import counted
-from vtensor.runtime import tuning
-from vtensor.runtime.lock import Lock
-from vtensor.runtime.lock_diff import differences
-from vtensor.runtime.lock_tables import toml_lines
-from vtensor.runtime.measure import signature
+from vtensor.runtime.lock.diff import differences
+from vtensor.runtime.lock.lock_file import Lock
+from vtensor.runtime.lock.toml import toml_lines
 from vtensor.runtime.planning import tuned
+from vtensor.runtime.tuning import tuner as tuning
+from vtensor.runtime.tuning.measure import signature
 
 Array = np.ndarray[Any, Any]
 

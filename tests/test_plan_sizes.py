@@ -23,9 +23,9 @@ from tests.runtime.opened import NETWORKS
 from vtensor import Graph
 from vtensor.cli import app
 from vtensor.errors import DimError, InputError
-from vtensor.runtime.intervals import Interval, intervals
-from vtensor.runtime.options import Options
+from vtensor.runtime.planning.intervals import Interval, intervals
 from vtensor.runtime.planning.networks import Networks
+from vtensor.runtime.planning.options import Options
 from vtensor.runtime.planning.refine import SLACK
 
 #: What each network is fed, and the sizes that are gone through.
@@ -138,13 +138,13 @@ def test_a_border_is_also_where_another_plan_takes_less(monkeypatch: pytest.Monk
         asked.append(1)
         return optimise(graph, *rest)
 
-    monkeypatch.setattr("vtensor.runtime.intervals.optimise", optimised)
-    monkeypatch.setattr("vtensor.runtime.intervals.excess", lambda *_: 0.5)
+    monkeypatch.setattr("vtensor.runtime.planning.intervals.optimise", optimised)
+    monkeypatch.setattr("vtensor.runtime.planning.intervals.excess", lambda *_: 0.5)
     found = intervals(range(16, 20), delivered, replace(options))
     assert len(asked) == 4
     assert len(found) == 1, "its own plans are the same"
     times = iter([100, 98, 100, 90, 100, 100])
-    monkeypatch.setattr("vtensor.runtime.intervals.total_ns", lambda *_: next(times))
+    monkeypatch.setattr("vtensor.runtime.planning.intervals.total_ns", lambda *_: next(times))
     found = intervals(range(16, 20), delivered, options)
     assert [(one.first, one.last) for one in found] == [(16, 17), (18, 19)]
     assert "10.0% less" in found[1].why

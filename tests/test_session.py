@@ -14,8 +14,8 @@ from resolver.evaluate import resolutions
 from vtensor import Graph, Session
 from vtensor.errors import ConversionsError, InputError, SessionClosedError
 from vtensor.report import why
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.processors import available_threads
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.processors import available_threads
 from vtensor.testing import assert_conversions
 
 Array = np.ndarray[Any, Any]

@@ -34,9 +34,14 @@ from vtensor.cli import app
 from vtensor.errors import BudgetError, ContractError, InputError, NativeError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime import fewer, measure, tuning
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.measure import (
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.planning import choosing, tuned
+from vtensor.runtime.session import Session
+from vtensor.runtime.tuning import fewest_transforms as fewer
+from vtensor.runtime.tuning import measure
+from vtensor.runtime.tuning import tuner as tuning
+from vtensor.runtime.tuning.measure import (
     GLANCE,
     TUNING,
     WARM,
@@ -46,10 +51,7 @@ from vtensor.runtime.measure import (
     numbered,
     signature,
 )
-from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import choosing, tuned
-from vtensor.runtime.session import Session
-from vtensor.runtime.timings import Timings
+from vtensor.runtime.tuning.timings import Timings
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +81,7 @@ def test_whole_plans_are_compared(
     seconds: Sequence[float], best: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "vtensor.runtime.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
+        "vtensor.runtime.tuning.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
     )
     plans: list[Any] = [Planned(one) for one in seconds]
     found, took = measure.fastest(plans, Executor.of(1))
@@ -98,7 +100,7 @@ def test_of_two_runs_in_a_row_the_second_counts(monkeypatch: pytest.MonkeyPatch)
             Cold.last = self
 
     monkeypatch.setattr(
-        "vtensor.runtime.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
+        "vtensor.runtime.tuning.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
     )
     plans: list[Any] = [Cold(3), Cold(2)]
     found, took = measure.fastest(plans, Executor.of(1))

@@ -57,11 +57,11 @@ from vtensor.language.user_files import read_text
 from vtensor.language.wording import counted
 from vtensor.pictures.files import write_pictures
 from vtensor.report import notes, plan_dict, plan_lines
-from vtensor.runtime.allowance import DEFAULT_TOLERANCE
+from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 
 if TYPE_CHECKING:
-    from vtensor.runtime.feeds import Array
     from vtensor.runtime.session import Session
+    from vtensor.storage.inputs import Array
 
 app = typer.Typer(
     help="Run ONNX models, and see how: operators without layouts, layouts resolved for them.",

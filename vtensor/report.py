@@ -17,8 +17,8 @@ from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
 
 if TYPE_CHECKING:
-    from vtensor.runtime.plan import Plan
-    from vtensor.runtime.plan_steps import PlanStep
+    from vtensor.runtime.execution.plan import Plan
+    from vtensor.runtime.execution.plan_steps import PlanStep
     from vtensor.runtime.session import Session
 
 MEGABYTE = 1e6

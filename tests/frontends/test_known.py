@@ -16,14 +16,15 @@ from optimizer.originals import Original, Originals
 from ptensor.pages import Room
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError, ModelError
-from vtensor.frontends import export, known
+from vtensor.frontends import export
+from vtensor.frontends import saved_text as known
 from vtensor.frontends.inline import Parts
-from vtensor.frontends.known import keep_known, read_known
+from vtensor.frontends.model_file import opened
 from vtensor.frontends.onnx import Model
-from vtensor.frontends.open_file import Bytes, OpenFile
-from vtensor.frontends.opened import opened
+from vtensor.frontends.saved_text import keep_known, read_known
 from vtensor.frontends.stored import _places
-from vtensor.runtime.entries import FOLDER, Entries
+from vtensor.storage.entries import FOLDER, Entries
+from vtensor.storage.open_file import Bytes, OpenFile
 
 Array = np.ndarray[Any, Any]
 

@@ -256,7 +256,7 @@ def test_a_scalar_that_is_declared_and_delivers_more() -> None:
 
 def test_plans_on_disk_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Other tests of this process may have registered operators.
-    monkeypatch.setattr(plans, "only_own", lambda: True)
+    monkeypatch.setattr(plans, "no_plugins", lambda: True)
     proto = without_shapes("g (float[] x) => (float[] y) { y = Relu(x) }", "x", "y")
     onnx.save(proto, tmp_path / "m.onnx")
     x = f32(3, 4)

@@ -26,7 +26,7 @@ from tests.planning.rows import ROWS, Array, Feeds, GivenModel, Row
 from vtensor import Session
 from vtensor.benchmark.agreement import difference
 from vtensor.errors import InputError, VTensorError
-from vtensor.runtime.origin import Origin
+from vtensor.runtime.execution.origin import Origin
 
 #: What a run gives: its outputs, or the type and the text of its error.
 Given = list[Array] | tuple[str, str]

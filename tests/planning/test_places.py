@@ -20,7 +20,7 @@ from tests.planning.rows import GivenModel
 from tests.planning.support import ALL, Expected, Process, process
 from vtensor import Session, limit_isa
 from vtensor.errors import InputError
-from vtensor.runtime.origin import Origin
+from vtensor.runtime.execution.origin import Origin
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from tests.frontends.support import f32, model
 from tests.planning import cells
 from tests.planning.cells import PATIENCE_S, TOLERANCE, apart_by
 from vtensor import Session
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.execution.plan import Plan
 
 #: Rows whose plans keep Transforms, and rows with sizes that some libraries decline.
 TRANSFORMED = ["heads", "places", "turning", "spread", "attention"]

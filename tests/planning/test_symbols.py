@@ -14,7 +14,7 @@ from tests.planning.rows import Array, numbers, saved
 from vtensor import Session
 from vtensor.benchmark.agreement import difference
 from vtensor.errors import VTensorError
-from vtensor.runtime.origin import Origin
+from vtensor.runtime.execution.origin import Origin
 
 #: Networks whose inner values begin, end and are added up at multiples of their sizes: text,
 #: constants, and the shapes of the input.

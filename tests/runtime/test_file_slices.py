@@ -16,10 +16,10 @@ from optimizer.computed import Made, cut, multiplied, times
 from optimizer.originals import Original
 from ptensor.layout import Layout
 from resolver.values import Value
-from vtensor.frontends.open_file import OpenFile, Stretch
 from vtensor.language.dtype import from_numpy
 from vtensor.runtime.recording.packer import LEAST_ROW, FileSlice
 from vtensor.runtime.recording.packing_table import ConstantRow
+from vtensor.storage.open_file import OpenFile, Stretch
 
 Array = np.ndarray[Any, Any]
 

@@ -18,7 +18,7 @@ from tests.runtime.resident import AFTER
 from tests.test_session import image, network
 from vtensor import Session
 from vtensor.runtime.planning.store import PLANS_KEPT
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.recording.workspace import Workspace
 
 MIB = 1 << 20
 #: Of columns of a matrix, as oneDNN packs it: 64 with AVX-512, 24 with AVX2.

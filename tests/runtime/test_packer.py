@@ -17,13 +17,13 @@ from ptensor.buffer import TensorStorage
 from tests.runtime.packed_net import feeds, network
 from vtensor import Session
 from vtensor.errors import BudgetError, ModelError, NativeError
-from vtensor.frontends.open_file import OpenFile
 from vtensor.runtime import _replay
 from vtensor.runtime.recording import packing_table, recorder
 from vtensor.runtime.recording.packer import MOST, Expected, FileSlice, Packer
 from vtensor.runtime.recording.packing_table import PackingStep
 from vtensor.runtime.recording.weights import PlanWeights
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage.open_file import OpenFile
 
 Array = np.ndarray[Any, Any]
 

@@ -15,10 +15,10 @@ from tests.optimizer.graphs import random_graph
 from tests.runtime.test_placement import wrong
 from tests.test_session import network
 from vtensor import Session
-from vtensor.runtime.feeds import drawn, feed_of
-from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.plan import Plan
-from vtensor.runtime.request import Request
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.execution.request import Request
+from vtensor.runtime.planning.keys import PlanKey
+from vtensor.storage.inputs import drawn, feed_of
 
 
 def differing(session: Session, plan: Plan, seed: int) -> list[str]:

@@ -8,9 +8,9 @@ import pytest
 from tests.frontends.support import f32, model
 from tests.runtime.waiting import settle
 from vtensor import Session
-from vtensor.runtime import workspace as workspace_module
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.recording import workspace as workspace_module
+from vtensor.runtime.recording.workspace import Workspace
 
 TEXT = """g (float[n, 4] x) => (float[n, 8] y) {
     a = MatMul(x, w) b = Softmax<axis = 0>(a) y = Abs(b)

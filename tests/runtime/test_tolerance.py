@@ -15,7 +15,7 @@ import pytest
 from ops import ArgMax, Conv2D, Floor, Mean, Relu, Sigmoid, Softmax
 from optimizer.observed import observed
 from optimizer.pipeline import optimise
-from ptensor.stopping import stopping
+from ptensor.background_work import stopping
 from resolver.errors import ErrorProof
 from resolver.lowered import OpNode
 from tests.libraries.bench import Bench
@@ -27,12 +27,16 @@ from vtensor import Session
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime import erring, gains, measure, tolerant, tuning
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.frontier import TOLERANCES
-from vtensor.runtime.measure import GLANCE, LEAST, node_ns
-from vtensor.runtime.plan import Plan, RunSteps
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.plan import Plan, RunSteps
 from vtensor.runtime.planning import tuned
+from vtensor.runtime.planning.frontier import TOLERANCES
+from vtensor.runtime.tuning import error_amplification as gains
+from vtensor.runtime.tuning import measure
+from vtensor.runtime.tuning import tolerant_choice as tolerant
+from vtensor.runtime.tuning import tuner as tuning
+from vtensor.runtime.tuning import variant_errors as erring
+from vtensor.runtime.tuning.measure import GLANCE, LEAST, node_ns
 
 #: What measures where no test says otherwise.
 TUNER = tuning.Tuner

@@ -16,7 +16,7 @@ from vtensor import Graph, Session
 from vtensor.errors import LayoutError
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.recording import recorder
-from vtensor.runtime.uncopied import division
+from vtensor.runtime.recording.aliasing import division
 
 Array = np.ndarray[Any, Any]
 

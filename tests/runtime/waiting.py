@@ -33,8 +33,8 @@ def provisional(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make first plans provisional, as where speeds are asked for, and save them, although other
     tests have registered operators.
     """
-    monkeypatch.setattr("vtensor.runtime.options.speeds_asked_for", lambda: dict)
-    monkeypatch.setattr("vtensor.runtime.cache.plans.only_own", lambda: True)
+    monkeypatch.setattr("vtensor.runtime.planning.options.speeds_asked_for", lambda: dict)
+    monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
 
 
 def settled() -> None:
@@ -95,7 +95,7 @@ class Waiting:
         while not self.begun(flags):
             time.sleep(0.001)
 
-    def go_on(self, flags: Flags | None = None) -> None:
+    def checkpoint(self, flags: Flags | None = None) -> None:
         """What waits need not any more, nor any later run."""
         (self._flags if flags is None else flags)[1] = 1
 

@@ -15,8 +15,8 @@ import typer
 from vtensor.commands.shared import DebugOption, JsonOption, errors, print_json, print_lines
 from vtensor.language.wording import counted
 from vtensor.report import Line
-from vtensor.runtime.entries import is_on
-from vtensor.runtime.folders import cache_folder
+from vtensor.storage.cache_folder import cache_folder
+from vtensor.storage.entries import is_on
 
 if TYPE_CHECKING:
     from vtensor.runtime.cache.contents import Contents, Item

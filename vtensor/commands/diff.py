@@ -28,8 +28,8 @@ from vtensor.commands.shared import (
 from vtensor.errors import InputError
 from vtensor.isa import limit_isa
 from vtensor.language.wording import counted
-from vtensor.runtime.lock import Lock
-from vtensor.runtime.lock_diff import Difference, differences
+from vtensor.runtime.lock.diff import Difference, differences
+from vtensor.runtime.lock.lock_file import Lock
 
 #: How the name of a lock file ends; any other file is a model.
 SUFFIX = ".toml"

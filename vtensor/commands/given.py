@@ -15,10 +15,10 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.interrupts import pass_signals
 from vtensor.language.user_files import open_plain_file, read_plain_file
 from vtensor.language.wording import reason
-from vtensor.runtime.feeds import drawn
+from vtensor.storage.inputs import drawn
 
 if TYPE_CHECKING:
-    from vtensor.runtime.feeds import Array, Port
+    from vtensor.storage.inputs import Array, Port
 
 InputOption = Annotated[
     list[str] | None,

@@ -12,10 +12,10 @@ from typing import Any
 
 from libdesc.load import file_beside
 from vtensor.errors import DescriptionError
-from vtensor.frontends.open_file import State
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import CPU
 from vtensor.language.user_files import read_plain_file
+from vtensor.storage.open_file import State
 
 #: How many ``from ... import`` lines are followed to a function's definition.
 HOPS = 8

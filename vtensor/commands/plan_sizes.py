@@ -161,13 +161,13 @@ def sizes_dict(wanted: Wanted) -> dict[str, Any]:
         VTensorError: the model cannot be read, or an option is wrong.
     """
     from vtensor.frontends.onnx import Model
-    from vtensor.runtime.executor import Executor
-    from vtensor.runtime.intervals import intervals
-    from vtensor.runtime.keys import PlanKey
-    from vtensor.runtime.options import Options
+    from vtensor.runtime.execution.executor import Executor
+    from vtensor.runtime.planning.intervals import intervals
+    from vtensor.runtime.planning.keys import PlanKey
     from vtensor.runtime.planning.networks import Networks
+    from vtensor.runtime.planning.options import Options
     from vtensor.runtime.planning.refine import SLACK
-    from vtensor.runtime.source import Source
+    from vtensor.runtime.planning.source import Source
 
     ranges, passes = parse_sizes(wanted.sizes), wanted.passes
     if wanted.isa != "max":

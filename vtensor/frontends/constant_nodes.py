@@ -12,8 +12,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from optimizer.originals import Original
 from vtensor.errors import BudgetError, ModelError
-from vtensor.frontends.beside import Place
 from vtensor.frontends.calls import domain_of, graphs_of
+from vtensor.frontends.deferred_arrays import Place
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.inline import Parts, of_node
 from vtensor.frontends.tensors import Array, known_origin, place_of, take_in, tensor_origin

@@ -24,7 +24,7 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 from libdesc.onnx_reference.node import OneNode
 from optimizer.originals import Original, Originals
 from vtensor.errors import BudgetError, ModelError
-from vtensor.frontends.guards import attribute_fault, bounded, unbounded
+from vtensor.frontends.inference_limits import attribute_fault, bounded, unbounded
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.tensors import (
     Array,
@@ -37,7 +37,7 @@ from vtensor.frontends.tensors import (
 )
 from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
-from vtensor.runtime.budget import REMEDY
+from vtensor.storage.budget import REMEDY
 
 #: Inference is shown the values of constants up to this size: shapes, axes, pads, scales.
 _SHOWN_ELEMENTS = 4096

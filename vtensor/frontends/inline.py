@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ptensor.pages import lasting
-from vtensor.frontends.open_file import LATER, Bytes, Data, OpenFile, Stretch
 from vtensor.language.records import dataclass
+from vtensor.storage.open_file import LATER, Bytes, Data, OpenFile, Stretch
 
 #: Puts the bytes from an offset on into an array; False where there are fewer.
 Fill = Callable[[int, Bytes], bool]

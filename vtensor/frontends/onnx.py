@@ -20,12 +20,12 @@ from vtensor.language.interrupts import ignored
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tensor import MAX_BYTES
 from vtensor.language.trace import Trace, number_of
-from vtensor.runtime.budget import memory_errors
-from vtensor.runtime.feeds import Port, as_array, check_array
+from vtensor.storage.budget import memory_errors
+from vtensor.storage.inputs import Port, as_array, check_array
 
 if TYPE_CHECKING:
-    from vtensor.frontends.beside import Beside
     from vtensor.frontends.builder import Named
+    from vtensor.frontends.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
 
 #: An open size where operators are asked for sizes; networks for pictures can halve it five times.
@@ -114,7 +114,7 @@ class Model:
         *,
         max_bytes: int | None = None,
         external_data_root: str | os.PathLike[str] | None = None,
-        earlier: Beside | None = None,
+        earlier: DeferredArrays | None = None,
     ) -> None:
         self._reference = reference
         self._network = read_network(
@@ -195,7 +195,7 @@ class Model:
         sizes = self._bind({**shapes, **{name: array.shape for name, array in checked.items()}})
         if self.stored and not values:
             return self._sized(self.stored, sizes)
-        from vtensor.frontends.again import built_again
+        from vtensor.frontends.rebuild import built_again
 
         if self.static and not values:
             declared = {name: shape for name, (_, shape) in self.inputs.items()}

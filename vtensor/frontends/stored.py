@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, TensorProto
 from optimizer.originals import Original, Originals, array_of, place
 from ptensor.pages import lasting
 from vtensor.errors import ModelError
-from vtensor.frontends.beside import Place
+from vtensor.frontends.deferred_arrays import Place
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.tensors import Array, place_of
 from vtensor.frontends.writer import TEXT, write

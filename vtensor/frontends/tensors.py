@@ -17,11 +17,11 @@ from optimizer.originals import Original
 from vtensor.errors import BudgetError, DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
 from vtensor.frontends.external import DataFiles
-from vtensor.frontends.open_file import LATER, Bytes, Data
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.budget import REMEDY
+from vtensor.storage.budget import REMEDY
+from vtensor.storage.open_file import LATER, Bytes, Data
 
 Array = NDArray[np.generic]
 #: Sizes of a tensor, None where unknown.

@@ -14,7 +14,6 @@ import numpy as np
 from libdesc.tracing import pure_function, pure_name
 from optimizer.originals import Original
 from vtensor.errors import ModelError
-from vtensor.frontends.again import Again
 from vtensor.frontends.builder import Named, attributes_of
 from vtensor.frontends.defined import defined_outputs, local_of
 from vtensor.frontends.expansion import facts_of
@@ -23,6 +22,7 @@ from vtensor.frontends.functions import spellings_of
 from vtensor.frontends.naming import Names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
+from vtensor.frontends.rebuild import Rebuilder
 from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
@@ -70,7 +70,7 @@ def traced_graph(
     return _Traced(named, reference, earlier.facts, trace).build(outputs)
 
 
-class _Traced(Again):
+class _Traced(Rebuilder):
     """A builder of a graph whose sizes are traced."""
 
     def __init__(self, named: Named, reference: bool, before: Facts, trace: Trace) -> None:

@@ -15,7 +15,7 @@ from vtensor.pictures.page import html_page
 from vtensor.pictures.scene import Scene, make_scene
 from vtensor.pictures.svg import svg_picture
 from vtensor.report import MEGABYTE
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.execution.plan import Plan
 
 
 def write_pictures(

@@ -17,8 +17,8 @@ from vtensor.language.graph import Graph
 from vtensor.language.operators import info_of
 from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.feeds import Array, as_array, dense_part
 from vtensor.runtime.session import Session
+from vtensor.storage.inputs import Array, as_array, dense_part
 
 Names = str | Sequence[str]
 

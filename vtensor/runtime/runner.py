@@ -9,27 +9,28 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ptensor.stopping import in_front
+from ptensor.background_work import in_front
 from vtensor.errors import DimError, InputError, LockError, ResolutionError, SessionClosedError
 from vtensor.language.forks import OwnLock
-from vtensor.runtime.budget import memory_errors, ran_out
-from vtensor.runtime.delivery import Result
-from vtensor.runtime.executor import check_running
-from vtensor.runtime.feeds import Array, Feed, Port, check_names, check_out, feed_of, memory_of
-from vtensor.runtime.leftovers import let_go
-from vtensor.runtime.options import Options
-from vtensor.runtime.origin import IN_MEMORY
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.cache.plans import SavedPlans
+from vtensor.runtime.execution.delivery import Result
+from vtensor.runtime.execution.executor import check_running
+from vtensor.runtime.execution.origin import IN_MEMORY
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, copies
+from vtensor.runtime.execution.trim import let_go
+from vtensor.runtime.planning.options import Options
+from vtensor.runtime.planning.source import Source
 from vtensor.runtime.planning.store import PlanStore
-from vtensor.runtime.request import Copies, LastRun, Ran, Request, copies
-from vtensor.runtime.source import Source
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage.budget import memory_errors, ran_out
+from vtensor.storage.inputs import Array, Feed, Port, check_names, check_out, feed_of, memory_of
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph
-    from vtensor.runtime.binding import Binding
-    from vtensor.runtime.direct import Direct
-    from vtensor.runtime.keys import PlanKey
+    from vtensor.runtime.execution.binding import Binding
+    from vtensor.runtime.execution.direct import Direct
+    from vtensor.runtime.planning.keys import PlanKey
 
 #: Requests that a session remembers: those that are none of them take the long way.
 REQUESTS_KEPT = 8
@@ -66,7 +67,8 @@ class Runner:
         self.inputs, self.outputs = source.inputs, source.outputs
         self._options, self._making = options, OwnLock()
         self.executor, self.workspace = workspace.executor, workspace
-        self.plans: PlanStore | None = PlanStore(source, options, workspace)
+        cache = SavedPlans.of(source, options, workspace)
+        self.plans: PlanStore | None = PlanStore(source, options, workspace, cache)
         self._requests: list[Request] = []  # the last one first
         #: The last one in one call, once nothing is to be done beside its runs.
         self._direct: Direct | None = None
@@ -359,7 +361,7 @@ class Runner:
         plan.check_out(into)
         plan.note_use()
 
-        from vtensor.runtime.binding import bind
+        from vtensor.runtime.execution.binding import bind
 
         def strictly(outputs: Mapping[str, Array]) -> Binding:
             return bind(plans.strict(plan), feeds, wanted, outputs, self._entered)

@@ -29,29 +29,29 @@ from vtensor.runtime.cache.saved_table import (
     check_bytes,
     taken_of,
 )
-from vtensor.runtime.entries import MOST_BYTES
-from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.planning.choice import Choice
-from vtensor.runtime.planning.slots import Numbers, Pieces, Slots
+from vtensor.runtime.planning.keys import InputKey, PlanKey
+from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots
 from vtensor.runtime.planning.symbolic_plan import (
     Calls,
-    Delivered,
-    End,
     Known,
-    Stand,
     SymbolicConstant,
+    SymbolicOutput,
     SymbolicPlan,
+    SymbolicStep,
+    SymbolicValue,
     evaluated,
 )
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage.entries import MOST_BYTES
 
 if TYPE_CHECKING:
+    from resolver.choice import ChosenGraph
     from resolver.lowered import LoweredGraph
-    from resolver.strategy import Strategy
-    from vtensor.frontends.surface import Surface
+    from vtensor.frontends.fingerprint import ModelFingerprint
     from vtensor.language.graph import Graph
-    from vtensor.runtime.options import Options
-    from vtensor.runtime.source import Source
+    from vtensor.runtime.planning.options import Options
+    from vtensor.runtime.planning.source import Source
 
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
@@ -99,7 +99,7 @@ def encoded(
     Raises:
         NotSaved: no entry can hold the choice.
     """
-    from resolver.stored import plain_data
+    from resolver.choice_data import plain_data
 
     assert choice.strategy is not None, "a choice of this session was made here"
     lowered = choice.strategy.chosen
@@ -177,17 +177,17 @@ def versions_of(graph: LoweredGraph) -> dict[str, str]:
     """Return the versions of the libraries that a graph runs on.
 
     Raises:
-        StrategyRefused: one is not there.
+        ChoiceRefused: one is not there.
     """
     from libdesc.registry import ready
+    from resolver.choice import ChoiceRefused
     from resolver.lowered import OpNode
-    from resolver.strategy import StrategyRefused
 
     known, versions = ready().libraries, dict[str, str]()
     for node in graph.nodes:
         name = node.variant.library if isinstance(node, OpNode) else node.library
         if name not in known or known[name].absent:
-            raise StrategyRefused(f"there is no library {name}")
+            raise ChoiceRefused(f"there is no library {name}")
         if name not in versions:
             versions[name] = known[name].version()
     return versions
@@ -235,7 +235,9 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
         "sources": [*plan.sources],
         "memory": writer.rows(plan.memory),
         "fixed": [*plan.numbers.fixed],
-        "steps": [[*step] if type(step) is Stand else writer.place(step) for step in plan.steps],
+        "steps": [
+            [*step] if type(step) is SymbolicStep else writer.place(step) for step in plan.steps
+        ],
         "counts": [*plan.slots.counts],
         "pieces": _pieces_data(plan.slots.pieces),
         "piece": plan.slots.piece.tolist(),
@@ -286,7 +288,7 @@ def _pieces_data(pieces: Pieces) -> list[Any]:
     return [pieces.nbytes.tolist(), [*pieces.first], [*pieces.last]]
 
 
-def _end_data(end: End) -> list[Any]:
+def _end_data(end: SymbolicValue) -> list[Any]:
     return [end.name, end.dtype, [*end.dims], str(end.layout), end.constant]
 
 
@@ -309,7 +311,7 @@ class SavedChoice(Choice):
         blob: bytes,
         key: PlanKey,
         options: Options,
-        surface: Surface,
+        surface: ModelFingerprint,
         workspace: Workspace,
     ) -> None:
         applied = frozenset((str(rule), str(node)) for rule, node in data["applied"])
@@ -333,11 +335,11 @@ class SavedChoice(Choice):
                 _log.debug("a saved plan is not taken: %s", why)
         return self.symbolic
 
-    def of(self, graph: Graph) -> Strategy | None:
+    def of(self, graph: Graph) -> ChosenGraph | None:
         if self.strategy is None and self._data:
             from optimizer.pipeline import PASSES
-            from resolver.stored import from_plain_data
-            from resolver.strategy import Strategy, StrategyRefused
+            from resolver.choice import ChoiceRefused, ChosenGraph
+            from resolver.choice_data import from_plain_data
 
             data, options, self._data = self._data, self._options, {}
             passes = (*graph.passes, *(name for name in options.passes if name in PASSES))
@@ -346,12 +348,12 @@ class SavedChoice(Choice):
                     data.get("chosen"), graph, options.delivery, options.preferences, passes
                 )
                 if data.get("versions") != versions_of(lowered):
-                    raise StrategyRefused("its libraries were others")
-                self.strategy = Strategy.of(lowered)
+                    raise ChoiceRefused("its libraries were others")
+                self.strategy = ChosenGraph.of(lowered)
                 if lowered.certificate is not None:
                     chosen = replace(self.strategy.chosen, certificate=lowered.certificate)
-                    self.strategy = Strategy(chosen)
-            except StrategyRefused as why:
+                    self.strategy = ChosenGraph(chosen)
+            except ChoiceRefused as why:
                 _log.debug("%s: its choice is not taken: %s", graph.name, why)
         return self.strategy
 
@@ -362,7 +364,7 @@ def decoded(
     read: Callable[[str], bytes | None],
     like: PlanKey,
     options: Options,
-    surface: Surface,
+    surface: ModelFingerprint,
     workspace: Workspace,
 ) -> Choice:
     """Return the choice of an entry.
@@ -408,7 +410,9 @@ class _PlanReader:
         sizes: the rows of the graph's trace.
     """
 
-    def __init__(self, data: Data, blob: bytes, surface: Surface, workspace: Workspace) -> None:
+    def __init__(
+        self, data: Data, blob: bytes, surface: ModelFingerprint, workspace: Workspace
+    ) -> None:
         self._data, self._blob = data, np.frombuffer(blob, np.uint8)
         self._surface, self._workspace = surface, workspace
         self._builds = Builds(data["builds"])
@@ -436,7 +440,7 @@ class _PlanReader:
             for region in range(data["regions"])
         ]
         steps = [
-            Stand(one[0], one[1], tuple(one[2])) if isinstance(one, list) else things[one]
+            SymbolicStep(one[0], one[1], tuple(one[2])) if isinstance(one, list) else things[one]
             for one in data["steps"]
         ]
         slots = Slots(
@@ -457,7 +461,7 @@ class _PlanReader:
             ],
             [(int(source), int(place)) for source, place in data["sources"]],
             Rows.of(data["memory"], constant),
-            Numbers(data["fixed"]),
+            PlanNumbers(data["fixed"]),
             steps,
             slots,
             np.array(data["held"], np.int64),
@@ -468,7 +472,7 @@ class _PlanReader:
             ],
             [_end(*one) for one in data["inputs"]],
             [_end(*one) for one in data["own"]],
-            [Delivered(alias, _end(*end), binding) for alias, end, binding in data["outputs"]],
+            [SymbolicOutput(alias, _end(*end), binding) for alias, end, binding in data["outputs"]],
             regions,
             symbolic,
             self._held(),
@@ -565,11 +569,13 @@ def _pieces(row: Sequence[Any]) -> Pieces:
     return Pieces(np.array(nbytes, np.int64), first, last)
 
 
-def _end(name: str, dtype: str, dims: Sequence[Any], layout: str, constant: bool) -> End:
+def _end(name: str, dtype: str, dims: Sequence[Any], layout: str, constant: bool) -> SymbolicValue:
     """Return a value.
 
     Raises:
         ValueError, LookupError, VTensorError: there is no such element type or layout.
     """
     numpy_dtype(dtype)
-    return End(name, dtype, [(str(dim), int(at)) for dim, at in dims], Layout(layout), constant)
+    return SymbolicValue(
+        name, dtype, [(str(dim), int(at)) for dim, at in dims], Layout(layout), constant
+    )

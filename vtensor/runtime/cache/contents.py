@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vtensor.errors import InputError
-from vtensor.frontends.known import check_known
-from vtensor.frontends.surface import check_surface
+from vtensor.frontends.fingerprint import check_surface
+from vtensor.frontends.saved_text import check_known
 from vtensor.language.interrupts import MALFORMED, ignored, pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.wording import counted, reason
-from vtensor.runtime.entries import (
+from vtensor.runtime.tuning.timings import clear_timings, count_timings
+from vtensor.storage.entries import (
     FOLDER,
     MOST_BYTES,
     check_folder,
@@ -27,7 +28,6 @@ from vtensor.runtime.entries import (
     open_entry,
     payload_of,
 )
-from vtensor.runtime.timings import clear_timings, count_timings
 
 #: Names of files that the cache writes: kind, digest and number; writer and thread while written.
 _NAMES = re.compile(r"(model|surface|plan|weights)-[0-9a-f]{32}(-\d+)?(\.\d+\.\d+)?")

@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from libdesc.own import only_own
-from ptensor.stopping import go_on
+from libdesc.plugins import no_plugins
+from ptensor.background_work import checkpoint
 from vtensor.isa import isa_cap
 from vtensor.language.imported import blake2b, logger
 from vtensor.language.rows import REFUSALS, NotSaved
-from vtensor.runtime.entries import Entries
-from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.options import Options, kept_in
+from vtensor.runtime.execution.processors import processor
 from vtensor.runtime.planning.choice import KEPT, Choice
-from vtensor.runtime.processors import processor
-from vtensor.runtime.source import Source
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.planning.keys import PlanKey
+from vtensor.runtime.planning.options import Options, cache_of
+from vtensor.runtime.planning.source import Source
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage.entries import Entries
 
 if TYPE_CHECKING:
-    from vtensor.frontends.surface import Surface
+    from vtensor.frontends.fingerprint import ModelFingerprint
 
 _log = logger(__name__)
 
@@ -45,7 +45,7 @@ class SavedPlans:
     @classmethod
     def of(cls, source: Source, options: Options, workspace: Workspace) -> SavedPlans | None:
         """Return the saved plans of a session; None if nothing of it is saved."""
-        entries = kept_in(options)
+        entries = cache_of(options)
         return None if entries is None else cls(source, entries, workspace)
 
     def read_own(self, key: PlanKey, options: Options) -> Iterator[Choice]:
@@ -94,7 +94,7 @@ class SavedPlans:
         """
         if choice.saved or not _is_saved(options):
             return
-        surface = self._source.keep_surface(choice.observed)
+        surface = self._source.save_fingerprint(choice.observed)
         if surface is None:
             return
         from vtensor.runtime.cache.codec import encoded, inputs_data, plain
@@ -102,7 +102,7 @@ class SavedPlans:
         inputs = inputs_data(choice.key)
         try:
             for name in self._names(surface, choice.key, options, exact=choice.exact):
-                go_on()
+                checkpoint()
                 payload = self._entries.read(name)
                 head = {} if payload is None else plain(payload)
                 if head.get("name") == name and not (
@@ -124,7 +124,9 @@ class SavedPlans:
             _log.debug("%s: its choice is not saved: %s", choice.key.shapes, why)
         choice.saved = True  # only now: a save that is stopped begins again
 
-    def _names(self, surface: Surface, key: PlanKey, options: Options, *, exact: bool) -> list[str]:
+    def _names(
+        self, surface: ModelFingerprint, key: PlanKey, options: Options, *, exact: bool
+    ) -> list[str]:
         """Return the names of entries for a key, or for all keys of its kind, in reading order."""
         values = [(one.name, one.value) for one in key.inputs if one.value is not None]
         about = key if exact else (key.kind, values)
@@ -132,7 +134,7 @@ class SavedPlans:
         return [f"plan-{digest}-{number}" for number in range(1 if exact else KEPT)]
 
 
-def fingerprint(surface: Surface, about: object, options: Options, threads: int) -> str:
+def fingerprint(surface: ModelFingerprint, about: object, options: Options, threads: int) -> str:
     """Return a digest of all that an entry of a model depends on.
 
     Args:
@@ -152,4 +154,4 @@ def fingerprint(surface: Surface, about: object, options: Options, threads: int)
 
 def _is_saved(options: Options) -> bool:
     """Return whether plans of a session are saved: those of VTensor's operators."""
-    return only_own() and not (options.progress or options.lock)
+    return no_plugins() and not (options.progress or options.lock)

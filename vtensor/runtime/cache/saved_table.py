@@ -29,7 +29,7 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.records import replace
 from vtensor.language.rows import Rows
 from vtensor.language.trace import NotSaved
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.recording.packer import Packer
 from vtensor.runtime.recording.packing_table import (
     SOURCE,
@@ -44,8 +44,8 @@ from vtensor.runtime.recording.weights import Packed, PlanWeights, aligned
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from vtensor.frontends.surface import Surface
-    from vtensor.runtime.workspace import Workspace
+    from vtensor.frontends.fingerprint import ModelFingerprint
+    from vtensor.runtime.recording.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
 
@@ -186,7 +186,12 @@ class SavedTable:
     """
 
     def __init__(
-        self, data: Data, blob: Array, builds: Builds, surface: Surface, workspace: Workspace
+        self,
+        data: Data,
+        blob: Array,
+        builds: Builds,
+        surface: ModelFingerprint,
+        workspace: Workspace,
     ) -> None:
         self._data, self._blob, self._builds = data, blob, builds
         self._surface, self._workspace = surface, workspace

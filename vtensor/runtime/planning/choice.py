@@ -6,13 +6,13 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from libdesc.own import foreign_version
+from libdesc.plugins import plugins_version
 from vtensor.language.records import dataclass
-from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.planning.keys import PlanKey
 
 if TYPE_CHECKING:
-    from resolver.strategy import Strategy
-    from vtensor.frontends.beside import Place
+    from resolver.choice import ChosenGraph
+    from vtensor.frontends.deferred_arrays import Place
     from vtensor.language.graph import Graph
     from vtensor.runtime.planning.symbolic_plan import Known, SymbolicPlan
 
@@ -45,7 +45,7 @@ class Choice:
     exact: bool = False
     later: Callable[[], SymbolicPlan] | None = None
     observed: frozenset[Place] = frozenset()
-    strategy: Strategy | None = None
+    strategy: ChosenGraph | None = None
     cached: bool = False
     saved: bool = False
     seconds: float = 0.0
@@ -59,7 +59,7 @@ class Choice:
         """
         return self.symbolic
 
-    def of(self, graph: Graph) -> Strategy | None:  # noqa: ARG002
+    def of(self, graph: Graph) -> ChosenGraph | None:  # noqa: ARG002
         """Return what was decided, for a graph of the network; None where it cannot be read."""
         return self.strategy
 
@@ -69,7 +69,7 @@ class Choice:
 
 
 @dataclass(eq=False)
-class Kind:
+class InputKind:
     """What is known for inputs of one kind: the same ranks, layouts and deciding values.
 
     Attributes:
@@ -96,4 +96,4 @@ class Kind:
 def kind_of(key: PlanKey) -> Hashable:
     """Return what keys have in common that differ in sizes alone, on the libraries of now."""
     values = tuple((one.name, one.value) for one in key.inputs if one.value is not None)
-    return key.kind, values, foreign_version()
+    return key.kind, values, plugins_version()

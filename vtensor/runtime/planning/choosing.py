@@ -17,17 +17,17 @@ from typing import TypeVar
 from libdesc.registry import ready
 from optimizer.pipeline import ASKING, READING, optimise, simplify
 from resolver.check import check
+from resolver.choice import ChoiceRefused, ChosenGraph
 from resolver.lowered import LoweredGraph, OpNode
-from resolver.strategy import Strategy, StrategyRefused
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
 from vtensor.language.records import replace
-from vtensor.runtime.burden import avoidable, nearby
-from vtensor.runtime.options import Options
-from vtensor.runtime.plan import Plan
-from vtensor.runtime.plan_bytes import check_plan
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.planning.options import Options
+from vtensor.runtime.planning.transform_share import avoidable, nearby
 from vtensor.runtime.recording.on_numbers import plan_on_numbers
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.recording.plan_bytes import check_plan
+from vtensor.runtime.recording.workspace import Workspace
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ def chosen(graph: Graph, options: Options, provisional: bool) -> LoweredGraph:
 def chosen_with_hints(
     graph: Graph,
     options: Options,
-    hints: Strategy,
+    hints: ChosenGraph,
     again: frozenset[str],
     provisional: bool,
 ) -> tuple[LoweredGraph, tuple[str, ...]]:
@@ -103,13 +103,13 @@ def chosen_with_hints(
         The choice, and the nodes that it has in other variants than the hints.
 
     Raises:
-        StrategyRefused: too many nodes would be chosen again.
+        ChoiceRefused: too many nodes would be chosen again.
         VTensorError: no choice can be made so.
     """
     if not again:
         try:
             return hints.on(graph), ()
-        except StrategyRefused as why:
+        except ChoiceRefused as why:
             again = why.nodes
     kept = hints.kept(graph, again)
     resolved = _resolved(graph, options, kept)
@@ -118,7 +118,7 @@ def chosen_with_hints(
     before = {name: node.variant for name, node in kept.items()}
     others = tuple(node.name for node in lowered.operators if before.get(node.name) != node.variant)
     if len(others) > MOST * len(lowered.operators):
-        raise StrategyRefused(f"{len(others)} nodes would have other variants")
+        raise ChoiceRefused(f"{len(others)} nodes would have other variants")
     return lowered, others
 
 
@@ -131,7 +131,7 @@ def widened(make: Callable[[frozenset[str]], T], again: frozenset[str]) -> T:
     for _ in range(WIDENED):
         try:
             return make(again)
-        except StrategyRefused as why:
+        except ChoiceRefused as why:
             if why.nodes <= again:
                 raise
             again |= why.nodes
@@ -214,7 +214,7 @@ def recorded(
 
     Raises:
         UnsoundPlanError, BudgetError: as ``sound``.
-        StrategyRefused: libraries do not confirm the choice.
+        ChoiceRefused: libraries do not confirm the choice.
     """
     sound(lowered, graph, options, workspace)
     return plan_on_numbers(

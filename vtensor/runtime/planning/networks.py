@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from vtensor.language.imported import logger
 from vtensor.language.rows import REFUSALS
 from vtensor.language.trace import NotTraced, Trace
-from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.options import Options
 from vtensor.runtime.planning.choice import kind_of
+from vtensor.runtime.planning.keys import PlanKey
+from vtensor.runtime.planning.options import Options
+from vtensor.runtime.planning.source import Source
 from vtensor.runtime.planning.symbolic_plan import Known
-from vtensor.runtime.source import Source
 
 if TYPE_CHECKING:
-    from vtensor.frontends.beside import Place
+    from vtensor.frontends.deferred_arrays import Place
     from vtensor.language.graph import Graph
     from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
 
@@ -31,7 +31,7 @@ TRIES = 3
 _log = logger(__name__)
 
 
-class Network:
+class SimplifiedNetwork:
     """The simplified graph that a plan is made of.
 
     Attributes:
@@ -66,7 +66,7 @@ class Networks:
         self._graphs: dict[Hashable, list[SymbolicGraph]] = {}
         self._failures: dict[Hashable, int] = {}
 
-    def of(self, key: PlanKey, options: Options, known: Known) -> Network:
+    def of(self, key: PlanKey, options: Options, known: Known) -> SimplifiedNetwork:
         """Return the simplified graph for a key, of a symbolic graph where there is one.
 
         Args:
@@ -84,7 +84,7 @@ class Networks:
             values = symbolic.values(given, known)
             if values is not None:
                 _use(graphs, symbolic)
-                return Network(symbolic.graph(values), symbolic, given, symbolic.observed)
+                return SimplifiedNetwork(symbolic.graph(values), symbolic, given, symbolic.observed)
         if given and self._failures.get(kind, 0) < TRIES:
             traced = self._traced(key, options, given, known)
             if traced is not None and traced.symbolic is not None:
@@ -92,11 +92,11 @@ class Networks:
                 return traced
             self._failures[kind] = self._failures.get(kind, 0) + 1
         graph = simplified(self._source.graph(key.shapes, key.known, key.inner), options)
-        return Network(graph, None, given, self._source.looked_at)
+        return SimplifiedNetwork(graph, None, given, self._source.observed)
 
     def _traced(
         self, key: PlanKey, options: Options, given: Sequence[int], known: Known
-    ) -> Network | None:
+    ) -> SimplifiedNetwork | None:
         """Make the graph on symbols; None where that cannot be done."""
         from vtensor.runtime.planning.choosing import simplified
         from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
@@ -107,14 +107,14 @@ class Networks:
             simple = None if graph is None else simplified(graph, options)
             if simple is None:
                 return None
-            symbolic = SymbolicGraph(simple, trace, self._source.looked_at)
+            symbolic = SymbolicGraph(simple, trace, self._source.observed)
             values = symbolic.values(given, known)
         except (NotTraced, *REFUSALS) as why:  # sizes are no numbers here, which few expect
             _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
             return None
         if values is None:
             return None
-        return Network(symbolic.graph(values), symbolic, given, symbolic.observed)
+        return SimplifiedNetwork(symbolic.graph(values), symbolic, given, symbolic.observed)
 
 
 def _use(graphs: list[SymbolicGraph], graph: SymbolicGraph) -> None:

@@ -15,25 +15,25 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ptensor.stopping import go_on
+from ptensor.background_work import checkpoint
 from vtensor.errors import VTensorError
 from vtensor.language.imported import logger
 from vtensor.language.trace import NotTraced
-from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.options import Options, transferable
-from vtensor.runtime.origin import RECORDED_ON_SIZES, SPECIALISED
-from vtensor.runtime.plan import Nodes, Plan
-from vtensor.runtime.planning.choice import Choice, Kind, kind_of
-from vtensor.runtime.planning.networks import Network, Networks
+from vtensor.runtime.execution.origin import RECORDED_ON_SIZES, SPECIALISED
+from vtensor.runtime.execution.plan import Nodes, Plan
+from vtensor.runtime.planning.choice import Choice, InputKind, kind_of
+from vtensor.runtime.planning.keys import PlanKey
+from vtensor.runtime.planning.networks import Networks, SimplifiedNetwork
+from vtensor.runtime.planning.options import Options, transferable
+from vtensor.runtime.planning.source import Source
 from vtensor.runtime.planning.symbolic_plan import GuardFailed, Known, SymbolicPlan
-from vtensor.runtime.source import Source
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.recording.workspace import Workspace
 
 if TYPE_CHECKING:
+    from resolver.choice import ChosenGraph
     from resolver.lowered import LoweredGraph
-    from resolver.strategy import Strategy
     from vtensor.runtime.cache.plans import SavedPlans
-    from vtensor.runtime.lock import Lock
+    from vtensor.runtime.lock.lock_file import Lock
 
 #: Kinds of inputs that a session knows, the last used ones.
 KINDS = 32
@@ -66,7 +66,7 @@ class Planner:
         self.source, self._options, self._workspace = source, options, workspace
         self._cache = cache
         self.networks = Networks(source)
-        self._kinds: dict[Hashable, Kind] = {}
+        self._kinds: dict[Hashable, InputKind] = {}
 
     def plan(self, key: PlanKey, options: Options) -> tuple[Plan, Choice | None]:
         """Return the plan for a key, and the choice that it is of; None of one from a lock file.
@@ -94,15 +94,15 @@ class Planner:
             return self._finished(plan, choice, key), choice
         return self._new(key, options, kind, known, failed)
 
-    def _kind(self, key: PlanKey) -> Kind:
+    def _kind(self, key: PlanKey) -> InputKind:
         """Return what is known for inputs of a key's kind."""
         name = kind_of(key)
-        self._kinds[name] = kind = self._kinds.pop(name, None) or Kind()
+        self._kinds[name] = kind = self._kinds.pop(name, None) or InputKind()
         if len(self._kinds) > KINDS:
             del self._kinds[next(iter(self._kinds))]
         return kind
 
-    def _candidates(self, kind: Kind, key: PlanKey, options: Options) -> Iterator[Choice]:
+    def _candidates(self, kind: InputKind, key: PlanKey, options: Options) -> Iterator[Choice]:
         """Yield the choices whose plans may serve a key: of memory, then of the cache.
 
         A choice for the key alone goes before those for all sizes.
@@ -140,7 +140,7 @@ class Planner:
         self,
         key: PlanKey,
         options: Options,
-        kind: Kind,
+        kind: InputKind,
         known: Known,
         failed: Sequence[Failed],
     ) -> tuple[Plan, Choice]:
@@ -152,7 +152,7 @@ class Planner:
             known: what rows have come to.
             failed: the choices of which there is no plan for these sizes.
         """
-        from resolver.strategy import StrategyRefused
+        from resolver.choice import ChoiceRefused
 
         network = self.networks.of(key, options, known)
         provisional = options.first is not None
@@ -165,7 +165,7 @@ class Planner:
             hints = choice, strategy, again
             try:
                 return self._with_hints(key, options, kind, network, known, hints)
-            except (StrategyRefused, VTensorError) as why:
+            except (ChoiceRefused, VTensorError) as why:
                 _log.debug("%s: no plan with hints of %s: %s", key.shapes, choice.key.shapes, why)
         from vtensor.runtime.planning.choosing import chosen
 
@@ -174,7 +174,7 @@ class Planner:
         return self._kept(key, kind, made, provisional)
 
     def _hints(
-        self, kind: Kind, key: PlanKey, options: Options, failed: Sequence[Failed]
+        self, kind: InputKind, key: PlanKey, options: Options, failed: Sequence[Failed]
     ) -> list[Failed]:
         """Return the nearest choices with the nodes that are known to be declined."""
         if not transferable(options):
@@ -190,15 +190,15 @@ class Planner:
         self,
         key: PlanKey,
         options: Options,
-        kind: Kind,
-        network: Network,
+        kind: InputKind,
+        network: SimplifiedNetwork,
         known: Known,
-        hints: tuple[Choice, Strategy, frozenset[str]],
+        hints: tuple[Choice, ChosenGraph, frozenset[str]],
     ) -> tuple[Plan, Choice]:
         """Make a choice with hints and return its plan.
 
         Raises:
-            StrategyRefused, VTensorError: too much would be chosen again, or it would be too slow.
+            ChoiceRefused, VTensorError: too much would be chosen again, or it would be too slow.
         """
         from vtensor.runtime.planning.choosing import chosen_with_hints, widened
 
@@ -224,23 +224,23 @@ class Planner:
         self,
         key: PlanKey,
         options: Options,
-        network: Network,
+        network: SimplifiedNetwork,
         lowered: LoweredGraph,
         known: Known,
         *,
         confirming: bool,
     ) -> tuple[Plan, Choice]:
         """Record a choice, on symbols where that can be done."""
-        from resolver.strategy import Strategy
+        from resolver.choice import ChosenGraph
         from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
 
         choice = Choice(key, False, frozenset(network.graph.applied), observed=network.observed)
-        choice.strategy = Strategy.of(lowered)
+        choice.strategy = ChosenGraph.of(lowered)
         if network.symbolic is not None:
             from vtensor.runtime.planning.tracing import traced_plan
 
             sound(lowered, network.graph, options, self._workspace)
-            go_on()
+            checkpoint()
             given = network.given
             about = network.symbolic, given, lowered, options, self._workspace, known
             try:
@@ -264,7 +264,7 @@ class Planner:
     def _kept(
         self,
         key: PlanKey,
-        kind: Kind,
+        kind: InputKind,
         made: tuple[Plan, Choice],
         provisional: bool,
     ) -> tuple[Plan, Choice]:
@@ -274,15 +274,17 @@ class Planner:
         kind.add(choice)
         return self._finished(plan, choice, key), choice
 
-    def _tuned(self, key: PlanKey, options: Options, network: Network) -> tuple[Plan, Choice]:
+    def _tuned(
+        self, key: PlanKey, options: Options, network: SimplifiedNetwork
+    ) -> tuple[Plan, Choice]:
         """Return the plan by measured times, which holds for its own sizes alone."""
-        from resolver.strategy import Strategy
+        from resolver.choice import ChosenGraph
         from vtensor.runtime.planning.tuned import plan_of
 
         plan = plan_of(network.graph, options, self._workspace)
         choice = Choice(key, False, frozenset(network.graph.applied), exact=True)
         choice.later = _symbolic_later(plan, network.given)
-        choice.strategy, choice.observed = Strategy.of(plan.graph), network.observed
+        choice.strategy, choice.observed = ChosenGraph.of(plan.graph), network.observed
         return plan, choice
 
     def prepare(self, key: PlanKey, options: Options) -> Choice | None:
@@ -309,7 +311,7 @@ class Planner:
         self,
         key: PlanKey,
         options: Options,
-        network: Network,
+        network: SimplifiedNetwork,
         lowered: LoweredGraph,
         *,
         exact: bool = False,
@@ -349,15 +351,15 @@ class Planner:
             choice, plan: provisional.
             lowered: the choice by times of this machine.
         """
-        from resolver.strategy import Strategy, lasting_certificate
+        from resolver.choice import ChosenGraph, lasting_certificate
         from vtensor.runtime.planning.choosing import same_choice
 
         before = choice.strategy
         if plan.taken_from is not None or before is None:
             return False
-        if not same_choice(Strategy.of(lowered).chosen, before.chosen):
+        if not same_choice(ChosenGraph.of(lowered).chosen, before.chosen):
             return False
-        choice.strategy, choice.provisional = Strategy.of(lowered), False
+        choice.strategy, choice.provisional = ChosenGraph.of(lowered), False
         if choice.symbolic is not None:
             choice.symbolic.proven = lasting_certificate(lowered) is not None
         if "nodes" in vars(plan):
@@ -392,8 +394,8 @@ class Planner:
 
     def _locked(self, lock: Lock, key: PlanKey, options: Options) -> Plan:
         """Return the plan of a lock file."""
-        from vtensor.runtime.locked import locked_plan
         from vtensor.runtime.planning.choosing import simplified
+        from vtensor.runtime.planning.locked_plan import locked_plan
 
         given = self.source.graph(key.shapes, key.known, key.inner)
         return locked_plan(lock, given, simplified(given, options), options, self._workspace)
@@ -416,11 +418,11 @@ def _check_excess(lowered: LoweredGraph, options: Options) -> None:
     """See that a choice for other sizes, which no better one will replace, is good enough.
 
     Raises:
-        StrategyRefused: it may take longer than the best by more than the slack.
+        ChoiceRefused: it may take longer than the best by more than the slack.
     """
     from optimizer.bound import excess
-    from resolver.strategy import StrategyRefused
+    from resolver.choice import ChoiceRefused
     from vtensor.runtime.planning.refine import SLACK
 
     if any(lowered.transforms()) and excess(lowered, options.settings) > SLACK:
-        raise StrategyRefused("Transforms take more of the time than they did")
+        raise ChoiceRefused("Transforms take more of the time than they did")

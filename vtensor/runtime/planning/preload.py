@@ -10,7 +10,7 @@ from optimizer.pipeline import import_passes
 from vtensor.language.index import importing
 
 #: What saving needs.
-SAVING = ("vtensor.frontends.surface", "vtensor.runtime.cache.codec", "resolver.stored")
+SAVING = ("vtensor.frontends.fingerprint", "vtensor.runtime.cache.codec", "resolver.choice_data")
 
 #: What refining and preparing need beside passes.
 PLANNING = (
@@ -18,11 +18,11 @@ PLANNING = (
     "vtensor.runtime.planning.symbolic_graph",
     "vtensor.runtime.planning.tracing",
     "vtensor.runtime.planning.refine",
-    "vtensor.runtime.calibration",
-    "vtensor.runtime.timings",
-    "vtensor.runtime.tuning",
-    "vtensor.runtime.peaks",
-    "resolver.stored",
+    "vtensor.runtime.tuning.calibration",
+    "vtensor.runtime.tuning.timings",
+    "vtensor.runtime.tuning.tuner",
+    "vtensor.runtime.tuning.peaks",
+    "resolver.choice_data",
 )
 
 #: What makes graphs of a model's nodes.

@@ -11,16 +11,16 @@ from dataclasses import replace
 from importlib import import_module
 
 from optimizer.pipeline import optimise
-from ptensor.stopping import go_on
+from ptensor.background_work import checkpoint
 from resolver.lowered import LoweredGraph
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
 from vtensor.language.index import importing
-from vtensor.runtime.better import NotBetter
-from vtensor.runtime.options import Options
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.planning.background import PlanStays
 from vtensor.runtime.planning.choosing import resolved_of
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.planning.options import Options
+from vtensor.runtime.recording.workspace import Workspace
 
 #: Share of a plan's time that a better one has to spare by estimate. Where no plan is exchanged, a
 #: choice for other sizes may be off the best by so much.
@@ -53,19 +53,19 @@ def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
     """Make a choice for the sizes of a plan whose choice was made for others.
 
     Raises:
-        NotBetter: it would take about as long.
+        PlanStays: it would take about as long.
     """
     from optimizer.bound import excess, total_ns
 
     lowered = plan.graph
     off = excess(lowered, options.settings)
     if off <= SLACK:
-        raise NotBetter(f"it takes at most {off:.1%} more than the best by estimate")
+        raise PlanStays(f"it takes at most {off:.1%} more than the best by estimate")
     settings = replace(options.settings, time_limit=TIME_LIMIT)
     own = optimise(resolved_of(graph, options), options.passes, settings)
     before, after = (total_ns(one, settings) for one in (lowered, own))
     if before - after <= SLACK * before:
-        raise NotBetter(f"one of its own takes {(before - after) / before:.1%} less")
+        raise PlanStays(f"one of its own takes {(before - after) / before:.1%} less")
     return own
 
 
@@ -79,7 +79,7 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
         workspace: what plans share.
 
     Raises:
-        NotBetter: without them the same is as fast, and the plan was chosen for its own sizes.
+        PlanStays: without them the same is as fast, and the plan was chosen for its own sizes.
         VTensorError: times cannot be measured.
     """
     from vtensor.runtime.planning.tuned import plan_of
@@ -90,18 +90,18 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
     try:
         made = plan_of(graph, options, workspace)
     except Exception as error:  # of any kind that a library raises: the present plan is right
-        go_on()  # a closed session logs nothing
+        checkpoint()  # a closed session logs nothing
         _log.warning(FAILED, graph.name, error)
         raise
     if own and all(step.ns is None for step in made.steps):
-        raise NotBetter("with measured times none is faster")
+        raise PlanStays("with measured times none is faster")
     return made
 
 
 def _import_libraries() -> None:
     """Import what measuring needs: after a plan from the cache nothing of it is there yet."""
     from libdesc.registry import ready
-    from optimizer.apart import apart
+    from optimizer.detached_import import apart
     from optimizer.solver import solver_name
 
     for library in ready().libraries.values():

@@ -12,14 +12,14 @@ from vtensor.language.records import dataclass
 from vtensor.language.trace import SymbolicSize
 
 if TYPE_CHECKING:
-    from vtensor.runtime.offsets import Piece
-    from vtensor.runtime.plan import Ends, Placed
-    from vtensor.runtime.steps import RecordedStep
+    from vtensor.runtime.execution.plan import Ends, Placed
+    from vtensor.runtime.execution.steps import RecordedStep
+    from vtensor.runtime.recording.offsets import Piece
 
 Array = np.ndarray[Any, Any]
 
 
-class Numbers:
+class PlanNumbers:
     """The numbers of a symbolic plan: of its memory trace, and those that depend on no symbol.
 
     Each has a place: on the trace its place there, else a negative one.
@@ -60,7 +60,7 @@ class Pieces:
     last: Sequence[int]
 
     @classmethod
-    def of(cls, given: Sequence[Piece], numbers: Numbers) -> Pieces:
+    def of(cls, given: Sequence[Piece], numbers: PlanNumbers) -> Pieces:
         """Those of traced sizes."""
         first, last = [one.first for one in given], [one.last for one in given]
         return cls(numbers.places([one.nbytes for one in given]), first, last)
@@ -106,9 +106,11 @@ class Slots:
     constants: Sequence[TensorStorage]
 
     @classmethod
-    def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: Numbers) -> Slots:
+    def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: PlanNumbers) -> Slots:
         """Those of traced sizes, with room for everything that they touch."""
-        from vtensor.runtime.placement import arranged  # who reads what was kept needs none
+        from vtensor.runtime.recording.placement import (
+            arranged,  # who reads what was kept needs none
+        )
 
         found = arranged(steps, ends.inputs, ends.own)
         of, scratch = found.lifetimes.of, found.lifetimes.scratch

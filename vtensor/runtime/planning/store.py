@@ -18,23 +18,23 @@ from ptensor.layout import Layout
 from ptensor.pages import give_back
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language.forks import process_lock
-from vtensor.runtime.better import UNPROVEN, Better
-from vtensor.runtime.cache.plans import SavedPlans
-from vtensor.runtime.feeds import Feed, Port
-from vtensor.runtime.keys import InputKey, PlanKey
-from vtensor.runtime.leftovers import drop_unused_kernels, let_go
-from vtensor.runtime.options import Options, transferable
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.execution.trim import let_go, trim_kernels
+from vtensor.runtime.planning.background import UNPROVEN, BackgroundTask
 from vtensor.runtime.planning.choice import Choice
+from vtensor.runtime.planning.keys import InputKey, PlanKey
+from vtensor.runtime.planning.options import Options, transferable
 from vtensor.runtime.planning.planner import Planner
+from vtensor.runtime.planning.planning_lock import PlanningLock
 from vtensor.runtime.planning.preload import preload_planning, preload_saving
-from vtensor.runtime.source import Source
-from vtensor.runtime.turns import Turn
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.planning.source import Source
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage.inputs import Feed, Port
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph
-    from vtensor.runtime.planning.networks import Network
+    from vtensor.runtime.cache.plans import SavedPlans
+    from vtensor.runtime.planning.networks import SimplifiedNetwork
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ PROVISIONAL = "it is provisional: chosen by what libraries declare, without time
 PLANS_KEPT = 32
 
 #: Seconds for which saving may go on after the end of the process.
-LINGERS_S = 3.0
+GRACE_S = 3.0
 
 #: How often saving gives way to a plan that is wanted.
 GIVES_WAY = 2
@@ -58,7 +58,7 @@ NEAR = 2
 _keeping = process_lock(2)
 
 
-class Held(NamedTuple):
+class PlanEntry(NamedTuple):
     """A plan in memory, and the choice that it is of."""
 
     plan: Plan
@@ -75,22 +75,24 @@ class PlanStore:
         source: what graphs are made from.
         options: how plans are made; its entry layouts are what is expected of inputs.
         workspace: what plans share.
+        cache: the plans that are saved; None without a cache.
 
     Attributes:
         prepared: what is likely to come was prepared, or there is nothing to prepare.
     """
 
-    def __init__(self, source: Source, options: Options, workspace: Workspace) -> None:
+    def __init__(
+        self, source: Source, options: Options, workspace: Workspace, cache: SavedPlans | None
+    ) -> None:
         self.source, self._options, self._workspace = source, options, workspace
         #: The last used one is last. An ``OrderedDict`` would turn what a signal handler raises
         #: while a key is hashed into a ``KeyError``.
-        self._plans: dict[PlanKey, Held] = {}
+        self._plans: dict[PlanKey, PlanEntry] = {}
         #: Plans that others took the place of, as long as somebody has them.
         self._replaced: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
-        self._making = Turn()
-        cache = SavedPlans.of(source, options, workspace)
+        self._making = PlanningLock()
         self._planner, self._cache = Planner(source, options, workspace, cache), cache
-        self._tasks: list[Better[None]] = []
+        self._tasks: list[BackgroundTask[None]] = []
         self._unsaved: list[Choice] = []
         self._closed = self.prepared = False
         self._longest_s = 0.0  # that making a plan took
@@ -100,7 +102,7 @@ class PlanStore:
     def __len__(self) -> int:
         return len(self._plans)
 
-    def close(self) -> list[Better[None]]:
+    def close(self) -> list[BackgroundTask[None]]:
         """Stop background work and release all plans; return the work that goes on for a while."""
         with _keeping:
             held, self._plans = [*self._plans.values()], {}
@@ -111,7 +113,7 @@ class PlanStore:
                 plan.better.stop()
         for task in tasks:
             task.stop()
-        return [task for task in tasks if task.for_others]
+        return [task for task in tasks if task.for_other_processes]
 
     def declared(self) -> Plan:
         """Return the plan for the declared shapes, which are all known."""
@@ -156,7 +158,7 @@ class PlanStore:
         make = partial(self._planner.plan, key, self._entering(key))
         plan, choice = self._workspace.executor.planning(make)
         self.source.seen = key.shapes, key.known
-        drop_unused_kernels()
+        trim_kernels()
         self._tidy(before)
         seconds = time.perf_counter() - begun
         if choice is not None:
@@ -164,7 +166,7 @@ class PlanStore:
         self._longest_s = max(self._longest_s, seconds)
         self._count += 1
         self._refinable(key, plan, choice)
-        self._keep(key, Held(plan, choice))
+        self._keep(key, PlanEntry(plan, choice))
         if choice is not None and not choice.cached and not choice.saved:
             self._unsaved.append(choice)
         return plan
@@ -177,7 +179,7 @@ class PlanStore:
         elif self._count % PLANS_KEPT == 0:  # kernels of dropped plans leave holes
             give_back()
 
-    def _use(self, key: PlanKey) -> Held | None:
+    def _use(self, key: PlanKey) -> PlanEntry | None:
         """Return a plan in memory as the last used one; a better one is then wanted."""
         with _keeping:
             held = self._plans.pop(key, None)
@@ -187,9 +189,9 @@ class PlanStore:
             better.wanted(partial(self._exchange, key, held.plan), self._count)
         return held
 
-    def _keep(self, key: PlanKey, held: Held) -> None:
+    def _keep(self, key: PlanKey, held: PlanEntry) -> None:
         """Keep a plan; those beyond what a session keeps go."""
-        most, dropped = 1 if self._workspace.full else PLANS_KEPT, list[Held]()
+        most, dropped = 1 if self._workspace.full else PLANS_KEPT, list[PlanEntry]()
         with _keeping:
             self._plans[key] = held
             while len(self._plans) > most:
@@ -265,11 +267,11 @@ class PlanStore:
             return
         if plan.provisional:
             make = partial(self._measured, key, plan, choice)
-            plan.better = Better(make, PROVISIONAL, self._hurries, self._preload)
+            plan.better = BackgroundTask(make, PROVISIONAL, self._hurries, self._preload)
         elif options.later is not None and not key.inner:
             make = partial(self._tuned, key, plan)
             why = "it was made without measured times"
-            plan.better = Better(make, why, ready=self._preload)
+            plan.better = BackgroundTask(make, why, ready=self._preload)
             return
         elif (
             plan.taken_from is not None
@@ -277,7 +279,7 @@ class PlanStore:
             and not (choice.symbolic is not None and choice.symbolic.proven)
         ):
             make = partial(self._own, key, plan)
-            plan.better = Better(make, UNPROVEN, ready=self._preload)
+            plan.better = BackgroundTask(make, UNPROVEN, ready=self._preload)
         if plan.better is not None:
             plan.better.wait(self._longest_s)
 
@@ -324,7 +326,7 @@ class PlanStore:
         """Import what refining and preparing need, on the background thread."""
         preload_planning(self.source.reads_nodes)
 
-    def _network(self, key: PlanKey, options: Options) -> Network:
+    def _network(self, key: PlanKey, options: Options) -> SimplifiedNetwork:
         """Return the simplified graph for a key."""
         return self._planning(partial(self._planner.networks.of, key, options, {}))
 
@@ -341,7 +343,7 @@ class PlanStore:
         with _keeping:
             held = self._plans.get(key)
             if held is not None and held.plan is old and new is not old:
-                self._plans[key] = Held(new, held.choice)
+                self._plans[key] = PlanEntry(new, held.choice)
                 self._replaced[old] = key
         if provisional and new.taken_from is None:  # other sizes are to be as the new one is
             self.prepared = False
@@ -362,7 +364,7 @@ class PlanStore:
             unsaved, self._unsaved = self._unsaved, []
             save = partial(self._save, unsaved)
             about = save, "", self._hurries, preload_saving
-            self._begin(Better(*about, for_others=True, lingers_s=LINGERS_S))
+            self._begin(BackgroundTask(*about, for_other_processes=True, grace_s=GRACE_S))
 
     def _save_later(self, choice: Choice) -> None:
         """Save a choice that was made in the background."""
@@ -385,11 +387,11 @@ class PlanStore:
         if options.deterministic or options.later or options.lock or not transferable(options):
             return
         known = {one.name for one in key.inputs if one.value is not None}
-        ones = [key.sized(one) for one in self.source.foreseen(key.shapes, known)]
+        ones = [key.sized(one) for one in self.source.likely_shapes(key.shapes, known)]
         near = [key.sized(one) for one in self.source.near(key.shapes, known)]
         if ones:
             prepare = partial(self._prepare, ones, near)
-            self._begin(Better(prepare, "", self._hurries, self._preload))
+            self._begin(BackgroundTask(prepare, "", self._hurries, self._preload))
 
     def _prepare(self, ones: Sequence[PlanKey], near: Sequence[PlanKey]) -> None:
         left = NEAR
@@ -409,7 +411,7 @@ class PlanStore:
         if choice is not None:
             made.append(choice)
 
-    def _begin(self, task: Better[None]) -> None:
+    def _begin(self, task: BackgroundTask[None]) -> None:
         """Begin background work, unless the session is closed."""
         with _keeping:
             self._tasks = [*(one for one in self._tasks if not one.done), task]

@@ -15,7 +15,7 @@ from vtensor.language.trace import MARK, NotTraced, SymbolicSize, Trace, is_open
 from vtensor.runtime.planning.symbolic_plan import Known, evaluated
 
 if TYPE_CHECKING:
-    from vtensor.frontends.beside import Place
+    from vtensor.frontends.deferred_arrays import Place
 
 
 class SymbolicGraph:

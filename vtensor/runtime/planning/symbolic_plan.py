@@ -26,15 +26,15 @@ from vtensor.errors import UnsoundPlanError
 from vtensor.language.records import dataclass
 from vtensor.language.rows import REFUSALS, Rows
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.all_of import all_of
-from vtensor.runtime.delivery import Delivery
-from vtensor.runtime.plan import Brought, Nodes, Plan
+from vtensor.runtime.execution.delivery import Delivery
+from vtensor.runtime.execution.parallel import all_of
+from vtensor.runtime.execution.plan import Nodes, Plan, PlanPorts
 
 if TYPE_CHECKING:
     from libdesc.native_trace import NativeTrace
     from resolver.lowered import LoweredGraph
-    from vtensor.runtime.planning.slots import Numbers, Pieces, Slots
-    from vtensor.runtime.workspace import Workspace
+    from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots
+    from vtensor.runtime.recording.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +73,7 @@ class Calls:
     took: float = 0.0
 
 
-class Stand(NamedTuple):
+class SymbolicStep(NamedTuple):
     """Stands for a native step that depends on symbols.
 
     Attributes:
@@ -87,7 +87,7 @@ class Stand(NamedTuple):
     access: tuple[str, ...]
 
 
-class End(NamedTuple):
+class SymbolicValue(NamedTuple):
     """A value that runs bring or deliver, or a constant; its sizes are places of numbers."""
 
     name: str
@@ -111,7 +111,7 @@ class End(NamedTuple):
         return unnamed(str(self.layout), [dim for dim, _ in self.dims])
 
 
-class Delivered(NamedTuple):
+class SymbolicOutput(NamedTuple):
     """An output of runs.
 
     Attributes:
@@ -122,7 +122,7 @@ class Delivered(NamedTuple):
     """
 
     alias: str
-    end: End
+    end: SymbolicValue
     binding: int | None
     constant: TensorStorage | None = None
 
@@ -138,7 +138,7 @@ class SymbolicConstant(NamedTuple):
 
     region: int
     place: int
-    end: End
+    end: SymbolicValue
 
 
 class GuardFailed(NamedTuple):
@@ -216,15 +216,15 @@ class SymbolicPlan:
     calls: Sequence[Calls]
     sources: Sequence[tuple[int, int]]
     memory: Rows
-    numbers: Numbers
+    numbers: PlanNumbers
     steps: Sequence[object]
     slots: Slots
     held: Array
     live: Pieces
     guards: Sequence[LayoutGuard]
-    inputs: Sequence[End]
-    own: Sequence[End]
-    outputs: Sequence[Delivered]
+    inputs: Sequence[SymbolicValue]
+    own: Sequence[SymbolicValue]
+    outputs: Sequence[SymbolicOutput]
     regions: Sequence[Array]
     symbolic: Sequence[SymbolicConstant]
     packed: object
@@ -267,7 +267,8 @@ class SymbolicPlan:
         if needs > workspace.max_bytes or not self._layouts_hold(numbers):
             return GuardFailed()
         natives = [
-            values[step.source][step.place] if type(step) is Stand else step for step in self.steps
+            values[step.source][step.place] if type(step) is SymbolicStep else step
+            for step in self.steps
         ]
         if not self._same_access(natives):
             return GuardFailed()
@@ -333,7 +334,7 @@ class SymbolicPlan:
         rows = {
             (id(native), stand.access): native
             for native, stand in zip(natives, self.steps, strict=True)
-            if type(stand) is Stand
+            if type(stand) is SymbolicStep
         }
         return all(described(native)[1] == access for (_, access), native in rows.items())
 
@@ -351,7 +352,7 @@ class SymbolicPlan:
             regions[region] = made[key]
         return regions
 
-    def _brought(self, numbers: Array) -> Brought:
+    def _brought(self, numbers: Array) -> PlanPorts:
         """Return what runs bring, and what they deliver."""
         own = [end.storage(numbers) for end in self.own]
         bound = [*(end.storage(numbers) for end in self.inputs), *own]
@@ -360,7 +361,7 @@ class SymbolicPlan:
             memory = bound[binding] if binding is not None else constant
             assert memory is not None, "an output that is not bound is a constant"
             deliveries[alias] = Delivery(alias, end.value(numbers), memory, binding)
-        return Brought([end.value(numbers) for end in self.inputs], own, deliveries)
+        return PlanPorts([end.value(numbers) for end in self.inputs], own, deliveries)
 
 
 def evaluated(rows: Rows, given: Sequence[int], known: Known) -> list[Any] | None:

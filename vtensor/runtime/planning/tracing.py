@@ -11,29 +11,29 @@ from ptensor.buffer import TensorStorage
 from resolver.guards import layout_pairs, put, transform_guards
 from resolver.lowered import LoweredGraph, Value
 from vtensor.language.trace import NotTraced, Rows, SymbolicSize, Trace
-from vtensor.runtime.needed import needed
-from vtensor.runtime.plan import Ends
-from vtensor.runtime.plan_bytes import held, pieces
-from vtensor.runtime.planning.slots import Numbers, Pieces, Slots
+from vtensor.runtime.execution.plan import Ends
+from vtensor.runtime.execution.steps import RecordedStep, StepRef
+from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots
 from vtensor.runtime.planning.symbolic_plan import (
     Calls,
-    Delivered,
-    End,
     Known,
     LayoutGuard,
-    Stand,
     SymbolicConstant,
+    SymbolicOutput,
     SymbolicPlan,
+    SymbolicStep,
+    SymbolicValue,
     Traces,
     unnamed,
 )
+from vtensor.runtime.recording.live_steps import needed
+from vtensor.runtime.recording.plan_bytes import held, pieces
 from vtensor.runtime.recording.recorder import GRAPH, MemoryTrace, Recorder
-from vtensor.runtime.steps import RecordedStep, StepRef
 
 if TYPE_CHECKING:
-    from vtensor.runtime.options import Options
+    from vtensor.runtime.planning.options import Options
     from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
-    from vtensor.runtime.workspace import Workspace
+    from vtensor.runtime.recording.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
 
@@ -78,7 +78,7 @@ def traced_plan(
 
     Raises:
         NotTraced: something cannot be recorded on symbols.
-        StrategyRefused: libraries do not confirm the choice.
+        ChoiceRefused: libraries do not confirm the choice.
         VTensorError: a node cannot be recorded.
     """
     values = network.values(given, known)
@@ -144,7 +144,7 @@ def _plan(
     steps: Sequence[RecordedStep],
 ) -> SymbolicPlan:
     """Return the symbolic plan of what was recorded, without the guards of layouts."""
-    graph, numbers = recorder.graph, Numbers()
+    graph, numbers = recorder.graph, PlanNumbers()
     slots = Slots.of(steps, ends, numbers)
     symbolic, regions = list[SymbolicConstant](), list[Array]()
     for region, storage in enumerate(slots.constants):
@@ -159,7 +159,7 @@ def _plan(
         symbolic.append(SymbolicConstant(region, place, _end(value, numbers)))
         regions.append(_NONE)
     outputs = [
-        Delivered(alias, _end(one.value, numbers), one.binding, _constant(one, recorder))
+        SymbolicOutput(alias, _end(one.value, numbers), one.binding, _constant(one, recorder))
         for alias, one in ends.deliveries.items()
     ]
     kinds = [kind.use.kind.trace for kind in recorder.kinds if kind.use.kind.trace is not None]
@@ -202,7 +202,7 @@ def _stand(step: RecordedStep) -> object:
     native = step.native
     if not isinstance(native, StepRef):
         return native
-    return Stand(native.source, native.place, step.code.access)
+    return SymbolicStep(native.source, native.place, step.code.access)
 
 
 def _constant(delivery: Any, recorder: Recorder) -> TensorStorage | None:
@@ -215,14 +215,14 @@ def _constant(delivery: Any, recorder: Recorder) -> TensorStorage | None:
     return memory
 
 
-def _end(value: Value, numbers: Numbers) -> End:
+def _end(value: Value, numbers: PlanNumbers) -> SymbolicValue:
     dims = [(dim, numbers.place(size)) for dim, size in value.dims.items()]
-    return End(value.name, value.dtype, dims, value.layout, value.constant)
+    return SymbolicValue(value.name, value.dtype, dims, value.layout, value.constant)
 
 
-def _memory_end(memory: TensorStorage, numbers: Numbers) -> End:
+def _memory_end(memory: TensorStorage, numbers: PlanNumbers) -> SymbolicValue:
     dims = [(dim, numbers.place(size)) for dim, size in memory.extents.items()]
-    return End("", memory.dtype, dims, memory.layout)
+    return SymbolicValue("", memory.dtype, dims, memory.layout)
 
 
 def _same_elements(value: Value, other: Value) -> bool:
@@ -232,7 +232,7 @@ def _same_elements(value: Value, other: Value) -> bool:
 
 
 def _guards(
-    lowered: LoweredGraph, graph: LoweredGraph, numbers: Numbers, options: Options
+    lowered: LoweredGraph, graph: LoweredGraph, numbers: PlanNumbers, options: Options
 ) -> list[LayoutGuard]:
     """Return the pairs of layouts that the checker compared, once each, with dims by place."""
     guards = dict[LayoutGuard, None]()

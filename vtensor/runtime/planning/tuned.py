@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
-from ptensor.stopping import go_on
+from ptensor.background_work import checkpoint
 from resolver.lowered import LoweredGraph
 from vtensor.errors import BudgetError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
-from vtensor.runtime.fewer import fewer
-from vtensor.runtime.options import Options
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
+from vtensor.runtime.planning.options import Options
 from vtensor.runtime.recording.on_numbers import plan_on_numbers
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.runtime.tuning.fewest_transforms import fewer
 
 if TYPE_CHECKING:
-    from vtensor.runtime.erring import Meter
-    from vtensor.runtime.executor import Executor
+    from vtensor.runtime.execution.executor import Executor
+    from vtensor.runtime.tuning.variant_errors import Meter
 
 #: The log message where the plan with measured times is not faster.
 KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
@@ -36,7 +36,7 @@ _log = logger(__name__)
 
 def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
     """As ``measure.fastest``, which is imported where plans are timed."""
-    from vtensor.runtime import measure
+    from vtensor.runtime.tuning import measure
 
     return measure.fastest(plans, executor)
 
@@ -67,7 +67,7 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     try:
         best, took = fastest([*few, made, plain], workspace.executor)
     except VTensorError as error:
-        go_on()
+        checkpoint()
         _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
         return plain
     if best is plain:
@@ -91,7 +91,7 @@ def within_tolerance(
     """
     if not options.tolerance:
         return strict
-    from vtensor.runtime.tolerant import observable, tolerant  # nothing else needs it
+    from vtensor.runtime.tuning.tolerant_choice import observable, tolerant  # nothing else needs it
 
     again = partial(  # recorded when it is needed: its packed weights need not be kept
         plan_on_numbers,
@@ -137,7 +137,7 @@ def within_tolerance(
     except UnsoundPlanError:
         raise
     except VTensorError as error:
-        go_on()
+        checkpoint()
         _log.warning("%s: no plan within the tolerance, so it is strict: %s", graph.name, error)
         return strict
     return best

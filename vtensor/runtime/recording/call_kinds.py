@@ -19,14 +19,14 @@ from libdesc.registry import ready
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
+from resolver.canonical_dims import Names
 from resolver.lowered import LoweredNode, OpNode, Value
-from resolver.made_up import Names
 from vtensor.language.forks import process_lock
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.trace import SymbolicSize, substituted
-from vtensor.runtime.steps import Code, Failure, RecordedStep
-from vtensor.runtime.uncopied import Division
+from vtensor.runtime.execution.steps import Code, Failure, RecordedStep
+from vtensor.runtime.recording.aliasing import Division
 
 #: The number that stands for the first symbolic size in a key; others follow. No size of a network
 #: is so large.

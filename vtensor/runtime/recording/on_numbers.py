@@ -9,11 +9,11 @@ import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
 from resolver.lowered import LoweredGraph
-from vtensor.runtime.needed import needed
-from vtensor.runtime.placement import place
-from vtensor.runtime.plan import Brought, Ends, Nodes, Plan
+from vtensor.runtime.execution.plan import Ends, Nodes, Plan, PlanPorts
+from vtensor.runtime.recording.live_steps import needed
+from vtensor.runtime.recording.placement import place
 from vtensor.runtime.recording.recorder import Recorder
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.recording.workspace import Workspace
 
 
 def plan_on_numbers(
@@ -41,7 +41,7 @@ def plan_on_numbers(
         strictly: as for ``Plan``.
 
     Raises:
-        StrategyRefused: libraries do not confirm the choice.
+        ChoiceRefused: libraries do not confirm the choice.
         BudgetError: the plan needs more memory than the workspace may have.
     """
     recorder = Recorder(graph, constants, workspace, confirming)
@@ -55,7 +55,7 @@ def plan_on_numbers(
     nodes = Nodes(graph, recorded, placement, preferences, resolved)
     held = placement.constants()
     plan = Plan(
-        Brought([graph.values[name] for name in graph.inputs], ends.own, ends.deliveries),
+        PlanPorts([graph.values[name] for name in graph.inputs], ends.own, ends.deliveries),
         placement.placed(held),
         placement.nbytes,
         placement.live,

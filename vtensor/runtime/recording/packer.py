@@ -24,10 +24,10 @@ from ptensor.layout import Layout
 from ptensor.pages import passing
 from ptensor.transform import pack
 from resolver.values import Value
-from vtensor.frontends.open_file import OpenFile, Stretch
 from vtensor.language.dtype import exponent
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.recording.packing_table import SOURCE, TARGET, ConstantRow, PackingStep
+from vtensor.storage.open_file import OpenFile, Stretch
 
 if TYPE_CHECKING:
     from ptensor.evaluation import Step
@@ -361,7 +361,9 @@ def _storage(value: Value, buffer: Buffer | None = None) -> TensorStorage:
 
 def _error(why: Exception, step: PackingStep | None) -> VTensorError:
     """Return the typed error of a native step that failed."""
-    from vtensor.runtime.evaluations import step_error  # a plan of the cache records nothing
+    from vtensor.runtime.execution.evaluations import (
+        step_error,  # a plan of the cache records nothing
+    )
 
     return step_error(why, *(("", str) if step is None else (step.node, step.told)))
 

@@ -20,8 +20,8 @@ from libdesc.transforms import LayoutChange, run_transform
 from optimizer.computed import Computed
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Evaluation, installed
+from resolver.choice import ChoiceRefused
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
-from resolver.strategy import StrategyRefused
 from vtensor.errors import ContractError, VTensorError
 from vtensor.language.imported import logger
 from vtensor.language.operators import run_compute
@@ -29,14 +29,16 @@ from vtensor.language.records import dataclass
 from vtensor.language.rows import REFUSALS
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.trace import NotTraced, SymbolicSize, Trace
-from vtensor.runtime.evaluations import (
+from vtensor.runtime.execution.evaluations import (
     KindEvaluation,
     NormalEvaluation,
     RecordContext,
     RecordEvaluation,
     storage_of,
 )
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.steps import RecordedStep, StepRef
+from vtensor.runtime.recording.aliasing import Division, division, uncopied
 from vtensor.runtime.recording.call_kinds import (
     CallKind,
     CallUse,
@@ -49,14 +51,12 @@ from vtensor.runtime.recording.call_kinds import (
 from vtensor.runtime.recording.packer import Packer
 from vtensor.runtime.recording.packing_table import SOURCE, TARGET, ConstantRow, PackingStep
 from vtensor.runtime.recording.weights import PlanWeights
-from vtensor.runtime.steps import RecordedStep, StepRef
-from vtensor.runtime.uncopied import Division, division, uncopied
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptensor.layout import Layout
-    from vtensor.runtime.workspace import Workspace
+    from vtensor.runtime.recording.workspace import Workspace
 
     Record = Callable[[RecordEvaluation, Sequence[VTensor]], Recorded]
 
@@ -101,7 +101,7 @@ class MemoryTrace(Trace):
 
 
 @dataclass(eq=False)
-class Kind:
+class TracedKind:
     """A kind of call as a symbolic plan evaluates it.
 
     Attributes:
@@ -114,7 +114,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class SymbolicConstant:
+class DeferredConstant:
     """A constant whose values depend on symbols.
 
     Attributes:
@@ -183,8 +183,8 @@ class Recorder:
         self.outer = self._known.outer()
         self._keys = Keys(_replay.threads(), confirming, graph.inexact)
         self._uses: dict[tuple[Key, tuple[int, ...]], CallUse | None] = {}
-        self.kinds: list[Kind] = []
-        self.symbolic: dict[TensorStorage, SymbolicConstant] = {}
+        self.kinds: list[TracedKind] = []
+        self.symbolic: dict[TensorStorage, DeferredConstant] = {}
         self.alone: set[str] = set()
         self._divisions: list[Division] = []
         #: How often a constant is still to be read; outputs once more than that.
@@ -199,7 +199,7 @@ class Recorder:
         """Record every node; what only changes a constant's layout is executed here and now.
 
         Raises:
-            StrategyRefused: libraries do not confirm what was chosen for other sizes.
+            ChoiceRefused: libraries do not confirm what was chosen for other sizes.
             NotTraced: a call cannot be recorded on symbols.
             VTensorError: a node cannot be recorded.
         """
@@ -220,7 +220,7 @@ class Recorder:
         values = [self.graph.values[name] for name in self.graph.outputs.values()]
         kept = {self._storage(value).root for value in values}
         for why in self.refused.values():
-            raise StrategyRefused(why, self.refused)
+            raise ChoiceRefused(why, self.refused)
         kept |= {self.storages[name] for name in self.graph.inputs}
         self.evaluation.steps = uncopied(self.evaluation.steps, self._divisions, kept)
 
@@ -239,13 +239,13 @@ class Recorder:
         """Return a value's storage; that of a constant is made when it is first asked for."""
         if value.name not in self.storages:
             if value.name in self._without:
-                made = self._deferred(value, SymbolicConstant(value))
+                made = self._deferred(value, DeferredConstant(value))
             else:
                 made = self.packed.given(value, self.packer)
             self.storages[value.name] = made
         return self.storages[value.name]
 
-    def _deferred(self, value: Value, constant: SymbolicConstant) -> TensorStorage:
+    def _deferred(self, value: Value, constant: DeferredConstant) -> TensorStorage:
         """Return the storage of a constant that depends on symbols; it shows no values."""
         tensor = VTensor(value.dtype, value.dims)
         made = TensorStorage.deferred(_no_values, tensor, value.layout)
@@ -361,7 +361,7 @@ class Recorder:
             return StepRef(source, place, values[place])
 
         use = CallUse(kind, values, number, native)
-        self.kinds.append(Kind(use, [memory.origin(size) for size in key.symbols]))
+        self.kinds.append(TracedKind(use, [memory.origin(size) for size in key.symbols]))
         return use
 
     def _traced_kind(
@@ -445,7 +445,7 @@ class Recorder:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         before = self.symbolic.get(self._storage(source)) if self._is_symbolic(node) else None
         if before is not None:
-            constant = SymbolicConstant(before.value, (*before.changes, (node, target)))
+            constant = DeferredConstant(before.value, (*before.changes, (node, target)))
             self.storages[node.output] = self._deferred(target, constant)
             return
         storage = self.packed.find(target)

@@ -1,0 +1,174 @@
+"""Slices and concatenations that copy nothing: their parts are stretches of the whole's memory.
+
+A slice that is one stretch of its input's memory is read there. Where all inputs of a concatenation
+are stretches of its output's memory, they are made there; and where they lie side by side already,
+in the output of a later concatenation, the output is read there. Which operators cut and join is
+their own declaration (the trait ``Structural``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from ptensor.buffer import ALIGNMENT, TensorStorage
+from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
+
+if TYPE_CHECKING:
+    from vtensor.runtime.execution.steps import RecordedStep
+
+#: A tensor, and where its first element is in another tensor, by dim.
+Located = tuple[TensorStorage, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Division:
+    """A value and its parts, as a slice or a concatenation was recorded.
+
+    Attributes:
+        whole: the input of a slice, the output of a concatenation.
+        parts: those that have elements, and where each begins in the whole's memory, in bytes.
+        joins: the whole is made of the parts.
+        steps: what copies.
+    """
+
+    whole: TensorStorage
+    parts: Sequence[tuple[TensorStorage, int]]
+    joins: bool
+    steps: Sequence[RecordedStep]
+
+    def on(
+        self,
+        found: Mapping[TensorStorage, TensorStorage],
+        steps: Mapping[RecordedStep, RecordedStep],
+    ) -> Division:
+        """The same of other storages and steps."""
+        parts = [(found[part], begin) for part, begin in self.parts]
+        own = [steps[step] for step in self.steps]
+        return Division(found[self.whole], parts, self.joins, own)
+
+
+def division(
+    op: object,
+    inputs: Sequence[TensorStorage],
+    output: TensorStorage,
+    steps: Sequence[RecordedStep],
+) -> Division | None:
+    """What an operator divides; None where it does not, or a part is no stretch of the whole.
+
+    Args:
+        op: any operator.
+        inputs, output: its operands as they lie.
+        steps: what it runs.
+    """
+    kind = info_of(op).structural
+    if kind not in ("slice", "concat"):
+        return None
+    joins = kind == "concat"
+    whole, rows = (
+        (output, _joined(op, inputs)) if joins else (inputs[0], _cut(op, inputs[0], output))
+    )
+    parts = [(part, _begin(whole, part, at)) for part, at in rows if part.nbytes]
+    known = [(part, begin) for part, begin in parts if begin is not None and not begin % ALIGNMENT]
+    return Division(whole, known, joins, steps) if known and len(known) == len(parts) else None
+
+
+def _joined(op: Any, inputs: Sequence[TensorStorage]) -> Iterator[Located]:
+    """The inputs of a concatenation, and where they begin in its output."""
+    ends = accumulate((one.extents[op.axis] for one in inputs), initial=0)
+    for part, begin in zip(inputs, ends, strict=False):
+        yield part, {op.axis: begin}
+
+
+def _cut(op: Any, x: TensorStorage, y: TensorStorage) -> Iterator[Located]:
+    """The output of a slice of neighbours, and where it begins in its input."""
+    if all(step == 1 for step in op.steps):
+        rows = zip(op.axes, op.starts, strict=True)
+        yield y, {dim: _first(start, x.extents[dim]) for dim, start in rows}
+
+
+def _first(start: int | None, size: int) -> int:
+    """The index at which a slice begins."""
+    if start is None:
+        return 0
+    return min(start, size) if start >= 0 else max(start + size, 0)
+
+
+def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> int | None:
+    """The byte of the whole's memory at which a part begins; None where it is not one stretch.
+
+    It is one if it has a single position along all axes in front of some axis, and all positions
+    along those behind. Blocks are not cut: pads at the end are those of the whole.
+    """
+    layout, stored = whole.layout, whole.layout.stored(whole.dtype)
+    if part.dtype != whole.dtype or not stored.simple:
+        return None
+    around, own = (layout.physical_shape(one.extents) for one in (whole, part))
+    first = next((axis for axis, size in enumerate(own) if size > 1), len(own))
+    if own[first + 1 :] != around[first + 1 :] or not part.layout.same(layout, part.extents):
+        return None
+    for dim, begin in at.items():
+        block, end = layout.block(dim), begin + part.extents[dim]
+        if begin % block or (end % block and end != whole.extents[dim]):
+            return None
+    return stored.nbytes(layout.offset({**dict.fromkeys(whole.extents, 0), **at}, whole.extents))
+
+
+def uncopied(
+    steps: Sequence[RecordedStep],
+    divisions: Sequence[Division],
+    kept: Collection[TensorStorage],
+) -> list[RecordedStep]:
+    """The steps that are left when parts lie in their wholes wherever they may.
+
+    The last concatenation comes first: those before it often are of the same values.
+
+    Args:
+        steps: of a plan, in the order in which they run.
+        divisions: what some of them copy, in the same order.
+        kept: owners of memory that each run brings: inputs and outputs of the plan.
+    """
+    idle: set[RecordedStep] = set()
+    for one in reversed([one for one in divisions if one.joins]):
+        if _side_by_side(one, kept) or _made_there(one, kept):
+            idle.update(one.steps)
+    for one in divisions:
+        if not one.joins and _read_there(one, kept):
+            idle.update(one.steps)
+    return [step for step in steps if step not in idle]
+
+
+def _side_by_side(one: Division, kept: Collection[TensorStorage]) -> bool:
+    """The parts are stretches of one memory in their order: the whole is read there."""
+    first, _ = one.parts[0]
+    if one.whole in kept or one.whole.root is not one.whole:
+        return False
+    for part, begin in one.parts:
+        if part.root is not first.root or part.begin != first.begin + begin:
+            return False
+    one.whole.lie_in(first.root, first.begin)
+    return True
+
+
+def _made_there(one: Division, kept: Collection[TensorStorage]) -> bool:
+    """Each part has memory of its own, which becomes a stretch of the whole's."""
+    roots = [part.root for part, _ in one.parts]
+    if len(set(roots)) < len(roots) or one.whole in roots:
+        return False
+    for root, (part, _) in zip(roots, one.parts, strict=True):
+        if root in kept or root.bound or root.nbytes != part.nbytes:
+            return False
+    for root, (_, begin) in zip(roots, one.parts, strict=True):
+        root.lie_in(one.whole, begin)
+    return True
+
+
+def _read_there(one: Division, kept: Collection[TensorStorage]) -> bool:
+    """The part is no more than a stretch of the whole, unless it has another place already."""
+    [(part, begin)] = one.parts
+    if part in kept or part.root is not part:
+        return False
+    part.lie_in(one.whole, begin)
+    return True
