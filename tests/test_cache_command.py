@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -54,6 +54,14 @@ def use(model: Path | bytes, cache: Path, sizes: int = 3, **options: Any) -> Non
     """Run a model in a session that saves what it chose."""
     with Session(model, cache_dir=cache, threads=1, **options) as session:
         session.run(None, {"x": np.ones((sizes, 2), np.float32)})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def caching() -> Iterator[None]:
+    """Cache plans, although other tests may have registered operators."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
+        yield
 
 
 @pytest.fixture(scope="module")
