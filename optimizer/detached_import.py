@@ -12,7 +12,7 @@ from vtensor.language.forks import ahead_of_logging
 from vtensor.language.index import importing
 
 
-def apart(name: str) -> Any:
+def import_on_thread(name: str) -> Any:
     """A module, imported on a thread of its own if it has not been yet.
 
     PuLP keeps the errors of solvers that are not installed, with their tracebacks; those keep every

@@ -104,7 +104,7 @@ class Variant:
         followers: names of the nodes behind the node that it runs too, in order.
         reference: the library has nothing but reference code for it.
         inexact: its results differ by more than the order of sums.
-        apart: where nodes behind the node run by themselves: the variants of the node and of each
+        pieces: where nodes behind the node run by themselves: the variants of the node and of each
             of those, in order. ``forms`` and ``ns`` are then of all of them together.
     """
 
@@ -119,7 +119,7 @@ class Variant:
     followers: tuple[str, ...] = ()
     reference: bool = False
     inexact: bool = False
-    apart: tuple[Variant, ...] = ()
+    pieces: tuple[Variant, ...] = ()
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:

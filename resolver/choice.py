@@ -4,7 +4,7 @@ A strategy is a finished lowered graph without its sizes: which library runs whi
 how every value lies, where Transforms stand, in which order all of it runs. Of a graph of the same
 network for other sizes it makes a lowered graph at once: nothing is evaluated, and nothing solved.
 Where some of its nodes do not fit, ``resolve`` decides these and their neighbours anew, and takes
-the others as they are here (``kept``).
+the others as they are here (``settled``).
 
 What it does not know, others see to. Whether libraries take their calls as before is found out when
 the plan is recorded (``Evaluation.confirming``). Whether it is sound, the checker says. That it is
@@ -112,7 +112,7 @@ class ChosenGraph:
                     faults |= dict.fromkeys(self._readers(node.output) or {made_by}, MOVED)
                 nodes.append(node)
                 continue
-            made = sized(graph, node)
+            made = with_parameters(graph, node)
             nodes.append(made)
             fused |= dict.fromkeys(node.variant.followers, node.name)
             if len(made.followers) < len(node.followers):
@@ -134,7 +134,7 @@ class ChosenGraph:
         )
         return lowered, faults
 
-    def kept(self, graph: Graph, without: Collection[str]) -> dict[str, OpNode]:
+    def settled(self, graph: Graph, without: Collection[str]) -> dict[str, OpNode]:
         """The nodes that a graph of other sizes has as this one has them, as they were chosen.
 
         Args:
@@ -146,7 +146,7 @@ class ChosenGraph:
         read = {name for node in left for name in node.inputs}
         made = {name for node in left for name in node.outputs}
         return {
-            node.name: sized(graph, node)
+            node.name: with_parameters(graph, node)
             for node in bare.operators
             if node.name not in without
             and read.isdisjoint(node.outputs)
@@ -212,7 +212,7 @@ def lasting_certificate(chosen: LoweredGraph) -> Certificate | None:
     return found if is_free else None
 
 
-def sized(graph: Graph, node: OpNode) -> OpNode:
+def with_parameters(graph: Graph, node: OpNode) -> OpNode:
     """A node with the parameters that it has in a graph of other sizes.
 
     It has fewer followers where fewer are offered.
@@ -245,8 +245,8 @@ def _untimed(node: OpNode) -> OpNode:
 
 
 def _without_times(variant: Variant) -> Variant:
-    apart = tuple(map(_without_times, variant.apart))
-    return replace(variant, ns=None, basis="declared", apart=apart)
+    pieces = tuple(map(_without_times, variant.pieces))
+    return replace(variant, ns=None, basis="declared", pieces=pieces)
 
 
 def _reads(node: Node) -> tuple[str, Sequence[str], Sequence[str], type]:

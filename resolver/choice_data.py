@@ -99,7 +99,7 @@ def _node_row(node: LoweredNode, requirements: _Table, refused: _Table) -> tuple
         ]
         return TRANSFORM, node.name, node.input, node.output, node.library, reasons
     variant = node.variant
-    if variant.apart:
+    if variant.pieces:
         raise ChoiceRefused(f"{node.name} is not yet several nodes")
     return (
         OPERATOR,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ptensor.layout import Layout
-from resolver.choice import lasting_certificate, sized
+from resolver.choice import lasting_certificate, with_parameters
 from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from vtensor.language.records import replace
@@ -85,7 +85,9 @@ def put(lowered: LoweredGraph, graph: Graph) -> LoweredGraph:
         name: Value(name, one.dtype, graph.values[sources[name]].dims, one.layout, one.constant)
         for name, one in lowered.values.items()
     }
-    nodes = [sized(graph, one) if isinstance(one, OpNode) else one for one in lowered.nodes]
+    nodes = [
+        with_parameters(graph, one) if isinstance(one, OpNode) else one for one in lowered.nodes
+    ]
     constants = [name for name, one in values.items() if one.constant and name == sources[name]]
     return replace(
         lowered,

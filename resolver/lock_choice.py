@@ -208,8 +208,8 @@ class _Binder:
             if name not in self._values:
                 hint = did_you_mean(name, self._values)
                 yield f"it reads {name!r}, which nothing before it makes{hint}"
-        if again := [name for name in row.outputs if name in self._values]:
-            yield f"it makes {', '.join(again)} a second time"
+        if repeated := [name for name in row.outputs if name in self._values]:
+            yield f"it makes {', '.join(repeated)} a second time"
 
     def _transform(self, row: TransformNode) -> Iterator[str]:
         """What does not hold of a Transform; its value is there behind it."""

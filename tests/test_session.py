@@ -237,7 +237,7 @@ def test_one_executor_a_budget() -> None:
 
 
 def test_only_the_last_used_plans_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vtensor.runtime.planning.store.PLANS_KEPT", 2)
+    monkeypatch.setattr("vtensor.runtime.planning.store.MOST_PLANS", 2)
     orders = [(0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2)]
     x = image()
     lying = [np.ascontiguousarray(x.transpose(o)).transpose(np.argsort(o)) for o in orders]

@@ -45,10 +45,10 @@ def test_what_is_noted_is_kept_with_all_others(folder: Path) -> None:
     timings.note("call", "way", 7)
     assert (timings.get("call", "way"), kept()) == (7, None)
     timings.note("call", "other", 8)
-    timings.keep()
+    timings.save()
     assert (kept(), Timings("here").get("call", "other")) == (7, 8)
     (folder / "timings.sqlite").unlink()
-    timings.keep()
+    timings.save()
     assert kept() is None  # once
 
 

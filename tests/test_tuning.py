@@ -460,7 +460,7 @@ def test_a_glance_at_what_is_far_from_the_best_is_short(
         failing.add("c")
         assert [clock.node(third, lowered.tensors) for _ in range(2)] == [None, None]
         assert len(given) == 3  # what fails is not tried again
-        clock.keep()
+        clock.save()
         later = Timings(clock._timings._environment)
         assert later.get(*signature(one, lowered.tensors)) == 1000
 

@@ -145,7 +145,7 @@ def test_weights_in_nodes_are_held_once(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "tiny.onnx"
     onnx.save(of_nodes(), path)
     first = network.read_network(path)
-    again = network.read_network(path, earlier=first.beside)
+    again = network.read_network(path, earlier=first.deferred)
     held, same = first.arrays.origins(), again.arrays.origins()
     for name in ("w", "h"):
         assert isinstance(held[name], Original)

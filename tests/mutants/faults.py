@@ -81,16 +81,16 @@ FAULTS = (
         "Where libraries refuse some nodes of a choice for new sizes, the whole network is planned "
         "from scratch instead of those nodes: the accepted nodes are no hints.",
         RUNTIME + "planning/choosing.py",
-        "kept = hints.kept(graph, again)",
-        "kept = hints.kept(graph, graph.nodes)",
+        "settled = hints.settled(graph, reopened)",
+        "settled = hints.settled(graph, graph.nodes)",
     ),
     Fault(
         7,
         "planning",
         "A provisional plan is never replaced by a measured one.",
         RUNTIME + "planning/store.py",
-        "plan.better = BackgroundTask(make, PROVISIONAL, self._hurries, self._preload)",
-        "plan.better = None",
+        "plan.refinement = BackgroundTask(make, PROVISIONAL, self._hurries, self._preload)",
+        "plan.refinement = None",
     ),
     Fault(
         8,

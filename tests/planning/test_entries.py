@@ -127,7 +127,7 @@ def test_a_provisional_choice_is_provisional_in_the_next_process(
             session.run(None, X)
             plan = session.plan
             assert (plan.origin.cached, plan.provisional) == (was_cached, True)
-            assert plan.better is not None
+            assert plan.refinement is not None
     with Session(net, threads=1, cache_dir=tmp_path / "cache") as session:
         session.run(None, X)
         session.lock()  # waits for the plan that takes its place

@@ -50,7 +50,7 @@ def test_a_plan_with_transforms_is_looked_at_again_in_other_sizes(
                 session.run(None, feeds)
                 plan = session.plan
                 may_be_better = plan.taken_from is not None and bool(plan.conversions)
-                assert (plan.better is not None) == may_be_better
+                assert (plan.refinement is not None) == may_be_better
 
 
 @pytest.mark.parametrize("name", [*TRANSFORMED, "weights", "detector", "call-back"])
@@ -62,7 +62,7 @@ def test_a_deterministic_session_exchanges_nothing(name: str, tmp_path: Path) ->
                 for feeds in cells.feeds_of(name, 2):
                     session.run(None, feeds)
                     plan = session.plan
-                    assert (plan.better, plan.provisional) == (None, False)
+                    assert (plan.refinement, plan.provisional) == (None, False)
 
 
 def chosen(plan: Plan) -> dict[str, object]:
@@ -100,7 +100,7 @@ def test_a_provisional_plan_is_replaced(tmp_path: Path) -> None:
     with cells.opened(row, model, None, "calibrated") as session:
         first, _ = cells.run(session, row, feeds)
         assert session.plan.provisional
-        assert session.plan.better is not None
+        assert session.plan.refinement is not None
         until = time.monotonic() + PATIENCE_S
         while session.plan.provisional and time.monotonic() < until:
             again, _ = cells.run(session, row, feeds)

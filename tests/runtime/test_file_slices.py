@@ -40,7 +40,7 @@ def slice_of(
     """A part of an array that nobody has read, of which a row wants these sizes."""
     dims = {f"D{axis}": size for axis, size in enumerate(wanted)}
     given = Value("w", from_numpy(dtype), dims, Layout.plain(dims), True)
-    source = Original.unread(tuple(shape), dtype, stretch)
+    source = Original.deferred(tuple(shape), dtype, stretch)
     return FileSlice.of(ConstantRow(source, changes, given, given))
 
 

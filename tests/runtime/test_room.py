@@ -46,7 +46,7 @@ def test_a_plan_that_is_used_again_leaves_room_for_three_times_as_much() -> None
 
 def test_of_much_memory_there_is_some_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace_module, "AHEAD", 1000)
-    [executor] = Executor.beside(1, 1)
+    [executor] = Executor.for_streams(1, 1)
     workspace = Workspace(executor, 1 << 20)
     workspace.grow(5000, 0)
     for _ in range(3):
@@ -56,7 +56,7 @@ def test_of_much_memory_there_is_some_room(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("streams", [1, 2])
 def test_room_is_within_the_budget(streams: int) -> None:
-    first, *further = Executor.beside(streams, streams)
+    first, *further = Executor.for_streams(streams, streams)
     workspace = Workspace(first, streams * 290, further)
     workspace.grow(100, 0)
     workspace.make_room()

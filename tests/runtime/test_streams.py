@@ -144,7 +144,7 @@ def test_a_plan_with_call_backs_has_one_run_at_a_time() -> None:
 
 
 def test_each_stream_counts_in_the_budget() -> None:
-    first, *further = Executor.beside(2, 2)
+    first, *further = Executor.for_streams(2, 2)
     workspace = Workspace(first, 100, further)
     workspace.grow(40, 20)
     with pytest.raises(BudgetError, match="in each of 2 streams"):

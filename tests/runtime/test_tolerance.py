@@ -417,7 +417,7 @@ def test_in_the_background_a_faster_plan_takes_the_place_of_a_strict_one(sloppy:
         assert inexact(session)
         assert session.plan is not first
         assert session.plan.better is None
-        assert session.lock().told.tolerance == 1e-4
+        assert session.lock().options.tolerance == 1e-4
         given = feeds(graph, 0)
         next(iter(given.values())).flat[5] = np.inf
         answers = [one.run(None, given) for one in (strict, session)]

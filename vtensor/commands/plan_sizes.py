@@ -203,8 +203,8 @@ def sizes_dict(wanted: Wanted) -> dict[str, Any]:
     rows = []
     with progress(f"planning {wanted.model.name}") as advance:
         for name, numbers in ranges.items():
-            told = partial(_tell, advance, name, numbers)
-            found = intervals(numbers, partial(graph_at, name), options, told)
+            report = partial(_tell, advance, name, numbers)
+            found = intervals(numbers, partial(graph_at, name), options, report)
             others = {other: one for other, one in firsts.items() if other != name}
             row = {"size": name, "first": numbers[0], "last": numbers[-1], "step": numbers.step}
             rows.append({**row, "others": others, "intervals": [asdict(one) for one in found]})

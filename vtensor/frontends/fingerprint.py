@@ -52,7 +52,7 @@ class ModelFingerprint:
         reads_nodes: graphs are made of its nodes, for some sizes each.
         deciding: inputs whose values decide shapes, as far as runs have shown.
         observed: where arrays beside its bytes are whose values may have decided something.
-        beside: the arrays that are read later, and the files that they are in.
+        deferred: the arrays that are read later, and the files that they are in.
         code: a digest of what is installed.
         digest: of its bytes, and of what was looked at.
     """
@@ -63,14 +63,14 @@ class ModelFingerprint:
     reads_nodes: bool
     deciding: tuple[str, ...]
     observed: frozenset[Place]
-    beside: DeferredArrays
+    deferred: DeferredArrays
     code: str = ""
     digest: str = ""
 
     @property
     def large(self) -> Mapping[str, Original]:
         """The arrays that are read later, by name."""
-        return self.beside.later
+        return self.deferred.later
 
 
 def read_fingerprint(
@@ -134,9 +134,9 @@ def save_fingerprint(
         surface: what is to be kept, without a digest.
         file, reference, entries: as for ``read_fingerprint``.
     """
-    beside, code = surface.beside, _code()
+    deferred, code = surface.deferred, _code()
     try:
-        digest = _digest(file, beside, surface.observed)
+        digest = _digest(file, deferred, surface.observed)
     except (LookupError, ValueError, VTensorError):  # as where a file was changed: it is not known
         return None
     ends = {
@@ -151,8 +151,8 @@ def save_fingerprint(
         "deciding": surface.deciding,
         "observed": sorted(surface.observed, key=repr),
         "large": [
-            (name, one.dtype.str, one.shape, *beside.places[name])
-            for name, one in beside.later.items()
+            (name, one.dtype.str, one.shape, *deferred.places[name])
+            for name, one in deferred.later.items()
         ],
         "digest": digest,
     }
@@ -187,8 +187,8 @@ def _code() -> str:
 
 
 def _name(file: ModelFile, reference: bool, code: str) -> str:
-    told = repr((file.digest, reference, code))
-    return f"surface-{blake2b(told.encode(), digest_size=16).hexdigest()}"
+    facts = repr((file.digest, reference, code))
+    return f"surface-{blake2b(facts.encode(), digest_size=16).hexdigest()}"
 
 
 def _ports(rows: list[Any]) -> list[Port]:
@@ -217,12 +217,12 @@ def _place(row: list[Any]) -> Place:
     return str(where), *map(int, numbers)  # type: ignore[return-value]
 
 
-def _digest(file: ModelFile, beside: DeferredArrays, observed: Collection[Place]) -> str:
+def _digest(file: ModelFile, deferred: DeferredArrays, observed: Collection[Place]) -> str:
     """A digest of a model without the arrays that are read later and at which nobody looked.
 
     Args:
         file: the model.
-        beside: what is read later of it, and the files beside it.
+        deferred: what is read later of it, and the files beside it.
         observed: where arrays are whose values count all the same.
 
     Raises:
@@ -231,8 +231,8 @@ def _digest(file: ModelFile, beside: DeferredArrays, observed: Collection[Place]
         VTensorError: it cannot be read, or not again.
     """
     digest = blake2b(file.digest.encode(), digest_size=16)
-    data, files = file.parts.data, beside.files
-    unread = {place[1] for place in beside.places.values() if len(place) == 2}
+    data, files = file.parts.data, deferred.files
+    unread = {place[1] for place in deferred.places.values() if len(place) == 2}
     inside = {
         number for number, one in data.items() if one.bytes is not None or number not in unread
     }

@@ -69,14 +69,14 @@ class Deferred(ModuleType):
             package.__class__ = ModuleType
 
 
-class Unread(ModuleType):
+class LazyModule(ModuleType):
     """A module whose lines run when something of it is asked for."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         with Deferred._lock:
-            if type(self) is Unread:  # no other thread was here meanwhile
+            if type(self) is LazyModule:  # no other thread was here meanwhile
                 self.__spec__.loader.exec_module(self)
                 module: Any = self
                 module.__class__ = ModuleType
@@ -97,5 +97,5 @@ def _defer_unused() -> None:
     with suppress(ImportError):  # another version of protocol buffers
         if _UNUSED not in sys.modules and (spec := find_spec(_UNUSED)) is not None:
             module = module_from_spec(spec)
-            module.__class__ = Unread
+            module.__class__ = LazyModule
             sys.modules[_UNUSED] = module

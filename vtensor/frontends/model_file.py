@@ -46,8 +46,8 @@ class ModelFile:
     @cached_property
     def digest(self) -> str:
         """Of its bytes without large data, and of our code."""
-        told = repr((__version__, code_state(), self.parts.size, sorted(self.parts.data)))
-        digest = blake2b(told.encode(), digest_size=16)
+        facts = repr((__version__, code_state(), self.parts.size, sorted(self.parts.data)))
+        digest = blake2b(facts.encode(), digest_size=16)
         digest.update(self.parts.rest)
         return digest.hexdigest()
 

@@ -159,7 +159,7 @@ class Network:
         max_bytes: what may be taken for constants that are computed.
         functions: the model's own.
         stored: the text of a graph that the model carries.
-        beside: its arrays that are read later, and from other files.
+        deferred: its arrays that are read later, and from other files.
         folded: which of ``arrays`` were computed, and take memory of their own.
         checked: nodes that are as ONNX defines them, so far as that was asked.
         local: what operands of the model's own nodes are called where one is computed by itself, by
@@ -182,7 +182,7 @@ class Network:
     used: frozenset[str]
     functions: Mapping[FunctionKey, FunctionProto]
     stored: Stored | None = None
-    beside: DeferredArrays = field(default_factory=DeferredArrays)
+    deferred: DeferredArrays = field(default_factory=DeferredArrays)
     folded: set[str] = field(default_factory=set)
     checked: set[str] = field(default_factory=set)
     local: dict[Hashable, dict[str, tuple[str, ...]]] = field(default_factory=dict)

@@ -131,7 +131,7 @@ class Model:
         self.text = stored
         self.stored = stored_graph(stored) if stored else None
         #: Its arrays beside the bytes that it is known by.
-        self.beside = self._network.beside
+        self.deferred = self._network.deferred
 
     @property
     def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
@@ -194,8 +194,8 @@ class Model:
         checked = self._values(values)
         sizes = self._bind({**shapes, **{name: array.shape for name, array in checked.items()}})
         if self.stored and not values:
-            return self._sized(self.stored, sizes)
-        from vtensor.frontends.rebuild import built_again
+            return self._with_sizes(self.stored, sizes)
+        from vtensor.frontends.rebuild import rebuilt
 
         if self.static and not values:
             declared = {name: shape for name, (_, shape) in self.inputs.items()}
@@ -213,7 +213,7 @@ class Model:
             earlier = self._symbolic
         if earlier is not None:
             with ignored(Exception):  # whatever it is, it is said better by what follows
-                graph = built_again(earlier, sizes, checked, self._reference, promised)
+                graph = rebuilt(earlier, sizes, checked, self._reference, promised)
                 self._earlier.setdefault(kind, earlier.without_facts())
                 return graph
         named, graph = self._built(lambda: self._named(sizes, checked, pinned), promised)
@@ -288,7 +288,7 @@ class Model:
         open_ranks = (name for name, kind in self._network.inputs.items() if kind.sizes is None)
         return frozenset(values), tuple(len(sizes[name]) for name in open_ranks)
 
-    def _sized(self, graph: Graph, shapes: Shapes) -> Graph:
+    def _with_sizes(self, graph: Graph, shapes: Shapes) -> Graph:
         """A graph with its open sizes as inputs have them."""
         sizes = {
             str(size): index(given)

@@ -29,7 +29,7 @@ from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
 
-def built_again(
+def rebuilt(
     earlier: Named,
     sizes: Mapping[str, Sizes],
     values: Mapping[str, Array],

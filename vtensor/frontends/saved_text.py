@@ -78,7 +78,7 @@ def read_known(
         return None
 
 
-def keep_known(file: ModelFile, stored: Stored, graph: Graph, entries: Entries) -> None:
+def save_known(file: ModelFile, stored: Stored, graph: Graph, entries: Entries) -> None:
     """Keep what a model was read as, where this follows from its bytes without large weights."""
     text = stored.text.encode()
     if len(file.parts.rest) > MOST_BYTES or (begin := file.parts.rest.find(text)) < 0:
@@ -150,7 +150,7 @@ def array_at(
     if data.nbytes != prod(shape) * dtype.itemsize:
         raise ValueError("an array is of another size than its data")
     if data.bytes is None:
-        return Original.unread(shape, dtype, data.reader)
+        return Original.deferred(shape, dtype, data.reader)
     return np.require(data.bytes.view(dtype).reshape(shape), requirements="A")
 
 

@@ -106,15 +106,15 @@ def _agreeing(
 
     try:
         graph = Graph.parse(stored.text, arrays).seal()
-        written = write(graph, stored.opset)
+        exported = write(graph, stored.opset)
         same = (
-            skeleton(graph, written) == stored.skeleton and written.arrays.keys() == arrays.keys()
+            skeleton(graph, exported) == stored.skeleton and exported.arrays.keys() == arrays.keys()
         )
         alike = all(
             place(array) == place(arrays[name])
             if name in blank
             else same_bytes(array, arrays[name])
-            for name, array in written.arrays.items()
+            for name, array in exported.arrays.items()
         )
     except MALFORMED as why:  # foreign bytes: whatever the text or a parameter in it leads to
         pass_signals(why)

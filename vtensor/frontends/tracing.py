@@ -53,7 +53,7 @@ def traced_graph(
     """The graph of a network that had one before, of symbolic sizes.
 
     Args:
-        earlier, values, reference, outputs: as for ``built_again``.
+        earlier, values, reference, outputs: as for ``rebuilt``.
         shapes: of every input; open sizes are symbols of the trace.
         trace: where it is written down.
 
@@ -116,7 +116,7 @@ class _Traced(Rebuilder):
         ahead, read = _ahead(node), attributes_of(node, self._network)
         arrays = [one.sample if isinstance(one, SymbolicArray) else one for one in given]
         traced, function = False, partial(_folded, self._network, node)
-        if ahead is not None and not ahead.only_kept:
+        if ahead is not None and not ahead.only_traced:
             traced, function = ahead.traced, partial(ahead.compute, read)
         sample = np.asarray(function(*arrays))
         elements = self._elements(function, given, sample) if traced else None
@@ -234,7 +234,7 @@ def _computes(
     if not plain or pure_name(ahead.compute) is None:
         return None
     computes = Computes(ahead.compute, attributes)
-    return computes if not ahead.only_kept or gives(computes, arrays, sample) else None
+    return computes if not ahead.only_traced or gives(computes, arrays, sample) else None
 
 
 def gives(function: Computes, arrays: Sequence[Array], sample: Array) -> bool:

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from vtensor.runtime.planning.keys import PlanKey
 
 #: Requests that a session remembers: those that are none of them take the long way.
-REQUESTS_KEPT = 8
+MOST_REQUESTS = 8
 
 #: The errors of a run whose inputs are not those that an entry of the cache says.
 MISTAKEN = (InputError, DimError, ResolutionError)
 
 #: The most sets of overridden initializers for which a session keeps plans, the last used ones.
-OVERRIDDEN_KEPT = 8
+MOST_OVERRIDDEN = 8
 
 
 class _Own(threading.local):
@@ -164,7 +164,7 @@ class Runner:
         with self._making.here:
             found = self._overriding.pop(more, found)  # another thread may have been first
             self._overriding[more] = found
-            if len(self._overriding) > OVERRIDDEN_KEPT:
+            if len(self._overriding) > MOST_OVERRIDDEN:
                 self._overriding.pop(next(iter(self._overriding))).forget()
         if self.plans is None:
             self.close()
@@ -233,8 +233,8 @@ class Runner:
             own = request.own(out, fed)
             if own is None or plans is None:
                 return None
-            better = request.plan.better
-            if better and not (better.stays or plans.current(request.key, request.plan)):
+            refinement = request.plan.refinement
+            if refinement and not (refinement.stays or plans.current(request.key, request.plan)):
                 return None
             if request is not requests[0]:
                 self._remember(request, plans)
@@ -246,9 +246,9 @@ class Runner:
             except SessionClosedError:
                 self.open()  # it is this one that was closed
                 raise
-            if better:
-                better.ran(perf_counter() - begun)
-            if plans.prepared and (better is None or better.stays):
+            if refinement:
+                refinement.ran(perf_counter() - begun)
+            if plans.prepared and (refinement is None or refinement.stays):
                 self._direct = request.direct
             request.plan.origin = IN_MEMORY
             self._has_run(request.plan, {})
@@ -263,9 +263,9 @@ class Runner:
         others = (
             one
             for one in self._requests
-            if not one.like(request) and plans.keeps(one.key, one.plan)
+            if not one.like(request) and plans.holds(one.key, one.plan)
         )
-        self._requests, self._direct = [request, *others][:REQUESTS_KEPT], None
+        self._requests, self._direct = [request, *others][:MOST_REQUESTS], None
 
     @memory_errors()
     def _long(
@@ -317,8 +317,8 @@ class Runner:
                 ran = request.run(fed, into, times)
             finally:
                 plans.has_run()
-            if (better := plan.better) is not None:
-                better.ran(perf_counter() - begun)
+            if (refinement := plan.refinement) is not None:
+                refinement.ran(perf_counter() - begun)
             if not ran[2]:
                 return None
             results = request.results(ran, into)

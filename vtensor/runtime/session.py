@@ -173,7 +173,7 @@ class Session(OneProcess):
             load_ahead()
         self._backlog = Backlog(1 + len(further), max_queued)
         workspace = Workspace(executor, max_bytes_of(max_bytes), further)
-        told: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "optimize": optimize,
             "objective": objective,
             "tune": tune,
@@ -184,7 +184,7 @@ class Session(OneProcess):
         allowed: dict[str, Any] = {"tolerance": tolerance_of(tolerance), "finite": finite}
         if plan is None:
             options = Options.of(
-                executor, progress=progress, deterministic=deterministic, **told, **allowed
+                executor, progress=progress, deterministic=deterministic, **settings, **allowed
             )
         else:
             from vtensor.runtime.lock.lock_file import Lock
@@ -193,7 +193,7 @@ class Session(OneProcess):
 
             if not isinstance(plan, str | os.PathLike):
                 raise InputError(f"plan={plan!r} is no path of a lock file")
-            check_alone(**told, input_layouts=input_layouts, output_layouts=output_layouts)
+            check_alone(**settings, input_layouts=input_layouts, output_layouts=output_layouts)
             options = locked_options(Lock.read(plan), executor, progress, **allowed)
         listed = options.preferences.allows(REFERENCE)
         entries = entries_of(cache_dir)

@@ -106,16 +106,16 @@ class Entries:
         entry = _head(payload) + b"\n" + payload
         if len(entry) > MOST_BYTES:
             return
-        beside = self._folder / f"{name}.{os.getpid()}.{threading.get_ident()}"
+        temporary = self._folder / f"{name}.{os.getpid()}.{threading.get_ident()}"
         try:
             self._make()
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
-                with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123
+                with open(os.open(temporary, flags, 0o600), "wb") as file:  # noqa: PTH123
                     file.write(entry)
-                beside.replace(self._folder / name)
+                temporary.replace(self._folder / name)
             except BaseException:
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
                 raise
             self._shrink()
         except OSError as error:

@@ -62,7 +62,7 @@ class Port:
         return f"{self.name} : {self.dtype} {sizes}"
 
 
-def drawn(port: Port, generator: np.random.Generator) -> Array:
+def random_array(port: Port, generator: np.random.Generator) -> Array:
     """Random numbers for a port, whose open sizes are 0; integers are 0 and 1, which most often are
     places that exist.
     """
@@ -83,7 +83,7 @@ def noise(ports: Sequence[Port], given: Mapping[str, object]) -> dict[str, objec
         if port.name not in feeds:
             if port.any_rank or None in port.shape:
                 raise InputError(f"input {port.name!r} has open sizes: give {port}")
-            feeds[port.name] = drawn(port, generator)
+            feeds[port.name] = random_array(port, generator)
     check_names(feeds, ports)
     return feeds
 
@@ -109,35 +109,35 @@ def calibration(given: Mapping[str, object] | None, ports: Sequence[Port]) -> di
     return found
 
 
-def as_array(what: str, given: object, *, written: bool = False) -> Array:
+def as_array(what: str, given: object, *, writable: bool = False) -> Array:
     """A NumPy array of what was given, without a copy where that is possible.
 
     Args:
         what: as errors name it: ``"input 'x'"``.
         given: an array, or an object with ``__dlpack__`` or ``__array__``.
-        written: it is to be written to, so never copied; ``__array__`` may copy and not say so.
+        writable: it is to be written to, so never copied; ``__array__`` may copy and not say so.
 
     Raises:
         InputError: it is no array, copies what is to be written, or has a mask.
     """
     if isinstance(given, np.ndarray):
         if type(given) is not np.ndarray and isinstance(given, np.ma.MaskedArray):
-            remedy = "array.data" if written else "array.filled(value)"
+            remedy = "array.data" if writable else "array.filled(value)"
             raise InputError(f"{what}: a masked array was given; to fix: {remedy}")
         return given
     try:
         if hasattr(given, "__dlpack__"):
             from ptensor.dlpack import array_of
 
-            return array_of(given, copy=False if written else None)
-        if hasattr(given, "__array__") and not written:
+            return array_of(given, copy=False if writable else None)
+        if hasattr(given, "__array__") and not writable:
             return np.asarray(given)
     except DLPackError as error:
         raise InputError(f"{what}: {error}") from error
     except Exception as error:  # the object's own, of any kind
         pass_signals(error)
         raise InputError(f"{what}: {type(given).__name__} gives no array: {error}") from error
-    wanted = "__dlpack__" if written else "__dlpack__ or __array__"
+    wanted = "__dlpack__" if writable else "__dlpack__ or __array__"
     raise InputError(
         f"{what}: {type(given).__name__} is no array; give a NumPy array or an object with {wanted}"
     )
@@ -291,7 +291,7 @@ def memory_of(given: object, port: Port) -> Feed:
         InputError: as ``feed_of``, or it has no memory to be read.
     """
     if not isinstance(given, VTensor):
-        given = as_array(f"input {port.name!r}", given, written=True)
+        given = as_array(f"input {port.name!r}", given, writable=True)
     return feed_of(given, port)
 
 
@@ -343,7 +343,7 @@ def check_out(
             listed = ", ".join(wanted) or "none"
             raise InputError(f"out: {name!r} is not one of the outputs wanted, once: {listed}")
         what, port = f"out {name!r}", known[name]
-        array = as_array(what, given, written=True)
+        array = as_array(what, given, writable=True)
         try:
             have = from_numpy(array.dtype) if array.dtype.isnative else str(array.dtype)
         except VTensorError as error:

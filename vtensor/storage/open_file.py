@@ -38,21 +38,21 @@ _SAMPLES, _SAMPLE = 16, 64
 class State(NamedTuple):
     """The facts by which two versions of a file are told apart.
 
-    ``changed_ns`` is the only time that a program cannot set back: tools that keep ``written_ns``
+    ``changed_ns`` is the only time that a program cannot set back: tools that keep ``modified_ns``
     (``cp -p``, ``rsync -t``, ``tar``) still move it. It moves for a new name or mode, too.
 
     Attributes:
         device, inode: the file itself.
         size: its bytes.
-        written_ns: the time of the last write, or what a program has set it to.
+        modified_ns: the time of the last write, or what a program has set it to.
         names: the number of its names (hard links); 0 once it is removed or replaced.
-        changed_ns: the time of the last change of bytes, names, mode, owner or ``written_ns``.
+        changed_ns: the time of the last change of bytes, names, mode, owner or ``modified_ns``.
     """
 
     device: int
     inode: int
     size: int
-    written_ns: int
+    modified_ns: int
     names: int
     changed_ns: int
 
@@ -194,14 +194,14 @@ class OpenFile:
             whole = self.fill(offset, made)
         except OSError as error:
             pass_signals(error)
-            raise self.unread(error) from error
+            raise self.read_error(error) from error
         self.check()
         if not whole:
-            raise self.unread()
+            raise self.read_error()
         made.flags.writeable = False
         return made
 
-    def unread(self, error: OSError | None = None) -> ModelError:
+    def read_error(self, error: OSError | None = None) -> ModelError:
         """Why it cannot be read: it ends too soon, where the system does not say."""
         if error is None:
             return ModelError(f"{self._label} is shorter than it was; load it again")

@@ -68,7 +68,7 @@ MOST_SECONDS = 60.0
 _log = logger(__name__)
 
 
-def plain(payload: bytes) -> Data:
+def payload_data(payload: bytes) -> Data:
     """Return the plain data of an entry.
 
     Raises:
@@ -276,7 +276,7 @@ class _ArrayWriter:
         if array.nbytes > MOST_ARRAY or array.dtype.hasobject:
             raise NotSaved("a constant that depends on sizes is made of a large array")
         memory = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return {"bytes": [array.dtype.str, [*array.shape], self._table.keep(memory)]}
+        return {"bytes": [array.dtype.str, [*array.shape], self._table.save_bytes(memory)]}
 
 
 def _constants_of(graph: LoweredGraph, node: str) -> list[str]:
@@ -380,7 +380,7 @@ def decoded(
     Raises:
         ValueError, LookupError, TypeError: it is none, or another's.
     """
-    data = plain(payload)
+    data = payload_data(payload)
     if data["name"] != name:
         raise ValueError("it is another entry, under this name")
     blob = _weights(data, read)
@@ -519,7 +519,7 @@ def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -
     Raises:
         Exception: of ``MALFORMED``, if it is no such entry.
     """
-    data = plain(payload)
+    data = payload_data(payload)
     if data["name"] != name:
         raise ValueError("it is another entry, under this name")
     blob = _weights(data, read)

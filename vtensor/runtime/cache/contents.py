@@ -224,7 +224,7 @@ def _shapes(rows: Any) -> str:
     >>> _shapes([("x", (None, 3)), ("n", ())])
     'x=?,3 n='
     """
-    sized = (
+    open_sizes = (
         (name, ",".join("?" if one is None else str(int(one)) for one in s)) for name, s in rows
     )
-    return " ".join(f"{name}={sizes}" for name, sizes in sized)
+    return " ".join(f"{name}={sizes}" for name, sizes in open_sizes)

@@ -17,7 +17,7 @@ from vtensor.isa import isa_cap
 from vtensor.language.imported import blake2b, logger
 from vtensor.language.rows import REFUSALS, NotSaved
 from vtensor.runtime.execution.processors import processor
-from vtensor.runtime.planning.choice import KEPT, Choice
+from vtensor.runtime.planning.choice import MOST_CHOICES, Choice
 from vtensor.runtime.planning.keys import PlanKey
 from vtensor.runtime.planning.options import Options, cache_of
 from vtensor.runtime.planning.source import Source
@@ -97,14 +97,14 @@ class SavedPlans:
         surface = self._source.save_fingerprint(choice.observed)
         if surface is None:
             return
-        from vtensor.runtime.cache.codec import encoded, inputs_data, plain
+        from vtensor.runtime.cache.codec import encoded, inputs_data, payload_data
 
         inputs = inputs_data(choice.key)
         try:
             for name in self._names(surface, choice.key, options, exact=choice.exact):
                 checkpoint()
                 payload = self._entries.read(name)
-                head = {} if payload is None else plain(payload)
+                head = {} if payload is None else payload_data(payload)
                 if head.get("name") == name and not (
                     head.get("provisional") is True and not choice.provisional
                 ):
@@ -131,7 +131,7 @@ class SavedPlans:
         values = [(one.name, one.value) for one in key.inputs if one.value is not None]
         about = key if exact else (key.kind, values)
         digest = fingerprint(surface, about, options, self._workspace.executor.threads)
-        return [f"plan-{digest}-{number}" for number in range(1 if exact else KEPT)]
+        return [f"plan-{digest}-{number}" for number in range(1 if exact else MOST_CHOICES)]
 
 
 def fingerprint(surface: ModelFingerprint, about: object, options: Options, threads: int) -> str:
@@ -143,13 +143,13 @@ def fingerprint(surface: ModelFingerprint, about: object, options: Options, thre
         options, threads: of the session.
     """
     settings = options.settings
-    told = (
+    facts = (
         *(surface.digest, surface.code, processor(), isa_cap(), threads, about),
         *(options.passes, options.preferences, options.tolerance),
         *(settings.objective, settings.solver, settings.clock is None, settings.speeds is None),
         sorted(options.delivery.items()),
     )
-    return blake2b(repr(told).encode(), digest_size=16).hexdigest()
+    return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 
 
 def _is_saved(options: Options) -> bool:

@@ -95,7 +95,7 @@ class TableWriter:
             packing.append((is_large, calls))
         return {"table": table, "packing": packing}
 
-    def keep(self, memory: Any) -> int:
+    def save_bytes(self, memory: Any) -> int:
         """Return where some bytes are in the entry."""
         self.blob += bytes(-len(self.blob) % 8)
         begin = len(self.blob)
@@ -119,7 +119,7 @@ class TableWriter:
         source, given, value = row.source, row.given, row.value
         name = self.array(source)
         if name is None or not isinstance(source, Original):
-            return {"bytes": (self.keep(storage.memory), storage.nbytes)}
+            return {"bytes": (self.save_bytes(storage.memory), storage.nbytes)}
         about = numpy_dtype(given.dtype), given.layout, [*given.dims]
         if about != (source.dtype, Layout.plain(given.dims), [*value.dims]):
             raise NotSaved(f"{given.name} lies otherwise than it is read")
@@ -142,7 +142,7 @@ class TableWriter:
     def _change(self, made: Made) -> Sequence[Any]:
         if made.factor is not None:
             factor = np.ascontiguousarray(made.factor, np.float64).reshape(-1)
-            return made.factor.shape, self.keep(factor.view(np.uint8))
+            return made.factor.shape, self.save_bytes(factor.view(np.uint8))
         if made.taken is None:
             raise NotSaved("a constant is computed")
         return made.taken

@@ -19,7 +19,7 @@ class AddressRanges:
 
     >>> memory = np.zeros(8, np.uint8)
     >>> found = AddressRanges([memory[2:4], memory[4:5]])
-    >>> [found.apart(memory[begin : begin + 1]) for begin in range(1, 6)]
+    >>> [found.is_disjoint(memory[begin : begin + 1]) for begin in range(1, 6)]
     [True, False, False, False, True]
     """
 
@@ -34,7 +34,7 @@ class AddressRanges:
                 self._begins.append(begin)
                 self._ends.append(begin + nbytes)
 
-    def apart(self, memory: Array) -> bool:
+    def is_disjoint(self, memory: Array) -> bool:
         """Whether dense memory has nothing of theirs."""
         begin = memory.__array_interface__["data"][0]
         place = bisect_right(self._begins, begin)

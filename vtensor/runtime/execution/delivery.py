@@ -123,8 +123,8 @@ def deliver(
         results.append(one.result(bindings, name in here, into.get(name)))
         if name in into and name not in here:
             elements = one.elements(bindings)
-            again = one.overwritten(bindings, into)
-            writes.append((into[name], elements.copy() if again else elements))
+            copied = one.overwritten(bindings, into)
+            writes.append((into[name], elements.copy() if copied else elements))
         here.discard(name)  # asked for again, it is a copy
     for target, elements in writes:
         np.copyto(target, elements)

@@ -15,7 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Request
-    from vtensor.runtime.execution.fast_io import PlainInput, PlainOutput
+    from vtensor.runtime.execution.fast_io import FastInput, FastOutput
     from vtensor.runtime.execution.lanes import Lane
     from vtensor.runtime.execution.plan import Plan
 
@@ -37,8 +37,8 @@ class Direct:
         plan: Plan,
         names: list[str],
         every: bool,
-        inputs: Sequence[PlainInput],
-        outputs: Sequence[PlainOutput],
+        inputs: Sequence[FastInput],
+        outputs: Sequence[FastOutput],
     ) -> None:
         from vtensor.runtime import _replay
 
@@ -94,7 +94,7 @@ class Direct:
         return self._requests.setdefault(lane, made)
 
 
-def strides(output: PlainOutput) -> tuple[int, ...]:
+def strides(output: FastOutput) -> tuple[int, ...]:
     """Bytes from one element to the next along each axis of an output as it is presented."""
     sizes = (size or 1 for size in reversed(output.shape[1:]))
     inner = accumulate(sizes, mul, initial=output.dtype.itemsize)

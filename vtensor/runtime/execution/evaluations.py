@@ -29,19 +29,22 @@ FEW = 4
 
 
 def run_native(
-    step: Step, memory: Sequence[np.ndarray[Any, Any]], node: str, told: Callable[[str], str] = str
+    step: Step,
+    memory: Sequence[np.ndarray[Any, Any]],
+    node: str,
+    reword: Callable[[str], str] = str,
 ) -> None:
-    """Hand a native step its memory and run it, the GIL released; ``told`` as in RecordedStep."""
+    """Hand a native step its memory and run it, the GIL released; ``reword`` as in RecordedStep."""
     try:
         Executor.run_step(step, memory)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise step_error(error, node, told) from error
+        raise step_error(error, node, reword) from error
 
 
-def step_error(error: Exception, node: str, told: Callable[[str], str]) -> VTensorError:
+def step_error(error: Exception, node: str, reword: Callable[[str], str]) -> VTensorError:
     """The typed error of a native step that failed: InputError where what it was given is wrong."""
     if getattr(error, "bad_input", False):
-        return InputError(told(str(error)))
+        return InputError(reword(str(error)))
     return NativeError(f"step of {node!r}: {error}")
 
 
@@ -95,18 +98,20 @@ class RecordEvaluation(Evaluation):
         self.inexact = inexact
         self.tolerance = max(self.tolerance, float(inexact))
 
-    def again(self, kind: type[Recording]) -> Recording:
-        """Another one, of nothing yet."""
+    def empty_copy(self, kind: type[Recording]) -> Recording:
+        """Return an evaluation of another kind with these settings and no steps."""
         return kind(self.confirming, self.inexact, self.early)
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
         """Keep the step and the storages of its operands; it is compiled with all others."""
-        kept = tuple(slot if isinstance(slot, int) else storage_of(slot) for slot in slots)
+        slots_of_step = tuple(slot if isinstance(slot, int) else storage_of(slot) for slot in slots)
         replaces = _replaceable(call)
         if self.early is not None:
             self.early(step)
         self.steps.append(
-            RecordedStep(call.node, call.library, "", step, kept, None, replaces, Failure.of(call))
+            RecordedStep(
+                call.node, call.library, "", step, slots_of_step, None, replaces, Failure.of(call)
+            )
         )
 
     def compiled(self, threads: int) -> list[RecordedStep]:
@@ -175,7 +180,7 @@ def compile_step(step: RecordedStep) -> None:
         raise
     except Exception as error:  # of its library, or of an author's step
         pass_signals(error)
-        raise NativeError(step.told(f"its step cannot be made: {error}")) from error
+        raise NativeError(step.reword(f"its step cannot be made: {error}")) from error
 
 
 def _anew(call: Call, evaluation: Evaluation) -> Call:

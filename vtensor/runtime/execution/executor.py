@@ -95,7 +95,7 @@ class Executor:
             return cls._by_budget[key]
 
     @classmethod
-    def beside(cls, threads: int | None, streams: int) -> list[Executor]:
+    def for_streams(cls, threads: int | None, streams: int) -> list[Executor]:
         """The executors of a session that has so many runs side by side: each has its share.
 
         There are as many of a budget as processors allow, and sessions have them in turn, so that

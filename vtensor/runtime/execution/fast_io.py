@@ -25,7 +25,7 @@ Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PlainInput:
+class FastInput:
     """An input as a plan takes it.
 
     Attributes:
@@ -43,7 +43,7 @@ class PlainInput:
     value: Value
 
     @classmethod
-    def of(cls, value: Value) -> PlainInput:
+    def of(cls, value: Value) -> FastInput:
         """An input of a plan."""
         order: Axes | None = ()
         if value.layout == Layout.plain(value.layout.dims):
@@ -79,7 +79,7 @@ class PlainInput:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainOutput:
+class FastOutput:
     """An output as NumPy sees the memory that it was made in.
 
     Attributes:
@@ -99,7 +99,7 @@ class PlainOutput:
     order: Axes
 
     @classmethod
-    def of(cls, one: Delivery, inputs: int) -> PlainOutput | None:
+    def of(cls, one: Delivery, inputs: int) -> FastOutput | None:
         """None for an input's or a constant's memory, or a layout with blocks."""
         value, layout = one.value, one.value.layout
         if one.binding is None or one.binding < inputs or layout != Layout.plain(layout.dims):

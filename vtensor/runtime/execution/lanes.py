@@ -35,7 +35,7 @@ def executors_of(threads: int | None, streams: int | None, hint: str) -> list[Ex
         raise InputError(f"hint={hint!r} must be one of {', '.join(HINTS)}")
     if streams is None:
         streams = budget_of(threads) if hint == "throughput" else 1
-    return Executor.beside(threads, streams)
+    return Executor.for_streams(threads, streams)
 
 
 @dataclass(frozen=True, eq=False)

@@ -166,10 +166,10 @@ class Plan(OneProcess):
         anew: names of the nodes that were chosen for the plan's own sizes, where others are hints.
         symbolic: makes the symbolic plan of a plan on numbers, given its open sizes; None of any
             other.
-        better: the plan that may take its place in later runs; None where none is looked for.
+        refinement: the background task that may replace the plan in later runs, or None.
         replaces: the shapes that the plan was taken from whose place it took in the background.
-        provisional: the choice was made by what libraries declare; ``better`` is the plan by times
-            of this machine.
+        provisional: the choice was made by what libraries declare; ``refinement`` measures it on
+            this machine.
 
     Raises:
         BudgetError: it needs more memory than the workspace may have.
@@ -198,7 +198,7 @@ class Plan(OneProcess):
         self.taken_from: Mapping[str, tuple[int, ...]] | None = None
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self.anew: tuple[str, ...] = ()
-        self.better: BackgroundTask[Plan] | None = None
+        self.refinement: BackgroundTask[Plan] | None = None
         self.recording: Any = None
         self.nbytes, self.live = nbytes, live
         self._workspace, self._make, self._held = workspace, nodes, constants
@@ -214,9 +214,14 @@ class Plan(OneProcess):
             self.origin = IN_MEMORY
         self._was_used = True
 
+    @property
+    def better(self) -> BackgroundTask[Plan] | None:
+        """The background task that may replace this plan in later runs, or None."""
+        return self.refinement
+
     @cached_property
-    def kept(self) -> AddressRanges:
-        """What no output may be written to."""
+    def held_ranges(self) -> AddressRanges:
+        """The memory of the plan's constants, to which no output may be written."""
         from vtensor.runtime.execution.address_ranges import AddressRanges
 
         return AddressRanges(self._held)
@@ -395,7 +400,7 @@ class Plan(OneProcess):
             from vtensor.runtime.execution.evaluations import step_error
 
             step = self.recorded[error.index]
-            return step_error(error, step.node, step.told)
+            return step_error(error, step.node, step.reword)
         return None
 
     def visit(self, bindings: Sequence[Array], visitor: Visitor) -> None:
@@ -432,7 +437,7 @@ class Plan(OneProcess):
                 step.callback()
             elif step.native is not None:
                 memory = self.placement.memory(index, arena)
-                run_native(step.native, memory, step.node, step.told)
+                run_native(step.native, memory, step.node, step.reword)
 
     def _bound(self, bindings: Sequence[Array], run: Callable[[], T]) -> T:
         """Run with all storages bound, so that Python can look at them."""

@@ -20,7 +20,7 @@ from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 from vtensor.runtime.execution.delivery import Array, Delivery, Result, deliver, places
 from vtensor.runtime.execution.direct import Direct
-from vtensor.runtime.execution.fast_io import PlainInput, PlainOutput
+from vtensor.runtime.execution.fast_io import FastInput, FastOutput
 from vtensor.runtime.execution.plan import Conversion, Plan
 from vtensor.storage.inputs import Feed
 
@@ -65,28 +65,28 @@ class Request:
         sizes: of the outputs' own memories, in bytes.
         deliveries: of the outputs, in order.
         placed: the outputs that are made in memory of their own, and in no other's.
-        plain_outputs: the outputs as NumPy sees them; None where one has to be copied or unpacked.
+        fast_outputs: the outputs as NumPy sees them; None where one has to be copied or unpacked.
     """
 
     plan: Plan
     key: PlanKey
     names: list[str]
     every: bool
-    inputs: tuple[PlainInput, ...] | None
+    inputs: tuple[FastInput, ...] | None
     sizes: tuple[int, ...]
     deliveries: tuple[Delivery, ...] = field(repr=False)
     placed: frozenset[str] = field(repr=False)
-    plain_outputs: tuple[PlainOutput, ...] | None = field(repr=False)
+    fast_outputs: tuple[FastOutput, ...] | None = field(repr=False)
 
     @classmethod
     def of(cls, plan: Plan, key: PlanKey, wanted: Sequence[str], every: bool) -> Request:
         """The request for these outputs of a plan; later runs reuse it."""
-        plain = all(row.value is None for row in key.inputs)
-        inputs = tuple(map(PlainInput.of, plan.inputs))
+        is_fast = all(row.value is None for row in key.inputs)
+        inputs = tuple(map(FastInput.of, plan.inputs))
         deliveries = tuple(plan.deliveries[name] for name in wanted)
-        found = [PlainOutput.of(one, len(plan.inputs)) for one in deliveries]
-        plain_outputs = tuple(one for one in found if one is not None)
-        direct = len({one.binding for one in plain_outputs}) == len(wanted)
+        found = [FastOutput.of(one, len(plan.inputs)) for one in deliveries]
+        fast_outputs = tuple(one for one in found if one is not None)
+        direct = len({one.binding for one in fast_outputs}) == len(wanted)
         own = {*plan.own}
         first = {one.memory: one.name for one in reversed(deliveries) if one.memory in own}
         return cls(
@@ -94,17 +94,17 @@ class Request:
             key,
             list(wanted),
             every,
-            inputs if plain else None,
+            inputs if is_fast else None,
             plan.own_sizes,
             deliveries,
             frozenset(first.values()),
-            plain_outputs if direct else None,
+            fast_outputs if direct else None,
         )
 
     @cached_property
     def direct(self) -> Direct | None:
         """The same in one call; None where one of a run's arrays is no plain one."""
-        inputs, outputs = self.inputs, self.plain_outputs
+        inputs, outputs = self.inputs, self.fast_outputs
         if inputs is None or outputs is None or self.plan.calls_back:
             return None
         if any(one.order is not None for one in inputs):
@@ -141,15 +141,15 @@ class Request:
         """
         if not out and (out is None or type(out) is dict):
             return {}
-        if type(out) is not dict or self.plain_outputs is None:
+        if type(out) is not dict or self.fast_outputs is None:
             return None
         found: dict[int, Array] = {}
         for name, array in out.items():
             if self.names.count(name) != 1:
                 return None
-            one = self.plain_outputs[self.names.index(name)]
+            one = self.fast_outputs[self.names.index(name)]
             memory = one.memory(array)
-            if memory is None or not self.plan.kept.apart(memory):
+            if memory is None or not self.plan.held_ranges.is_disjoint(memory):
                 return None
             if any(np.may_share_memory(memory, other) for other in (*fed, *found.values())):
                 return None
@@ -191,12 +191,12 @@ class Request:
 
     def arrays(self, ran: Ran, out: Mapping[str, Any] | None = None) -> list[Array]:
         """The outputs of a run whose memory was ``own``, or found for all."""
-        if self.plain_outputs is None:
+        if self.fast_outputs is None:
             return [result.array() for result in self.results(ran)]
         bindings, *_ = ran
         made = [
             bindings[one.binding].view(one.dtype).reshape(one.shape).transpose(one.axes)
-            for one in self.plain_outputs
+            for one in self.fast_outputs
         ]
         if not out:
             return made

@@ -86,7 +86,7 @@ class RecordedStep:
         slots: storages, and sizes in bytes of scratch slots; a call-back's are all operands.
         callback: what to call, or None for a native step.
         replaces: for an output, the operands over which the step may write it.
-        told: the message of an error that the step's operands are to blame for, from the step's
+        reword: the message of an error that the step's operands are to blame for, from the step's
             own words.
         code: what the native step was compiled to, which those of one recipe share.
     """
@@ -98,7 +98,7 @@ class RecordedStep:
     slots: tuple[TensorStorage | int, ...]
     callback: Callable[[], None] | None = None
     replaces: Mapping[TensorStorage, Sequence[TensorStorage]] = field(default_factory=dict)
-    told: Callable[[str], str] = str
+    reword: Callable[[str], str] = str
     code: Code = field(default_factory=Code)
 
     def on(
@@ -116,12 +116,12 @@ class RecordedStep:
         """
         slots = [slot if isinstance(slot, int) else found[slot] for slot in self.slots]
         replaces = {found[one]: [found[x] for x in over] for one, over in self.replaces.items()}
-        told = self.told
-        if isinstance(told, Failure):
-            told = Failure(told.op_name, node, told.rows, renamed, told.numbers)
+        reword = self.reword
+        if isinstance(reword, Failure):
+            reword = Failure(reword.op_name, node, reword.rows, renamed, reword.numbers)
         kernel, code = self.code.kernel, self.code
         return RecordedStep(
-            node, self.library, kernel, self.native, tuple(slots), None, replaces, told, code
+            node, self.library, kernel, self.native, tuple(slots), None, replaces, reword, code
         )
 
     @property

@@ -27,10 +27,12 @@ def trim_kernels() -> None:
     """Have libraries drop the kernels that this thread made for a plan and that the plan did not
     take. Inside another plan's making, that plan's end drops them.
     """
-    ready = getattr(sys.modules.get("libdesc.registry"), "ready", None)
-    if ready is None or is_planning():  # ``ready`` is missing while the module is imported
+    loaded_registry = getattr(sys.modules.get("libdesc.registry"), "ready", None)
+    if (
+        loaded_registry is None or is_planning()
+    ):  # ``loaded_registry`` is missing while the module is imported
         return
-    for library in [*ready().libraries.values()]:  # others may register some meanwhile
+    for library in [*loaded_registry().libraries.values()]:  # others may register some meanwhile
         try:
             library.let_go()
         except Exception as error:  # of whatever a library raises: it keeps them

@@ -12,7 +12,7 @@ from vtensor.runtime.lock.lock_file import Lock
 from vtensor.runtime.lock.rows import TRANSFORM, input_rows
 
 #: By how much, relative to the larger one, times may differ that are equal for a reader.
-NEAR = 0.1
+TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _about(a: Lock, b: Lock) -> Iterator[Difference]:
             "": {"model": one.model, "content": one.content, "passes": one.passes},
             "versions": one.versions,
             "machine": {"processor": one.processor, "threads": one.threads},
-            "options": one.told.row(),
+            "options": one.options.row(),
             "inputs": input_rows(one.choices),
             "outputs": one.choices.outputs,
         }
@@ -123,15 +123,17 @@ def _costs(a: Lock, b: Lock) -> Iterator[Difference]:
         other = b.costs.get(name)
         if other is None:
             continue
-        near = _near(one.get("ns"), other.get("ns")) and one.get("bytes") == other.get("bytes")
-        if not near or one.get("basis") != other.get("basis"):
+        almost_equal = _almost_equal(one.get("ns"), other.get("ns")) and one.get(
+            "bytes"
+        ) == other.get("bytes")
+        if not almost_equal or one.get("basis") != other.get("basis"):
             yield Difference("cost", name, "", _cost(one), _cost(other))
 
 
-def _near(a: int | None, b: int | None) -> bool:
+def _almost_equal(a: int | None, b: int | None) -> bool:
     if a is None or b is None:
         return a is b
-    return abs(a - b) <= NEAR * max(a, b)
+    return abs(a - b) <= TOLERANCE * max(a, b)
 
 
 def _cost(row: Mapping[str, Any]) -> str:

@@ -53,7 +53,7 @@ class Lock:
         content: a digest of the network: nodes, parameters, sizes, constants.
         versions: of VTensor and its libraries, by name, with the instructions that they use.
         processor, threads: where it was made.
-        told: the options that it depends on.
+        options: the options that it depends on.
         passes: the optimisations that made it.
         choices: what was chosen.
         costs: by node, in nanoseconds, and how they are known; ``open`` where it had a choice.
@@ -67,7 +67,7 @@ class Lock:
     versions: Mapping[str, str]
     processor: str
     threads: int
-    told: PlanOptions
+    options: PlanOptions
     passes: tuple[str, ...]
     choices: Choices
     costs: Mapping[str, Mapping[str, Any]]
@@ -143,7 +143,7 @@ class Lock:
             "passes": list(self.passes),
             "versions": dict(self.versions),
             "machine": {"processor": self.processor, "threads": self.threads},
-            "options": self.told.row(),
+            "options": self.options.row(),
             "inputs": input_rows(self.choices),
             "outputs": dict(self.choices.outputs),
             "node": node_rows(self.choices),
@@ -183,11 +183,14 @@ class Lock:
         )
         if not alike or [*self.choices.outputs] != [port.name for port in source.outputs]:
             raise self.other("it has other inputs or outputs")
-        entry, told = {name: one.layout for name, one in given.items()}, self.told.output_layouts
+        entry, outputs = (
+            {name: one.layout for name, one in given.items()},
+            self.options.output_layouts,
+        )
         try:
             return (
                 parse_layouts(entry, [*ports.values()], "inputs"),
-                parse_layouts(told, source.outputs, "options.output_layouts", any_too=True),
+                parse_layouts(outputs, source.outputs, "options.output_layouts", any_too=True),
             )
         except VTensorError as error:
             raise LockError(f"{self.file}, {error}") from error

@@ -24,13 +24,13 @@ DEFAULTS: Mapping[str, object] = {
 }
 
 
-def check_alone(**told: object) -> None:
+def check_alone(**options: object) -> None:
     """See that a session which is given a plan is told nothing that the plan says.
 
     Raises:
         InputError: it is; names what.
     """
-    twice = [name for name, value in told.items() if value != DEFAULTS[name]]
+    twice = [name for name, value in options.items() if value != DEFAULTS[name]]
     if twice:
         raise InputError(
             f"{', '.join(twice)}: plan= says this already\n  to fix: leave it out, or write the "

@@ -14,7 +14,7 @@ from vtensor.runtime.lock.rows import basis_of
 from vtensor.runtime.lock.toml import Table
 
 #: The fields that are kept, and their types; how long the solver took is different each time.
-KEPT: Mapping[str, type] = {
+FIELDS: Mapping[str, type] = {
     **dict.fromkeys(("objective", "solver", "status", "basis"), str),
     **dict.fromkeys(("open_nodes", "bytes_before", "count_before"), int),
     **dict.fromkeys(("bytes_after", "count_after", "bound", "ns_before", "ns_after"), int),
@@ -28,7 +28,7 @@ Pairs = tuple[tuple[float, float], ...]
 def proof_row(certificate: Certificate | None) -> dict[str, Any]:
     """A certificate for a file, without errors; nothing where there is none."""
     proof = {} if certificate is None else asdict(certificate)
-    return {key: proof[key] for key in KEPT if proof.get(key) is not None}
+    return {key: proof[key] for key in FIELDS if proof.get(key) is not None}
 
 
 def certificate_of(row: Table, errors: ErrorProof | None = None) -> Certificate:
@@ -37,12 +37,12 @@ def certificate_of(row: Table, errors: ErrorProof | None = None) -> Certificate:
     Raises:
         LockError: a key is missing or unknown, or its value is none that it may have.
     """
-    row.only(*KEPT)
+    row.only(*FIELDS)
     if row.get("objective", str) not in OBJECTIVES:
         raise row.error("objective", f"must be one of {', '.join(OBJECTIVES)}")
     needed = {one.name for one in fields(Certificate) if one.default is MISSING}
     found: dict[str, Any] = {
-        key: row.get(key, kind) for key, kind in KEPT.items() if key in row.data or key in needed
+        key: row.get(key, kind) for key, kind in FIELDS.items() if key in row.data or key in needed
     }
     return Certificate(**found | {"basis": basis_of(row), "errors": errors})
 

@@ -109,9 +109,9 @@ def toml_lines(data: Mapping[str, Any]) -> Iterator[str]:
     [[d]]
     e = true
     """
-    apart = [key for key, value in data.items() if isinstance(value, dict) or _of_tables(value)]
-    yield from (f"{_key(key)} = {_inline(one)}" for key, one in data.items() if key not in apart)
-    for key in apart:
+    tables = [key for key, value in data.items() if isinstance(value, dict) or _of_tables(value)]
+    yield from (f"{_key(key)} = {_inline(one)}" for key, one in data.items() if key not in tables)
+    for key in tables:
         if isinstance(data[key], dict):
             yield from ("", f"[{_key(key)}]", *_row_lines(data[key]))
         else:

@@ -60,7 +60,7 @@ class BackgroundTask(Generic[T]):
         make: makes it; raises PlanStays where there is none.
         why: what the present plan lacks.
         hurries: as for ``stopping``.
-        ready: imports the modules that ``make`` needs, under the lock that forks wait for.
+        before_start: imports the modules that ``make`` needs, under the lock that forks wait for.
         for_other_processes: the work is for other processes; it begins when the thread is idle.
         grace_s: seconds for which such work may go on where nobody wants it any more here.
 
@@ -76,14 +76,14 @@ class BackgroundTask(Generic[T]):
         make: Callable[[], T],
         why: str,
         hurries: Callable[[], bool] | None = None,
-        ready: Callable[[], None] | None = None,
+        before_start: Callable[[], None] | None = None,
         *,
         for_other_processes: bool = False,
         grace_s: float = 0.0,
     ) -> None:
         self.for_other_processes, self._grace_s, self._until = for_other_processes, grace_s, inf
         self._make, self._why, self._hurries = make, why, hurries
-        self._ready = ready or _nothing_else
+        self._before_start = before_start or _nothing_else
         self.note = f"{why}; a better one is made when it is used again"
         self.stays = False
         self._wait_s = self._ran_s = 0.0
@@ -151,7 +151,7 @@ class BackgroundTask(Generic[T]):
         try:
             with stopping(self.is_over, self._hurries and self.hurries):
                 checkpoint()
-                self._ready()
+                self._before_start()
                 made = self._make()
             self._exchange(made)
         except Stopped:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vtensor.runtime.planning.symbolic_plan import Known, SymbolicPlan
 
 #: Choices that are kept for inputs of one kind, the last made ones: each serves a range of sizes.
-KEPT = 8
+MOST_CHOICES = 8
 
 
 @dataclass(eq=False)
@@ -74,23 +74,23 @@ class InputKind:
 
     Attributes:
         choices: the last made first; provisional ones come after others.
-        unread: choices of the cache that are still to be read; None before anybody looks.
+        saved_choices: choices of the cache that are not read yet; None before the first look-up.
     """
 
     choices: list[Choice] = field(default_factory=list)
-    unread: Iterator[Choice] | None = None
+    saved_choices: Iterator[Choice] | None = None
 
     def add(self, choice: Choice) -> None:
         """Keep a choice; a measured one takes the place of the provisional ones."""
         if not choice.provisional:
             self.choices[:] = [one for one in self.choices if not one.provisional]
         self.choices.insert(0, choice)
-        del self.choices[KEPT:]
+        del self.choices[MOST_CHOICES:]
 
     def nearest(self, key: PlanKey) -> list[Choice]:
         """Return choices that may be hints for inputs, the nearest sizes first."""
         choices = [one for one in self.choices if not one.exact]
-        return sorted(choices, key=lambda one: one.key.apart(key))
+        return sorted(choices, key=lambda one: one.key.distance(key))
 
 
 def kind_of(key: PlanKey) -> Hashable:

@@ -24,7 +24,7 @@ from vtensor.language.imported import logger
 from vtensor.language.records import replace
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.planning.options import Options
-from vtensor.runtime.planning.transform_share import avoidable, nearby
+from vtensor.runtime.planning.transform_share import around_transforms, avoidable
 from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.recording.plan_bytes import check_plan
 from vtensor.runtime.recording.workspace import Workspace
@@ -89,7 +89,7 @@ def chosen_with_hints(
     graph: Graph,
     options: Options,
     hints: ChosenGraph,
-    again: frozenset[str],
+    reopened: frozenset[str],
     provisional: bool,
 ) -> tuple[LoweredGraph, tuple[str, ...]]:
     """Make the choice for a graph of which one was made in other sizes.
@@ -97,7 +97,7 @@ def chosen_with_hints(
     Args:
         graph, options, provisional: as for ``chosen``.
         hints: the earlier choice.
-        again: nodes that are not hints.
+        reopened: nodes that are not hints.
 
     Returns:
         The choice, and the nodes that it has in other variants than the hints.
@@ -106,23 +106,23 @@ def chosen_with_hints(
         ChoiceRefused: too many nodes would be chosen again.
         VTensorError: no choice can be made so.
     """
-    if not again:
+    if not reopened:
         try:
             return hints.on(graph), ()
         except ChoiceRefused as why:
-            again = why.nodes
-    kept = hints.kept(graph, again)
-    resolved = _resolved(graph, options, kept)
-    only = frozenset(node.name for node in resolved.operators if node.name not in kept)
+            reopened = why.nodes
+    settled = hints.settled(graph, reopened)
+    resolved = _resolved(graph, options, settled)
+    only = frozenset(node.name for node in resolved.operators if node.name not in settled)
     lowered = _optimised(resolved, options, only, provisional)
-    before = {name: node.variant for name, node in kept.items()}
+    before = {name: node.variant for name, node in settled.items()}
     others = tuple(node.name for node in lowered.operators if before.get(node.name) != node.variant)
     if len(others) > MOST * len(lowered.operators):
         raise ChoiceRefused(f"{len(others)} nodes would have other variants")
     return lowered, others
 
 
-def widened(make: Callable[[frozenset[str]], T], again: frozenset[str]) -> T:
+def widened(make: Callable[[frozenset[str]], T], reopened: frozenset[str]) -> T:
     """Make something with some nodes chosen again, and with more of them while others decline.
 
     Raises:
@@ -130,12 +130,12 @@ def widened(make: Callable[[frozenset[str]], T], again: frozenset[str]) -> T:
     """
     for _ in range(WIDENED):
         try:
-            return make(again)
+            return make(reopened)
         except ChoiceRefused as why:
-            if why.nodes <= again:
+            if why.nodes <= reopened:
                 raise
-            again |= why.nodes
-    return make(again)
+            reopened |= why.nodes
+    return make(reopened)
 
 
 def _optimised(
@@ -159,10 +159,10 @@ def _soon(resolved: LoweredGraph, options: Options, only: frozenset[str] | None)
     lowered = optimise(lowered, reading, replace(options.settings, light=True))
     if spared <= WORTH or avoidable(lowered, options) <= WORTH:
         return lowered
-    near = nearby(lowered, HOPS)
-    near = near if only is None else near & only
-    lowered = _partly(resolved, options, near)
-    if any(node.name not in near for node in lowered.operators):
+    around = around_transforms(lowered, HOPS)
+    around = around if only is None else around & only
+    lowered = _partly(resolved, options, around)
+    if any(node.name not in around for node in lowered.operators):
         lowered = replace(lowered, certificate=None)  # nobody asked about the others
     return lowered
 

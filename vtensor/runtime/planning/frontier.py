@@ -36,7 +36,7 @@ from vtensor.runtime.tuning.error_amplification import difference, results
 from vtensor.runtime.tuning.measure import in_turns
 from vtensor.runtime.tuning.tolerant_choice import observable
 from vtensor.runtime.tuning.variant_errors import Meter, bound_memory
-from vtensor.storage.inputs import Array, Port, drawn
+from vtensor.storage.inputs import Array, Port, random_array
 
 if TYPE_CHECKING:
     from vtensor.runtime.lock.lock_file import Lock
@@ -82,7 +82,7 @@ class Point:
         >>> Point((0.0, 1e-06), None, {}, 0.0, 0.0, (1,), 0).name
         '0, 1e-6'
         """
-        return ", ".join(map(told, self.tolerances))
+        return ", ".join(map(format_tolerance, self.tolerances))
 
     def ahead_of(self, other: Point) -> bool:
         """It is faster at no larger an error, or has a smaller error and takes no longer."""
@@ -99,24 +99,26 @@ class Frontier:
         threads: the budget of kernel threads.
         points: at least that of the strict plan.
         note: why there is no other; empty where there is.
-        written: makes the lock of a plan that was made for a tolerance.
+        make_lock: makes the lock of a plan that was made for a tolerance.
     """
 
     name: str
     threads: int
     points: tuple[Point, ...]
     note: str
-    written: Callable[[Plan, float], Lock]
+    make_lock: Callable[[Plan, float], Lock]
 
     @property
     def best(self) -> tuple[Point, ...]:
         """The points that no other one is ahead of, by error."""
-        kept = [one for one in self.points if not any(it.ahead_of(one) for it in self.points)]
-        return tuple(sorted(kept, key=lambda one: one.error))
+        undominated = [
+            one for one in self.points if not any(it.ahead_of(one) for it in self.points)
+        ]
+        return tuple(sorted(undominated, key=lambda one: one.error))
 
     def lock(self, point: Point) -> Lock:
         """A point's plan as it is written down; ``Session(model, plan=FILE)`` runs it again."""
-        return self.written(point.plan, point.tolerances[0])
+        return self.make_lock(point.plan, point.tolerances[0])
 
     def to_dict(self) -> dict[str, Any]:
         """As data."""
@@ -144,10 +146,10 @@ class Frontier:
         }
 
 
-def told(tolerance: float) -> str:
+def format_tolerance(tolerance: float) -> str:
     """A tolerance as a reader would write it.
 
-    >>> told(0.0), told(0.0001), told(1.5e-05), told(0.5)
+    >>> [*map(format_tolerance, (0.0, 0.0001, 1.5e-05, 0.5))]
     ('0', '1e-4', '1.5e-5', '0.5')
     """
     if not 0 < tolerance < 0.1:
@@ -209,7 +211,7 @@ def frontier_of(
         meter = _meter(simple, options, workspace)  # each error is measured once
         for tolerance in tolerances:
             if tolerance:
-                say(f"tolerance {told(tolerance)}")
+                say(f"tolerance {format_tolerance(tolerance)}")
                 made = within_tolerance(simple, strict, within(tolerance), workspace, meter)
                 made = made if made.graph.inexact else strict
                 found.setdefault(_choice(made.graph), (made, []))[1].append(tolerance)
@@ -225,10 +227,10 @@ def frontier_of(
     )
     note = "" if len(points) > 1 else _note(strict, tolerances)
 
-    def written(one: Plan, tolerance: float) -> Lock:
+    def make_lock(one: Plan, tolerance: float) -> Lock:
         return lock_of(one, graph, within(tolerance), executor.threads)
 
-    return Frontier(graph.name, executor.threads, points, note, written)
+    return Frontier(graph.name, executor.threads, points, note, make_lock)
 
 
 def _meter(graph: Graph, options: Options, workspace: Workspace) -> Meter:
@@ -285,7 +287,7 @@ def _inputs(graph: LoweredGraph, given: Mapping[str, Array]) -> Iterator[dict[st
         for name in graph.inputs:
             value = graph.values[name]
             port = Port(name, value.dtype, tuple(value.dims.values()), tuple(value.dims))
-            feeds[name] = given[name] if name in given else drawn(port, generator)
+            feeds[name] = given[name] if name in given else random_array(port, generator)
         yield feeds
 
 
@@ -335,11 +337,11 @@ def _times(
 ) -> list[tuple[int, ...]]:
     """Nanoseconds of the runs of each plan, as a session runs it; all plans take turns."""
 
-    def ready(plan: Plan) -> Callable[[], object]:
+    def replay_of(plan: Plan) -> Callable[[], object]:
         return partial(plan.replay, bound_memory(plan, feeds))
 
     found: list[list[int]] = [[] for _ in plans]
-    each = [*map(ready, plans)]
+    each = [*map(replay_of, plans)]
     for turn in range(1 + runs):
         say(f"turn {turn} of {runs}")
         for times, took in zip(found, in_turns(each, workspace.executor, 1), strict=True):

@@ -119,7 +119,7 @@ class PlanKey:
         """The values of inputs that decide shapes."""
         return {one.name: one.array() for one in self.inputs if one.value is not None}
 
-    def sized(self, shapes: Mapping[str, tuple[int, ...]]) -> PlanKey:
+    def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> PlanKey:
         """The key for other shapes of the same inputs."""
         rows = (replace(one, shape=shapes[one.name]) for one in self.inputs)
         return PlanKey(tuple(rows), self.inner)
@@ -135,7 +135,7 @@ class PlanKey:
         """Which sizes are one: of such dims much holds that does not of others."""
         return [size == 1 for size in chain(*self.shapes.values())]
 
-    def apart(self, other: PlanKey) -> float:
+    def distance(self, other: PlanKey) -> float:
         """How far its sizes are from those of another key of its kind: by which factors."""
         sizes = zip(chain(*self.shapes.values()), chain(*other.shapes.values()), strict=True)
         return sum(abs(log((a + 1) / (b + 1))) for a, b in sizes)

@@ -48,7 +48,7 @@ def lock_of(plan: Plan, graph: Graph, options: Options, threads: int) -> Lock:
         {"vtensor": __version__, **versions},
         processor(),
         threads,
-        options.lock.told if options.lock else _told(options),
+        options.lock.options if options.lock else _plan_options(options),
         plan.passes,
         Choices.of(plan.graph),
         cost_rows(plan.graph, Estimate(options.preferences, options.settings.speeds)),
@@ -56,8 +56,8 @@ def lock_of(plan: Plan, graph: Graph, options: Options, threads: int) -> Lock:
     )
 
 
-def _told(options: Options) -> PlanOptions:
-    """What a session was told."""
+def _plan_options(options: Options) -> PlanOptions:
+    """Return the options of a session that its plans depend on."""
     mix, settings = options.preferences, options.settings
     tune = settings.clock is not None or options.later is not None
     return PlanOptions(
@@ -85,7 +85,7 @@ def locked_options(
         LockError: what it says of libraries or passes does not hold here, or its results are off by
             more than the tolerance.
     """
-    told, proof = lock.told, lock.proof
+    saved, proof = lock.options, lock.proof
     error = max(proof.expected, proof.measured or 0.0) if proof is not None else 0.0
     if proof is not None and error > tolerance:
         raise LockError(
@@ -96,12 +96,12 @@ def locked_options(
     try:
         options = Options.of(
             executor,
-            optimize=told.optimize,
+            optimize=saved.optimize,
             objective="",
             tune=False,  # what was measured is chosen already
-            libraries=told.libraries,
-            pin=told.pin,
-            reference=told.reference,
+            libraries=saved.libraries,
+            pin=saved.pin,
+            reference=saved.reference,
             progress=progress,
             deterministic=True,
             tolerance=tolerance,

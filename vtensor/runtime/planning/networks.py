@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
 
 #: Symbolic graphs that are kept for inputs of one kind, the last used ones.
-KEPT = 4
+MOST_NETWORKS = 4
 
 #: Kinds of inputs of which there are symbolic graphs.
 KINDS = 8
@@ -122,4 +122,4 @@ def _use(graphs: list[SymbolicGraph], graph: SymbolicGraph) -> None:
     if graph in graphs:
         graphs.remove(graph)
     graphs.insert(0, graph)
-    del graphs[KEPT:]
+    del graphs[MOST_NETWORKS:]

@@ -123,9 +123,9 @@ class Planner:
         yield from filter(serves, [*kind.choices])
         if self._cache is None or options.settings.clock is not None:
             return
-        if kind.unread is None:
-            kind.unread = self._cache.read(key, options)
-        for choice in kind.unread:
+        if kind.saved_choices is None:
+            kind.saved_choices = self._cache.read(key, options)
+        for choice in kind.saved_choices:
             kind.choices.append(choice)
             if serves(choice):
                 yield choice
@@ -158,11 +158,11 @@ class Planner:
         provisional = options.first is not None
         if options.settings.clock is not None:
             return self._tuned(key, options, network)
-        for choice, again in self._hints(kind, key, options, failed):
+        for choice, reopened in self._hints(kind, key, options, failed):
             strategy = choice.of(network.graph)
             if strategy is None:
                 continue
-            hints = choice, strategy, again
+            hints = choice, strategy, reopened
             try:
                 return self._with_hints(key, options, kind, network, known, hints)
             except (ChoiceRefused, VTensorError) as why:
@@ -171,7 +171,7 @@ class Planner:
 
         lowered = chosen(network.graph, options.soon if provisional else options, provisional)
         made = self._recorded(key, options, network, lowered, known, confirming=False)
-        return self._kept(key, kind, made, provisional)
+        return self._added(key, kind, made, provisional)
 
     def _hints(
         self, kind: InputKind, key: PlanKey, options: Options, failed: Sequence[Failed]
@@ -179,12 +179,12 @@ class Planner:
         """Return the nearest choices with the nodes that are known to be declined."""
         if not transferable(options):
             return []
-        again = dict(failed)
-        near = [
+        reopened = dict(failed)
+        nearest = [
             one for one in kind.nearest(key) if options.first is not None or not one.provisional
         ]
-        measured = [one for one in near if not one.provisional]
-        return [(one, again.get(one, frozenset())) for one in (measured or near)[:TRIED]]
+        measured = [one for one in nearest if not one.provisional]
+        return [(one, reopened.get(one, frozenset())) for one in (measured or nearest)[:TRIED]]
 
     def _with_hints(
         self,
@@ -205,14 +205,14 @@ class Planner:
         choice, strategy, declined = hints
         provisional = choice.provisional
 
-        def make(again: frozenset[str]) -> tuple[Plan, Choice]:
+        def make(reopened: frozenset[str]) -> tuple[Plan, Choice]:
             lowered, others = chosen_with_hints(
-                network.graph, options, strategy, again, provisional
+                network.graph, options, strategy, reopened, provisional
             )
             if options.deterministic:
                 _check_excess(lowered, options)
             made = self._recorded(key, options, network, lowered, known, confirming=True)
-            plan, own = self._kept(key, kind, made, provisional)
+            plan, own = self._added(key, kind, made, provisional)
             if choice.key != key:
                 plan.taken_from, plan.anew = choice.key.shapes, others
             plan.origin = replace(plan.origin, cached=choice.cached)
@@ -261,7 +261,7 @@ class Planner:
             plan.origin = RECORDED_ON_SIZES
         return plan, choice
 
-    def _kept(
+    def _added(
         self,
         key: PlanKey,
         kind: InputKind,

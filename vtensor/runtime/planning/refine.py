@@ -101,13 +101,13 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
 def _import_libraries() -> None:
     """Import what measuring needs: after a plan from the cache nothing of it is there yet."""
     from libdesc.registry import ready
-    from optimizer.detached_import import apart
+    from optimizer.detached_import import import_on_thread
     from optimizer.solver import solver_name
 
     for library in ready().libraries.values():
         if not library.absent:
             library.version()
-    apart("pulp")
+    import_on_thread("pulp")
     if solver_name() == "HiGHS":
         with importing:  # a fork waits for that
             import_module("highspy")

@@ -46,9 +46,9 @@ class PlanNumbers:
         """The places of several."""
         return np.array([*map(self.place, numbers)], np.int64)
 
-    def at(self, told: Sequence[int]) -> Array:
+    def at(self, values: Sequence[int]) -> Array:
         """All numbers by their places, where the tape's are these."""
-        return np.array([*told, *reversed(self._fixed)], np.int64)
+        return np.array([*values, *reversed(self._fixed)], np.int64)
 
 
 @dataclass(frozen=True, eq=False)

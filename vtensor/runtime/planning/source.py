@@ -76,7 +76,7 @@ class Source:
         self._file = _opened(model)
         self._reference, self._max_bytes = reference, max_bytes
         self._root, self._entries = external_data_root, entries
-        self._beside: DeferredArrays | None = None
+        self._deferred: DeferredArrays | None = None
         self._values: tuple[str, ...] = ()
         self._loading = OwnLock()
         self._found: Loaded | None = None
@@ -108,7 +108,7 @@ class Source:
     @property
     def observed(self) -> frozenset[Place]:
         """Where arrays beside its bytes are at whose values somebody has looked."""
-        return frozenset(self._beside.observed if self._beside is not None else ())
+        return frozenset(self._deferred.observed if self._deferred is not None else ())
 
     def save_fingerprint(self, observed: frozenset[Place]) -> ModelFingerprint | None:
         """Keep what it is from outside, as far as it was not kept yet; None where nothing can be.
@@ -116,18 +116,18 @@ class Source:
         Args:
             observed: before a plan was made, which packs weights.
         """
-        if self._file is None or self._entries is None or self._beside is None:
+        if self._file is None or self._entries is None or self._deferred is None:
             return None
         deciding = self.deciding
-        if (kept := self.surface) is not None:
-            if observed <= kept.observed and {*deciding} <= {*kept.deciding}:
-                return kept
-            observed |= kept.observed
+        if (surface := self.surface) is not None:
+            if observed <= surface.observed and {*deciding} <= {*surface.deciding}:
+                return surface
+            observed |= surface.observed
         from vtensor.frontends.fingerprint import ModelFingerprint, save_fingerprint
 
         ends = self.inputs, self.outputs
         surface = ModelFingerprint(
-            *ends, self.static, self.reads_nodes, deciding, observed, self._beside
+            *ends, self.static, self.reads_nodes, deciding, observed, self._deferred
         )
         found = save_fingerprint(surface, self._file, self._reference, self._entries)
         self.surface = found or self.surface
@@ -136,7 +136,7 @@ class Source:
     @property
     def large(self) -> Mapping[str, Original]:
         """What holds arrays that are read later, by name."""
-        return self._beside.later if self._beside is not None else {}
+        return self._deferred.later if self._deferred is not None else {}
 
     @property
     def _loaded(self) -> Loaded:
@@ -144,9 +144,9 @@ class Source:
             return found
         with self._loading.here:  # two threads may want it at the same time
             if self._found is None:
-                kept = self.surface is not None
+                from_cache = self.surface is not None
                 found = copy_context().run(self._load)
-                if kept:
+                if from_cache:
                     self._correct(found)
                 self._found, self._given = found, None
             return self._found
@@ -174,16 +174,16 @@ class Source:
         from vtensor.language.graph import Graph
 
         model, file, entries = self._given, self._file, self._entries
-        earlier = self.surface.beside if self.surface is not None else None
+        earlier = self.surface.deferred if self.surface is not None else None
         if isinstance(model, Graph):
             return None, model if model.sealed else model.seal()
         if file is not None and entries is not None:
-            from vtensor.frontends.saved_text import MOST_BYTES, keep_known, read_known
+            from vtensor.frontends.saved_text import MOST_BYTES, read_known, save_known
 
             limit = max_bytes_of(self._max_bytes)
             known = read_known(file, entries, limit, self._root, earlier)
             if known is not None and _agree(earlier, known[1]):
-                self._beside = known[1]
+                self._deferred = known[1]
                 return None, _original(known[0])
             if file.held > MOST_BYTES:
                 self._file = None
@@ -201,16 +201,16 @@ class Source:
             loaded = model
         else:
             loaded = Model(file or model, self._reference, **limits, earlier=earlier)
-            if not _agree(earlier, loaded.beside):  # the cache says wrong places
+            if not _agree(earlier, loaded.deferred):  # the cache says wrong places
                 loaded, self.surface = Model(file or model, self._reference, **limits), None
-        self._beside = loaded.beside
+        self._deferred = loaded.deferred
         if loaded.overridable:
             self._overridden = loaded.overriding(())
-        if self._expect is not None and self.surface is None and self._beside is not None:
-            self._expect(sum(one.nbytes for one in set(self._beside.later.values())))
+        if self._expect is not None and self.surface is None and self._deferred is not None:
+            self._expect(sum(one.nbytes for one in set(self._deferred.later.values())))
         graph, text = loaded.stored, loaded.text
         if graph is not None and text is not None and file is not None and entries is not None:
-            keep_known(file, text, graph, entries)
+            save_known(file, text, graph, entries)
         with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
             if graph is None and loaded.static:
                 graph = loaded.graph({})
@@ -350,7 +350,7 @@ class Source:
             found += [self._with(shapes, known, partial(_instead, more)) for more in (2, 3)]
         return found
 
-    def near(
+    def neighbour_shapes(
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
     ) -> list[dict[str, tuple[int, ...]]]:
         """Shapes with larger and smaller sizes in the place of open ones but ones: of all, then of

@@ -43,7 +43,7 @@ PROVISIONAL = "it is provisional: chosen by what libraries declare, without time
 
 #: Plans that a session keeps, the last used ones. They share packed weights and one arena; what a
 #: plan holds by itself, steps and descriptions, is about 2 MB of a network of some hundred nodes.
-PLANS_KEPT = 32
+MOST_PLANS = 32
 
 #: Seconds for which saving may go on after the end of the process.
 GRACE_S = 3.0
@@ -52,7 +52,7 @@ GRACE_S = 3.0
 GIVES_WAY = 2
 
 #: Shapes near those of a run that are prepared at most.
-NEAR = 2
+MOST_NEIGHBOURS = 2
 
 #: Guards what sessions keep, for moments; its holder takes no other lock.
 _keeping = process_lock(2)
@@ -109,8 +109,8 @@ class PlanStore:
             self._closed = True
             tasks, self._tasks = self._tasks, []
         for plan, _ in held:
-            if plan.better is not None:
-                plan.better.stop()
+            if plan.refinement is not None:
+                plan.refinement.stop()
         for task in tasks:
             task.stop()
         return [task for task in tasks if task.for_other_processes]
@@ -166,7 +166,7 @@ class PlanStore:
         self._longest_s = max(self._longest_s, seconds)
         self._count += 1
         self._refinable(key, plan, choice)
-        self._keep(key, PlanEntry(plan, choice))
+        self._add(key, PlanEntry(plan, choice))
         if choice is not None and not choice.cached and not choice.saved:
             self._unsaved.append(choice)
         return plan
@@ -176,7 +176,7 @@ class PlanStore:
         if self._workspace.weights.nbytes > before:
             tidy = give_back if self._count else let_go
             tidy()
-        elif self._count % PLANS_KEPT == 0:  # kernels of dropped plans leave holes
+        elif self._count % MOST_PLANS == 0:  # kernels of dropped plans leave holes
             give_back()
 
     def _use(self, key: PlanKey) -> PlanEntry | None:
@@ -185,20 +185,20 @@ class PlanStore:
             held = self._plans.pop(key, None)
             if held is not None:
                 self._plans[key] = held
-        if held is not None and (better := held.plan.better) is not None:
-            better.wanted(partial(self._exchange, key, held.plan), self._count)
+        if held is not None and (refinement := held.plan.refinement) is not None:
+            refinement.wanted(partial(self._exchange, key, held.plan), self._count)
         return held
 
-    def _keep(self, key: PlanKey, held: PlanEntry) -> None:
+    def _add(self, key: PlanKey, held: PlanEntry) -> None:
         """Keep a plan; those beyond what a session keeps go."""
-        most, dropped = 1 if self._workspace.full else PLANS_KEPT, list[PlanEntry]()
+        most, dropped = 1 if self._workspace.full else MOST_PLANS, list[PlanEntry]()
         with _keeping:
             self._plans[key] = held
             while len(self._plans) > most:
                 dropped.append(self._plans.pop(next(iter(self._plans))))
         for plan, _ in dropped:  # freed after the lock is
-            if plan.better is not None:
-                plan.better.stop()
+            if plan.refinement is not None:
+                plan.refinement.stop()
 
     # --- what runners ask
 
@@ -217,7 +217,7 @@ class PlanStore:
             if (held := self._plans.pop(key, None)) is not None:
                 self._plans[key] = held
 
-    def keeps(self, key: PlanKey, plan: Plan) -> bool:
+    def holds(self, key: PlanKey, plan: Plan) -> bool:
         """Return whether a plan still has its place."""
         with _keeping:
             held = self._plans.get(key)
@@ -248,12 +248,12 @@ class PlanStore:
 
     def settled(self, plan: Plan) -> Plan:
         """Return the plan that takes the place of a provisional one, made now; else the plan."""
-        key, better = self._key_of(plan), plan.better
+        key, refinement = self._key_of(plan), plan.refinement
         if key is None or not plan.provisional:
             return plan
-        if better is not None:
+        if refinement is not None:
             self._awaited = True
-            better.now(partial(self._exchange, key, plan))
+            refinement.now(partial(self._exchange, key, plan))
         with _keeping:
             held = self._plans.get(key)
         return plan if held is None else held.plan
@@ -267,11 +267,11 @@ class PlanStore:
             return
         if plan.provisional:
             make = partial(self._measured, key, plan, choice)
-            plan.better = BackgroundTask(make, PROVISIONAL, self._hurries, self._preload)
+            plan.refinement = BackgroundTask(make, PROVISIONAL, self._hurries, self._preload)
         elif options.later is not None and not key.inner:
             make = partial(self._tuned, key, plan)
             why = "it was made without measured times"
-            plan.better = BackgroundTask(make, why, ready=self._preload)
+            plan.refinement = BackgroundTask(make, why, before_start=self._preload)
             return
         elif (
             plan.taken_from is not None
@@ -279,9 +279,9 @@ class PlanStore:
             and not (choice.symbolic is not None and choice.symbolic.proven)
         ):
             make = partial(self._own, key, plan)
-            plan.better = BackgroundTask(make, UNPROVEN, ready=self._preload)
-        if plan.better is not None:
-            plan.better.wait(self._longest_s)
+            plan.refinement = BackgroundTask(make, UNPROVEN, before_start=self._preload)
+        if plan.refinement is not None:
+            plan.refinement.wait(self._longest_s)
 
     def _measured(self, key: PlanKey, plan: Plan, choice: Choice) -> Plan:
         """Return the plan by times of this machine."""
@@ -339,7 +339,7 @@ class PlanStore:
         """Give later runs another plan; those that are under way end on theirs."""
         provisional = old.provisional
         if new is old:  # the same is chosen by what was measured
-            new.better, new.provisional = None, False
+            new.refinement, new.provisional = None, False
         with _keeping:
             held = self._plans.get(key)
             if held is not None and held.plan is old and new is not old:
@@ -387,20 +387,22 @@ class PlanStore:
         if options.deterministic or options.later or options.lock or not transferable(options):
             return
         known = {one.name for one in key.inputs if one.value is not None}
-        ones = [key.sized(one) for one in self.source.likely_shapes(key.shapes, known)]
-        near = [key.sized(one) for one in self.source.near(key.shapes, known)]
+        ones = [key.with_shapes(one) for one in self.source.likely_shapes(key.shapes, known)]
+        neighbours = [
+            key.with_shapes(one) for one in self.source.neighbour_shapes(key.shapes, known)
+        ]
         if ones:
-            prepare = partial(self._prepare, ones, near)
+            prepare = partial(self._prepare, ones, neighbours)
             self._begin(BackgroundTask(prepare, "", self._hurries, self._preload))
 
-    def _prepare(self, ones: Sequence[PlanKey], near: Sequence[PlanKey]) -> None:
-        left = NEAR
-        for key in (*ones, *near):
+    def _prepare(self, ones: Sequence[PlanKey], neighbours: Sequence[PlanKey]) -> None:
+        left = MOST_NEIGHBOURS
+        for key in (*ones, *neighbours):
             if self._workspace.full or not left:
                 break
             made: list[Choice] = []
             self._making.ahead(partial(self._prepare_one, key, made))
-            left -= bool(made and key in near)
+            left -= bool(made and key in neighbours)
             self._unsaved += made
         self._workspace.make_room()
         self.has_run()

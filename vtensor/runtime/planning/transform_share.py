@@ -34,7 +34,7 @@ def avoidable(graph: LoweredGraph, options: Options) -> float:
     return most / (least + most) if most else 0.0
 
 
-def nearby(graph: LoweredGraph, hops: int) -> frozenset[str]:
+def around_transforms(graph: LoweredGraph, hops: int) -> frozenset[str]:
     """The names of the nodes at the ends of Transforms, of those in reference code, and of those at
     most so many nodes away from these.
     """

@@ -19,14 +19,14 @@ from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
 from vtensor.runtime.planning.options import Options
 from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.recording.workspace import Workspace
-from vtensor.runtime.tuning.fewest_transforms import fewer
+from vtensor.runtime.tuning.fewest_transforms import with_fewer_transforms
 
 if TYPE_CHECKING:
     from vtensor.runtime.execution.executor import Executor
     from vtensor.runtime.tuning.variant_errors import Meter
 
 #: The log message where the plan with measured times is not faster.
-KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
+UNTIMED = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
 
 #: The log message where the plan within the tolerance is not faster.
 SLOWER = "%s: within the tolerance the plan takes %.2f ms, strictly %.2f ms: it stays strict"
@@ -58,20 +58,22 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     made = _recorded(graph, resolved, options, options.settings, workspace)
     if options.settings.clock is None:
         return made
-    plain = _recorded(graph, resolved, options, Settings(speeds=options.settings.speeds), workspace)
+    untimed = _recorded(
+        graph, resolved, options, Settings(speeds=options.settings.speeds), workspace
+    )
     choice = partial(optimise, resolved, options.passes)
     few = list[Plan]()
-    for lowered in fewer(made.graph, options.settings, choice):
+    for lowered in with_fewer_transforms(made.graph, options.settings, choice):
         with suppress(BudgetError):
             few.append(recorded(graph, resolved, lowered, options, workspace))
     try:
-        best, took = fastest([*few, made, plain], workspace.executor)
+        best, took = fastest([*few, made, untimed], workspace.executor)
     except VTensorError as error:
         checkpoint()
         _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
-        return plain
-    if best is plain:
-        _log.warning(KEPT, graph.name, took[-1] / 1e6, min(took[:-1]) / 1e6)
+        return untimed
+    if best is untimed:
+        _log.warning(UNTIMED, graph.name, took[-1] / 1e6, min(took[:-1]) / 1e6)
     return within_tolerance(graph, best, options, workspace)
 
 
@@ -93,7 +95,7 @@ def within_tolerance(
         return strict
     from vtensor.runtime.tuning.tolerant_choice import observable, tolerant  # nothing else needs it
 
-    again = partial(  # recorded when it is needed: its packed weights need not be kept
+    strictly = partial(  # recorded when it is needed: its packed weights need not be kept
         plan_on_numbers,
         strict.graph,
         graph.constants,
@@ -126,7 +128,7 @@ def within_tolerance(
                     options.progress,
                     options.preferences,
                     strict.resolved,
-                    strictly=None if options.finite else again,
+                    strictly=None if options.finite else strictly,
                 )
                 made.append(plan)
         if not made:

@@ -119,7 +119,7 @@ def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> 
 def uncopied(
     steps: Sequence[RecordedStep],
     divisions: Sequence[Division],
-    kept: Collection[TensorStorage],
+    lasting: Collection[TensorStorage],
 ) -> list[RecordedStep]:
     """The steps that are left when parts lie in their wholes wherever they may.
 
@@ -128,22 +128,22 @@ def uncopied(
     Args:
         steps: of a plan, in the order in which they run.
         divisions: what some of them copy, in the same order.
-        kept: owners of memory that each run brings: inputs and outputs of the plan.
+        lasting: owners of memory that each run brings: inputs and outputs of the plan.
     """
     idle: set[RecordedStep] = set()
     for one in reversed([one for one in divisions if one.joins]):
-        if _side_by_side(one, kept) or _made_there(one, kept):
+        if _side_by_side(one, lasting) or _made_there(one, lasting):
             idle.update(one.steps)
     for one in divisions:
-        if not one.joins and _read_there(one, kept):
+        if not one.joins and _read_there(one, lasting):
             idle.update(one.steps)
     return [step for step in steps if step not in idle]
 
 
-def _side_by_side(one: Division, kept: Collection[TensorStorage]) -> bool:
+def _side_by_side(one: Division, lasting: Collection[TensorStorage]) -> bool:
     """The parts are stretches of one memory in their order: the whole is read there."""
     first, _ = one.parts[0]
-    if one.whole in kept or one.whole.root is not one.whole:
+    if one.whole in lasting or one.whole.root is not one.whole:
         return False
     for part, begin in one.parts:
         if part.root is not first.root or part.begin != first.begin + begin:
@@ -152,23 +152,23 @@ def _side_by_side(one: Division, kept: Collection[TensorStorage]) -> bool:
     return True
 
 
-def _made_there(one: Division, kept: Collection[TensorStorage]) -> bool:
+def _made_there(one: Division, lasting: Collection[TensorStorage]) -> bool:
     """Each part has memory of its own, which becomes a stretch of the whole's."""
     roots = [part.root for part, _ in one.parts]
     if len(set(roots)) < len(roots) or one.whole in roots:
         return False
     for root, (part, _) in zip(roots, one.parts, strict=True):
-        if root in kept or root.bound or root.nbytes != part.nbytes:
+        if root in lasting or root.bound or root.nbytes != part.nbytes:
             return False
     for root, (_, begin) in zip(roots, one.parts, strict=True):
         root.lie_in(one.whole, begin)
     return True
 
 
-def _read_there(one: Division, kept: Collection[TensorStorage]) -> bool:
+def _read_there(one: Division, lasting: Collection[TensorStorage]) -> bool:
     """The part is no more than a stretch of the whole, unless it has another place already."""
     [(part, begin)] = one.parts
-    if part in kept or part.root is not part:
+    if part in lasting or part.root is not part:
         return False
     part.lie_in(one.whole, begin)
     return True

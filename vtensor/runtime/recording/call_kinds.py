@@ -265,9 +265,9 @@ class CallUse:
         renamed: tuple[tuple[str, str], ...],
     ) -> RecordedStep:
         """Return a step of the kind for a node's operands."""
-        told, code = step.told, self._codes.get(step)
-        if isinstance(told, Failure):
-            told = Failure(told.op_name, node, told.rows, renamed, self.values)
+        reword, code = step.reword, self._codes.get(step)
+        if isinstance(reword, Failure):
+            reword = Failure(reword.op_name, node, reword.rows, renamed, self.values)
         if code is None:  # a native step of symbols is another one in each plan
             code = self._codes[step] = step.code if self.kind.trace is None else Code()
         return RecordedStep(
@@ -283,7 +283,7 @@ class CallUse:
             ),
             None,
             {found[one]: [found[x] for x in over] for one, over in step.replaces.items()},
-            told,
+            reword,
             code,
         )
 
@@ -342,15 +342,15 @@ class CallKinds:
     """The kinds of calls of a session, and the trace of their calls that depend on no symbol."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, list[CallKind | None]] = {}
+        self._kinds: dict[Key, list[CallKind | None]] = {}
         self._outer = NativeTrace()
 
     def outer(self) -> NativeTrace:
         """Return the trace for another plan; a long one ends, and its kinds go with it."""
         with _keeping:
-            before = self._kept
+            before = self._kinds
             if len(self._outer.values) > MOST:
-                self._kept, self._outer = {}, NativeTrace()
+                self._kinds, self._outer = {}, NativeTrace()
             outer = self._outer
         del before  # freed after the lock is
         return outer
@@ -358,9 +358,9 @@ class CallKinds:
     def of(self, key: Key) -> Sequence[CallKind | None]:
         """Return the kinds of a key: one without symbols, several with; None is a call without."""
         with _keeping:
-            return tuple(self._kept.get(key, ()))
+            return tuple(self._kinds.get(key, ()))
 
-    def keep(self, key: Key, kind: CallKind | None) -> None:
+    def add(self, key: Key, kind: CallKind | None) -> None:
         """Remember the kind of a key's calls; None says that they have none."""
         with _keeping:
-            self._kept.setdefault(key, []).append(kind)
+            self._kinds.setdefault(key, []).append(kind)

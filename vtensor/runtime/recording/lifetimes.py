@@ -51,14 +51,16 @@ class Lifetimes:
 
 
 def lifetimes(
-    steps: Sequence[RecordedStep], lent: Collection[TensorStorage], kept: Collection[TensorStorage]
+    steps: Sequence[RecordedStep],
+    lent: Collection[TensorStorage],
+    lasting: Collection[TensorStorage],
 ) -> Lifetimes:
     """Who needs memory when.
 
     Args:
         steps: in the order in which they run.
         lent: owners of memory that is not ours to give: inputs, constants.
-        kept: owners whose memory is needed after the last step: outputs.
+        lasting: owners whose memory is needed after the last step: outputs.
     """
     last = _last_steps(steps)
     found = Lifetimes({}, {})
@@ -71,7 +73,7 @@ def lifetimes(
             if root in lent:
                 continue
             if root not in found.of:
-                donor = next(_donors(step, storage, index, last, found, kept), None)
+                donor = next(_donors(step, storage, index, last, found, lasting), None)
                 lifetime = found.of[root] = donor or Lifetime(
                     piece=Piece(root.nbytes, index, index)
                 )
@@ -97,7 +99,7 @@ def _donors(
     index: int,
     last: dict[TensorStorage, int],
     found: Lifetimes,
-    kept: Collection[TensorStorage],
+    lasting: Collection[TensorStorage],
 ) -> Iterator[Lifetime]:
     """Lifetimes that a step's output may take over: of an operand that lies as the output does, in
     memory of our own that nobody reads after this step, nor in another order in it.
@@ -109,7 +111,7 @@ def _donors(
         root = operand.root
         if (
             root in found.of
-            and root not in kept
+            and root not in lasting
             and last[root] == index
             and all(slot is operand for slot in slots if slot.root is root)
             and operand.nbytes == root.nbytes == target.root.nbytes

@@ -20,22 +20,22 @@ def needed(
         outputs: what is delivered after the last step.
     """
     wanted = {storage.root for storage in outputs}
-    kept: list[RecordedStep] = []
+    live: list[RecordedStep] = []
     for step in reversed(steps):
-        read, written = touched(step)
-        if step.callback is not None or not written or not written.isdisjoint(wanted):
+        read, writes = touched(step)
+        if step.callback is not None or not writes or not writes.isdisjoint(wanted):
             wanted |= read
-            kept.append(step)
-    return tuple(reversed(kept))
+            live.append(step)
+    return tuple(reversed(live))
 
 
 def touched(step: RecordedStep) -> tuple[set[TensorStorage], set[TensorStorage]]:
     """The owners of the memory that a step reads, and of that which it writes."""
     rows = [*accesses(step)]
-    read, written = (
+    read, writes = (
         {one.root for one, access in rows if kind in access} for kind in ("read", "write")
     )
-    return read, written
+    return read, writes
 
 
 def accesses(step: RecordedStep) -> Iterator[tuple[TensorStorage, str]]:

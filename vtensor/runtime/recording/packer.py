@@ -324,7 +324,7 @@ class Packer:
             for file in files:
                 file.check()
             why = error if isinstance(error, OSError) else None
-            raise next(iter(files)).unread(why) from error
+            raise next(iter(files)).read_error(why) from error
         except (RuntimeError, ValueError, TypeError) as error:
             failed = runs[getattr(error, "index", 0)]
             raise _error(error, failed and failed.step) from error
@@ -365,7 +365,7 @@ def _error(why: Exception, step: PackingStep | None) -> VTensorError:
         step_error,  # a plan of the cache records nothing
     )
 
-    return step_error(why, *(("", str) if step is None else (step.node, step.told)))
+    return step_error(why, *(("", str) if step is None else (step.node, step.reword)))
 
 
 def _clear_subnormals(memory: Array) -> bool:

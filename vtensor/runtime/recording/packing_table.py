@@ -39,14 +39,14 @@ class PackingStep(NamedTuple):
         native: the native step; None if ``run`` does it.
         slots: what the native step is given: SOURCE, TARGET, or a number of bytes of scratch.
         node: the node that errors name.
-        told: the message of an error that the operands are to blame for, from the step's words.
+        reword: the message of an error that the operands are to blame for, from the step's words.
         run: packs what it is given into memory, in Python.
     """
 
     native: Any
     slots: Sequence[str | int]
     node: str
-    told: Callable[[str], str] = str
+    reword: Callable[[str], str] = str
     run: Callable[[TensorStorage, Buffer], None] | None = None
 
 

@@ -218,11 +218,11 @@ class Recorder:
                     if not self._readers[name]:
                         self.storages.pop(name, None)  # steps keep what they read
         values = [self.graph.values[name] for name in self.graph.outputs.values()]
-        kept = {self._storage(value).root for value in values}
+        lasting = {self._storage(value).root for value in values}
         for why in self.refused.values():
             raise ChoiceRefused(why, self.refused)
-        kept |= {self.storages[name] for name in self.graph.inputs}
-        self.evaluation.steps = uncopied(self.evaluation.steps, self._divisions, kept)
+        lasting |= {self.storages[name] for name in self.graph.inputs}
+        self.evaluation.steps = uncopied(self.evaluation.steps, self._divisions, lasting)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -303,7 +303,7 @@ class Recorder:
         if key.symbols:
             raise NotTraced(f"{node.name} cannot be recorded on symbolic sizes")
         self.alone.add(node.name)
-        evaluation = self.evaluation.again(RecordEvaluation)
+        evaluation = self.evaluation.empty_copy(RecordEvaluation)
         with installed(evaluation), tracing(self.outer):
             tensors = [one.tensor(one.storage) for one in inputs if one.storage]
             return _recording(node, outputs[-1].value)(evaluation, tensors)
@@ -321,7 +321,7 @@ class Recorder:
             [kind] = known[:1]
         else:
             kind = self._kind(key, node, inputs, outputs, self.outer)
-            self._known.keep(key, kind)
+            self._known.add(key, kind)
         return None if kind is None else CallUse(kind)
 
     def _symbolic_use(
@@ -397,7 +397,7 @@ class Recorder:
             _log.debug("%s is not recorded on symbols: %s", node.name, call.trace.failed)
             return None
         if not call.trace.pinned:
-            self._known.keep(key, kind)
+            self._known.add(key, kind)
         return kind
 
     def _kind(
@@ -411,7 +411,7 @@ class Recorder:
         """Record a call on stand-ins; None where it belongs to no kind."""
         own = [TensorStorage.stand_in(one.storage) for one in inputs if one.storage is not None]
         tensors = [one.tensor(storage) for one, storage in zip(inputs, own, strict=True)]
-        evaluation = self.evaluation.again(KindEvaluation)
+        evaluation = self.evaluation.empty_copy(KindEvaluation)
         with installed(evaluation), tracing(trace):
             recorded = _recording(node, outputs[-1].value)(evaluation, tensors)
         if evaluation.python:
@@ -503,7 +503,7 @@ def packing_step(
         slots = [one if isinstance(one, int) else names.get(one, "") for one in step.slots]
         is_alone = len(recorded.steps) == 1 and step.native is not None
         if is_alone and sorted(one for one in slots if isinstance(one, str)) == [SOURCE, TARGET]:
-            return PackingStep(step.native, slots, node.name, step.told)
+            return PackingStep(step.native, slots, node.name, step.reword)
     return PackingStep(None, (), node.name, run=partial(_packed_here, node, row))
 
 
@@ -533,7 +533,7 @@ def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTens
     steps = evaluation.taken()
     if not evaluation.python:
         what = f"{node.op_name} {node.name!r}, {node.variant.library} invoker"
-        _check_written(what, steps, node.outputs, outputs)
+        _check_outputs(what, steps, node.outputs, outputs)
     divided = None
     if outputs and not followers:
         divided = division(node.op, [*map(storage_of, own)], outputs[0], steps)
@@ -549,7 +549,7 @@ def _transformed(
     steps = evaluation.taken()
     if not evaluation.python:
         what = f"Transform {node.name!r}, {node.library} transformer"
-        _check_written(what, steps, node.outputs, [storage])
+        _check_outputs(what, steps, node.outputs, [storage])
     return Recorded([storage], steps, None)
 
 
@@ -562,7 +562,7 @@ def _change(
     run_transform(node.name, node.library, x, y, LayoutChange(source, target.layout), evaluation)
 
 
-def _check_written(
+def _check_outputs(
     what: str,
     steps: Sequence[RecordedStep],
     names: Sequence[str],

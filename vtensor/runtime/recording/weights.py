@@ -197,12 +197,12 @@ class PlanWeights:
         if begin is None:
             return packer.pack(row, step, Buffer.allocate(value.nbytes), given)
         room = Buffer(self._memory[begin : begin + value.nbytes])
-        storage = packer.pack(row, step, room, given, partial(self._keep, row))
+        storage = packer.pack(row, step, room, given, partial(self._share, row))
         if value.name not in self._have:  # for this plan alone, until it is packed
             self._have[value.name] = Packed(storage, row, self._memory)
         return storage
 
-    def _keep(self, row: ConstantRow, storage: TensorStorage, lost: bool) -> None:
+    def _share(self, row: ConstantRow, storage: TensorStorage, lost: bool) -> None:
         """Let other plans have what is packed here; ``lost``: its elements are others."""
         packed, source = Packed(storage, row, self._memory), row.source
         self._have[row.value.name] = self._packed[row.key] = packed

@@ -54,16 +54,16 @@ def probed(plan: Plan, bindings: Sequence[Array], nodes: Collection[str]) -> dic
         for node, index in sorted(last.items(), key=lambda item: item[1]):
             run(at, index + 1)
             at = index + 1
-            made = _written(plan.recorded[index])
+            made = _output_of(plan.recorded[index])
             if made is None or made.data().dtype != np.float32:
                 continue
-            kept = [(part, part.copy()) for part in (memory, *own)]
+            copies = [(part, part.copy()) for part in (memory, *own)]
             pairs = list[tuple[float, float]]()
             for turn in range(turns):
                 sent = _add_noise(made.data(), np.random.default_rng((index, turn)))
                 run(at, None)
                 pairs.append((sent, difference(strict, results(plan, bindings))))
-                for part, before in kept:
+                for part, before in copies:
                     np.copyto(part, before)
             found[node] = tuple(pairs)
 
@@ -89,34 +89,36 @@ def trial(strict: Array, other: Array) -> tuple[float, float]:
         return 0.0, 0.0
     wide = np.complex128 if strict.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        apart = np.abs(strict.astype(wide) - other.astype(wide)).max()
+        difference = np.abs(strict.astype(wide) - other.astype(wide)).max()
         largest = np.abs(strict.astype(wide)).max()
-    return (float(apart), float(largest)) if np.isfinite(apart + largest) else (np.inf, 0.0)
+    return (
+        (float(difference), float(largest)) if np.isfinite(difference + largest) else (np.inf, 0.0)
+    )
 
 
 def norms(strict: Array, other: Array) -> tuple[float, float]:
     """The norm of the difference of two arrays, and that of the first."""
     wide = np.complex128 if strict.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        apart = _norm(strict.astype(wide) - other.astype(wide))
+        difference = _norm(strict.astype(wide) - other.astype(wide))
         own = _norm(strict.astype(wide))
-    return (apart, own) if np.isfinite(apart + own) else (np.inf, 0.0)
+    return (difference, own) if np.isfinite(difference + own) else (np.inf, 0.0)
 
 
-def relative(apart: float, whole: float) -> float:
+def relative(difference: float, whole: float) -> float:
     """A difference as a part of the values."""
-    if not apart:
+    if not difference:
         return 0.0
-    return apart / whole if whole else np.inf
+    return difference / whole if whole else np.inf
 
 
-def _written(step: RecordedStep) -> TensorStorage | None:
+def _output_of(step: RecordedStep) -> TensorStorage | None:
     """What the last step of a node makes."""
     if step.callback is not None:
         last = step.slots[-1] if step.slots else 0
         return None if isinstance(last, int) else last
-    written = {storage for storage, access in accesses(step) if "write" in access}
-    return written.pop() if len(written) == 1 else None
+    outputs = {storage for storage, access in accesses(step) if "write" in access}
+    return outputs.pop() if len(outputs) == 1 else None
 
 
 def _add_noise(data: Array, generator: np.random.Generator) -> float:

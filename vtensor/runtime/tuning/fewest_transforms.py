@@ -18,7 +18,7 @@ from resolver.lowered import LoweredGraph
 PRICE = 0.01
 
 
-def fewer(
+def with_fewer_transforms(
     made: LoweredGraph, settings: Settings, choice: Callable[[Settings], LoweredGraph | None]
 ) -> list[LoweredGraph]:
     """The choice that charges Transforms more; none where it has as many.

@@ -61,7 +61,7 @@ SWEPT = 1 << 26
 
 #: A run counts where threads waited for processors for less than this part of it; else it is taken
 #: again, so often at most.
-WAITED, AGAIN = 0.1, 6
+WAITED, RETRIES = 0.1, 6
 
 #: Where Linux says how long each thread of this process has waited for a processor.
 SCHEDULED = Path("/proc/self/task")
@@ -111,7 +111,7 @@ def node_ns(
     executor: Executor,
     effort: Effort = WARM,
     spent: Callable[[float], None] = _unheard,
-    beside: Executor | None = None,
+    between: Executor | None = None,
 ) -> int:
     """Nanoseconds of a node as it is decided; constants have their values, inputs hold ones.
 
@@ -121,13 +121,13 @@ def node_ns(
         executor: where it runs.
         effort: how it is measured.
         spent: is told the seconds that all its runs took; packing constants is no run.
-        beside: where nobody waits for it, all its runs take place between two runs there; None is
+        between: where nobody waits for it, all its runs take place between two runs there; None is
             each of them between two runs of the executor.
 
     Raises:
         VTensorError: its library fails.
     """
-    return run_ns(*alone([node], values), executor, effort, spent, beside)
+    return run_ns(*alone([node], values), executor, effort, spent, between)
 
 
 def transform_ns(
@@ -208,7 +208,7 @@ def run_ns(
     executor: Executor,
     effort: Effort = WARM,
     spent: Callable[[float], None] = _unheard,
-    beside: Executor | None = None,
+    between: Executor | None = None,
 ) -> int:
     """Nanoseconds of a run of a graph whose inputs hold ones; see ``node_ns``.
 
@@ -231,12 +231,12 @@ def run_ns(
     steps = len(plan.recorded)
     run, begin = partial(plan.replay, memory), time.monotonic()
     try:
-        if beside is not None and nobody_waits():
+        if between is not None and nobody_waits():
             look = partial(least_ns, run, steps, effort, before)
             return (
                 executor.run(look)
-                if beside is executor
-                else beside.run(partial(executor.run, look))
+                if between is executor
+                else between.run(partial(executor.run, look))
             )
         if nobody_waits():
             sweep = before and partial(executor.run, before)
@@ -342,7 +342,7 @@ def least_ns(
     """
     if not steps:
         return 0
-    times, found, again = np.zeros((steps, 2), np.int64), list[int](), AGAIN
+    times, found, retries = np.zeros((steps, 2), np.int64), list[int](), RETRIES
     run(times)
     first = int(times[-1, 1] - times[0, 0])
     if first > FIRST * effort.most_seconds * 1e9:
@@ -357,8 +357,8 @@ def least_ns(
             waited = _waited_ns()
         run(times)
         ns = int(times[-1, 1] - times[0, 0])
-        if before is not None and again and _waited_ns() - waited > ns * WAITED:
-            again -= 1
+        if before is not None and retries and _waited_ns() - waited > ns * WAITED:
+            retries -= 1
             continue
         alike = alike + 1 if found and ns >= min(found) * (1 - SAME) else 0
         found.append(ns)

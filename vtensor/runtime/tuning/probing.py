@@ -32,13 +32,13 @@ class Probe(Probing):
 
     Args:
         preferences: which libraries may run Transforms.
-        beside: who waits where nobody waits for the times: they are taken between its runs.
+        between: who waits where nobody waits for the times: they are taken between its runs.
     """
 
     basis: Basis = "measured"
 
-    def __init__(self, preferences: Preferences, beside: Executor | None = None) -> None:
-        self._preferences, self._beside = preferences, beside
+    def __init__(self, preferences: Preferences, between: Executor | None = None) -> None:
+        self._preferences, self._between = preferences, between
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Nanoseconds of a node in its variant; None if it fails, or no time is left."""
@@ -48,10 +48,10 @@ class Probe(Probing):
         """Nanoseconds of a Transform; None where it fails, or no library runs it."""
         return self._tuner.transform(value, change)
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write down what was measured, and let go of the memory that it took."""
         if "_tuner" in self.__dict__:
-            self._tuner.keep()
+            self._tuner.save()
             give_back()
 
     @cached_property
@@ -62,5 +62,5 @@ class Probe(Probing):
 
         one = Executor.of(1)
         return Tuner(
-            one, self._preferences, effort=GLANCE, call_seconds=CALL_SECONDS, beside=self._beside
+            one, self._preferences, effort=GLANCE, call_seconds=CALL_SECONDS, between=self._between
         )

@@ -59,7 +59,7 @@ class Timings:
         self._was_there = self._file.parent.is_dir()
         self._known: dict[tuple[str, str], int] = {}
         self._new: dict[tuple[str, str], int] = {}  # not on disk yet
-        self._kept = True
+        self._writable = True
         with self._forgiving():
             try:
                 self._read()
@@ -77,13 +77,13 @@ class Timings:
     def put(self, call: str, way: str, ns: int) -> None:
         """Know it from now on, in later processes too."""
         self.note(call, way, ns)
-        self.keep()
+        self.save()
 
     def note(self, call: str, way: str, ns: int) -> None:
-        """Know it from now on; in later processes after ``keep``."""
+        """Know it from now on; in later processes after ``save``."""
         self._known[call, way] = self._new[call, way] = ns
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write down what was noted: all at once, for a transaction takes longer than a look."""
         if not self._new:
             return
@@ -91,7 +91,7 @@ class Timings:
         self._new.clear()
         if self._was_there and not self._file.parent.is_dir():
             return
-        if self._kept:
+        if self._writable:
             with self._forgiving(), self._database("rwc") as base:
                 if not _has_table(base):
                     base.execute(_TABLE)
@@ -128,7 +128,7 @@ class Timings:
             yield
         except (OSError, sqlite3.Error) as error:
             pass_signals(error)
-            self._kept = False
+            self._writable = False
             _log.warning("%s: %s; measured times are kept by this process alone", self._file, error)
 
     @contextmanager

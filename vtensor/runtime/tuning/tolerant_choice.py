@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from optimizer.errors import Allowed
-from optimizer.observed import apart, observed
+from optimizer.observed import observed, without_observed
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
 from resolver.check_errors import check_errors
@@ -24,7 +24,7 @@ from resolver.lowered import LoweredGraph
 from vtensor.language.graph import Graph
 from vtensor.runtime.recording.plan_bytes import needed_bytes
 from vtensor.runtime.recording.workspace import Workspace
-from vtensor.runtime.tuning.fewest_transforms import fewer
+from vtensor.runtime.tuning.fewest_transforms import with_fewer_transforms
 from vtensor.runtime.tuning.variant_errors import Meter
 from vtensor.storage.inputs import Array
 
@@ -55,7 +55,7 @@ def tolerant(
     meter: Meter | None = None,
 ) -> list[LoweredGraph]:
     """The graph in the fastest choice whose results are within the tolerance; before it, one with
-    fewer Transforms, where ``fewer`` finds one. Empty where no inexact variant is faster.
+    fewer Transforms, if there is one. Empty where no inexact variant is faster.
 
     Args:
         graph: simplified.
@@ -76,7 +76,7 @@ def tolerant(
     proof = found.certificate.errors if found and found.certificate else None
     if found is None or proof is None:
         return []
-    return [*fewer(found, settings, partial(choice, proof.budget)), found]
+    return [*with_fewer_transforms(found, settings, partial(choice, proof.budget)), found]
 
 
 def _choice(
@@ -94,8 +94,8 @@ def _choice(
     exact = partial(optimise, resolved, passes, settings)
     for attempt in range(ROUNDS):
         allowed = Allowed(tolerance, budget, meter)
-        told = replace(settings, allowed=allowed, room=room, time_limit=SECONDS)
-        lowered = optimise(resolved, passes, told)
+        limited = replace(settings, allowed=allowed, room=room, time_limit=SECONDS)
+        lowered = optimise(resolved, passes, limited)
         proof = lowered.certificate.errors if lowered.certificate else None
         if not lowered.inexact or lowered.certificate is None or proof is None:
             if attempt:  # what there was is too inexact as a whole
@@ -122,6 +122,6 @@ def _choice(
 
 def observable(graph: Graph) -> Graph:
     """A graph in which no value at which errors count passes inside of a fused node."""
-    offers = dict(apart(graph, observed(graph)))
-    kept = {lead: behind for lead, behind in offers.items() if behind}
-    return graph if kept == dict(graph.offers) else replace(graph, offers=kept)
+    offers = dict(without_observed(graph, observed(graph)))
+    remaining = {lead: behind for lead, behind in offers.items() if behind}
+    return graph if remaining == dict(graph.offers) else replace(graph, offers=remaining)

@@ -41,7 +41,7 @@ class Tuner(Clock):
         effort: how a variant is measured.
         call_seconds: what a call's variants may run, the first always; None is ``CALL_SECONDS``.
             Where a variant is only looked at, what it takes to pack its constants counts as well.
-        beside: between whose runs another executor measures where nobody waits for it.
+        between: between whose runs another executor measures where nobody waits for it.
     """
 
     basis: Basis = "measured"
@@ -53,11 +53,11 @@ class Tuner(Clock):
         progress: Callable[[str], None] | None = None,
         effort: Effort = TUNING,
         call_seconds: float | None = None,
-        beside: Executor | None = None,
+        between: Executor | None = None,
     ) -> None:
         from vtensor.runtime.tuning.timings import Timings
 
-        self._executor, self._beside = executor, beside
+        self._executor, self._between = executor, between
         self._effort = effort
         self._call_seconds = CALL_SECONDS if call_seconds is None else call_seconds
         self._preferences = preferences
@@ -102,7 +102,9 @@ class Tuner(Clock):
         self._say(f"{node.op_name} {node.name} on {node.variant.library}: {way}")
         runs, begin = list[float](), time.monotonic()
         try:
-            ns = node_ns(node, values, self._executor, self._worth(call), runs.append, self._beside)
+            ns = node_ns(
+                node, values, self._executor, self._worth(call), runs.append, self._between
+            )
         except VTensorError as error:
             _log.info("%s does not run as %s: %s", node.name, way, error)
             self._failed.add((call, way))
@@ -123,9 +125,9 @@ class Tuner(Clock):
             return self._effort
         return GLANCE._replace(most_seconds=min(GLANCE.most_seconds, FAR * best / 1e9))
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write down what was only looked at; all else is already."""
-        self._timings.keep()
+        self._timings.save()
 
     def _say(self, what: str) -> None:
         if self._progress is not None:

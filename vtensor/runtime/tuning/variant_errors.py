@@ -31,7 +31,7 @@ from vtensor.runtime.tuning.error_amplification import (
     relative,
     results,
 )
-from vtensor.storage.inputs import Array, Port, drawn
+from vtensor.storage.inputs import Array, Port, random_array
 
 #: Which seed errors of nodes are measured with, and which whole plans are compared with.
 SEED, FRESH = 0, (1, 2, 3)
@@ -161,7 +161,7 @@ class Meter:
         for name in plan.graph.inputs:
             value = plan.graph.values[name]
             shape = tuple(value.dims.values())
-            feeds[name] = drawn(Port(name, value.dtype, shape, tuple(value.dims)), generator)
+            feeds[name] = random_array(Port(name, value.dtype, shape, tuple(value.dims)), generator)
             own = self._calibrate.get(name)
             if own is not None and own.shape == shape and seed in (SEED, FRESH[0]):
                 feeds[name] = own
