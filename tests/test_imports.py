@@ -286,7 +286,7 @@ def test_what_protocol_buffers_do_not_use_runs_for_who_asks() -> None:
     code += "print(type(it).__name__, 'google.protobuf.text_format' in sys.modules)\n"
     code += "print(it.GeneratedProtocolMessageType.__name__, type(it).__name__)"
     assert python(code).split() == [
-        *("Unread", "False"),
+        *("LazyModule", "False"),
         *("GeneratedProtocolMessageType", "module"),
     ]
 

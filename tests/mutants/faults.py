@@ -185,8 +185,8 @@ FAULTS = (
         "cache",
         "The digest of an entry is not checked: damaged bytes are taken as they are.",
         "vtensor/storage/entries.py",
-        "return payload if head == _head(payload) and len(found) <= MOST_BYTES else None",
-        "return payload if head.startswith(FORMAT) and len(found) <= MOST_BYTES else None",
+        "return payload if head == _head(payload) and len(content) <= MOST_BYTES else None",
+        "return payload if head.startswith(FORMAT) and len(content) <= MOST_BYTES else None",
     ),
     Fault(
         19,

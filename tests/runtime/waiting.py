@@ -40,7 +40,7 @@ def provisional(monkeypatch: pytest.MonkeyPatch) -> None:
 def settled() -> None:
     """Wait until the background work of the process is done."""
     for thread in threading.enumerate():
-        if thread.name == "vtensor-better":
+        if thread.name == "vtensor-background":
             thread.join(LIMIT_S)
 
 

@@ -1,8 +1,8 @@
-"""Entries on disk: files in a folder of the user's own, which processes may use at once.
+"""Entries of the cache: files in a folder of the user, shared by processes.
 
-It is a cache: what cannot be read, is damaged, of another format or somebody else's is no entry,
-and is made anew. An entry is written beside its place and then put there, whole or not at all.
-Where nothing can be written there is no cache; that is said once a process.
+An entry that is unreadable, damaged, foreign or of another format counts as missing, and its caller
+makes the content from scratch. An entry is written to a temporary file and then renamed, so that it
+is whole or missing. Without a writable folder there is no cache; a warning says so once a process.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from vtensor.language.interrupts import ignored, pass_signals
 from vtensor.language.wording import reason
 from vtensor.storage.cache_folder import cache_folder
 
-#: Whether sessions that are not told otherwise use the user's own cache: ``on`` or ``off``.
+#: Environment variable: whether sessions use the user's cache by default, ``on`` or ``off``.
 VARIABLE = "VTENSOR_CACHE"
 
 #: The folder of entries in a cache.
 FOLDER = "plans"
 
-#: What an entry begins with: its format, then the digest of what follows.
+#: The first bytes of an entry: its format, before the digest of its payload.
 FORMAT = b"vtensor entry 3"
 
-#: The most bytes of an entry, and of all of them; the oldest go first.
+#: The most bytes of an entry, and of all entries; the oldest are removed first.
 MOST_BYTES, MOST_IN_ALL = 1 << 23, 1 << 26
 
-#: Nobody else may write to entries, or to their folder.
+#: Mode bits that make an entry or a folder foreign: other users may write to it.
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 #: The packages whose code makes entries.
@@ -46,15 +46,15 @@ class Entries:
     """The entries of one cache.
 
     Args:
-        folder: the cache; None is the user's own.
+        folder: the cache; None is the user's cache.
 
     Raises:
-        InputError: a folder was named that cannot be used at all.
+        InputError: the named folder cannot be used.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self._folder = (cache_folder() if folder is None else Path(folder)) / FOLDER
-        #: A folder that was there and is removed stays away.
+        #: Whether the user's folder existed: a removed folder is not created again.
         self._was_there = folder is None and self._folder.is_dir()
         if folder is not None:
             try:
@@ -68,17 +68,17 @@ class Entries:
                 ) from error
 
     def read(self, name: str) -> bytes | None:
-        """What an entry holds; None where there is no sound one.
+        """Return the payload of an entry; None if it is missing or damaged.
 
-        An entry that is used counts as a young one.
+        Reading sets the time of the entry's last use.
         """
-        try:  # most names have no entry: first see that
+        try:  # open first, since most names have no entry
             with open_entry(f"{self._folder}/{name}") as file:
                 check_folder(self._folder)
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode) or foreign(status):
                     return None
-                found = file.read(MOST_BYTES + 1)
+                content = file.read(MOST_BYTES + 1)
                 with ignored(OSError):  # on a disk that is read only
                     os.utime(file.fileno())
         except (FileNotFoundError, NotADirectoryError):
@@ -87,21 +87,21 @@ class Entries:
             pass_signals(error)
             _say(str(self._folder), reason(error))
             return None
-        return payload_of(found)
+        return payload_of(content)
 
     def names(self, prefix: str) -> list[str]:
-        """The names of entries with a prefix, the youngest first."""
+        """Return the names of entries with a prefix, the last used first."""
         try:
             rows = sorted(self._rows(), reverse=True)
-        except OSError as error:  # which a reader meets as well, and says
+        except OSError as error:  # ``read`` meets it as well, and warns
             pass_signals(error)
             return []
         return [name for _, name, _ in rows if name.startswith(prefix)]
 
     def write(self, name: str, payload: bytes) -> None:
-        """Put an entry in its place; those that are too many go.
+        """Write an entry, and remove the oldest ones beyond the limit.
 
-        Nothing is written, and nothing said, once the folder was removed.
+        Nothing is written, without a warning, once the folder was removed.
         """
         entry = _head(payload) + b"\n" + payload
         if len(entry) > MOST_BYTES:
@@ -125,10 +125,10 @@ class Entries:
             _say(str(self._folder), reason(error))
 
     def _make(self) -> None:
-        """Make the folder, unless it was there before.
+        """Make the folder, unless it existed before.
 
         Raises:
-            OSError: as ``check_folder``; or there is no folder, or there can be none.
+            OSError: as ``check_folder``; or the folder is missing, or cannot be made.
         """
         if not self._was_there:
             self._folder.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ class Entries:
         check_folder(self._folder)
 
     def _rows(self) -> Iterator[tuple[int, str, int]]:
-        """Of each entry when it was last used, its name, and its size."""
+        """Yield the time of the last use, the name and the bytes of each entry."""
         with os.scandir(self._folder) as found:
             for one in found:
                 with ignored(FileNotFoundError):  # another process has removed it
@@ -145,7 +145,7 @@ class Entries:
                     yield status.st_mtime_ns, one.name, status.st_size
 
     def _shrink(self) -> None:
-        """Remove the oldest entries where all of them are too large."""
+        """Remove the oldest entries beyond the limit of all entries."""
         total = 0
         for _, name, size in sorted(self._rows(), reverse=True):
             total += size
@@ -154,11 +154,11 @@ class Entries:
 
 
 def entries_of(cache_dir: str | os.PathLike[str] | bool | None) -> Entries | None:
-    """What a session is told of its cache; the user's own is there unless ``VTENSOR_CACHE=off``.
+    """Return the entries of a session's ``cache_dir``; None without a cache.
 
     Raises:
-        InputError: it is no path, no bool and not None, or a folder that cannot be used at all; or
-            the variable is neither ``on`` nor ``off``.
+        InputError: ``cache_dir`` is no path, no bool and not None, or a folder that cannot be used;
+            or the environment variable is neither ``on`` nor ``off``.
     """
     if cache_dir is None or isinstance(cache_dir, bool):
         return Entries() if cache_dir and is_on() else None
@@ -168,7 +168,7 @@ def entries_of(cache_dir: str | os.PathLike[str] | bool | None) -> Entries | Non
 
 
 def is_on() -> bool:
-    """Return whether sessions use the user's own cache.
+    """Return whether sessions use the user's cache by default.
 
     Raises:
         InputError: the variable is neither ``on`` nor ``off``.
@@ -193,17 +193,17 @@ def open_entry(path: str) -> BinaryIO:
     return open(os.open(path, flags), "rb")  # noqa: PTH123
 
 
-def payload_of(found: bytes) -> bytes | None:
-    """Return what the bytes of an entry's file hold; None if its head or its digest is wrong."""
-    head, _, payload = found.partition(b"\n")
-    return payload if head == _head(payload) and len(found) <= MOST_BYTES else None
+def payload_of(content: bytes) -> bytes | None:
+    """Return the payload of an entry's file; None if its format or its digest is wrong."""
+    head, _, payload = content.partition(b"\n")
+    return payload if head == _head(payload) and len(content) <= MOST_BYTES else None
 
 
 def check_folder(folder: Path) -> None:
-    """Check that a folder of entries is the user's alone.
+    """Check that a folder of entries belongs to the user alone.
 
     Raises:
-        OSError: it is another user's, others may write to it, or it is gone.
+        OSError: the folder belongs to another user, others may write to it, or it is missing.
     """
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or foreign(status):
@@ -217,15 +217,15 @@ def foreign(status: os.stat_result) -> bool:
 
 @cache
 def _say(folder: str, why: str) -> None:
-    """Say once a process that there is no cache."""
+    """Warn once a process that there is no cache."""
     _log.warning("%s: %s; plans are made without a cache on disk", folder, why)
 
 
 @cache
 def code_state() -> tuple[int, int]:
-    """How many files of code there are, and when the last one was changed.
+    """Return the number of code files and the time of the last change of one.
 
-    A version says enough of what is installed for good; not of a checkout that is worked on.
+    They identify the code of a checkout, whose version does not change with each edit.
     """
     root, times = Path(__file__).parents[2], list[int]()
     folders = [str(root / package) for package in _PACKAGES]

@@ -1,7 +1,7 @@
 """A choice and its symbolic plan as the bytes of an entry, and back.
 
-An entry is a line of plain data and the bytes that it speaks of. What is read is checked as native
-code checks any call: rows, places, slots, types and sizes; nothing of it is trusted.
+An entry is JSON data, and small weights are an entry of their own. The codec trusts nothing that it
+reads: rows, places, slots, types and sizes are checked as native code checks any call.
 """
 
 from __future__ import annotations
@@ -56,23 +56,23 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
 
-#: The most bytes of an entry; it begins with a digest.
+#: The most bytes of an entry without its digest.
 MOST = MOST_BYTES - (1 << 10)
 
-#: An array of this process with more bytes is in no entry.
+#: The most bytes of an array of this process that an entry may hold.
 MOST_ARRAY = 1 << 20
 
-#: The most seconds that an entry may say planning took.
+#: Upper bound of the planning time that is read from an entry, in seconds.
 MOST_SECONDS = 60.0
 
 _log = logger(__name__)
 
 
 def payload_data(payload: bytes) -> Data:
-    """Return the plain data of an entry.
+    """Return the JSON data of an entry.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the payload is no JSON table.
     """
     data = json.loads(payload)
     if not isinstance(data, dict):
@@ -86,15 +86,15 @@ def payload_data(payload: bytes) -> Data:
 def encoded(
     name: str, choice: Choice, source: Source, options: Options
 ) -> tuple[bytes, dict[str, bytes]]:
-    """Return a choice and its plan as an entry, and the entry of its small weights, if it has any.
+    """Return the entry of a choice and its plan, and the entry of its small weights by name.
 
-    Small weights have an entry named after their bytes: choices of one model share it.
+    The entry of small weights is named after their bytes: choices of one model share it.
 
     Args:
-        name: the entry's.
+        name: the name of the entry.
         choice: made by this session.
         source: the model.
-        options: for which the choice was made.
+        options: those that the choice was made with.
 
     Raises:
         NotSaved: no entry can hold the choice.
@@ -137,7 +137,7 @@ def encoded(
 
 
 def inputs_data(key: PlanKey) -> list[list[Any]]:
-    """Return what an entry says of the inputs that a choice was made for."""
+    """Return the input shapes and deciding values of a choice, as data."""
     return [
         [one.name, [*one.shape], None if one.value is None else one.value.hex()]
         for one in key.inputs
@@ -153,7 +153,7 @@ def weights_of(name: str, payload: bytes | None) -> tuple[str, bytes]:
     """Return the model's file and the bytes of an entry of small weights.
 
     Raises:
-        ValueError: it is no such entry.
+        ValueError: the payload is no entry of small weights, or has another name.
     """
     file, _, blob = (payload or b"").partition(b"\0")
     if weights_name(blob) != name:
@@ -167,7 +167,7 @@ def _weights(data: Data, read: Callable[[str], bytes | None]) -> bytes:
 
 
 def _costs(options: Options) -> str:
-    """Return how a choice that is not provisional knows its costs."""
+    """Return the source of costs of a choice that is not provisional."""
     if options.settings.clock is not None:
         return "tuned"
     return "declared" if options.settings.speeds is None else "measured"
@@ -177,7 +177,7 @@ def versions_of(graph: LoweredGraph) -> dict[str, str]:
     """Return the versions of the libraries that a graph runs on.
 
     Raises:
-        ChoiceRefused: one is not there.
+        ChoiceRefused: a library is not installed.
     """
     from libdesc.registry import ready
     from resolver.choice import ChoiceRefused
@@ -194,10 +194,10 @@ def versions_of(graph: LoweredGraph) -> dict[str, str]:
 
 
 def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
-    """Return a symbolic plan as data, and the bytes that it speaks of.
+    """Return a symbolic plan as data, and the bytes of its small weights.
 
     Raises:
-        NotSaved: no entry can hold it.
+        NotSaved: no entry can hold the plan.
     """
     traces = plan.traces
     if traces is None:
@@ -261,7 +261,7 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
 
 
 class _ArrayWriter:
-    """Writes arrays that rows take: the name of a model's array, or bytes."""
+    """Writes array operands of rows: the name of a model's array, or bytes."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -280,8 +280,8 @@ class _ArrayWriter:
 
 
 def _constants_of(graph: LoweredGraph, node: str) -> list[str]:
-    [found] = [one for one in graph.nodes if one.name == node]
-    return [name for name in found.inputs if graph.values[name].constant]
+    [reader] = [one for one in graph.nodes if one.name == node]
+    return [name for name in reader.inputs if graph.values[name].constant]
 
 
 def _pieces_data(pieces: Pieces) -> list[Any]:
@@ -296,13 +296,14 @@ def _end_data(end: SymbolicValue) -> list[Any]:
 
 
 class SavedChoice(Choice):
-    """A choice of the cache: its plan is read where it serves, its nodes where they are looked at.
+    """A choice from the cache; its plan is decoded on first use, its nodes on first inspection.
 
     Args:
-        data, blob: the entry.
-        key: what it was made for.
+        data, blob: the data of the entry, and its small weights.
+        key: the input key that the choice was made for.
         options: of the session.
-        surface, workspace: the model, and what plans share.
+        surface: the fingerprint of the model.
+        workspace: the arena, weights and executors that plans share.
     """
 
     def __init__(
@@ -326,7 +327,7 @@ class SavedChoice(Choice):
         if self.symbolic is None and self._plan is not None:
             if evaluated(self._plan.sizes, given, known) is None:
                 return None
-            reader, self._plan = self._plan, None  # what cannot be read is not tried again
+            reader, self._plan = self._plan, None  # a plan that cannot be read is tried once
             try:
                 self.symbolic = reader.plan()
             except MemoryError:
@@ -372,13 +373,13 @@ def decoded(
     Args:
         name, payload: the entry.
         read: reads other entries by name.
-        like: a key of the kind that the entry is for.
+        like: a key of the entry's input kind.
         options: of the session.
-        surface: the model.
-        workspace: what plans share.
+        surface: the fingerprint of the model.
+        workspace: the arena, weights and executors that plans share.
 
     Raises:
-        ValueError, LookupError, TypeError: it is none, or another's.
+        ValueError, LookupError, TypeError: the payload is damaged, or another entry's.
     """
     data = payload_data(payload)
     if data["name"] != name:
@@ -388,7 +389,7 @@ def decoded(
 
 
 def _key(rows: list[Any], like: PlanKey) -> PlanKey:
-    """Return what a choice was made for: a key that differs in shapes and deciding values."""
+    """Return a key with the shapes and deciding values of an entry."""
     inputs = list[InputKey]()
     for own, (name, shape, value) in zip(like.inputs, rows, strict=True):
         if name != own.name or len(shape) != len(own.shape):
@@ -402,9 +403,9 @@ class _PlanReader:
     """Reads the symbolic plan of an entry.
 
     Args:
-        data, blob: of the entry.
-        surface: the model.
-        workspace: what plans share.
+        data, blob: the data of the plan, and its small weights.
+        surface: the fingerprint of the model.
+        workspace: the arena, weights and executors that plans share.
 
     Attributes:
         sizes: the rows of the graph's trace.
@@ -424,7 +425,7 @@ class _PlanReader:
         """Return the plan; its weights are packed.
 
         Raises:
-            Exception: of ``REFUSALS``, where it is none here.
+            Exception: of ``REFUSALS``, if this process cannot run the plan.
         """
         data, module = self._data, self._builds.module
         things = self._things(Rows.of(data["outer"], ConstantReader(module)))
@@ -480,7 +481,7 @@ class _PlanReader:
         )
 
     def _things(self, outer: Rows) -> Sequence[Any]:
-        """Return the native things of the constant trace, by place."""
+        """Return the native objects of the constant trace, by place."""
         things = outer.run([])
         if things is None:
             raise ValueError("native code refuses what was recorded")
@@ -491,15 +492,15 @@ class _PlanReader:
         return self._weights.made()
 
     def _held(self) -> object:
-        """Return what keeps the packed constants."""
+        """Return the owner of the packed constants."""
         return self._workspace.weights.hold(self._weights.memory)
 
     def _large(self, name: str, steps: Sequence[Any]) -> Any:
-        """Return an array that is derived from a large array of the model."""
+        """Return an array derived from a large array of the model."""
         return StoredArray(self._surface.large[name].derived(steps))
 
     def _array(self, data: Data) -> Any:
-        """Return an array that rows take."""
+        """Return an array operand of a row."""
         if "array" in data:
             return self._large(*data["array"])
         dtype, shape, at = data["bytes"]
@@ -508,16 +509,16 @@ class _PlanReader:
 
 
 def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -> None:
-    """Check an entry as far as this needs neither the model nor a kernel.
+    """Check an entry as far as that needs neither the model nor a kernel.
 
-    The plan of an entry that other builds of native code made is not read.
+    The plan is skipped if other builds of native code made it.
 
     Args:
         name, payload: the entry.
         read: reads other entries by name.
 
     Raises:
-        Exception: of ``MALFORMED``, if it is no such entry.
+        Exception: of ``MALFORMED``, if the entry is damaged.
     """
     data = payload_data(payload)
     if data["name"] != name:
@@ -540,7 +541,7 @@ def _same_builds(data: Data) -> bool:
 
 
 class _DetachedReader(_PlanReader):
-    """Reads a plan without its model: native things, weights and large arrays are left out."""
+    """Reads a plan without its model: native objects, weights and large arrays are left out."""
 
     def __init__(self, data: Data, blob: bytes) -> None:
         nothing: Any = None
@@ -573,7 +574,7 @@ def _end(name: str, dtype: str, dims: Sequence[Any], layout: str, constant: bool
     """Return a value.
 
     Raises:
-        ValueError, LookupError, VTensorError: there is no such element type or layout.
+        ValueError, LookupError, VTensorError: the element type or layout does not exist.
     """
     numpy_dtype(dtype)
     return SymbolicValue(

@@ -1,9 +1,9 @@
 """The plans of a model in the cache: symbolic plans with their choices, and packed small weights.
 
-An entry is named after the fingerprint of all that its plan depends on: the model but for its large
-arrays, whose values nothing was chosen by, the session's options, libraries and processor. It holds
-no code and no address. Everything in it is checked when it is read; a plan that is damaged, foreign
-or another's is made from scratch.
+An entry is named after the fingerprint of all that its plan depends on: the model without its large
+arrays, whose values decide no choice, the session's options, libraries and processor. It holds no
+code and no address. All of it is checked when it is read; instead of a damaged or foreign entry,
+the planner makes the plan from scratch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SavedPlans:
     Args:
         source: the model.
         entries: the cache.
-        workspace: what plans share.
+        workspace: the arena, weights and executors that plans share.
     """
 
     def __init__(self, source: Source, entries: Entries, workspace: Workspace) -> None:
@@ -44,12 +44,12 @@ class SavedPlans:
 
     @classmethod
     def of(cls, source: Source, options: Options, workspace: Workspace) -> SavedPlans | None:
-        """Return the saved plans of a session; None if nothing of it is saved."""
+        """Return the saved plans of a session; None if it has no cache."""
         entries = cache_of(options)
         return None if entries is None else cls(source, entries, workspace)
 
     def read_own(self, key: PlanKey, options: Options) -> Iterator[Choice]:
-        """Yield the choice that was made for a key alone, if there is one.
+        """Yield the exact choice of a key, if one is saved.
 
         Args:
             key: input shapes, element types and layouts.
@@ -58,10 +58,10 @@ class SavedPlans:
         return self._read(key, options, exact=True)
 
     def read(self, key: PlanKey, options: Options) -> Iterator[Choice]:
-        """Yield the choices that may serve all keys of a kind, each read when it is asked for.
+        """Yield the choices for all keys of an input kind; each is read when it is requested.
 
         Args:
-            key: of the kind.
+            key: of the input kind.
             options: of the session.
         """
         return self._read(key, options, exact=False)
@@ -79,18 +79,18 @@ class SavedPlans:
             about = key, options, surface, self._workspace
             try:
                 choice = decoded(name, payload, self._entries.read, *about)
-            except REFUSALS as why:  # of whatever an entry says
+            except REFUSALS as why:  # the entry may be damaged in any way
                 _log.debug("%s is not taken: %s", name, why)
             else:
                 choice.exact = exact
                 yield choice
 
     def write(self, choice: Choice, options: Options) -> None:
-        """Save a choice and its plan, unless the cache has the same.
+        """Save a choice and its plan, unless the cache holds the same choice.
 
         Args:
             choice: made by this session.
-            options: for which it was made.
+            options: those that the choice was made with.
         """
         if choice.saved or not _is_saved(options):
             return
@@ -122,12 +122,12 @@ class SavedPlans:
                 break
         except NotSaved as why:
             _log.debug("%s: its choice is not saved: %s", choice.key.shapes, why)
-        choice.saved = True  # only now: a save that is stopped begins again
+        choice.saved = True  # set last: a save that is stopped is repeated
 
     def _names(
         self, surface: ModelFingerprint, key: PlanKey, options: Options, *, exact: bool
     ) -> list[str]:
-        """Return the names of entries for a key, or for all keys of its kind, in reading order."""
+        """Return the names of entries for a key, or for its input kind, in reading order."""
         values = [(one.name, one.value) for one in key.inputs if one.value is not None]
         about = key if exact else (key.kind, values)
         digest = fingerprint(surface, about, options, self._workspace.executor.threads)
@@ -135,11 +135,11 @@ class SavedPlans:
 
 
 def fingerprint(surface: ModelFingerprint, about: object, options: Options, threads: int) -> str:
-    """Return a digest of all that an entry of a model depends on.
+    """Return the digest of all that an entry depends on.
 
     Args:
-        surface: the model.
-        about: the inputs that the entry is for.
+        surface: the fingerprint of the model.
+        about: the key, or input kind, of the entry.
         options, threads: of the session.
     """
     settings = options.settings
@@ -153,5 +153,5 @@ def fingerprint(surface: ModelFingerprint, about: object, options: Options, thre
 
 
 def _is_saved(options: Options) -> bool:
-    """Return whether plans of a session are saved: those of VTensor's operators."""
+    """Return whether a session's plans are saved: no plug-ins, no progress, no lock file."""
     return no_plugins() and not (options.progress or options.lock)

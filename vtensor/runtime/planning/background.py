@@ -1,16 +1,14 @@
 """The background worker: one thread of the process, and its tasks.
 
-A plan that may be off has a ``BackgroundTask``: a function that makes the plan that would take its
-place.
-It begins when the plan's runs have taken as long as a plan took to make in full, and no other plan
-was made between them: a shape that comes a few times gains nothing, and while sizes grow with every
-run, the work would only take time from runs. It runs on the process's one thread for such work.
-Whoever keeps plans then exchanges the two: runs that are under way end on the plan that they have.
-Where nothing better comes of it, for whatever reason, the plan stays, and says why.
+A plan that may not be the best has a ``BackgroundTask``: a function that makes its replacement. The
+task begins when the plan's runs have taken as long as planning takes in full, and no other plan was
+made between them: a shape that comes a few times gains nothing, and while sizes grow with every
+run, the task would only take time from runs. The plan store then exchanges the two plans: runs that
+are under way end on the old one. If the task fails, for whatever reason, the old plan stays, and
+the note of the task says why.
 
-What is for other processes is done by the same thread, once there is nothing else to do. It goes on
-for a moment where nobody wants it here any more: behind the end of the process, since Python waits
-for its threads, and by whoever closes a session.
+Tasks for other processes (saving) begin when the worker is idle. They keep running for a grace
+period after the session is closed or the process ends, since Python waits for its threads.
 """
 
 from __future__ import annotations
@@ -32,43 +30,43 @@ from vtensor.runtime.execution.trim import let_go
 
 T = TypeVar("T")
 
-#: How much nicer than others the thread is: not by more, since others wait for Python's lock while
-#: it is kept from running with that in hand.
+#: Nice value of the worker thread. A larger one would delay other threads: they wait for Python's
+#: lock while the worker holds it and is not scheduled.
 NICE = 5
 
-
-#: Seconds in which nothing new is to be done and nothing runs, until what is for other processes
-#: begins; and in which nothing new is to be done, whatever runs. A new size may be next, and is not
-#: to find the thread at that; and what is measured by then need not be written before it is.
+#: Delay of tasks for other processes, in seconds: after the last new task and the last run, and
+#: after the last new task whatever runs. A new shape within it finds the worker idle, and choices
+#: that are measured meanwhile are saved once.
 REST_S, BUSY_S = 0.2, 5.0
 
-#: Seconds until it is looked at whether that is so.
+#: Poll interval of the idle check, in seconds.
 LOOKS_S = 0.01
 
-#: What a plan says of itself that was chosen for other sizes.
+#: The note of a plan whose choice was made for other sizes.
 UNPROVEN = "it is not proven the best for its sizes"
 
 
-class PlanStays(Exception):  # it is no error: the plan stays
-    """Nothing better was found, for a reason."""
+class PlanStays(Exception):  # no error: the plan stays
+    """No better plan was found; the message says why."""
 
 
 class BackgroundTask(Generic[T]):
-    """A plan that may take another one's place, once.
+    """A function that runs once in the background and hands its result over.
 
     Args:
-        make: makes it; raises PlanStays where there is none.
-        why: what the present plan lacks.
+        make: returns the result; raises PlanStays if there is none.
+        why: what the present plan lacks; begins each note.
         hurries: as for ``stopping``.
         before_start: imports the modules that ``make`` needs, under the lock that forks wait for.
-        for_other_processes: the work is for other processes; it begins when the thread is idle.
-        grace_s: seconds for which such work may go on where nobody wants it any more here.
+        for_other_processes: the result is for other processes; the task begins when the worker is
+            idle.
+        grace_s: seconds for which such a task may keep running after ``stop``.
 
     Attributes:
         for_other_processes: the same.
-        note: where it stands, in words.
-        stays: the present plan keeps its place for good.
-        done: nothing more comes of it.
+        note: the state of the task, in words.
+        stays: the present plan is not replaced.
+        done: the task has ended.
     """
 
     def __init__(
@@ -94,22 +92,21 @@ class BackgroundTask(Generic[T]):
         self._exchange: Callable[[T], None] = _ignored
 
     def wait(self, seconds: float) -> None:
-        """Begin when the plan's runs have taken so long, and no other was made meanwhile."""
+        """Delay the task until the plan's runs have taken some seconds, with no other plan made."""
         self._wait_s = seconds
         self.note = f"{self._why}; a better one is made when it has run for {seconds:.3f} s"
 
     def ran(self, seconds: float) -> None:
-        """A run of the plan took so long."""
+        """Add the seconds of a run of the plan."""
         self._ran_s += seconds
 
     def wanted(self, exchange: Callable[[T], None], others: int = 0) -> None:
-        """The plan is asked for again: make the better one, unless that is under way or done, or
-        is to wait.
+        """Queue the task because its plan is used again, unless it is queued, done or delayed.
 
         Args:
-            exchange: gets it, on the thread that made it.
-            others: how many plans were made so far; where there are more than at the last use,
-                waiting begins anew.
+            exchange: is called with the result, on the thread that made it.
+            others: the number of plans made so far; the delay begins from scratch if it has grown
+                since the last use.
         """
         if others != self._others:
             self._others, self._ran_s = others, 0.0
@@ -121,30 +118,30 @@ class BackgroundTask(Generic[T]):
             _background.add(self)
 
     def now(self, exchange: Callable[[T], None]) -> None:
-        """Make it on this thread, without a rest; or wait for the thread that is at it."""
+        """Run the task on this thread without sleeping, or wait for the thread that runs it."""
         self._awaited = True
         if not self._process and not self._over:
             self._exchange = exchange
         copy_context().run(self.work)
 
     def stop(self) -> None:
-        """Nobody wants it any more here; it goes on for as long as it lingers."""
+        """Stop the task; one for other processes keeps running for its grace period."""
         self._until = min(self._until, monotonic() + self._grace_s)
         self._over = self._over or not (self._process and self._grace_s)
         if not self._process:
-            self._make = _nothing  # what makes it may hold much
+            self._make = _nothing  # the function may hold large objects
 
     def finish(self) -> None:
-        """Nobody wants it any more here: what lingers is done now, on this thread."""
+        """Stop the task; one for other processes is run now, on this thread."""
         self.stop()
         if not self._over and self._process == os.getpid():
             self._awaited = True
             copy_context().run(self.work)
 
     def work(self) -> None:
-        """Make it and hand it over, once; whatever goes wrong is noted."""
+        """Run the task once and hand its result over; an error becomes the note."""
         with self._at_it.here:
-            if not self.done:  # two threads may want it at the same time
+            if not self.done:  # another thread may have run it meanwhile
                 self._work()
 
     def _work(self) -> None:
@@ -158,22 +155,22 @@ class BackgroundTask(Generic[T]):
             self._stay("the session was closed before there was a better one")
         except PlanStays as why:
             self._stay(f"it stays: {why}")
-        except Exception as error:  # of whatever a library raises: the plan that is there is right
+        except Exception as error:  # libraries raise any kind; the present plan is right
             pass_signals(error)
             self._stay(f"it stays: {type(error).__name__}: {error}")
         self._end()
 
     def hurries(self) -> bool:
-        """It need not rest just now."""
+        """Return whether the task need not sleep now."""
         return self._awaited or self._hurries is None or self._hurries()
 
     @property
     def ends(self) -> bool:
-        """Nobody wants it any more here, whether it lingers or not."""
+        """Whether the task was stopped, even if it keeps running for its grace period."""
         return self._over or self._until < inf or _background.ended_s() is not None
 
     def is_over(self) -> bool:
-        """It is not to go on."""
+        """Return whether the task must not continue."""
         ended_s = _background.ended_s()
         if ended_s is not None and ended_s >= self._grace_s:
             return True
@@ -189,7 +186,7 @@ class BackgroundTask(Generic[T]):
 
 
 def _nothing_else() -> None:
-    """It is ready."""
+    """Do nothing: the task needs no imports."""
 
 
 def _nothing() -> NoReturn:
@@ -197,27 +194,27 @@ def _nothing() -> NoReturn:
 
 
 def _ignored(made: object) -> None:
-    """Nobody waits for it."""
+    """Drop the result of a task that has no exchange."""
 
 
 class _Background:
-    """One thread of the process at a time; it ends when there is nothing more to do."""
+    """The worker thread of the process; it ends when no task is left."""
 
     def __init__(self) -> None:
         self._lock = process_lock()
         self._waiting: deque[BackgroundTask[Any]] = deque()
         self._thread: threading.Thread | None = None
-        self._added = self._busy = 0.0  # when something was, and when runs were seen, the last time
+        self._added = self._busy = 0.0  # when a task was added, and when runs were seen, last
         self._ended: float | None = None  # when the interpreter began to end
         try:
             threading._register_atexit(self._end)  # type: ignore[attr-defined]  # as pools do
-        except RuntimeError:  # it ends already
+        except RuntimeError:  # the interpreter ends already
             self._end()
 
     def _end(self) -> None:
-        """Have no more work begin; called before the interpreter's end waits for threads.
+        """Let no more tasks begin; called before the interpreter's end waits for threads.
 
-        Under the lock: a thread that ``add`` starts meanwhile is waited for.
+        Under the lock: the interpreter waits for a thread that ``add`` starts meanwhile.
         """
         with self._lock:
             self._ended = monotonic()
@@ -227,11 +224,12 @@ class _Background:
         return None if self._ended is None else monotonic() - self._ended
 
     def add(self, work: BackgroundTask[Any]) -> None:
-        """Have it done after what waits already."""
+        """Queue a task, and start the thread if there is none."""
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # or it is a parent's
+            if self._thread is None or not self._thread.is_alive():  # or of a parent process
                 self._waiting.clear()
-                thread = threading.Thread(target=self._work, name="vtensor-better", daemon=False)
+                name = "vtensor-background"
+                thread = threading.Thread(target=self._work, name=name, daemon=False)
                 self._thread = thread
                 with suppress(RuntimeError):  # no thread is available
                     if self._ended is None or _is_awaited(threading.current_thread()):
@@ -246,32 +244,30 @@ class _Background:
             while (work := self._next()) is None:
                 sleep(LOOKS_S)
             work.work()
-            del work  # and what it was made of
+            del work  # and what it refers to
             if not self._waiting:
                 let_go()
 
     def _waits(self) -> bool:
-        """Whether there is something to do; the thread ends where there is not."""
+        """Return whether a task is queued; the thread ends if not."""
         with self._lock:
             if not self._waiting:
                 self._thread = None
             return bool(self._waiting)
 
     def _next(self) -> BackgroundTask[Any] | None:
-        """What is done next; None as long as that is only for others, and the process in use."""
+        """Take the next task; None while only tasks for other processes wait, and runs are made."""
         with self._lock:
-            found = next((one for one in self._waiting if one.is_over()), None)
-            found = found or next(
-                (one for one in self._waiting if not one.for_other_processes), None
-            )
-            if found is None and self._rests(self._waiting[0]):
-                found = self._waiting[0]
-            if found is not None:
-                self._waiting.remove(found)
-            return found
+            task = next((one for one in self._waiting if one.is_over()), None)
+            task = task or next((one for one in self._waiting if not one.for_other_processes), None)
+            if task is None and self._rests(self._waiting[0]):
+                task = self._waiting[0]
+            if task is not None:
+                self._waiting.remove(task)
+            return task
 
     def _rests(self, work: BackgroundTask[Any]) -> bool:
-        """Whether what is for others may begin."""
+        """Return whether a task for other processes may begin."""
         now = monotonic()
         if not work.hurries():
             self._busy = now
@@ -280,7 +276,7 @@ class _Background:
 
 
 def _is_awaited(caller: threading.Thread) -> bool:
-    """Return whether the interpreter's end waits for a thread, and so for those that it starts.
+    """Return whether the interpreter's end waits for a thread, and so for threads it starts.
 
     Handlers of ``atexit`` come afterwards, on the main thread.
     """

@@ -1,11 +1,11 @@
-"""How a session comes to the plan for a key that it has no plan for. There are three ways:
+"""The planner: makes the plan for a key that is not in memory, in one of three ways:
 
 1. the lock file, if the session has one;
 2. a symbolic plan, from memory or from the cache, whose guards hold for these sizes;
 3. a new choice, recorded on symbols. Nodes of the nearest earlier choice are hints.
 
-What cannot be recorded on symbols (a call-back, a graph that sizes change otherwise than by
-numbers) is recorded on numbers, for each choice of sizes.
+A choice that cannot be recorded on symbols (it calls back, or sizes change the graph otherwise than
+by numbers) is recorded on numbers, for each combination of sizes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vtensor.runtime.cache.plans import SavedPlans
     from vtensor.runtime.lock.lock_file import Lock
 
-#: Kinds of inputs that a session knows, the last used ones.
+#: The most input kinds of a session that are remembered, the last used ones.
 KINDS = 32
 
 #: How many of the nearest choices are tried as hints.
@@ -43,7 +43,7 @@ TRIED = 2
 
 _log = logger(__name__)
 
-#: A choice of which there is no plan for some sizes, and the nodes that are declined there.
+#: A choice whose guards fail for some sizes, and the nodes that libraries decline there.
 Failed = tuple[Choice, frozenset[str]]
 
 
@@ -51,13 +51,13 @@ class Planner:
     """Makes the plans of a session. One thread at a time may use it.
 
     Args:
-        source: what graphs are made from.
+        source: the graph or model of the session.
         options: how plans are made.
-        workspace: what they share.
-        cache: the plans that are saved; None without a cache.
+        workspace: the arena, weights and executors that plans share.
+        cache: the saved plans; None without a cache.
 
     Attributes:
-        networks: the simplified graphs that plans are made of.
+        networks: the simplified graphs of the session.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Planner:
         self._kinds: dict[Hashable, InputKind] = {}
 
     def plan(self, key: PlanKey, options: Options) -> tuple[Plan, Choice | None]:
-        """Return the plan for a key, and the choice that it is of; None of one from a lock file.
+        """Return the plan for a key and its choice; the choice is None for a lock file.
 
         Args:
             key: input shapes, element types and layouts.
-            options: with these layouts; without ``first`` no provisional plan is taken.
+            options: with these layouts; without ``first`` provisional choices are skipped.
 
         Raises:
             VTensorError: no plan can be made.
@@ -95,7 +95,7 @@ class Planner:
         return self._new(key, options, kind, known, failed)
 
     def _kind(self, key: PlanKey) -> InputKind:
-        """Return what is known for inputs of a key's kind."""
+        """Return the input kind of a key, as the last used one."""
         name = kind_of(key)
         self._kinds[name] = kind = self._kinds.pop(name, None) or InputKind()
         if len(self._kinds) > KINDS:
@@ -103,9 +103,9 @@ class Planner:
         return kind
 
     def _candidates(self, kind: InputKind, key: PlanKey, options: Options) -> Iterator[Choice]:
-        """Yield the choices whose plans may serve a key: of memory, then of the cache.
+        """Yield the choices that may serve a key: from memory, then from the cache.
 
-        A choice for the key alone goes before those for all sizes.
+        An exact choice for the key comes before those for all sizes.
         """
 
         def serves(choice: Choice) -> bool:
@@ -131,7 +131,7 @@ class Planner:
                 yield choice
 
     def _finished(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
-        """Note what a plan's choice says of it."""
+        """Copy the quality and the sizes of a choice to its plan; return the plan."""
         plan.provisional = choice.provisional
         plan.taken_from = None if choice.key == key else choice.key.shapes
         return plan
@@ -148,9 +148,9 @@ class Planner:
 
         Args:
             key, options: as for ``plan``.
-            kind: what is known for such inputs.
-            known: what rows have come to.
-            failed: the choices of which there is no plan for these sizes.
+            kind: the input kind of the key.
+            known: values of rows that were evaluated already.
+            failed: the choices whose guards fail for these sizes.
         """
         from resolver.choice import ChoiceRefused
 
@@ -176,7 +176,7 @@ class Planner:
     def _hints(
         self, kind: InputKind, key: PlanKey, options: Options, failed: Sequence[Failed]
     ) -> list[Failed]:
-        """Return the nearest choices with the nodes that are known to be declined."""
+        """Return the nearest choices as hints, each with its nodes that libraries decline."""
         if not transferable(options):
             return []
         reopened = dict(failed)
@@ -198,7 +198,7 @@ class Planner:
         """Make a choice with hints and return its plan.
 
         Raises:
-            ChoiceRefused, VTensorError: too much would be chosen again, or it would be too slow.
+            ChoiceRefused, VTensorError: too many nodes are no hints, or the plan would be too slow.
         """
         from vtensor.runtime.planning.choosing import chosen_with_hints, widened
 
@@ -230,7 +230,7 @@ class Planner:
         *,
         confirming: bool,
     ) -> tuple[Plan, Choice]:
-        """Record a choice, on symbols where that can be done."""
+        """Record a choice on symbols, or on numbers if that cannot be done."""
         from resolver.choice import ChosenGraph
         from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
 
@@ -268,7 +268,7 @@ class Planner:
         made: tuple[Plan, Choice],
         provisional: bool,
     ) -> tuple[Plan, Choice]:
-        """Keep a choice for other sizes, and note what it says of its plan."""
+        """Add a choice to its input kind, as a hint for other sizes; return the plan and it."""
         plan, choice = made
         choice.provisional = provisional
         kind.add(choice)
@@ -277,7 +277,7 @@ class Planner:
     def _tuned(
         self, key: PlanKey, options: Options, network: SimplifiedNetwork
     ) -> tuple[Plan, Choice]:
-        """Return the plan by measured times, which holds for its own sizes alone."""
+        """Return the plan whose choice is made by measured times, for the exact sizes."""
         from resolver.choice import ChosenGraph
         from vtensor.runtime.planning.tuned import plan_of
 
@@ -288,13 +288,13 @@ class Planner:
         return plan, choice
 
     def prepare(self, key: PlanKey, options: Options) -> Choice | None:
-        """Make the choice that a plan for a key would be of; None where there is one already.
+        """Make a choice for a key before its plan is requested; None if one exists already.
 
         Args:
             key, options: as for ``plan``.
 
         Raises:
-            VTensorError: there is no plan for such sizes.
+            VTensorError: the model takes no such sizes, or no plan can be made.
         """
         kind, known, failed = self._kind(key), Known(), list[Failed]()
         given = self.source.open_sizes(key.shapes, key.known)
@@ -316,13 +316,13 @@ class Planner:
         *,
         exact: bool = False,
     ) -> tuple[Plan, Choice]:
-        """Return the plan of a choice that was made for a key.
+        """Record a choice that was made for a key and return its plan.
 
         Args:
             key, options: as for ``plan``.
-            network: what the choice was made for.
+            network: the simplified graph that the choice was made for.
             lowered: the choice.
-            exact: it is to serve no other sizes.
+            exact: the choice serves no other sizes.
         """
         kind, known = self._kind(key), Known()
         plan, choice = self._recorded(key, options, network, lowered, known, confirming=False)
@@ -331,11 +331,11 @@ class Planner:
         return self._finished(plan, choice, key), choice
 
     def measured(self, key: PlanKey, options: Options) -> tuple[Plan, Choice] | None:
-        """Return the plan of a choice by times of this machine; None where there is none yet.
+        """Return the plan of a measured choice from memory; None if the input kind has none yet.
 
         Args:
             key: of the plan.
-            options: without provisional plans.
+            options: without ``first``.
         """
         kind = self._kind(key)
         if any(not one.provisional and not one.exact for one in kind.choices):
@@ -345,11 +345,11 @@ class Planner:
         return None
 
     def confirmed(self, choice: Choice, plan: Plan, lowered: LoweredGraph) -> bool:
-        """Return whether the choice by times of this machine is the provisional one; note it then.
+        """Return whether a measured choice equals a provisional one, which is then marked measured.
 
         Args:
             choice, plan: provisional.
-            lowered: the choice by times of this machine.
+            lowered: the measured choice.
         """
         from resolver.choice import ChosenGraph, lasting_certificate
         from vtensor.runtime.planning.choosing import same_choice
@@ -367,10 +367,10 @@ class Planner:
         return True
 
     def nodes(self, choice: Choice, key: PlanKey, options: Options) -> Nodes:
-        """Return the nodes of a choice for a key: it is recorded on numbers.
+        """Record a choice on numbers and return the nodes of its plan for a key.
 
         Args:
-            choice: of which the key has a plan.
+            choice: the choice of the key's plan.
             key, options: of the plan.
         """
         from vtensor.runtime.planning.choosing import (
@@ -383,7 +383,7 @@ class Planner:
         given = self.source.graph(key.shapes, key.known, key.inner)
         graph = simplified(given, options, choice.applied)
         strategy = choice.of(graph)
-        if strategy is None:  # what the cache says of nodes is damaged; its steps were not
+        if strategy is None:  # the nodes of the entry are damaged, its steps are not
             return plan_in_full(graph, options, self._workspace).nodes
         lowered = strategy.on(graph)
         if choice.key == key:
@@ -402,9 +402,9 @@ class Planner:
 
 
 def _symbolic_later(plan: Plan, given: Sequence[int]) -> Callable[[], SymbolicPlan] | None:
-    """Return what makes the symbolic plan of a plan that was recorded on numbers.
+    """Return a function that makes the symbolic plan of a plan recorded on numbers.
 
-    None of a plan that calls back: no entry of the cache can hold it.
+    None if the plan calls back: no cache entry can hold it.
     """
     if plan.recording is None:
         return None
@@ -415,10 +415,10 @@ def _symbolic_later(plan: Plan, given: Sequence[int]) -> Callable[[], SymbolicPl
 
 
 def _check_excess(lowered: LoweredGraph, options: Options) -> None:
-    """See that a choice for other sizes, which no better one will replace, is good enough.
+    """Check that a choice for other sizes is good enough where it is never refined.
 
     Raises:
-        ChoiceRefused: it may take longer than the best by more than the slack.
+        ChoiceRefused: the choice may take longer than the best one by more than the slack.
     """
     from optimizer.bound import excess
     from resolver.choice import ChoiceRefused

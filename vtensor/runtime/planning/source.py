@@ -1,4 +1,4 @@
-"""What a session was given: a graph, or a model whose sizes are still open."""
+"""The source of a session's graphs: a graph, or a model whose sizes may be open."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     Loaded: TypeAlias = tuple[Model | None, Graph | None]
 
 
-#: Sizes of pictures go by steps, of which networks of all kinds can halve one five times.
+#: Largest step between neighbour sizes, in elements: networks halve such a size of a picture five
+#: times.
 STEP = 32
 
-#: How many steps sizes are moved by, to see what libraries have beside them.
+#: Distances of neighbour sizes, in steps: a library may have another kernel there.
 STEPS = (1, 2, -1, 3)
 
 
@@ -46,15 +47,15 @@ class Source:
     """A graph or a model, from which a graph is made for each choice of the open sizes.
 
     Args:
-        model: as a session is given it, or loaded already.
+        model: the model or graph that a session is given.
         reference: nodes may run on ONNX's reference evaluator.
         max_bytes: the most that constants computed at load may take.
-        external_data_root: where files of external data may lie.
-        entries: the cache, where there is one.
-        expect: told the bytes of weights, where a plan that packs them is likely to come.
+        external_data_root: the folder that files of external data must be in.
+        entries: the cache; None without one.
+        expect: is called with the bytes of weights if a plan that packs them is likely to follow.
 
     Attributes:
-        inputs, outputs: what a run is given and returns.
+        inputs, outputs: the ports of a run.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -85,7 +86,7 @@ class Source:
         self._corrects = False
         #: Shapes and deciding values of the last plan, which may have been made without a graph.
         self.seen: tuple[Mapping[str, tuple[int, ...]], Mapping[str, Array]] | None = None
-        #: What it is from outside, as far as an earlier process has kept that.
+        #: The fingerprint of the model, if an earlier process saved it.
         self.surface = self._surface()
         if self.surface is None:
             self.inputs, self.outputs = self._ports(self._loaded)
@@ -107,14 +108,14 @@ class Source:
 
     @property
     def observed(self) -> frozenset[Place]:
-        """Where arrays beside its bytes are at whose values somebody has looked."""
+        """Places of the deferred arrays whose values were read."""
         return frozenset(self._deferred.observed if self._deferred is not None else ())
 
     def save_fingerprint(self, observed: frozenset[Place]) -> ModelFingerprint | None:
-        """Keep what it is from outside, as far as it was not kept yet; None where nothing can be.
+        """Save the fingerprint of the model unless the cache has it; None if it cannot be saved.
 
         Args:
-            observed: before a plan was made, which packs weights.
+            observed: places of the arrays that were read before a plan packed the weights.
         """
         if self._file is None or self._entries is None or self._deferred is None:
             return None
@@ -135,14 +136,14 @@ class Source:
 
     @property
     def large(self) -> Mapping[str, Original]:
-        """What holds arrays that are read later, by name."""
+        """The deferred arrays of the model, by name."""
         return self._deferred.later if self._deferred is not None else {}
 
     @property
     def _loaded(self) -> Loaded:
         if (found := self._found) is not None:
             return found
-        with self._loading.here:  # two threads may want it at the same time
+        with self._loading.here:  # another thread may load it meanwhile
             if self._found is None:
                 from_cache = self.surface is not None
                 found = copy_context().run(self._load)
@@ -152,9 +153,9 @@ class Source:
             return self._found
 
     def corrected(self) -> bool:
-        """Return whether the cache may have been wrong about inputs and outputs.
+        """Take inputs and outputs from the model; return whether the cache may have been wrong.
 
-        They are the model's now, and nothing that the cache says decides shapes any more.
+        Afterwards no fact of the cache decides shapes.
         """
         _ = self._loaded
         corrected, self._corrects = self._corrects, False
@@ -163,14 +164,14 @@ class Source:
         return corrected
 
     def _correct(self, found: Loaded) -> None:
-        """Take inputs and outputs from the model if the cache says others."""
+        """Take inputs and outputs from the model if the fingerprint has others."""
         inputs, outputs = self._ports(found)
         if (inputs, outputs) != (self.inputs, self.outputs):
             self.inputs[:], self.outputs[:], self.surface = inputs, outputs, None
             self._corrects = True
 
     def _load(self) -> Loaded:
-        """A model that is still to be given sizes, or a graph whose sizes are known."""
+        """Load the model of open sizes, or the graph if all sizes are known."""
         from vtensor.language.graph import Graph
 
         model, file, entries = self._given, self._file, self._entries
@@ -189,7 +190,7 @@ class Source:
                 self._file = None
         else:
             self._file = None
-        with importing:  # a fork waits for that
+        with importing:  # forks wait for this lock
             from vtensor.frontends.lazy_onnx import defer
 
             defer()
@@ -201,7 +202,7 @@ class Source:
             loaded = model
         else:
             loaded = Model(file or model, self._reference, **limits, earlier=earlier)
-            if not _agree(earlier, loaded.deferred):  # the cache says wrong places
+            if not _agree(earlier, loaded.deferred):  # the fingerprint has wrong places
                 loaded, self.surface = Model(file or model, self._reference, **limits), None
         self._deferred = loaded.deferred
         if loaded.overridable:
@@ -211,7 +212,7 @@ class Source:
         graph, text = loaded.stored, loaded.text
         if graph is not None and text is not None and file is not None and entries is not None:
             save_known(file, text, graph, entries)
-        with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
+        with suppress(ValuesNeededError):  # the values come with runs, which make the plans
             if graph is None and loaded.static:
                 graph = loaded.graph({})
         if graph is not None:
@@ -244,28 +245,28 @@ class Source:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Names of all values; of a model of open sizes none before its first plan."""
+        """Names of all values; empty for a model of open sizes before its first plan."""
         if not self._values and self.seen is not None:
             self.graph(*self.seen)
         return self._values or (tuple(self._graph.values) if self._graph else ())
 
     @property
     def static(self) -> bool:
-        """All sizes are known before any run."""
+        """Whether all sizes are known before any run."""
         if self._found is None and self.surface is not None:
             return self.surface.static
         return self._graph is not None and not self._graph.open_sizes
 
     @property
     def reads_nodes(self) -> bool:
-        """Graphs are made of a model's nodes."""
+        """Whether graphs are made of a model's nodes."""
         if self._found is None and self.surface is not None:
             return self.surface.reads_nodes
         return not self.static and self._graph is None
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """Inputs whose values decide shapes, as far as it is known."""
+        """Inputs whose values are known to decide shapes."""
         known = self.surface.deciding if self.surface is not None else ()
         if self._found is None and self.surface is not None:
             return known
@@ -278,15 +279,15 @@ class Source:
         known: Mapping[str, Array],
         inner: Iterable[str] = (),
     ) -> Graph:
-        """The graph for inputs of these shapes.
+        """Return the graph for some input shapes.
 
         Args:
             shapes: by input.
             known: values of inputs that decide shapes.
-            inner: values that are delivered beside the outputs.
+            inner: values that are delivered in addition to the outputs.
 
         Raises:
-            InputError: shapes do not fit together, or there is no such value.
+            InputError: shapes contradict one another, or a value in ``inner`` does not exist.
             ValuesNeededError: the value of another input decides shapes.
         """
         graph = self._graph
@@ -302,7 +303,7 @@ class Source:
         return graph.delivering(names) if names else graph
 
     def _correct_outputs(self, graph: Graph) -> None:
-        """Open the sizes of outputs that ONNX's inference has promised, and a graph has not."""
+        """Open declared sizes of outputs that differ from those of a graph."""
         for place, port in enumerate(self.outputs):
             sizes = graph.values[graph.outputs[port.name]].dims.values()
             if len(sizes) != len(port.shape):
@@ -318,7 +319,7 @@ class Source:
     def open_sizes(
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
     ) -> list[int]:
-        """Those of the shapes that are open, in order; of inputs whose values are known, none."""
+        """Return the open sizes of some shapes, in order, without inputs whose values are known."""
         return [
             size
             for port in self._ports_of(shapes)
@@ -328,17 +329,17 @@ class Source:
         ]
 
     def _ports_of(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Port]:
-        """The inputs, each of the rank that its shape has."""
+        """Yield the input ports, each with the rank of its shape."""
         return (port.of_rank(len(shapes[port.name])) for port in self.inputs)
 
     def likely_shapes(
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
     ) -> list[dict[str, tuple[int, ...]]]:
-        """Shapes of which what is made of them is likely to serve others, too.
+        """Return shapes whose symbolic plans are likely to serve other shapes.
 
-        They are these themselves, and with two in the place of each open size that is one, since of
-        dims of one element much holds that does not of others; then with three, since libraries
-        block weights by how work divides.
+        These are the given shapes, and those with two, then three, in place of each open size of
+        one: guards on sizes of one hold for no others, and libraries block weights by how work
+        divides.
 
         Args:
             shapes: of a run.
@@ -353,11 +354,11 @@ class Source:
     def neighbour_shapes(
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
     ) -> list[dict[str, tuple[int, ...]]]:
-        """Shapes with larger and smaller sizes in the place of open ones but ones: of all, then of
-        the dims of one name after the other. The model may take none of them.
+        """Return shapes with larger and smaller open sizes; the model may take none of them.
 
-        A library may have a kernel for some sizes and none for those beside them. Sizes of pictures
-        and of lines go by steps: what halves a size is kept.
+        First all open sizes other than one are moved, then those of one dim after another. A
+        library may have a kernel for some sizes and none for their neighbours. Steps divide a size
+        of a picture as often by two as the size itself.
 
         Args:
             shapes, known: as for ``likely_shapes``.
@@ -383,7 +384,7 @@ class Source:
         known: Collection[str],
         other: Callable[[str, int], int],
     ) -> dict[str, tuple[int, ...]]:
-        """Shapes with other numbers in the place of open sizes, which are told with their dims."""
+        """Return shapes with ``other(dim, size)`` in place of each open size."""
         made = dict(shapes)
         for port in self._ports_of(shapes):
             if port.name not in known:
@@ -398,11 +399,10 @@ class Source:
         inner: Iterable[str],
         trace: Trace,
     ) -> Graph | None:
-        """The graph as ``graph`` makes it, with symbols in the place of its open sizes; None where
-        that cannot be.
+        """Return the graph with symbols in place of its open sizes; None if the model has none.
 
         Raises:
-            Exception: of any kind, where something cannot be written down.
+            Exception: of any kind, if the graph cannot be traced.
         """
         traced = map(trace.size, self.open_sizes(shapes, known))
         sizes = {
@@ -421,10 +421,10 @@ class Source:
         return graph.delivering(names) if graph is not None and names else graph
 
     def check_values(self, wanted: Iterable[object]) -> None:
-        """See that there are values of these names; any may be where none are known yet.
+        """Check that values of some names exist; any name passes before the first plan.
 
         Raises:
-            InputError: there is none of such a name.
+            InputError: no value has such a name.
         """
         wanted, known = [*wanted], [port.name for port in self.outputs]
         if all(one in known for one in wanted):
@@ -440,7 +440,7 @@ class Source:
         """Return the names of a run's results; None, or no name at all, is all outputs.
 
         Raises:
-            InputError: it is no list of names, or there is no value of such a name.
+            InputError: ``outputs`` is no list of names, or no value has such a name.
         """
         known = [port.name for port in self.outputs]
         if outputs is None:
@@ -473,12 +473,12 @@ def _agree(earlier: DeferredArrays | None, later: DeferredArrays) -> bool:
 
 
 def _instead(more: int, _: str, size: int) -> int:
-    """Another number in the place of one."""
+    """Replace a size of one."""
     return more if size == 1 else size
 
 
 def _moved(names: Collection[str], steps: int, dim: str, size: int) -> int:
-    """A size that is so many steps larger, if it is that of one of these dims, and not one."""
+    """Move a size by some steps if its dim is among the names and it is not one."""
     more = steps * min(size & -size, STEP)
     return size + more if dim in names and size != 1 and size + more > 0 else size
 
@@ -489,7 +489,7 @@ def _port(name: str, value: Any) -> Port:
 
 
 def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """The open sizes of a graph, from the shapes of its inputs.
+    """Return the open sizes of a graph, from the shapes of its inputs.
 
     Raises:
         InputError: two inputs bring different sizes for one name; names both.
@@ -505,7 +505,7 @@ def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
 
 
 def _opened(model: Given) -> ModelFile | None:
-    """A file or bytes; None of what somebody has read already."""
+    """Open a path or bytes; None for a graph, a model or a proto."""
     if not isinstance(model, str | os.PathLike | bytes | None):
         return None
     from vtensor.frontends.model_file import opened
@@ -523,5 +523,5 @@ def _as_bytes(model: Given) -> Given:
 
 
 def _original(graph: Graph) -> Graph:
-    """A graph whose constants can be let go of."""
+    """Return a graph whose constants can be released."""
     return replace(graph, constants=Originals.of(graph.constants))

@@ -1,8 +1,8 @@
-"""Which plan a run of a session gets.
+"""The plans of a session: in memory, made on demand, refined, prepared and saved.
 
-The plans used last are in memory. Any other is made (``planner.py``), by one thread at a time, and
-kept. In the background choices are refined, shapes that are likely to come are prepared, and what
-was chosen is saved for later processes.
+The plans used last are in memory. Any other is made by the planner, on one thread at a time. The
+background worker refines choices, prepares shapes that are likely to come, and saves choices for
+later processes.
 """
 
 from __future__ import annotations
@@ -38,72 +38,72 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What a provisional plan says of itself.
+#: The note of a provisional plan.
 PROVISIONAL = "it is provisional: chosen by what libraries declare, without times of this machine"
 
-#: Plans that a session keeps, the last used ones. They share packed weights and one arena; what a
-#: plan holds by itself, steps and descriptions, is about 2 MB of a network of some hundred nodes.
+#: The most plans in memory for one session. They share packed weights and one arena; each holds its
+#: own steps and descriptions.
 MOST_PLANS = 32
 
-#: Seconds for which saving may go on after the end of the process.
+#: Grace period of saving after the end of the process, in seconds.
 GRACE_S = 3.0
 
-#: How often saving gives way to a plan that is wanted.
-GIVES_WAY = 2
+#: How many times saving yields to a request for a plan.
+YIELDS = 2
 
-#: Shapes near those of a run that are prepared at most.
+#: The most neighbour shapes of a run that are prepared.
 MOST_NEIGHBOURS = 2
 
-#: Guards what sessions keep, for moments; its holder takes no other lock.
+#: Guards the tables of all plan stores, for moments; its holder takes no other lock.
 _keeping = process_lock(2)
 
 
 class PlanEntry(NamedTuple):
-    """A plan in memory, and the choice that it is of."""
+    """A plan in memory, and its choice; None of one from a lock file."""
 
     plan: Plan
     choice: Choice | None
 
 
 class PlanStore:
-    """Makes plans when they are first asked for, and keeps the last used ones.
+    """Makes plans on their first request, and holds the last used ones.
 
-    Threads that want the same plan, or several of them, make one after the other, each once; a
-    plan that is in memory is there at once.
+    Concurrent requests make each plan once, one after another; a plan in memory is returned without
+    waiting.
 
     Args:
-        source: what graphs are made from.
-        options: how plans are made; its entry layouts are what is expected of inputs.
-        workspace: what plans share.
-        cache: the plans that are saved; None without a cache.
+        source: the graph or model of the session.
+        options: how plans are made; the entry layouts are those that inputs are expected in.
+        workspace: the arena, weights and executors that plans share.
+        cache: the saved plans; None without a cache.
 
     Attributes:
-        prepared: what is likely to come was prepared, or there is nothing to prepare.
+        prepared: likely shapes were prepared, or need not be.
     """
 
     def __init__(
         self, source: Source, options: Options, workspace: Workspace, cache: SavedPlans | None
     ) -> None:
         self.source, self._options, self._workspace = source, options, workspace
-        #: The last used one is last. An ``OrderedDict`` would turn what a signal handler raises
+        #: In order of their last use. An ``OrderedDict`` would turn what a signal handler raises
         #: while a key is hashed into a ``KeyError``.
         self._plans: dict[PlanKey, PlanEntry] = {}
-        #: Plans that others took the place of, as long as somebody has them.
+        #: Keys of plans that were replaced, as long as a run or caller holds them.
         self._replaced: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
         self._making = PlanningLock()
         self._planner, self._cache = Planner(source, options, workspace, cache), cache
         self._tasks: list[BackgroundTask[None]] = []
         self._unsaved: list[Choice] = []
         self._closed = self.prepared = False
-        self._longest_s = 0.0  # that making a plan took
-        self._count = 0  # of plans that were made
-        self._awaited = False  # a refined plan is waited for
+        self._longest_s = 0.0  # seconds that the slowest planning took
+        self._count = 0  # plans made
+        self._awaited = False  # a caller waits for a refined plan
 
     def __len__(self) -> int:
         return len(self._plans)
 
     def close(self) -> list[BackgroundTask[None]]:
-        """Stop background work and release all plans; return the work that goes on for a while."""
+        """Stop background work, release all plans and return the tasks in their grace period."""
         with _keeping:
             held, self._plans = [*self._plans.values()], {}
             self._closed = True
@@ -116,7 +116,7 @@ class PlanStore:
         return [task for task in tasks if task.for_other_processes]
 
     def declared(self) -> Plan:
-        """Return the plan for the declared shapes, which are all known."""
+        """Return the plan for the declared shapes of a model of fixed sizes."""
         rows = (
             InputKey(p.name, tuple(size or 0 for size in p.shape), p.dtype, self._expected(p))
             for p in self.source.inputs
@@ -124,7 +124,7 @@ class PlanStore:
         return self.get(PlanKey(tuple(rows)))
 
     def find(self, feeds: Mapping[str, Feed], wanted: Sequence[str]) -> tuple[Plan, PlanKey]:
-        """Return the plan for what is given and wanted, and its key."""
+        """Return the plan for the inputs and wanted values of a run, and its key."""
         known = {port.name for port in self.source.outputs}
         inner = tuple(dict.fromkeys(name for name in wanted if name not in known))
         while True:
@@ -151,7 +151,7 @@ class PlanStore:
         return held.plan if held is not None else self._making.take(partial(self._make, key))
 
     def _make(self, key: PlanKey) -> Plan:
-        """Make a plan and keep it, unless another thread did so meanwhile."""
+        """Make a plan and add it, unless another thread did so meanwhile."""
         if (held := self._use(key)) is not None:
             return held.plan
         begun, before = time.perf_counter(), self._workspace.weights.nbytes
@@ -172,7 +172,7 @@ class PlanStore:
         return plan
 
     def _tidy(self, before: int) -> None:
-        """Give back what a plan was made with, where weights were packed or holes were left."""
+        """Return memory to the system if planning packed weights or left holes."""
         if self._workspace.weights.nbytes > before:
             tidy = give_back if self._count else let_go
             tidy()
@@ -180,7 +180,7 @@ class PlanStore:
             give_back()
 
     def _use(self, key: PlanKey) -> PlanEntry | None:
-        """Return a plan in memory as the last used one; a better one is then wanted."""
+        """Return a plan in memory, mark it as used and queue its refinement; None if not held."""
         with _keeping:
             held = self._plans.pop(key, None)
             if held is not None:
@@ -190,54 +190,54 @@ class PlanStore:
         return held
 
     def _add(self, key: PlanKey, held: PlanEntry) -> None:
-        """Keep a plan; those beyond what a session keeps go."""
+        """Add a plan and drop the least recently used ones beyond the limit."""
         most, dropped = 1 if self._workspace.full else MOST_PLANS, list[PlanEntry]()
         with _keeping:
             self._plans[key] = held
             while len(self._plans) > most:
                 dropped.append(self._plans.pop(next(iter(self._plans))))
-        for plan, _ in dropped:  # freed after the lock is
+        for plan, _ in dropped:  # freed after the lock is released
             if plan.refinement is not None:
                 plan.refinement.stop()
 
-    # --- what runners ask
+    # --- requests of runners
 
     def current(self, key: PlanKey, plan: Plan) -> bool:
-        """Return whether a plan that is used again still has its place."""
+        """Mark a plan as used and return whether it was not replaced."""
         held = self._use(key)
         return held is None or held.plan is plan
 
     def strict(self, plan: Plan) -> Plan:
-        """Return the plan that answers in a plan's place where numbers are not finite."""
+        """Return the strict plan that replaces a plan where numbers are not finite."""
         return self._planning(lambda: plan.strict)
 
     def used(self, key: PlanKey) -> None:
-        """Note that a plan was used."""
+        """Mark a plan as used, without queueing its refinement."""
         with _keeping:
             if (held := self._plans.pop(key, None)) is not None:
                 self._plans[key] = held
 
     def holds(self, key: PlanKey, plan: Plan) -> bool:
-        """Return whether a plan still has its place."""
+        """Return whether a plan is the one in memory for a key."""
         with _keeping:
             held = self._plans.get(key)
         return held is not None and held.plan is plan
 
     def _key_of(self, plan: Plan) -> PlanKey | None:
-        """Return what a plan was made for; None of one that is kept no longer."""
+        """Return the key of a plan; None if the plan was dropped."""
         with _keeping:
             own = (key for key, held in self._plans.items() if held.plan is plan)
             return next(own, None) or self._replaced.get(plan)
 
     def has(self, plan: Plan) -> bool:
-        """Return whether a plan is one of these."""
+        """Return whether a plan of this store was not dropped."""
         return self._key_of(plan) is not None
 
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
-        """Return what one of the last plans was made of: a graph before any pass, and options.
+        """Return the graph before any pass, and the options, that a plan was made of.
 
         Raises:
-            InputError: it delivers values beside the network's outputs, or is kept no longer.
+            InputError: the plan delivers values other than outputs, or was dropped.
         """
         key = self._key_of(plan)
         if key is None:
@@ -247,7 +247,7 @@ class PlanStore:
         return self.source.graph(key.shapes, key.known, key.inner), self._entering(key)
 
     def settled(self, plan: Plan) -> Plan:
-        """Return the plan that takes the place of a provisional one, made now; else the plan."""
+        """Refine a provisional plan now and return its replacement; return others unchanged."""
         key, refinement = self._key_of(plan), plan.refinement
         if key is None or not plan.provisional:
             return plan
@@ -261,7 +261,7 @@ class PlanStore:
     # --- refining
 
     def _refinable(self, key: PlanKey, plan: Plan, choice: Choice | None) -> None:
-        """Note what may take a plan's place once its runs took as long as planning."""
+        """Give a plan the task that may replace it once its runs took as long as planning."""
         options = self._options
         if choice is None or options.lock is not None:
             return
@@ -284,7 +284,7 @@ class PlanStore:
             plan.refinement.wait(self._longest_s)
 
     def _measured(self, key: PlanKey, plan: Plan, choice: Choice) -> Plan:
-        """Return the plan by times of this machine."""
+        """Return the plan whose choice is made by times of this machine."""
         from vtensor.runtime.planning.refine import TIME_LIMIT, measured
 
         options = replace(self._entering(key), first=None, progress=None)
@@ -301,7 +301,7 @@ class PlanStore:
         return self._chosen(*self._planning(record))
 
     def _own(self, key: PlanKey, plan: Plan) -> Plan:
-        """Return the plan that is chosen for the sizes of one that was chosen for others."""
+        """Return the plan whose choice is made for the exact sizes of a plan."""
         from vtensor.runtime.planning.refine import own_choice
 
         options = replace(self._entering(key), first=None, progress=None)
@@ -314,7 +314,7 @@ class PlanStore:
         return own
 
     def _tuned(self, key: PlanKey, plan: Plan) -> Plan:
-        """Return the plan by measured times."""
+        """Return the plan whose choice is made by measured times."""
         from vtensor.runtime.planning.refine import tuned
 
         options = self._entering(key)
@@ -323,7 +323,7 @@ class PlanStore:
         return self._workspace.executor.planning(tune)
 
     def _preload(self) -> None:
-        """Import what refining and preparing need, on the background thread."""
+        """Import the modules for refining and preparing, on the background thread."""
         preload_planning(self.source.reads_nodes)
 
     def _network(self, key: PlanKey, options: Options) -> SimplifiedNetwork:
@@ -331,35 +331,35 @@ class PlanStore:
         return self._planning(partial(self._planner.networks.of, key, options, {}))
 
     def _chosen(self, plan: Plan, choice: Choice) -> Plan:
-        """Note the choice of a plan that is to take another's place."""
+        """Queue the saving of a replacement's choice and return the plan."""
         self._save_later(choice)
         return plan
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
-        """Give later runs another plan; those that are under way end on theirs."""
+        """Replace a plan for later runs; runs that are under way end on the old one."""
         provisional = old.provisional
-        if new is old:  # the same is chosen by what was measured
+        if new is old:  # measured times confirm the choice
             new.refinement, new.provisional = None, False
         with _keeping:
             held = self._plans.get(key)
             if held is not None and held.plan is old and new is not old:
                 self._plans[key] = PlanEntry(new, held.choice)
                 self._replaced[old] = key
-        if provisional and new.taken_from is None:  # other sizes are to be as the new one is
+        if provisional and new.taken_from is None:  # other shapes are prepared from the new choice
             self.prepared = False
 
     def _planning(self, work: Callable[[], T]) -> T:
-        """Run ``work``, which plans, in a turn, and return its result."""
+        """Run ``work`` under the planning lock and return its result."""
         return self._making.take(partial(self._workspace.executor.planning, work))
 
     def _hurries(self) -> bool:
-        """Return whether nothing runs that would be disturbed, or a plan is waited for."""
+        """Return whether background work need not yield: no run is made, or a request waits."""
         return not self._workspace.lanes.busy or bool(self._making.waiting)
 
     # --- preparing and saving
 
     def has_run(self) -> None:
-        """Save what was chosen for plans that have run: before, answers were waited for."""
+        """Queue the saving of choices; called after a run, so that no answer waits for it."""
         if self._unsaved and self._cache is not None:
             unsaved, self._unsaved = self._unsaved, []
             save = partial(self._save, unsaved)
@@ -367,21 +367,21 @@ class PlanStore:
             self._begin(BackgroundTask(*about, for_other_processes=True, grace_s=GRACE_S))
 
     def _save_later(self, choice: Choice) -> None:
-        """Save a choice that was made in the background."""
+        """Queue the saving of a choice that was made in the background."""
         choice.saved = False
         self._unsaved.append(choice)
         self.has_run()
 
     def _save(self, choices: Sequence[Choice]) -> None:
-        """Save choices, unless a plan is wanted meanwhile: then it is made first."""
+        """Save choices; a request for a plan goes first."""
         if self._cache is None:
             return
         for choice in choices:
             write = partial(self._cache.write, choice, self._entering(choice.key))
-            self._making.ahead(write, GIVES_WAY)
+            self._making.ahead(write, YIELDS)
 
     def prepare(self, key: PlanKey) -> None:
-        """Plan for shapes that are likely to come, once a plan is used again."""
+        """Queue planning for shapes that are likely to come; called when a plan is used again."""
         self.prepared = True
         options = self._options
         if options.deterministic or options.later or options.lock or not transferable(options):
@@ -422,7 +422,7 @@ class PlanStore:
         task.wanted(_ignored)
 
     def _entering(self, key: PlanKey) -> Options:
-        """Return the options for inputs that are laid out as a key says."""
+        """Return the options with the input layouts of a key."""
         return replace(self._options, entry=key.entry)
 
     def _expected(self, port: Port) -> Layout:
@@ -432,4 +432,4 @@ class PlanStore:
 
 
 def _ignored(_: object) -> None:
-    """Nothing waits for the work."""
+    """Drop the result of a background task."""

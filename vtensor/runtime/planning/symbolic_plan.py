@@ -1,10 +1,10 @@
 """A symbolic plan: a recorded network as a program of its symbols.
 
-Rows of data say what given sizes come to: the graph's trace (all sizes of the graph, and constants
-that depend on them), one trace for each kind of call (its native steps, and how much memory they
-need), and the memory trace (what is where in whose memory). Where a guard of one of them fails, or
-two layouts no longer agree, there is no plan of it for these sizes. A plan of fixed sizes has no
-symbols, and its steps are there already.
+A symbolic plan has several traces, each a list of rows: the graph's trace (all sizes of the graph,
+and constants that depend on them), one for each kind of call (its native steps, and how much memory
+they need), and the memory trace (byte counts and places). If a guard of one of them fails, or two
+layouts no longer agree, the symbolic plan cannot be specialised for the sizes. A plan of fixed
+sizes has no symbols, and its steps exist already.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 #: Rows, and the sizes that they are evaluated for.
 Asked = tuple[Rows, tuple[int, ...]]
 
-#: What rows came to; None where a guard failed. Symbolic plans of one network share kinds.
+#: Values of evaluated rows; None if a guard failed. Symbolic plans of one network share call kinds.
 Known = dict[Asked, "list[Any] | None"]
 
 #: Dims, and the places of their sizes among a plan's numbers.
@@ -59,11 +59,11 @@ class Calls:
     """Calls of one kind on the same sizes.
 
     Attributes:
-        rows: what they come to.
+        rows: the trace of the call kind.
         given: the places of their sizes among the values of the graph's trace.
         natives: the places of native steps among the values of the rows.
-        nodes: whose calls they are.
-        took: seconds that evaluating the rows took; infinite where a guard failed.
+        nodes: names of the nodes that make the calls.
+        took: seconds that evaluating the rows took; infinite if a guard failed.
     """
 
     rows: Rows
@@ -74,12 +74,12 @@ class Calls:
 
 
 class SymbolicStep(NamedTuple):
-    """Stands for a native step that depends on symbols.
+    """A reference to a native step that depends on symbols.
 
     Attributes:
         source: the number of its kind of calls; the first is 1.
         place: its place among the values of that kind's rows.
-        access: what it does with each of its slots.
+        access: how the step uses each of its slots.
     """
 
     source: int
@@ -107,7 +107,7 @@ class SymbolicValue(NamedTuple):
 
     @property
     def form(self) -> Hashable:
-        """How it is laid out: constants of one array that are equal in this have one memory."""
+        """Its layout without names of dims: constants of one array and form share memory."""
         return unnamed(str(self.layout), [dim for dim, _ in self.dims])
 
 
@@ -142,20 +142,21 @@ class SymbolicConstant(NamedTuple):
 
 
 class GuardFailed(NamedTuple):
-    """Why a symbolic plan does not hold for some sizes.
+    """The failure of a symbolic plan's guards for some sizes.
 
     Attributes:
-        nodes: the nodes whose libraries do not take them as they were recorded; empty where the
-            graph or its memory would be another one.
+        nodes: the nodes that their libraries decline as recorded; empty if the graph or its memory
+            would be another one.
     """
 
     nodes: frozenset[str] = frozenset()
 
 
 def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """Return a layout with dims by their places, and these names, where it has each by itself.
+    """Return a layout with its dims renamed by place, and the names in order.
 
-    Memory is laid out alike where both are equal.
+    A layout without spaces between its dims stays unchanged. Memory is laid out alike if both
+    results are equal.
 
     >>> unnamed("B D21 D6", ["D6", "B", "D21"]), unnamed("NHWC", "NCHW")
     (('d1 d2 d0', ('d0', 'd1', 'd2')), ('NHWC', ('N', 'C', 'H', 'W')))
@@ -174,13 +175,13 @@ def sizes_of(dims: Dims, numbers: Array) -> dict[str, int]:
 
 
 class Traces(NamedTuple):
-    """What a symbolic plan was recorded with, for saving it.
+    """The recording of a symbolic plan, for saving it.
 
     Attributes:
         outer: the trace of native calls that depend on no symbol.
-        graph: what was recorded.
+        graph: the lowered graph on symbols.
         weights: its constants.
-        alone: the nodes of calls that may have looked at the values of constants.
+        alone: the nodes of calls that may have read the values of constants.
     """
 
     outer: NativeTrace
@@ -195,21 +196,21 @@ class SymbolicPlan:
 
     Attributes:
         sizes: the graph's trace.
-        calls: kinds of calls; the first is the source 1 of numbers, the graph is 0.
+        calls: call kinds; as sources of numbers they count from 1, and the graph's trace is 0.
         sources: of each symbol of the memory trace, the source and the place there.
         memory: the memory trace.
         numbers: places of the numbers on that trace, and of those that depend on no symbol.
-        steps: native steps, or stands.
-        slots: where the steps' operands are.
-        held, live: places of the sizes of all that a plan holds throughout, and the pieces of its
-            arena, as the budget counts them.
+        steps: native steps, or references to those that depend on symbols.
+        slots: the places of the steps' operands.
+        held, live: places of the byte counts of memory that a plan holds throughout, and the pieces
+            of its arena, as the budget counts them.
         guards: pairs of layouts.
-        inputs, own, outputs: what runs bring and deliver.
+        inputs, own, outputs: values that runs bring, hold and deliver.
         regions: the memory of constants; empty of those that depend on symbols.
-        symbolic: these.
-        packed: keeps the constants.
+        symbolic: the constants that depend on symbols.
+        packed: the owner of the constants.
         proven: the choice is proven the best for all sizes.
-        traces: what saving needs; None of a plan from the cache, whose places are checked instead.
+        traces: the recording, for saving; None for a plan from the cache, whose places are checked.
     """
 
     sizes: Rows
@@ -242,12 +243,12 @@ class SymbolicPlan:
 
         Args:
             given: the sizes, in the order of the symbols.
-            workspace: what plans share.
-            known: what rows have come to, also for other symbolic plans; it grows.
-            nodes: makes the plan's nodes when somebody looks at them.
+            workspace: the arena, weights and executors that plans share.
+            known: values of evaluated rows, also of other symbolic plans; it grows.
+            nodes: makes the plan's nodes on their first inspection.
 
         Returns:
-            The plan, or why there is none.
+            The plan, or the failure of its guards.
 
         Raises:
             BudgetError: the plan needs more memory than the workspace may have.
@@ -280,9 +281,9 @@ class SymbolicPlan:
         return Plan(brought, steps, nbytes, live, regions, self.packed, workspace, nodes)
 
     def declined(self, given: Sequence[int], known: Known) -> frozenset[str] | None:
-        """Return the nodes whose libraries decline open sizes before anything is compiled.
+        """Return the nodes whose libraries decline some open sizes, without compiling any step.
 
-        None where the graph would be another one.
+        None if the graph's guards fail.
         """
         sizes = evaluated(self.sizes, given, known)
         if sizes is None:
@@ -301,14 +302,14 @@ class SymbolicPlan:
     def _ask(
         self, sizes: Sequence[Any], known: Known, workspace: Workspace
     ) -> frozenset[str] | None:
-        """Evaluate all kinds of calls, and compile their steps, on several threads.
+        """Evaluate all call kinds and compile their steps, on several threads.
 
         Returns:
-            None where all of them hold; else the nodes of those that do not, as far as known.
+            None if all guards hold; else the nodes of the call kinds that are known to fail.
         """
         asked = [*zip(self.calls, self._asked(sizes), strict=True)]
         new = {key: calls for calls, key in asked if key not in known}
-        order = sorted(new, key=lambda key: -new[key].took)  # those that failed, then the slow ones
+        order = sorted(new, key=lambda key: -new[key].took)  # failed ones first, then slow ones
         takes = sum(calls.took for calls in new.values())
         ask = partial(_compiled, known, new)
         if all(known.get(key, ()) is not None for _, key in asked):
@@ -319,7 +320,7 @@ class SymbolicPlan:
         return frozenset(name for calls in failed for name in calls.nodes)
 
     def _layouts_hold(self, numbers: Array) -> bool:
-        """Return whether pairs of layouts that placed elements alike still do."""
+        """Return whether all pairs of layouts place elements alike."""
         try:
             return all(
                 addresses(one, dims) == addresses(other, dims)
@@ -330,7 +331,7 @@ class SymbolicPlan:
             return False
 
     def _same_access(self, natives: Sequence[object]) -> bool:
-        """Return whether steps do with their slots what those did that were recorded."""
+        """Return whether native steps use their slots as the recorded ones."""
         rows = {
             (id(native), stand.access): native
             for native, stand in zip(natives, self.steps, strict=True)
@@ -353,7 +354,7 @@ class SymbolicPlan:
         return regions
 
     def _brought(self, numbers: Array) -> PlanPorts:
-        """Return what runs bring, and what they deliver."""
+        """Return the ports of the plan."""
         own = [end.storage(numbers) for end in self.own]
         bound = [*(end.storage(numbers) for end in self.inputs), *own]
         deliveries = {}
@@ -365,7 +366,7 @@ class SymbolicPlan:
 
 
 def evaluated(rows: Rows, given: Sequence[int], known: Known) -> list[Any] | None:
-    """Return what rows come to, evaluated once; None where a guard fails."""
+    """Evaluate rows once and return their values; None if a guard fails."""
     key = rows, tuple(given)
     if key not in known:
         known[key] = rows.run(given)
@@ -373,13 +374,13 @@ def evaluated(rows: Rows, given: Sequence[int], known: Known) -> list[Any] | Non
 
 
 def _compiled(known: Known, calls: Mapping[Asked, Calls], key: Asked) -> bool:
-    """Evaluate the rows of a kind of calls and compile their steps; return whether they hold."""
+    """Evaluate the rows of a call kind and compile its steps; return whether its guards hold."""
     begun, (rows, given) = perf_counter(), key
     values = rows.run(given)
     try:
         for place in calls[key].natives if values is not None else ():
             described(values[place] if values is not None else None)
-    except REFUSALS:  # its library does not compile it
+    except REFUSALS:  # the library does not compile the step
         values = None
     known[key] = values
     calls[key].took = inf if values is None else perf_counter() - begun
@@ -387,7 +388,7 @@ def _compiled(known: Known, calls: Mapping[Asked, Calls], key: Asked) -> bool:
 
 
 def described(native: Any) -> tuple[str, tuple[str, ...]]:
-    """Return the name of a native step's kernel, and what it does with each slot; compile it."""
+    """Compile a native step; return the name of its kernel and the access to each slot."""
     from vtensor.runtime import _replay
 
     about = _replay.describe(native)

@@ -1,4 +1,4 @@
-"""Recording a choice on symbols: a symbolic plan is made of it."""
+"""Makes symbolic plans: records a choice on symbols, and assembles the recording."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Stands for memory that is made for each choice of sizes.
+#: Placeholder of memory that is made for each combination of sizes.
 _NONE: Array = np.empty(0, np.uint8)
 
 
 class _GraphSizes:
-    """The sizes of the graph's trace, as the memory trace has them.
+    """Maps sizes of the graph's trace to symbols of the memory trace.
 
     Args:
-        memory: that trace.
-        values: of the graph's trace, for the sizes of now.
+        memory: the memory trace.
+        values: of the graph's trace, for the present sizes.
     """
 
     def __init__(self, memory: MemoryTrace, values: Sequence[Any]) -> None:
@@ -70,14 +70,14 @@ def traced_plan(
 
     Args:
         network: the simplified graph on symbols.
-        given: the sizes for which the choice was made, and is recorded.
-        lowered: the choice, for these sizes; checked.
+        given: the sizes that the choice was made for, and is recorded on.
+        lowered: the checked choice for these sizes.
         options, workspace: as for ``plan_of``.
-        known: gets the values of rows for these sizes.
-        confirming: libraries are asked again whether they take their nodes so.
+        known: receives the values of rows for these sizes.
+        confirming: ask libraries whether they take their nodes with the hints of the choice.
 
     Raises:
-        NotTraced: something cannot be recorded on symbols.
+        NotTraced: a node or a constant cannot be recorded on symbols.
         ChoiceRefused: libraries do not confirm the choice.
         VTensorError: a node cannot be recorded.
     """
@@ -117,13 +117,13 @@ def traced_plan(
 def plan_of_numbers(
     recorder: Recorder, ends: Ends, steps: Sequence[RecordedStep], given: Sequence[int]
 ) -> SymbolicPlan:
-    """Return the symbolic plan of what was recorded on numbers; it holds for no other sizes.
+    """Return the symbolic plan of a recording on numbers; it holds for no other sizes.
 
     Args:
-        recorder: has recorded it.
-        ends: what runs bring and deliver.
-        steps: those that the outputs need.
-        given: the open sizes; none of a model of fixed sizes.
+        recorder: after its recording.
+        ends: the memory of inputs and outputs.
+        steps: the steps that the outputs need.
+        given: the open sizes; empty for a model of fixed sizes.
     """
     trace = Trace()
     for size in given:
@@ -143,7 +143,7 @@ def _plan(
     ends: Ends,
     steps: Sequence[RecordedStep],
 ) -> SymbolicPlan:
-    """Return the symbolic plan of what was recorded, without the guards of layouts."""
+    """Return the symbolic plan of a recording, without its layout guards."""
     graph, numbers = recorder.graph, PlanNumbers()
     slots = Slots.of(steps, ends, numbers)
     symbolic, regions = list[SymbolicConstant](), list[Array]()
@@ -181,7 +181,7 @@ def _plan(
         memory.sources,
         memory.rows(),
         numbers,
-        [_stand(step) for step in steps],
+        [_reference(step) for step in steps],
         slots,
         held_sizes,
         live,
@@ -197,8 +197,8 @@ def _plan(
     )
 
 
-def _stand(step: RecordedStep) -> object:
-    """Return a step that depends on no symbol, or what stands for one that does."""
+def _reference(step: RecordedStep) -> object:
+    """Return the native step, or the reference to it if it depends on symbols."""
     native = step.native
     if not isinstance(native, StepRef):
         return native
@@ -206,7 +206,7 @@ def _stand(step: RecordedStep) -> object:
 
 
 def _constant(delivery: Any, recorder: Recorder) -> TensorStorage | None:
-    """Return the constant that an output is; None of what runs make."""
+    """Return the constant that an output delivers; None if a step makes the output."""
     if delivery.binding is not None:
         return None
     if delivery.memory in recorder.symbolic:
@@ -239,7 +239,7 @@ def _guards(
     for name, *texts in layout_pairs(lowered, options.entry, options.delivery):
         dims: Mapping[str, int] = graph.values[name].dims
         rows = [unnamed(text, dims) for text in texts]
-        if rows[0][1] != rows[1][1]:  # in one of them, dims have their names
+        if rows[0][1] != rows[1][1]:  # one layout spells its dims by name
             rows = [(text, tuple(dims)) for text in texts]
         [one, names], [other, _] = rows
         if one != other:

@@ -1,11 +1,11 @@
-"""Kinds of calls: what recording a call comes to, for all calls that recording cannot tell apart.
+"""Call kinds: one recording for all calls that differ in nothing that recording depends on.
 
 Networks repeat their layers, so each kind of call is recorded once, on stand-ins for its operands.
-A kind is the operator, what is fused behind it, the variant, and of each operand its element type,
+A kind is the operator, its fused followers, the variant, and of each operand its element type,
 dims, layout and whether it is constant. Symbolic sizes count by the order in which they first
 occur: such a kind is recorded on symbols of its own, and holds for all sizes that pass the guards
-of its trace. A call that looks at the values of constants, or that calls back into Python, belongs
-to no kind and is recorded by itself.
+of its trace. A call that reads the values of constants, or that calls back into Python, has no kind
+and is recorded by itself.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from vtensor.language.trace import SymbolicSize, substituted
 from vtensor.runtime.execution.steps import Code, Failure, RecordedStep
 from vtensor.runtime.recording.aliasing import Division
 
-#: The number that stands for the first symbolic size in a key; others follow. No size of a network
-#: is so large.
+#: The code of the first symbolic size in a key; others count up from it. No size of a network is so
+#: large.
 CODED = 1 << 48
 
-#: Results of native calls that a trace of a session has before another one begins: a network
-#: that is recorded for each choice of sizes has new ones each time.
+#: The most values of a session's outer trace before the next plan begins another: each recording
+#: of a network may add values.
 MOST = 8192
 
-#: Guards the kinds of all sessions, for moments; its holder takes no other lock.
+#: Guards the call kinds of all sessions, for moments; its holder takes no other lock.
 _keeping = process_lock(3)
 
 
@@ -46,8 +46,8 @@ class Operand(NamedTuple):
     Attributes:
         value: its name, element type and dims.
         layout: the layout that was decided for it here.
-        known: it is constant.
-        storage: its memory; None of what the call makes.
+        known: whether it is constant.
+        storage: its memory; None for an output.
     """
 
     value: Value
@@ -63,7 +63,7 @@ class Operand(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What a call comes to: its outputs, the steps that make them, and what it divides."""
+    """The recording of a call: its outputs, the steps that make them, and its division."""
 
     outputs: Sequence[TensorStorage]
     steps: Sequence[RecordedStep]
@@ -71,10 +71,10 @@ class Recorded(NamedTuple):
 
 
 class Key:
-    """What tells kinds of calls apart, hashed once.
+    """The key of a call kind, hashed once.
 
     Attributes:
-        parts: what is compared; None where a parameter cannot be compared.
+        parts: the compared values; None if a parameter cannot be hashed.
         names: the made-up names of dims, in order of occurrence; not compared.
         symbols: the symbolic sizes of the call, in order of occurrence; not compared.
     """
@@ -101,7 +101,7 @@ class Keys:
     """Makes the keys of one plan's calls.
 
     Args:
-        threads: how many threads kernels are made for.
+        threads: the number of threads that kernels are made for.
         confirming, inexact: as for ``RecordEvaluation``.
     """
 
@@ -139,13 +139,13 @@ class Keys:
 
 
 def _way(variant: Variant) -> Hashable:
-    """Return what a variant says beside the forms of its operands."""
+    """Return the facts of a variant other than the forms of its operands."""
     device = variant.forms[0].device  # of all
     return variant.library, device, variant.kernel, variant.reference, variant.inexact
 
 
 def _fused(node: OpNode, names: Names, code: Callable[[SymbolicSize], int]) -> Iterator[Hashable]:
-    """Yield each operator fused behind a node, and which of its inputs are the value it follows."""
+    """Yield each fused follower of a node, and which of its inputs are the value it follows."""
     value = node.value
     for follower in node.followers:
         places = tuple([name == value for name in follower.inputs])
@@ -155,13 +155,13 @@ def _fused(node: OpNode, names: Names, code: Callable[[SymbolicSize], int]) -> I
 
 @dataclass(frozen=True, eq=False)
 class CallKind:
-    """What the calls of one key come to, on stand-ins.
+    """The recording of a key's calls, on stand-ins.
 
     Attributes:
-        inputs: the stand-ins of operands that are given.
-        recorded: outputs and steps; of a kind with symbols, sizes and natives are on its trace.
+        inputs: the stand-ins of the inputs.
+        recorded: outputs and steps; for a kind with symbols, sizes and natives are on its trace.
         names: the made-up names of its dims, in the order of the key's.
-        trace: of its symbols; None of a kind without any.
+        trace: of its symbols; None for a kind without symbols.
     """
 
     inputs: Sequence[TensorStorage]
@@ -178,13 +178,13 @@ class CallKind:
         recorded: Recorded,
         trace: NativeTrace | None,
     ) -> CallKind | None:
-        """Return the kind of what was recorded on stand-ins; None if the key does not say it all.
+        """Return the kind of a recording on stand-ins; None if it depends on more than the key.
 
         Args:
             key: of the call.
             inputs: the stand-ins.
-            outputs: what the call was to make.
-            recorded: what it came to.
+            outputs: the declared outputs of the call.
+            recorded: the recording of the call.
             trace: of its symbols.
         """
         made, steps, _ = recorded
@@ -210,11 +210,11 @@ class CallUse:
     """A kind of call in one plan.
 
     Attributes:
-        kind: what its calls come to.
-        values: by place on the kind's trace, for the sizes of now; empty without a trace.
-        number: gives a size of the kind's trace the plan's number.
-        native: gives a step of the kind the plan's native step, or what stands for it.
-        nodes: the calls, by their nodes.
+        kind: the call kind.
+        values: by place on the kind's trace, for the present sizes; empty without a trace.
+        number: maps a size of the kind's trace to the plan's number.
+        native: maps a step of the kind to the plan's native step, or to a reference to it.
+        nodes: names of the nodes that make the calls.
     """
 
     kind: CallKind
@@ -231,13 +231,13 @@ class CallUse:
         inputs: Sequence[TensorStorage],
         outputs: Sequence[Operand],
     ) -> Recorded:
-        """Return what the call of a node comes to.
+        """Return the recording of a node's call.
 
         Args:
             node: its name.
             names: the made-up names of its dims, in the order of its key.
-            inputs: the memory of its operands.
-            outputs: what it makes.
+            inputs: the memory of its inputs.
+            outputs: its declared outputs.
         """
         self.nodes.append(node)
         kind, number = self.kind, self.number
@@ -268,7 +268,7 @@ class CallUse:
         reword, code = step.reword, self._codes.get(step)
         if isinstance(reword, Failure):
             reword = Failure(reword.op_name, node, reword.rows, renamed, self.values)
-        if code is None:  # a native step of symbols is another one in each plan
+        if code is None:  # a native step on symbols differs from plan to plan
             code = self._codes[step] = step.code if self.kind.trace is None else Code()
         return RecordedStep(
             node,
@@ -293,10 +293,10 @@ class Symbolic:
 
     Args:
         key: of the call.
-        node, operands: the call; the operands that are given have storages.
-        values: of each of the key's symbols now.
+        node, operands: the call; its inputs have storages.
+        values: the present value of each of the key's symbols.
         outer: the trace of calls that depend on no symbol.
-        now: the call is on the sizes of now instead.
+        now: the call is on the present sizes instead.
 
     Attributes:
         trace: of the symbols.
@@ -339,28 +339,28 @@ class Symbolic:
 
 
 class CallKinds:
-    """The kinds of calls of a session, and the trace of their calls that depend on no symbol."""
+    """The call kinds of a session, and the outer trace: native calls that depend on no symbol."""
 
     def __init__(self) -> None:
         self._kinds: dict[Key, list[CallKind | None]] = {}
         self._outer = NativeTrace()
 
     def outer(self) -> NativeTrace:
-        """Return the trace for another plan; a long one ends, and its kinds go with it."""
+        """Return the outer trace for another plan; drop a long one together with all kinds."""
         with _keeping:
             before = self._kinds
             if len(self._outer.values) > MOST:
                 self._kinds, self._outer = {}, NativeTrace()
             outer = self._outer
-        del before  # freed after the lock is
+        del before  # freed after the lock is released
         return outer
 
     def of(self, key: Key) -> Sequence[CallKind | None]:
-        """Return the kinds of a key: one without symbols, several with; None is a call without."""
+        """Return the kinds of a key, several if it has symbols; None marks calls without kind."""
         with _keeping:
             return tuple(self._kinds.get(key, ()))
 
     def add(self, key: Key, kind: CallKind | None) -> None:
-        """Remember the kind of a key's calls; None says that they have none."""
+        """Add a kind of a key's calls; None marks calls without a kind."""
         with _keeping:
             self._kinds.setdefault(key, []).append(kind)

@@ -1,9 +1,8 @@
-"""The packer: it executes rows of a packing table, for first plans and for those of the cache.
+"""The packer: executes rows of a packing table, for first plans and for plans from the cache.
 
-To read a network's weights, to pack them, to have the system clear the pages that they go to, and
-to compile kernels takes as long as all else of a first plan, and no Python. A thread of native code
-does it meanwhile, with the processor that recording does not use; the calling thread helps in the
-end, and waits. What native code cannot do is done here, and so is what is worth all threads.
+A native thread reads and packs weights, touches the pages that they go to, and compiles kernels,
+concurrently with recording; none of that needs Python. The calling thread helps at the end, and
+waits. It also packs constants that native code cannot pack, and large ones, on all threads.
 """
 
 from __future__ import annotations
@@ -34,26 +33,26 @@ if TYPE_CHECKING:
     from vtensor.errors import VTensorError
     from vtensor.runtime import _replay
 
-    #: Called with a constant's memory once it is packed, and whether it has lost subnormals.
+    #: Called with a constant's memory once it is packed, and whether subnormals were set to zero.
     Done = Callable[[TensorStorage, bool], None]
 
 Array = np.ndarray[Any, Any]
 
-#: Pages are brought early for so many bytes or more: a few faults take less than a thread.
+#: Fewest bytes whose pages are touched early: a few page faults take less than a thread.
 LEAST = 4 << 20
 
-#: The most bytes whose pages are brought early: those behind them are not there in time.
+#: Most bytes whose pages are touched early: later ones would come too late.
 MOST = 1 << 29
 
-#: Rows of a file with fewer bytes are not worth a system call each.
+#: Fewest bytes of a row in a file that are worth a system call of their own.
 LEAST_ROW = 1 << 9
 
 
 class Expected:
-    """Memory for weights whose number is known before their layouts; its pages come meanwhile.
+    """Memory for weights, allocated before their layouts are known; a thread touches its pages.
 
     Args:
-        nbytes: of the weights as they are in their file.
+        nbytes: the bytes of the weights in their file.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -66,11 +65,11 @@ class Expected:
 
     @property
     def lost(self) -> bool:
-        """Whether this process was forked, so that the thread is its parent's."""
+        """Whether this process is a fork of the one that started the thread."""
         return os.getpid() != self._process
 
     def room(self, nbytes: int) -> Array:
-        """Return so much memory, of which pages are there; the others go back to the system."""
+        """Return memory of some bytes and give other touched pages back to the system."""
         self.thread.leave_pages()
         self._arena.grow(nbytes)
         self._arena.leave(nbytes)
@@ -78,14 +77,13 @@ class Expected:
 
 
 class FileSlice(NamedTuple):
-    """A part of an array in a file, as native code reads it: some rows, perhaps multiplied.
+    """A part of an array in a file that native code can read: some rows, perhaps multiplied.
 
     Attributes:
         stretch: the array in its file.
-        offset: where its first row begins there, in bytes.
-        rows, row, step: the number of rows, the bytes of one, and those from one to the next.
-        factors: what its elements are multiplied by, in f64: these one after the other, each for
-            so many elements; None if they stay as they are.
+        offset: of its first row in the array, in bytes.
+        rows, row, step: the number of rows, the bytes of a row, and those from a row to the next.
+        factors: f64 factors of its elements and for how many elements each holds; None without.
     """
 
     stretch: Stretch
@@ -108,13 +106,14 @@ class FileSlice(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the whole array, with which nothing is done."""
+        """Whether it is the whole array, without factors."""
         return self.offset == 0 and self.nbytes == self.stretch.nbytes and self.factors is None
 
     @classmethod
     def of(cls, row: ConstantRow) -> FileSlice | None:
-        """Return where a row's array is in a file; None if the array is in memory, or if native
-        code cannot do with it what is to be done.
+        """Return the part of a file that a row reads.
+
+        None if the array is in memory, or if native code cannot make the row's changes.
         """
         source, given = row.source, row.given
         stretch = source.reader if isinstance(source, Original) else None
@@ -145,8 +144,9 @@ class FileSlice(NamedTuple):
 
 
 def _spread(factor: Any, sizes: Sequence[int]) -> tuple[list[float], int] | None:
-    """Return a factor of as many axes as numbers, one after the other, each for so many elements;
-    None if it is none such.
+    """Return the numbers of a factor in order, and for how many elements each holds.
+
+    None if the factor's axes other than one are not adjacent, or have other sizes.
     """
     if factor.ndim != len(sizes):
         return None
@@ -158,7 +158,7 @@ def _spread(factor: Any, sizes: Sequence[int]) -> tuple[list[float], int] | None
 
 
 class _Work(NamedTuple):
-    """A row that is being packed: its memory, where that is to be, and who is told of it."""
+    """A row that is being packed: its storage, the memory for it, and the callback."""
 
     row: ConstantRow
     step: PackingStep | None
@@ -167,13 +167,13 @@ class _Work(NamedTuple):
     done: Done | None
 
     def slots(self, given: Array | None) -> list[Array | None]:
-        """Return the memory of the native step's slots; None is what is read of a file."""
+        """Return the memory of the native step's slots; None for the slot read from a file."""
         memory = {SOURCE: given, TARGET: self.room.memory}
         slots = self.step.slots if self.step is not None else ()
         return [Buffer.allocate(x).memory if isinstance(x, int) else memory[x] for x in slots]
 
     def finish(self, lost: bool) -> None:
-        """Let the constant be looked at; ``lost`` says whether it has lost subnormals."""
+        """Bind the constant to its memory; ``lost``: subnormals were set to zero."""
         self.storage.forget()
         self.storage.bind(self.room)
         if self.done is not None:
@@ -181,28 +181,29 @@ class _Work(NamedTuple):
 
 
 class Packer:
-    """Packs constants, on a thread of its own what native code can pack while others go on.
+    """Packs constants, on a native thread as far as native code can pack them.
 
     Args:
-        thread: packs and compiles; None if all is done on the calling thread.
-        checks_finite: whether arrays may be others than those that the plan was chosen for, so that
-            what is multiplied may be infinite.
+        thread: packs and compiles; None if the calling thread does.
+        checks_finite: whether to check folded constants: arrays may differ from those that the plan
+            was chosen for, and products may be infinite.
     """
 
     def __init__(self, thread: _replay.Aside | None = None, checks_finite: bool = False) -> None:
         self._thread, self._checks_finite = thread, checks_finite
-        self._runs: list[_Work | None] = []  # of the thread, in order; None is a kernel
-        self._files = set[OpenFile]()  # of which something is read
-        self._large: Callable[[], None] | None = None  # packs what is being read
+        self._runs: list[_Work | None] = []  # of the thread, in order; None for a kernel
+        self._files = set[OpenFile]()  # that the thread reads
+        self._large: Callable[[], None] | None = None  # packs the array that the thread reads
         self._failed: BaseException | None = None
 
     def close(self) -> None:
-        """Stop: nothing is packed any more, the thread ends, and no memory stays."""
+        """Stop packing, end the thread and release all memory."""
         self._thread, self._large, self._runs = None, None, []
 
     def compile(self, step: Step) -> None:
-        """Have a kernel compiled, if its library can do so apart from Python; whoever needs it
-        meanwhile waits.
+        """Compile a kernel on the thread, if its library can do so without Python.
+
+        Other users of the kernel wait for it.
         """
         if isinstance(step, Foreign):
             step = step.own
@@ -219,13 +220,13 @@ class Packer:
         given: TensorStorage | None = None,
         done: Done | None = None,
     ) -> TensorStorage:
-        """Return the memory of a constant, which may still be packed: looking at it waits.
+        """Return the memory of a constant that may still be packed: its first use waits.
 
         Args:
             row: the constant.
-            step: packs it; None if it is stored as it is given.
+            step: packs it; None if its array is stored unchanged.
             room: the memory for it.
-            given: what the step reads, if that is in memory; else the row's array is read.
+            given: the input of the step, if it is in memory; else the row's array is read.
             done: called once it is packed.
 
         Raises:
@@ -240,12 +241,12 @@ class Packer:
         return storage
 
     def wait(self) -> None:
-        """Wait until all constants are packed; where that failed, it is raised each time.
+        """Wait until all constants are packed; a failure is raised at each call.
 
         Raises:
             ModelError: a file was changed, or cannot be read.
             NativeError: a step failed.
-            ValueError: what is multiplied is not finite.
+            ValueError: a folded constant is not finite.
         """
         if self._failed is not None:
             raise self._failed
@@ -263,7 +264,7 @@ class Packer:
         return room
 
     def _starts(self, work: _Work, given: TensorStorage | None) -> bool:
-        """Have the thread pack a constant, or read its array; return whether it can."""
+        """Let the thread pack a constant or read its array; return whether it can."""
         row, step, room, thread = work.row, work.step, work.room, self._thread
         if thread is None or step is None:
             return False
@@ -271,7 +272,7 @@ class Packer:
         if row.is_large:
             if part is None or not part.is_whole:
                 return False
-            self.wait()  # one at a time: each takes much memory until all threads have packed it
+            self.wait()  # one at a time, since its array takes much memory until it is packed
             into = Buffer(passing((part.nbytes,), np.dtype(np.uint8)))
             self._large = partial(self._run, work, _storage(row.given, into))
             thread.read(part.stretch.file, part.stretch.offset, into.memory)
@@ -290,7 +291,7 @@ class Packer:
         return True
 
     def _run(self, work: _Work, given: TensorStorage | None) -> None:
-        """Pack a constant here and now.
+        """Pack a constant on the calling thread.
 
         Raises:
             VTensorError, ValueError: as ``wait``.
@@ -339,13 +340,13 @@ class Packer:
         return self._checks_finite and row.is_folded
 
     def _check_finite(self, row: ConstantRow, memory: Array) -> None:
-        """Check what is multiplied, unless the array is the one that the plan was chosen for.
+        """Check that a folded constant is finite, unless the plan was chosen for its array.
 
-        A team of this thread would stay, and while the process has more threads in teams than
-        processors libgomp's threads hardly spin: each of the first runs took twice its time.
+        The check runs on one thread: a thread team of the calling thread would outlive it, and
+        libgomp's threads hardly spin while teams have more threads than there are processors.
 
         Raises:
-            ValueError: it is not finite.
+            ValueError: the constant is not finite.
         """
         from vtensor.runtime import _replay
 
@@ -369,10 +370,10 @@ def _error(why: Exception, step: PackingStep | None) -> VTensorError:
 
 
 def _clear_subnormals(memory: Array) -> bool:
-    """Set floats of a packed factor to zero that are below 2^-126; return whether some were.
+    """Set subnormal floats of a packed factor to zero; return whether there were any.
 
-    They add nothing to a sum that has any other term, unless what they are multiplied by is beyond
-    1e30, and processors may take a hundred times as long for each product with one.
+    They add nothing to a sum that has any other term, unless their other factor is beyond 1e30, and
+    processors are slow at products with them.
     """
     from vtensor.runtime import _replay
 

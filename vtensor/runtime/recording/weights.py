@@ -1,7 +1,6 @@
-"""The packed constants of a session: each once, side by side in the order in which they are read.
+"""The packed constants of a session: each once, adjacent in the order in which steps read them.
 
-A constant that one plan has packed is taken over by another that wants the same layout. It goes
-with the last plan that has it.
+Plans that need a constant in the same layout share it. It is freed with the last of these plans.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Constants up to this size lie beside those that are packed; larger ones stay where they are, but
-#: for what a pass computes: each plan would compute it for itself.
+#: Constants up to so many bytes are copied next to packed ones; larger ones stay in place, except
+#: for those that a pass computes: each plan would compute them for itself.
 SMALL = 1 << 16
 
 
@@ -47,8 +46,8 @@ class Packed:
 
     Attributes:
         storage: its memory.
-        row: how it was made; while this lives, no other array has its source's address.
-        memory: what it lies in, beside others.
+        row: its row of the packing table; it keeps the source alive, and so the source's address.
+        memory: the memory of all constants that were packed together with it.
     """
 
     storage: TensorStorage
@@ -57,12 +56,12 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """The size of all memory of which it is a part."""
+        """The bytes of ``memory``."""
         return self.memory.nbytes
 
 
 class Weights:
-    """The packed constants of a session; each goes with the last plan that has it.
+    """The packed constants of a session; each is freed with the last plan that uses it.
 
     Attributes:
         packed: constants by ``ConstantRow.key``, and the memory of plans by its id.
@@ -73,12 +72,12 @@ class Weights:
 
     @property
     def nbytes(self) -> int:
-        """The size of all memory in which a plan has something."""
+        """The bytes of all memory in which a plan has a constant."""
         have = [packed for one in self.packed.valuerefs() if (packed := one()) is not None]
         return sum({id(one.memory): one.memory.nbytes for one in have}.values())
 
     def hold(self, memory: Array) -> Packed:
-        """Return memory with constants of a plan, which is counted as long as this is kept."""
+        """Count the memory of a plan's constants for as long as the result is alive."""
         whole = TensorStorage("u8", {"N": memory.nbytes}, Layout.plain("N"), Buffer(memory), True)
         self.packed[id(memory)] = packed = Packed(whole, None, memory)
         return packed
@@ -88,15 +87,15 @@ class PlanWeights:
     """The constants of one plan: its packing table.
 
     Args:
-        graph: says which constants are read, in which order, in which layouts.
+        graph: decides which constants are read, in which order and layouts.
         constants: arrays by name.
-        packed: those of other plans; new ones are added.
-        room_of: makes memory for so many bytes of those that are packed here.
+        packed: the constants of other plans; new ones are added.
+        room_of: allocates memory for the constants that this plan packs, from a number of bytes.
 
     Attributes:
-        nbytes: what it reads of them, whichever plan has packed it.
+        nbytes: the bytes of packed constants that the plan reads, also of other plans.
         factors: names of the constants that are factors of products, and nothing else.
-        calls: notes the native calls of packing steps.
+        calls: the trace of the native calls of packing steps.
     """
 
     def __init__(
@@ -110,26 +109,26 @@ class PlanWeights:
         self._sources = {node.output: node.input for node in graph.ahead()}
         self.factors, self.calls = factors_of(graph), NativeTrace()
         self._have: dict[str, Packed] = {}
-        #: Rows of arrays that are read in place, by their memory, as long as a step has it.
+        #: Rows of arrays that are read in place, by their memory, as long as a step uses it.
         self._in_place: WeakKeyDictionary[TensorStorage, ConstantRow] = WeakKeyDictionary()
         self._offsets: dict[str, int] = {}
         room = 0
-        #: How many are still to be packed of what holds an array, by its id.
+        #: How many constants of a source are not packed yet, by the source's id.
         self._left: Counter[int] = Counter()
         for value in self._read(graph):
             row = self.row(value)
-            if (found := packed.get(row.key)) is not None:
-                self._have[value.name] = found
+            if (shared := packed.get(row.key)) is not None:
+                self._have[value.name] = shared
             elif value.name not in self._offsets:
                 self._offsets[value.name] = room
                 self._left[id(row.source)] += 1
                 room += aligned(value.nbytes)
-        shared = {id(one): one.storage.nbytes for one in self._have.values()}
-        self.nbytes: int = room + sum(map(aligned, shared.values()))
+        sizes = {id(one): one.storage.nbytes for one in self._have.values()}
+        self.nbytes: int = room + sum(map(aligned, sizes.values()))
         self._memory = room_of(room)
 
     def _read(self, graph: LoweredGraph) -> Iterator[Value]:
-        """Yield the constants that are packed side by side, as operators read them."""
+        """Yield the constants that are packed into adjacent memory, in reading order."""
         for node in graph.operators:
             for value in (graph.values[name] for name in node.inputs):
                 if not value.constant or self._root(value.name) not in self._constants:
@@ -139,17 +138,17 @@ class PlanWeights:
                     yield value
 
     def _root(self, name: str) -> str:
-        """Return the constant that another one is transformed from, or is."""
+        """Return the constant that Transforms make a constant of, or the constant itself."""
         while name in self._sources:
             name = self._sources[name]
         return name
 
     def source(self, name: str) -> Array | Original:
-        """Return the array that a constant is made of, or what holds it."""
+        """Return the array that a constant is made of, or its ``Original``."""
         return origin(self._constants, self._root(name))[0]
 
     def row(self, value: Value) -> ConstantRow:
-        """Return the row of a constant; what packs it is still to be found."""
+        """Return the row of a constant, without a packing step."""
         root, given = self._root(value.name), self._sources.get(value.name)
         return ConstantRow(
             self.source(root),
@@ -166,11 +165,11 @@ class PlanWeights:
         return packed | dict(self._in_place)
 
     def find(self, value: Value) -> TensorStorage | None:
-        """Return a constant that is packed, or being packed; None if it is not."""
+        """Return a constant that is packed or being packed; None otherwise."""
         return self._have[value.name].storage if value.name in self._have else None
 
     def given(self, value: Value, packer: Packer) -> TensorStorage:
-        """Return a constant that no step packs: beside packed ones, or as it is read."""
+        """Return a constant that no step packs: copied next to packed ones, or in place."""
         if (storage := self.find(value)) is not None:
             return storage
         row = self.row(value)
@@ -187,8 +186,9 @@ class PlanWeights:
         packer: Packer,
         given: TensorStorage | None = None,
     ) -> TensorStorage:
-        """Pack a constant, beside the others if an operator reads it; arguments and errors as for
-        ``Packer.pack``.
+        """Pack a constant, next to the others if an operator reads it.
+
+        Arguments and errors are those of ``Packer.pack``.
         """
         value, native = row.value, None if step is None else step.native
         if step is not None and type(native) is Foreign and isinstance(native.where, int):
@@ -203,7 +203,7 @@ class PlanWeights:
         return storage
 
     def _share(self, row: ConstantRow, storage: TensorStorage, lost: bool) -> None:
-        """Let other plans have what is packed here; ``lost``: its elements are others."""
+        """Share a packed constant with other plans; ``lost``: packing changed its elements."""
         packed, source = Packed(storage, row, self._memory), row.source
         self._have[row.value.name] = self._packed[row.key] = packed
         self._left[id(source)] -= 1
@@ -215,7 +215,7 @@ class PlanWeights:
             source.let_go()
 
     def _recover(self, source: Original, row: ConstantRow, storage: TensorStorage) -> None:
-        """Have an array recovered from what is packed, if that has its elements as they are."""
+        """Let an array be recovered from its packed constant, if that has the same elements."""
         given, value = row.given, row.value
         own, dims = of_type(given.dtype), list(given.dims)
         moved = all(one.layout.stored(one.dtype) == own for one in (given, value))
@@ -226,17 +226,18 @@ class PlanWeights:
         layout, sizes = value.layout, dict(given.dims)
 
         def recovered() -> Array:
-            found = contiguous(unpack(storage.data(), layout, dims, sizes))
-            found = found.view()  # the library's own memory stays as it is
-            found.flags.writeable = False
-            return found
+            array = contiguous(unpack(storage.data(), layout, dims, sizes))
+            array = array.view()  # flags of the library's memory stay unchanged
+            array.flags.writeable = False
+            return array
 
         source.recovered_by(recovered)
 
 
 def factors_of(graph: LoweredGraph) -> frozenset[str]:
-    """Return the names of constants that are factors of sums of products, and nothing else: tiny
-    numbers in them count for nothing.
+    """Return the names of constants that are factors of sums of products, and nothing else.
+
+    Subnormal elements of such constants may be set to zero.
     """
     from vtensor.language.operators import info_of  # a plan of the cache has no graph
     from vtensor.language.traits import Linear
@@ -254,5 +255,5 @@ def factors_of(graph: LoweredGraph) -> frozenset[str]:
 
 
 def aligned(nbytes: int) -> int:
-    """Return bytes with what lies between them and the next constant."""
+    """Round a number of bytes up to the alignment of the next constant."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
