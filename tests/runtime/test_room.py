@@ -45,7 +45,7 @@ def test_a_plan_that_is_used_again_leaves_room_for_three_times_as_much() -> None
 
 
 def test_of_much_memory_there_is_some_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_module, "AHEAD", 1000)
+    monkeypatch.setattr(workspace_module, "RESERVE", 1000)
     [executor] = Executor.for_streams(1, 1)
     workspace = Workspace(executor, 1 << 20)
     workspace.grow(5000, 0)

@@ -18,7 +18,7 @@ from vtensor.language.wording import reason
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-#: Data of so many bytes of a file is read when somebody asks for it.
+#: Fewest bytes of an array whose reading from a file is deferred.
 LATER = 1 << 16
 
 
@@ -31,7 +31,7 @@ _TICK, _SECOND = 20_000_000, 1_000_000_000
 #: Poll interval of the wait for the next tick, in seconds.
 _POLL_S = 0.001
 
-#: How many samples of a file are kept, and the bytes of each.
+#: The number of samples of a file, and the bytes of each.
 _SAMPLES, _SAMPLE = 16, 64
 
 
@@ -95,9 +95,9 @@ class Data(NamedTuple):
     """Raw data of a tensor.
 
     Attributes:
-        bytes: the data; None where it is still to be read.
-        nbytes: how much it is.
-        read: reads it, as often as it is asked for; None where that cannot be.
+        bytes: the data; None if it was not read yet.
+        nbytes: its number of bytes.
+        read: reads it any number of times; None if the data is in memory only.
     """
 
     bytes: Bytes | None
@@ -106,20 +106,21 @@ class Data(NamedTuple):
 
     @property
     def reader(self) -> Callable[[Room], Bytes]:
-        """What reads it, where it is still to be read."""
+        """The function that reads data that was not read yet."""
         assert self.read is not None, "what is to be read later can be read"
         return self.read
 
     def now(self, room: Room = reused) -> Bytes:
-        """The data, read where it is not yet, into room that is made for it."""
+        """Return the data, reading it into new memory if it was not read yet."""
         if self.bytes is not None:
             return self.bytes
         return self.reader(room)
 
 
 class OpenFile:
-    """A file that stays open, so that what was read of it can be read again while its bytes are
-    those at opening: also after its name is gone or another file's.
+    """A file that stays open, so that it can be read as long as its bytes are those at opening.
+
+    That holds also after its name is removed or given to another file.
 
     A new or lost name moves ``State.changed_ns`` as a write does. Only then samples of the bytes
     decide; any other difference counts as a write.
@@ -141,15 +142,15 @@ class OpenFile:
         return b"".join([os.pread(self._descriptor, _SAMPLE, place) for place in places])
 
     def stretch(self, offset: int, nbytes: int) -> Stretch:
-        """Some bytes, which are read later."""
+        """Return a stretch of the file, without reading it."""
         return Stretch(self, offset, nbytes)
 
     def fileno(self) -> int:
-        """The descriptor, which is open as long as this is there."""
+        """Return the descriptor, which is open as long as this object lives."""
         return self._descriptor
 
     def fill(self, offset: int, into: Bytes) -> bool:
-        """As ``Fill``."""
+        """Read bytes into memory, as ``Fill``; return False if the file ends too soon."""
         view, done = into.data, 0
         while done < len(view):
             more = os.preadv(self._descriptor, [view[done:]], offset + done)
@@ -159,12 +160,12 @@ class OpenFile:
         return True
 
     def is_same(self, facts: os.stat_result) -> bool:
-        """Return whether these are the facts of this file, in whatever state."""
+        """Return whether facts are those of this file, in any state."""
         return (facts.st_dev, facts.st_ino) == self._state[:2]
 
     @property
     def changed(self) -> bool:
-        """Whether the bytes may be others than at opening."""
+        """Whether the bytes may differ from those at opening."""
         if State.of(os.fstat(self._descriptor)) == self._state:
             return False
         state = State.of(settled(self._descriptor))
@@ -178,13 +179,13 @@ class OpenFile:
         """Check that the bytes are those at opening; call this after each read.
 
         Raises:
-            ModelError: they may be others.
+            ModelError: the bytes may differ.
         """
         if self.changed:
             raise ModelError(f"{self._label} was changed since it was opened; load it again")
 
     def read(self, offset: int, nbytes: int, room: Room) -> Bytes:
-        """Some bytes, in room that is made for them.
+        """Read bytes into new memory and return them.
 
         Raises:
             ModelError: the file was changed, or cannot be read.
@@ -202,7 +203,7 @@ class OpenFile:
         return made
 
     def read_error(self, error: OSError | None = None) -> ModelError:
-        """Why it cannot be read: it ends too soon, where the system does not say."""
+        """Return the error of a failed read; without a system error, the file ends too soon."""
         if error is None:
             return ModelError(f"{self._label} is shorter than it was; load it again")
         return ModelError(f"{self._label} cannot be read again: {reason(error)}")

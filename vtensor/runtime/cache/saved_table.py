@@ -1,7 +1,7 @@
-"""The packing table of a plan in an entry of the cache.
+"""The packing table of a plan in a cache entry.
 
-A large array of the model is its name there, a native step a row of a trace, and every other
-constant its bytes.
+It holds the name of a large array of the model, a trace row for a native step, and the bytes of
+every other constant.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: The access that a packing step has to its slots beside scratch.
+#: The access of a packing step to its slots other than scratch.
 _ACCESS: Mapping[str | int, str] = {SOURCE: "read", TARGET: "write"}
 
 
 class TableWriter:
-    """Writes what an entry holds of a plan's constants.
+    """Writes the constants of a plan for an entry.
 
     Args:
         weights: the plan's constants.
-        large: names of the model's arrays that are read later, by the id of what holds them.
+        large: names of the model's deferred arrays, by the id of their ``Original``.
 
     Attributes:
-        blob: the bytes that the entry speaks of.
+        blob: the bytes of constants.
         modules: the native modules that packing needs.
     """
 
@@ -74,10 +74,10 @@ class TableWriter:
         """Return the packing table.
 
         Args:
-            constants: in the order in which the plan has them.
+            constants: in the order of the plan's regions.
 
         Raises:
-            NotSaved: no entry can hold it.
+            NotSaved: no entry can hold the table.
         """
         rows = self._weights.rows
         if not rows.keys() >= {*constants}:
@@ -96,7 +96,7 @@ class TableWriter:
         return {"table": table, "packing": packing}
 
     def save_bytes(self, memory: Any) -> int:
-        """Return where some bytes are in the entry."""
+        """Append bytes to the blob and return their offset."""
         self.blob += bytes(-len(self.blob) % 8)
         begin = len(self.blob)
         self.blob += memory.data if isinstance(memory, np.ndarray) else memory
@@ -111,10 +111,10 @@ class TableWriter:
         return self.array(self._weights.source(name)) is not None
 
     def _row(self, row: ConstantRow, storage: TensorStorage) -> Data:
-        """Return a row as data; its packing step follows.
+        """Return a row as data, without its packing step.
 
         Raises:
-            NotSaved: no entry can hold it.
+            NotSaved: no entry can hold the row.
         """
         source, given, value = row.source, row.given, row.value
         name = self.array(source)
@@ -122,9 +122,9 @@ class TableWriter:
             return {"bytes": (self.save_bytes(storage.memory), storage.nbytes)}
         about = numpy_dtype(given.dtype), given.layout, [*given.dims]
         if about != (source.dtype, Layout.plain(given.dims), [*value.dims]):
-            raise NotSaved(f"{given.name} lies otherwise than it is read")
+            raise NotSaved(f"{given.name} has another layout than its array")
         if _shape(source, row.changes) != tuple(given.dims.values()):
-            raise NotSaved(f"{given.name} has other sizes than what is read")
+            raise NotSaved(f"{given.name} has other sizes than its array")
         data = {
             "array": (name, source.steps),
             "changes": [*map(self._change, row.changes)],
@@ -149,10 +149,10 @@ class TableWriter:
 
 
 class Builds:
-    """Native modules, of the builds that an entry was made with.
+    """The native modules of an entry, in the builds that it was made with.
 
     Args:
-        data: what each module said of its build.
+        data: the build of each module by name.
     """
 
     def __init__(self, data: Data) -> None:
@@ -163,7 +163,7 @@ class Builds:
         """Return a native module.
 
         Raises:
-            ValueError: it is none, or another build of it.
+            ValueError: no native module has the name, or it is another build.
         """
         if name not in self._modules:
             self._modules[name] = module = native_module(name)
@@ -173,16 +173,16 @@ class Builds:
 
 
 class SavedTable:
-    """The constants of a plan, as an entry of the cache says them.
+    """The constants of a plan in a cache entry.
 
     Args:
-        data, blob: what the entry holds of them.
-        builds: the native modules that it names.
-        surface: the model.
-        workspace: what plans share.
+        data, blob: the packing table and the bytes of constants.
+        builds: the native modules of the entry.
+        surface: the fingerprint of the model.
+        workspace: the arena, weights and executors that plans share.
 
     Attributes:
-        memory: what is packed, once that was made.
+        memory: the packed constants, after ``made``.
     """
 
     def __init__(
@@ -209,19 +209,19 @@ class SavedTable:
         data, shared = self._data, self._workspace.weights.packed
         check_bytes(data["table"], self._blob.nbytes)
         rows = [row_of(one, self._blob, self._surface.large) for one in data["table"]]
-        found = [shared.get(one.key) if isinstance(one, ConstantRow) else None for one in rows]
+        have = [shared.get(one.key) if isinstance(one, ConstantRow) else None for one in rows]
         sizes = [
             0 if packed is not None else aligned(one.nbytes)
-            for one, packed in zip(rows, found, strict=True)
+            for one, packed in zip(rows, have, strict=True)
         ]
         if sum(sizes) > self._workspace.max_bytes:
-            raise ValueError("so many weights are none")
+            raise ValueError("the weights exceed the budget")
         self.memory = memory = _replay.Arena(sum(sizes)).memory()
         natives = [self._natives(*one) for one in data["packing"]]
         packer = Packer(_replay.Aside() if _replay.threads() > 1 else None, checks_finite=True)
         regions, begin, new = list[Array](), 0, list[Packed]()
         try:
-            for row, packed, size, saved in zip(rows, found, sizes, data["table"], strict=True):
+            for row, packed, size, saved in zip(rows, have, sizes, data["table"], strict=True):
                 room = memory[begin : begin + row.nbytes]
                 begin += size
                 if not isinstance(row, ConstantRow):
@@ -242,10 +242,10 @@ class SavedTable:
         return regions
 
     def _natives(self, is_large: bool, calls: Data) -> list[Any]:
-        """Return what rows of packing steps make, for all threads or for one.
+        """Return the native steps of packing rows, made for all threads or for one.
 
         Raises:
-            ValueError: they are none, or native code refuses one.
+            ValueError: the rows are damaged, or native code refuses one.
         """
         rows = Rows.of(calls, ConstantReader(self._builds.module))
         with nullcontext() if is_large else Executor.alone():
@@ -257,10 +257,10 @@ class SavedTable:
     def _step(
         self, row: ConstantRow, natives: Sequence[Sequence[Any]], saved: Any
     ) -> PackingStep | None:
-        """Return the packing step of a row, which gets it as data; None if there is none.
+        """Return the packing step of a row and set ``row.saved``; None if the row has no step.
 
         Raises:
-            Exception: of any kind, if the native thing is no such step.
+            Exception: of any kind, if the native object is no such step.
         """
         from vtensor.runtime import _replay
 
@@ -281,25 +281,25 @@ class SavedTable:
 
 
 def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRow | Array:
-    """Return a row of an entry, or the bytes that are a constant.
+    """Return a row of an entry, or the bytes of a constant.
 
     Args:
         data: the row as ``TableWriter`` writes it.
-        blob: the bytes that the entry speaks of.
-        large: the model's arrays that are read later, by name.
+        blob: the bytes of constants.
+        large: the model's deferred arrays, by name.
 
     Raises:
-        Exception: of any kind, if it is no row of this model.
+        Exception: of any kind, if the data is no row of this model.
     """
     if "bytes" in data:
         return taken_of(blob, *data["bytes"])
     name, steps = data["array"]
     source, changes = large[name].derived(steps), [_made(blob, one) for one in data["changes"]]
     value = Value(name, *kind_of(*data["kind"]), True)
-    plain, given = Layout.plain(value.dims), value
+    declared, given = Layout.plain(value.dims), value
     if data["step"] is not None:
-        given = replace(value, layout=plain)
-    elif value.layout != plain:
+        given = replace(value, layout=declared)
+    elif value.layout != declared:
         raise ValueError(f"no step packs {name}")
     is_read = numpy_dtype(value.dtype), tuple(value.dims.values())
     if is_read != (source.dtype, _shape(source, changes)):
@@ -310,14 +310,14 @@ def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRo
 
 
 def check_bytes(table: Sequence[Data], end: int) -> None:
-    """Check that no two constants of an entry have the same bytes.
+    """Check that no two constants of an entry overlap.
 
     Args:
         table: the rows.
-        end: where the bytes of constants end.
+        end: the number of bytes of constants.
 
     Raises:
-        ValueError: some have.
+        ValueError: two constants overlap, or end beyond the bytes.
     """
     parts = [tuple(row["bytes"]) for row in table if "bytes" in row]
     changes = [one for row in table if "bytes" not in row for one in row["changes"]]
@@ -330,10 +330,10 @@ def check_bytes(table: Sequence[Data], end: int) -> None:
 
 
 def taken_of(memory: Array, begin: int, nbytes: int) -> Array:
-    """Return some bytes.
+    """Return a part of memory.
 
     Raises:
-        ValueError: there are none such.
+        ValueError: the part is not inside the memory.
     """
     if not 0 <= begin <= begin + nbytes <= memory.nbytes:
         raise ValueError(f"no {nbytes} bytes from {begin} on")
@@ -347,15 +347,15 @@ def kind_row(of: Value | TensorStorage) -> list[Any]:
 
 
 def kind_of(dtype: str, dims: list[Any], layout: str) -> tuple[str, dict[str, int], Layout]:
-    """Return what ``kind_row`` has written."""
+    """Return the element type, dims and layout of a ``kind_row``."""
     return dtype, {str(dim): int(size) for dim, size in dims}, Layout(layout)
 
 
 def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
-    """Return the sizes of an array once it is cut.
+    """Return the sizes of an array after its cuts.
 
     Raises:
-        ValueError: it has no such part.
+        ValueError: the array has no such part.
     """
     shape = [*source.shape]
     for axis, begin, end in (one.taken for one in changes if one.taken is not None):
@@ -366,7 +366,7 @@ def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
 
 
 def _made(blob: Array, change: Sequence[Any]) -> Made:
-    """Return what is done with an array, as ``TableWriter`` writes it."""
+    """Return a change of an array, from its data of ``TableWriter``."""
     if len(change) == 2:
         sizes, at = change
         factor = taken_of(blob, at, 8 * prod(sizes)).view(np.float64).reshape(sizes)

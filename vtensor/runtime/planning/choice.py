@@ -1,4 +1,4 @@
-"""The choices of a session: what was decided for some sizes, and the symbolic plan made of it."""
+"""Choices: the decisions for a network in some sizes, with the symbolic plan recorded of them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from vtensor.language.graph import Graph
     from vtensor.runtime.planning.symbolic_plan import Known, SymbolicPlan
 
-#: Choices that are kept for inputs of one kind, the last made ones: each serves a range of sizes.
+#: The most choices of an input kind, the last made ones: each serves a range of sizes.
 MOST_CHOICES = 8
 
 
 @dataclass(eq=False)
 class Choice:
-    """What was decided for a network in some sizes.
+    """A choice for a network, made for some sizes.
 
     Attributes:
-        key: what it was made for.
+        key: the input key that it was made for.
         provisional: it was made without times of this machine.
-        applied: where rules were applied to the graph that it is of.
-        symbolic: the plan recorded of it; None where it can only be recorded on numbers.
+        applied: rules and nodes of the simplifications of its graph.
+        symbolic: its symbolic plan; None if it can only be recorded on numbers.
         exact: it holds for no other sizes.
-        later: makes the symbolic plan of one that was recorded on numbers, for saving it.
-        observed: where arrays are whose values were looked at to make the graph.
-        strategy: what was decided; None of a choice from the cache that nobody has read so far.
+        later: makes the symbolic plan of a choice recorded on numbers, for saving it.
+        observed: places of the arrays whose values were read to make the graph.
+        strategy: the decisions by node; None for a choice from the cache that was not decoded yet.
         cached: it was read from the cache.
-        saved: it is in the cache, or cannot be.
-        seconds: how long planning took when it was made.
+        saved: it is in the cache, or cannot be saved.
+        seconds: the time that planning took.
     """
 
     key: PlanKey
@@ -51,29 +51,29 @@ class Choice:
     seconds: float = 0.0
 
     def plan_for(self, given: Sequence[int], known: Known) -> SymbolicPlan | None:  # noqa: ARG002
-        """Return the symbolic plan that may serve open sizes; None where there is none.
+        """Return the symbolic plan that may serve open sizes; None if the choice has none.
 
         Args:
             given: the sizes.
-            known: what rows have come to; it grows.
+            known: values of evaluated rows; it grows.
         """
         return self.symbolic
 
     def of(self, graph: Graph) -> ChosenGraph | None:  # noqa: ARG002
-        """Return what was decided, for a graph of the network; None where it cannot be read."""
+        """Return the decisions for a graph of the network; None if they cannot be decoded."""
         return self.strategy
 
     def refuses(self, key: PlanKey) -> bool:
-        """Return whether it holds for no such inputs."""
+        """Return whether it is an exact choice of another key."""
         return self.exact and self.key != key
 
 
 @dataclass(eq=False)
 class InputKind:
-    """What is known for inputs of one kind: the same ranks, layouts and deciding values.
+    """The choices for inputs of one kind: the same ranks, layouts and deciding values.
 
     Attributes:
-        choices: the last made first; provisional ones come after others.
+        choices: the last made first; provisional ones after measured ones.
         saved_choices: choices of the cache that are not read yet; None before the first look-up.
     """
 
@@ -81,7 +81,7 @@ class InputKind:
     saved_choices: Iterator[Choice] | None = None
 
     def add(self, choice: Choice) -> None:
-        """Keep a choice; a measured one takes the place of the provisional ones."""
+        """Add a choice; a measured one replaces the provisional ones."""
         if not choice.provisional:
             self.choices[:] = [one for one in self.choices if not one.provisional]
         self.choices.insert(0, choice)
@@ -94,6 +94,6 @@ class InputKind:
 
 
 def kind_of(key: PlanKey) -> Hashable:
-    """Return what keys have in common that differ in sizes alone, on the libraries of now."""
+    """Return the input kind of a key, on the present libraries."""
     values = tuple((one.name, one.value) for one in key.inputs if one.value is not None)
     return key.kind, values, plugins_version()

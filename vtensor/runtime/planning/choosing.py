@@ -1,11 +1,11 @@
 """Making a choice: library, layouts, kernel and fusion of every node, and where Transforms are.
 
 Resolve, extend, optimise, check: each step takes what the one before made and changes nothing. The
-nodes of an earlier choice, for other sizes, are hints: they are settled as they were, and only
-those that their libraries decline, or that the graph has otherwise, are chosen again.
+nodes of an earlier choice, for other sizes, are hints: they are settled as they were. Only nodes
+that their libraries decline, or that differ in the graph, are chosen from scratch.
 
-A first choice does without times of this machine, and without asking libraries for other variants
-where little could be gained: it is *provisional*.
+A first choice is made without times of this machine, and libraries are queried for other variants
+only where these could save much: it is *provisional*.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from vtensor.runtime.recording.workspace import Workspace
 
 T = TypeVar("T")
 
-#: Share of a plan's estimated time that Transforms and reference code may take without libraries
-#: being asked whether they read other layouts.
+#: Largest share of Transforms and reference code in a plan's estimated time up to which libraries
+#: are not asked whether they read other layouts.
 ENOUGH = 0.05
 
-#: Share up to which they are not asked for other variants either: asking takes a quarter to a half
-#: of the time of planning, and has to spare as much of each run.
+#: Largest such share up to which libraries are not asked for other variants either: asking takes
+#: long, and has to save as much of each run.
 WORTH = 0.25
 
-#: Distance, in nodes, from the ends of a Transform or from reference code, up to which libraries
-#: are asked about nodes.
+#: Largest distance, in nodes, from a Transform or reference code at which libraries are asked about
+#: a node.
 HOPS = 2
 
-#: Share of the nodes that may be chosen again; with more of them, all are.
+#: Largest share of nodes that may be no hints; with more of them, the hints are dropped.
 MOST = 0.5
 
-#: How often nodes are added to those that are chosen again.
+#: How many times nodes are added to those that are no hints.
 WIDENED = 8
 
 _log = logger(__name__)
@@ -76,7 +76,7 @@ def chosen(graph: Graph, options: Options, provisional: bool) -> LoweredGraph:
     """Make the choice for a simplified graph whose sizes are numbers.
 
     Args:
-        graph, options: what is planned, and how.
+        graph, options: the graph, and how it is planned.
         provisional: without times of this machine.
 
     Raises:
@@ -92,19 +92,19 @@ def chosen_with_hints(
     reopened: frozenset[str],
     provisional: bool,
 ) -> tuple[LoweredGraph, tuple[str, ...]]:
-    """Make the choice for a graph of which one was made in other sizes.
+    """Make the choice for a graph with hints of a choice for other sizes.
 
     Args:
         graph, options, provisional: as for ``chosen``.
         hints: the earlier choice.
-        reopened: nodes that are not hints.
+        reopened: nodes that are no hints.
 
     Returns:
-        The choice, and the nodes that it has in other variants than the hints.
+        The choice, and the nodes whose variants differ from the hints.
 
     Raises:
-        ChoiceRefused: too many nodes would be chosen again.
-        VTensorError: no choice can be made so.
+        ChoiceRefused: too many nodes are no hints.
+        VTensorError: no choice can be made with these hints.
     """
     if not reopened:
         try:
@@ -123,7 +123,7 @@ def chosen_with_hints(
 
 
 def widened(make: Callable[[frozenset[str]], T], reopened: frozenset[str]) -> T:
-    """Make something with some nodes chosen again, and with more of them while others decline.
+    """Call ``make`` with nodes that are no hints; add further nodes while libraries decline them.
 
     Raises:
         Exception: as ``make``.
@@ -141,7 +141,7 @@ def widened(make: Callable[[frozenset[str]], T], reopened: frozenset[str]) -> T:
 def _optimised(
     resolved: LoweredGraph, options: Options, only: frozenset[str] | None, provisional: bool
 ) -> LoweredGraph:
-    """Optimise a resolved graph, of which some nodes may change or all of them."""
+    """Optimise a resolved graph; ``only`` restricts the nodes that may change."""
     if provisional:
         return _soon(resolved, options.soon, only)
     if only is None:
@@ -150,7 +150,7 @@ def _optimised(
 
 
 def _soon(resolved: LoweredGraph, options: Options, only: frozenset[str] | None) -> LoweredGraph:
-    """Optimise a resolved graph as for a provisional plan."""
+    """Optimise a resolved graph for a provisional plan."""
     quick = [name for name in options.passes if name not in (*ASKING, READING)]
     lowered = optimise(resolved, quick, options.settings)
     if (spared := avoidable(lowered, options)) <= ENOUGH:
@@ -163,14 +163,14 @@ def _soon(resolved: LoweredGraph, options: Options, only: frozenset[str] | None)
     around = around if only is None else around & only
     lowered = _partly(resolved, options, around)
     if any(node.name not in around for node in lowered.operators):
-        lowered = replace(lowered, certificate=None)  # nobody asked about the others
+        lowered = replace(lowered, certificate=None)  # other nodes were not considered
     return lowered
 
 
 def _partly(resolved: LoweredGraph, options: Options, only: frozenset[str]) -> LoweredGraph:
-    """Optimise a resolved graph of which the joint choice may change some nodes alone.
+    """Optimise a resolved graph; the joint choice may change the nodes ``only``.
 
-    A certificate says nothing of the others, so there is none, unless there was nothing to gain.
+    The certificate is dropped, since it does not cover other nodes, unless no Transform is left.
     """
     lowered = optimise(resolved, options.passes, replace(options.settings, only=only))
     certificate = lowered.certificate
@@ -180,13 +180,14 @@ def _partly(resolved: LoweredGraph, options: Options, only: frozenset[str]) -> L
 
 
 def sound(lowered: LoweredGraph, graph: Graph, options: Options, workspace: Workspace) -> None:
-    """Prove a lowered graph sound, and see that it fits into the budget.
+    """Check that a lowered graph is sound, and that it fits into the memory budget.
 
     Args:
-        lowered, graph, options, workspace: what is to run, of which graph, and how.
+        lowered, graph: the lowered graph, and the graph that it was made of.
+        options, workspace: how it is planned.
 
     Raises:
-        UnsoundPlanError: it is not.
+        UnsoundPlanError: the lowered graph is unsound.
         BudgetError: it needs more memory than the workspace may have.
     """
     able = [library.name for library in ready().libraries.values() if library.transforms]

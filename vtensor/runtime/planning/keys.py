@@ -1,4 +1,4 @@
-"""What plans are told apart by."""
+"""Keys of plans: input shapes, element types, layouts and deciding values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from vtensor.storage.inputs import Array, Feed, Port
 
 @dataclass(frozen=True)
 class InputKey:
-    """An input as plans tell it apart.
+    """The facts of an input that its plans depend on.
 
     Attributes:
-        value: its bytes, where its value decides shapes; it is then no input of the plan.
+        value: the bytes of an input whose value decides shapes; it is then no input of the plan.
     """
 
     name: str
@@ -33,16 +33,16 @@ class InputKey:
 
     @classmethod
     def of(cls, port: Port, feed: Feed, expected: Layout, decides: bool) -> InputKey:
-        """What is given for an input.
+        """Return the key of an input of a run.
 
         Args:
             port: the input.
-            feed: what is given.
-            expected: how inputs of the session lie.
-            decides: its value decides shapes.
+            feed: its array.
+            expected: its layout in the session's plans.
+            decides: whether its value decides shapes.
 
         Raises:
-            InputError: it has more elements than what decides shapes may have.
+            InputError: a deciding value has too many elements.
         """
         sizes, layout = feed.part.extents, feed.part.layout
         shape = tuple(sizes[dim] for dim in feed.dims)
@@ -60,18 +60,18 @@ class InputKey:
         return cls(port.name, shape, port.dtype, Layout.plain(feed.dims), values.tobytes())
 
     def array(self) -> Array:
-        """The value that decides shapes."""
-        assert self.value is not None, "only of what decides shapes a plan has the value"
+        """Return the value that decides shapes."""
+        assert self.value is not None, "a plan has the values of deciding inputs alone"
         return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
 
 
 @dataclass(frozen=True)
 class PlanKey:
-    """What a plan is made for.
+    """The key of a plan.
 
     Attributes:
         inputs: in the network's order.
-        inner: values that it delivers beside the network's outputs.
+        inner: values that the plan delivers in addition to the network's outputs.
     """
 
     inputs: tuple[InputKey, ...]
@@ -91,7 +91,7 @@ class PlanKey:
             ports: the inputs.
             shapes: by input.
             known: values of inputs that decide shapes.
-            entry: how inputs are laid out, where that is not their declared order.
+            entry: layouts of inputs that are not in declared order.
         """
         rows = []
         for port in ports:
@@ -106,7 +106,7 @@ class PlanKey:
 
     @cached_property
     def _hash(self) -> int:
-        """A run of new sizes looks for its key a dozen times."""
+        """The hash; a run of new sizes looks up its key a dozen times."""
         return hash((self.inputs, self.inner))
 
     @property
@@ -120,27 +120,27 @@ class PlanKey:
         return {one.name: one.array() for one in self.inputs if one.value is not None}
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> PlanKey:
-        """The key for other shapes of the same inputs."""
+        """Return the key for other shapes of the same inputs."""
         rows = (replace(one, shape=shapes[one.name]) for one in self.inputs)
         return PlanKey(tuple(rows), self.inner)
 
     @property
     def kind(self) -> Hashable:
-        """What plans have in common that differ in sizes alone."""
+        """All facts of the key but sizes and deciding values."""
         rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]
         return (*rows, self.inner)
 
     @property
     def ones(self) -> list[bool]:
-        """Which sizes are one: of such dims much holds that does not of others."""
+        """Whether each size is one: guards on sizes of one hold for no other size."""
         return [size == 1 for size in chain(*self.shapes.values())]
 
     def distance(self, other: PlanKey) -> float:
-        """How far its sizes are from those of another key of its kind: by which factors."""
+        """Return the distance to another key of the same kind: the sum of sizes' log ratios."""
         sizes = zip(chain(*self.shapes.values()), chain(*other.shapes.values()), strict=True)
         return sum(abs(log((a + 1) / (b + 1))) for a, b in sizes)
 
     @property
     def entry(self) -> dict[str, Layout]:
-        """How the plan's inputs lie."""
+        """The layouts of the plan's inputs."""
         return {one.name: one.layout for one in self.inputs if one.value is None}

@@ -1,4 +1,4 @@
-"""The simplified graphs that plans are made of: made on symbols, and put into sizes."""
+"""The simplified graphs of a session: made on symbols, and evaluated for sizes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from vtensor.language.graph import Graph
     from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
 
-#: Symbolic graphs that are kept for inputs of one kind, the last used ones.
+#: The most symbolic graphs of an input kind, the last used ones.
 MOST_NETWORKS = 4
 
-#: Kinds of inputs of which there are symbolic graphs.
+#: The most input kinds with symbolic graphs, the last used ones.
 KINDS = 8
 
-#: How many graphs of one kind may not be traced before none is tried: sizes may be impossible.
+#: How many times tracing may fail for an input kind before it is given up: single sizes may be
+#: invalid.
 TRIES = 3
 
 _log = logger(__name__)
@@ -36,9 +37,9 @@ class SimplifiedNetwork:
 
     Attributes:
         graph: for the key's sizes.
-        symbolic: the same on symbols; None where it cannot be traced, or has none.
+        symbolic: the graph on symbols; None if it cannot be traced, or has no open sizes.
         given: the open sizes.
-        observed: where arrays are whose values were looked at to make it.
+        observed: places of the arrays whose values were read to make the graph.
     """
 
     def __init__(
@@ -53,12 +54,12 @@ class SimplifiedNetwork:
 
 
 class Networks:
-    """Makes the simplified graph of a network for each choice of its open sizes.
+    """Makes the simplified graph of a network for each combination of its open sizes.
 
     One thread at a time may use it.
 
     Args:
-        source: what graphs are made from.
+        source: the graph or model of the session.
     """
 
     def __init__(self, source: Source) -> None:
@@ -67,12 +68,12 @@ class Networks:
         self._failures: dict[Hashable, int] = {}
 
     def of(self, key: PlanKey, options: Options, known: Known) -> SimplifiedNetwork:
-        """Return the simplified graph for a key, of a symbolic graph where there is one.
+        """Return the simplified graph for a key, from a symbolic graph whose guards hold.
 
         Args:
             key: input shapes, element types and layouts.
             options: how it is simplified.
-            known: what rows have come to; it grows.
+            known: values of evaluated rows; it grows.
         """
         from vtensor.runtime.planning.choosing import simplified
 
@@ -97,7 +98,7 @@ class Networks:
     def _traced(
         self, key: PlanKey, options: Options, given: Sequence[int], known: Known
     ) -> SimplifiedNetwork | None:
-        """Make the graph on symbols; None where that cannot be done."""
+        """Make the graph on symbols; None if that cannot be done."""
         from vtensor.runtime.planning.choosing import simplified
         from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
 
@@ -109,7 +110,7 @@ class Networks:
                 return None
             symbolic = SymbolicGraph(simple, trace, self._source.observed)
             values = symbolic.values(given, known)
-        except (NotTraced, *REFUSALS) as why:  # sizes are no numbers here, which few expect
+        except (NotTraced, *REFUSALS) as why:  # code may expect sizes to be numbers
             _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
             return None
         if values is None:
@@ -118,7 +119,7 @@ class Networks:
 
 
 def _use(graphs: list[SymbolicGraph], graph: SymbolicGraph) -> None:
-    """Keep a graph as the last used one of its kind."""
+    """Put a graph first in the list of its input kind, and drop the least used ones."""
     if graph in graphs:
         graphs.remove(graph)
     graphs.insert(0, graph)

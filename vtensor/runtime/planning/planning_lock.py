@@ -1,4 +1,4 @@
-"""Who makes a plan of a session: one thread at a time."""
+"""The planning lock of a session: one thread at a time makes a plan."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ NESTED = (
     "  to fix: give the callback a Session of its own, or run this one after the plan is made"
 )
 
-#: Seconds until who waits looks whether it waits for itself, and how many looks have to agree: a
-#: thread whose work queues where nobody comes to it looks, too, and goes elsewhere.
+#: Poll interval of a waiting thread's deadlock check, in seconds, and the number of checks in a row
+#: that have to find a deadlock.
 PATIENCE, LOOKS = 0.05, 10
 
-#: Seconds until who gives way looks whether others have had their turn.
+#: Poll interval of background work that has yielded to requests, in seconds.
 SOON = 0.001
 
 
 class PlanningLock:
-    """A lock of threads that make plans.
+    """A lock for threads that make plans.
 
     Attributes:
-        place: the thread that has it.
+        place: the thread that holds it.
     """
 
     def __init__(self) -> None:
@@ -44,14 +44,14 @@ class PlanningLock:
 
     @property
     def waiting(self) -> set[int]:
-        """Threads of this process that want it: a forked child has none of the others."""
+        """Threads of this process that wait for the lock, without those of a parent process."""
         return self._waiting.setdefault(os.getpid(), set())
 
     def take(self, work: Callable[[], T]) -> T:
-        """Run ``work`` in a turn, after the turns of other threads, and return its result.
+        """Run ``work`` under the lock and return its result.
 
         Raises:
-            NestedRunError: the thread whose turn it is is this one, or waits for it.
+            NestedRunError: this thread holds the lock, or the holder waits for this thread.
         """
         lock, own = self._lock.here, threading.get_ident()
         if lock._is_owned():  # type: ignore[attr-defined]  # as the standard library asks
@@ -78,7 +78,7 @@ class PlanningLock:
             waiting.discard(own)
 
     def _wait(self, lock: threading.RLock) -> bool:
-        server, circles = self, 0  # a name that deadlocks.py looks for
+        server, circles = self, 0  # ``server`` is a name that deadlocks.py searches for
         while not lock.acquire(timeout=PATIENCE):
             circles = circles + 1 if server.place.waits_for_caller() else 0
             if circles == LOOKS:
@@ -86,21 +86,24 @@ class PlanningLock:
         return True
 
     def ahead(self, work: Callable[[], None], times: int = 1) -> None:
-        """Do what nobody waits for, in a turn. Who wants a plan meanwhile has it first, so often:
-        once, since one plan is made sooner than what many are made of.
+        """Run background work under the lock; it yields to requests for plans.
+
+        Args:
+            work: stops at a checkpoint if a request waits, and is then run again.
+            times: how many times it yields.
 
         Raises:
-            Stopped: the work is not wanted any more.
+            Stopped: the work was stopped.
         """
 
-        def give_way() -> None:
+        def yielding() -> None:
             with giving_way(self.waiting.copy):
                 work()
 
         for _ in range(times):
             with suppress(Stopped):
-                return self.take(give_way)
-            while self.waiting:  # who lets go of a lock and wants it again has it before others
+                return self.take(yielding)
+            while self.waiting:  # a thread that takes the lock again at once would overtake them
                 checkpoint()
                 sleep(SOON)
         return self.take(work)

@@ -1,8 +1,8 @@
-"""Better choices for later runs, made in the background.
+"""Refining: better choices for later runs, made in the background.
 
-A provisional choice is replaced by one by times of this machine, for all sizes that it serves. A
-choice that was made for other sizes is replaced by one of its own, where that is estimated to be
-faster. ``Session(tune="background")`` replaces a plan by one by measured times.
+A choice by times of this machine replaces a provisional one, for all sizes that it serves. A choice
+for the exact sizes of a plan replaces one for other sizes, if its estimate is faster. With
+``Session(tune="background")`` a plan by measured times replaces one by estimates.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from vtensor.runtime.planning.choosing import resolved_of
 from vtensor.runtime.planning.options import Options
 from vtensor.runtime.recording.workspace import Workspace
 
-#: Share of a plan's time that a better one has to spare by estimate. Where no plan is exchanged, a
-#: choice for other sizes may be off the best by so much.
+#: Share of a plan's estimated time that a refined plan has to save. In a session without refining,
+#: the largest excess of a choice for other sizes over the best one.
 SLACK = 0.02
 
-#: Seconds that a solver has in the background.
+#: Time limit of a solver in the background, in seconds.
 TIME_LIMIT = 2.0
 
 #: The log message where times cannot be measured.
@@ -41,7 +41,7 @@ def measured(graph: Graph, options: Options, seconds: float) -> LoweredGraph:
     Args:
         graph: simplified.
         options: how plans are made.
-        seconds: that a solver has.
+        seconds: the time limit of the solver.
     """
     _import_libraries()
     settings = replace(options.settings, time_limit=seconds)
@@ -50,10 +50,10 @@ def measured(graph: Graph, options: Options, seconds: float) -> LoweredGraph:
 
 
 def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
-    """Make a choice for the sizes of a plan whose choice was made for others.
+    """Make a choice for the exact sizes of a plan whose choice was made for other sizes.
 
     Raises:
-        PlanStays: it would take about as long.
+        PlanStays: the plan would take about as long.
     """
     from optimizer.bound import excess, total_ns
 
@@ -70,16 +70,16 @@ def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
 
 
 def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> Plan:
-    """Return the plan by measured times that takes a plan's place.
+    """Return the plan by measured times that replaces a plan.
 
     Args:
         plan: made without measurements.
         graph: simplified with the options' later settings.
-        options: how the plan was made; ``later`` says what differs.
-        workspace: what plans share.
+        options: how the plan was made; ``later`` has the settings of the replacement.
+        workspace: the arena, weights and executors that plans share.
 
     Raises:
-        PlanStays: without them the same is as fast, and the plan was chosen for its own sizes.
+        PlanStays: the plan was chosen for its own sizes, and measured times give no faster one.
         VTensorError: times cannot be measured.
     """
     from vtensor.runtime.planning.tuned import plan_of
@@ -89,7 +89,7 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
     own = plan.taken_from is None
     try:
         made = plan_of(graph, options, workspace)
-    except Exception as error:  # of any kind that a library raises: the present plan is right
+    except Exception as error:  # libraries raise any kind; the present plan is right
         checkpoint()  # a closed session logs nothing
         _log.warning(FAILED, graph.name, error)
         raise
@@ -99,7 +99,7 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
 
 
 def _import_libraries() -> None:
-    """Import what measuring needs: after a plan from the cache nothing of it is there yet."""
+    """Import the modules for measuring, which a plan from the cache has not loaded."""
     from libdesc.registry import ready
     from optimizer.detached_import import import_on_thread
     from optimizer.solver import solver_name
@@ -109,5 +109,5 @@ def _import_libraries() -> None:
             library.version()
     import_on_thread("pulp")
     if solver_name() == "HiGHS":
-        with importing:  # a fork waits for that
+        with importing:  # forks wait for this lock
             import_module("highspy")

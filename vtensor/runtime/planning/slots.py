@@ -1,4 +1,4 @@
-"""Where the operands of steps are, for symbolic sizes: pieces of an arena, places in regions."""
+"""Places of steps' operands for symbolic sizes: pieces of an arena, offsets in regions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Array = np.ndarray[Any, Any]
 
 
 class PlanNumbers:
-    """The numbers of a symbolic plan: of its memory trace, and those that depend on no symbol.
+    """The numbers of a symbolic plan: those of its memory trace, and those without symbols.
 
-    Each has a place: on the trace its place there, else a negative one.
+    The place of a number is its place on the trace; numbers without symbols have negative places.
 
     Args:
         fixed: numbers that have places already.
@@ -37,23 +37,23 @@ class PlanNumbers:
         return [*self._fixed]
 
     def place(self, number: int) -> int:
-        """The place of a number."""
+        """Return the place of a number."""
         if type(number) is SymbolicSize:
             return number.place
         return -1 - self._fixed.setdefault(number, len(self._fixed))
 
     def places(self, numbers: Sequence[int]) -> Array:
-        """The places of several."""
+        """Return the places of several numbers."""
         return np.array([*map(self.place, numbers)], np.int64)
 
     def at(self, values: Sequence[int]) -> Array:
-        """All numbers by their places, where the tape's are these."""
+        """Return all numbers by place, from the values of the memory trace."""
         return np.array([*values, *reversed(self._fixed)], np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Pieces of memory whose sizes are open: the places of these, and when each is needed."""
+    """Pieces of an arena: places of their byte counts, and the first and last step of each."""
 
     nbytes: Array
     first: Sequence[int]
@@ -61,24 +61,24 @@ class Pieces:
 
     @classmethod
     def of(cls, given: Sequence[Piece], numbers: PlanNumbers) -> Pieces:
-        """Those of traced sizes."""
+        """Return the pieces of traced sizes."""
         first, last = [one.first for one in given], [one.last for one in given]
         return cls(numbers.places([one.nbytes for one in given]), first, last)
 
     def _rooms(self, numbers: Array) -> Array:
-        """As ``Piece.room``."""
+        """Return the bytes of all pieces, as ``Piece.room``."""
         rooms: Array = -(-numbers[self.nbytes] // ALIGNMENT) * ALIGNMENT
         return rooms
 
     def live(self, numbers: Array) -> int:
-        """As ``live_bytes``."""
+        """Return the most bytes that are live at a step, as ``live_bytes``."""
         rooms, change = self._rooms(numbers), np.zeros(max(self.last, default=0) + 2, np.int64)
         np.add.at(change, self.first, rooms)
         np.subtract.at(change, np.array(self.last, np.int64) + 1, rooms)
         return int(change.cumsum().max())
 
     def offsets(self, numbers: Array) -> tuple[list[int], int]:
-        """As ``offsets``."""
+        """Return the offset of each piece and the bytes of the arena."""
         from vtensor.runtime import _replay
 
         return _replay.offsets(self._rooms(numbers).tolist(), self.first, self.last)
@@ -86,15 +86,15 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """What steps are given, of open sizes.
+    """The operands of steps, on symbols.
 
     Attributes:
         natives: the steps.
-        counts: how many slots each has.
+        counts: the number of slots of each step.
         pieces: of the arena.
-        piece, region, begin: of each slot: the piece that it lies in, -1 for none; else which
-            region; and the place of the byte at which it begins.
-        constants: what lies in the regions behind those that a run brings.
+        piece, region, begin: for each slot its piece, or -1; its region if it has no piece; and the
+            place of the number of its first byte there.
+        constants: the constants, whose regions follow those that a run brings.
     """
 
     natives: Sequence[Any]
@@ -107,20 +107,20 @@ class Slots:
 
     @classmethod
     def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: PlanNumbers) -> Slots:
-        """Those of traced sizes, with room for everything that they touch."""
+        """Return the slots of traced steps, with a place for all memory that they touch."""
         from vtensor.runtime.recording.placement import (
-            arranged,  # who reads what was kept needs none
+            arranged,  # a plan from the cache is arranged already
         )
 
-        found = arranged(steps, ends.inputs, ends.own)
-        of, scratch = found.lifetimes.of, found.lifetimes.scratch
-        pieces = {lifetime: place for place, lifetime in enumerate(found.ours)}
+        arrangement = arranged(steps, ends.inputs, ends.own)
+        of, scratch = arrangement.lifetimes.of, arrangement.lifetimes.scratch
+        pieces = {lifetime: place for place, lifetime in enumerate(arrangement.ours)}
         regions = {one: place for place, one in enumerate([*ends.inputs, *ends.own], 1)}
         brought = len(regions)
         piece, region, begin = list[int](), list[int](), list[int]()
         for index, step in enumerate(steps):
             for slot, one in enumerate(step.slots):
-                root = None if isinstance(one, int) else found.hosts.get(one.root, one.root)
+                root = None if isinstance(one, int) else arrangement.hosts.get(one.root, one.root)
                 lifetime = scratch[index, slot] if root is None else of.get(root)
                 piece.append(pieces.get(lifetime, -1) if lifetime else -1)
                 if piece[-1] >= 0 or root is None:
@@ -131,7 +131,7 @@ class Slots:
         return cls(
             [step.native for step in steps],
             [len(step.slots) for step in steps],
-            Pieces.of([one.piece for one in found.ours], numbers),
+            Pieces.of([one.piece for one in arrangement.ours], numbers),
             np.array(piece, np.int64),
             region,
             np.array(begin, np.int64),
@@ -139,10 +139,10 @@ class Slots:
         )
 
     def check(self) -> None:
-        """See that each piece is kept from the first step that it is a slot of to the last one.
+        """Check that each piece is live at all steps that use it.
 
         Raises:
-            ValueError: one is not, or there is no such piece.
+            ValueError: a piece is not, or a slot names a piece that does not exist.
         """
         if not len(self.piece) == len(self.region) == len(self.begin) == sum(self.counts):
             raise ValueError("a slot has no place")
@@ -155,7 +155,7 @@ class Slots:
             raise ValueError("a piece is needed longer than it is there")
 
     def check_room(self, natives: Sequence[object], numbers: Array) -> None:
-        """See that each slot that a step uses is inside of the slot's piece.
+        """Check that each slot is inside its piece.
 
         Raises:
             ValueError: a slot is not.
@@ -170,10 +170,10 @@ class Slots:
             raise ValueError("a slot is larger than its piece")
 
     def placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
-        """The steps for numbers, and the size of the arena that they need."""
+        """Return the steps with their operands for some numbers, and the bytes of the arena."""
         begins, nbytes = self.pieces.offsets(numbers)
-        behind = np.array([*begins, 0], np.int64)[self.piece]
-        places = [*zip(self.region, (numbers[self.begin] + behind).tolist(), strict=True)]
+        base = np.array([*begins, 0], np.int64)[self.piece]
+        places = [*zip(self.region, (numbers[self.begin] + base).tolist(), strict=True)]
         steps, end = list[tuple[object, Sequence[tuple[int, int]]]](), 0
         for native, count in zip(natives, self.counts, strict=True):
             steps.append((native, places[end : end + count]))

@@ -1,6 +1,4 @@
-"""What Transforms take of a plan's time, by estimate; what other variants could spare, and of which
-nodes.
-"""
+"""The share of Transforms in a plan's estimated time, and the nodes around Transforms."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def burden(graph: LoweredGraph, options: Options) -> float:
-    """Which part of a plan's estimated time its Transforms take."""
+    """Return the share of Transforms in a plan's estimated time."""
     clock = _clock(options)
     changes = _changes(graph, clock)
     if not changes:
@@ -25,7 +23,7 @@ def burden(graph: LoweredGraph, options: Options) -> float:
 
 
 def avoidable(graph: LoweredGraph, options: Options) -> float:
-    """Which part Transforms and reference code take: by estimate, no other variants spare more."""
+    """Return the share of Transforms and reference code: other variants can save no more."""
     clock, takes = _clock(options), dict[bool, int]()
     for node in graph.operators:
         reference = node.variant.reference
@@ -35,8 +33,11 @@ def avoidable(graph: LoweredGraph, options: Options) -> float:
 
 
 def around_transforms(graph: LoweredGraph, hops: int) -> frozenset[str]:
-    """The names of the nodes at the ends of Transforms, of those in reference code, and of those at
-    most so many nodes away from these.
+    """Return the nodes at the ends of Transforms, those in reference code, and their neighbours.
+
+    Args:
+        graph: with its Transforms.
+        hops: the largest distance of a neighbour, in nodes.
     """
     ends = {name for one in graph.transforms() for name in (one.input, one.output)}
     found = {node.name for node in graph.operators if node.variant.reference}

@@ -1,4 +1,4 @@
-"""From which step to which each piece of memory is needed, and who may take over whose.
+"""Lifetimes of memory: the first and last step of each piece, and pieces that steps reuse.
 
 The memory of a value is needed from the step that first touches it to the last; scratch by its own
 step alone. Where an invoker allows it, a step writes its output over an operand whose last reader
@@ -18,24 +18,24 @@ from vtensor.runtime.recording.offsets import Piece
 
 @dataclass(eq=False)
 class Lifetime:
-    """How long a piece of memory is needed, and by which storages, one after the other.
+    """The lifetime of a piece of memory, which several storages may use one after another.
 
     Attributes:
-        storages: whose own memory it is, in order; none for scratch.
-        piece: how much, and when.
+        storages: the storages that use it, in order; empty for scratch.
+        piece: its bytes, and its first and last step.
     """
 
     storages: list[TensorStorage] = field(default_factory=list)
     piece: Piece = field(default_factory=lambda: Piece(0, 0, 0))
 
     def until(self, step: int) -> None:
-        """It is needed for this step too."""
+        """Extend the lifetime to a step."""
         self.piece = Piece(self.piece.nbytes, self.piece.first, max(self.piece.last, step))
 
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """All of a plan.
+    """The lifetimes of all memory of a plan.
 
     Attributes:
         of: by the storage that owns the memory.
@@ -46,7 +46,7 @@ class Lifetimes:
     scratch: dict[tuple[int, int], Lifetime]
 
     def distinct(self) -> list[Lifetime]:
-        """Each once, in the order of their first steps."""
+        """Return each lifetime once, in the order of their first steps."""
         return list(dict.fromkeys([*self.of.values(), *self.scratch.values()]))
 
 
@@ -55,11 +55,11 @@ def lifetimes(
     lent: Collection[TensorStorage],
     lasting: Collection[TensorStorage],
 ) -> Lifetimes:
-    """Who needs memory when.
+    """Return the lifetimes of all memory that steps touch.
 
     Args:
-        steps: in the order in which they run.
-        lent: owners of memory that is not ours to give: inputs, constants.
+        steps: in running order.
+        lent: owners of memory outside the arena: inputs, constants.
         lasting: owners whose memory is needed after the last step: outputs.
     """
     last = _last_steps(steps)
@@ -84,7 +84,7 @@ def lifetimes(
 
 
 def _last_steps(steps: Sequence[RecordedStep]) -> dict[TensorStorage, int]:
-    """The last step that touches each storage's own memory."""
+    """Return the last step that touches each storage's own memory."""
     return {
         slot.root: index
         for index, step in enumerate(steps)
@@ -101,8 +101,10 @@ def _donors(
     found: Lifetimes,
     lasting: Collection[TensorStorage],
 ) -> Iterator[Lifetime]:
-    """Lifetimes that a step's output may take over: of an operand that lies as the output does, in
-    memory of our own that nobody reads after this step, nor in another order in it.
+    """Yield the lifetimes of operands that a step's output may overwrite.
+
+    Such an operand has the layout of the output, is in the arena, and is read neither after this
+    step nor by it in another layout.
     """
     if target not in step.replaces:
         return

@@ -1,4 +1,4 @@
-"""Steps that somebody needs: of a call's several steps, some may write only what nobody reads."""
+"""Live steps: some of a call's steps may write only memory that no step reads."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vtensor.runtime.execution.steps import RecordedStep
 def needed(
     steps: Sequence[RecordedStep], outputs: Iterable[TensorStorage]
 ) -> tuple[RecordedStep, ...]:
-    """The steps without those of which no later step, and no output, needs what they write.
+    """Return the steps that write memory which a later step or an output reads.
 
-    A call-back stays, and so does a step that writes nothing: what those do is not known here.
+    Call-backs and steps that write nothing stay, since their effects are unknown.
 
     Args:
-        steps: in the order in which they run.
-        outputs: what is delivered after the last step.
+        steps: in running order.
+        outputs: the memory that is delivered after the last step.
     """
     wanted = {storage.root for storage in outputs}
     live: list[RecordedStep] = []
@@ -30,7 +30,7 @@ def needed(
 
 
 def touched(step: RecordedStep) -> tuple[set[TensorStorage], set[TensorStorage]]:
-    """The owners of the memory that a step reads, and of that which it writes."""
+    """Return the owners of the memory that a step reads, and of the memory that it writes."""
     rows = [*accesses(step)]
     read, writes = (
         {one.root for one, access in rows if kind in access} for kind in ("read", "write")
@@ -39,7 +39,10 @@ def touched(step: RecordedStep) -> tuple[set[TensorStorage], set[TensorStorage]]
 
 
 def accesses(step: RecordedStep) -> Iterator[tuple[TensorStorage, str]]:
-    """What a step touches, and how: "read", "write", both or "scratch"; a call-back reads all."""
+    """Yield each storage of a step with its access: "read", "write", both or "scratch".
+
+    A call-back reads all.
+    """
     from vtensor.runtime import _replay
 
     known: Sequence[str] = step.code.access or ["read"] * len(step.slots)

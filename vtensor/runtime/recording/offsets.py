@@ -1,4 +1,4 @@
-"""Where pieces of memory lie in one arena: those that are never needed at once may overlap."""
+"""Offsets of pieces of memory in one arena: pieces that are never live at once may overlap."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Piece:
 
     @property
     def room(self) -> int:
-        """The bytes that it takes in an arena, where every piece begins at a cache line."""
+        """The bytes of the piece in an arena, in which every piece begins at a cache line."""
         return -(-self.nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def live_bytes(pieces: Sequence[Piece]) -> int:
-    """What is needed at once at most: no arena can be smaller.
+    """Return the most bytes that are live at a step: no arena can be smaller.
 
     >>> live_bytes([Piece(64, 0, 1), Piece(128, 1, 2), Piece(64, 2, 3)])
     192
@@ -45,11 +45,10 @@ def live_bytes(pieces: Sequence[Piece]) -> int:
 
 
 def offsets(pieces: Sequence[Piece]) -> tuple[list[int], int]:
-    """An offset for each piece, and the size of the arena.
+    """Return an offset for each piece, and the bytes of the arena.
 
-    The largest piece first, each into the smallest gap that it fits into between those that live
-    when it does; where that takes more than ``live_bytes``, other orders too: within a few percent
-    of it on networks, and quick.
+    Pieces are placed in order of size, the largest first, each into the smallest gap between pieces
+    that are live with it. If the arena then exceeds ``live_bytes``, other orders are tried.
 
     >>> offsets([Piece(64, 0, 1), Piece(128, 1, 2), Piece(64, 2, 3)])
     ([128, 0, 128], 192)

@@ -1,8 +1,8 @@
 """The packing table of a plan: how each constant that its steps read is made.
 
-A row names an array, what is done with it in order, and the native step that puts the result into
-the layout that a kernel wants. An entry of the cache has the same rows: there a large array of the
-model is its name, a native step a line of calls, and every other constant its bytes.
+A row has an array, the changes made to it in order, and the native step that packs the result into
+the layout of a kernel. A cache entry has the same rows: with the name of a large array of the
+model, a trace row for a native step, and the bytes of every other constant.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
 
-#: A constant of so many bytes is packed by all threads.
+#: Fewest bytes of a constant that all threads pack.
 LARGE = 1 << 24
 
-#: Slots of a packing step beside scratch, which is its size in bytes.
+#: Slots of a packing step other than scratch; scratch is given as its number of bytes.
 SOURCE, TARGET = "source", "target"
 
 
 class PackingStep(NamedTuple):
-    """What puts a constant into its layout, once.
+    """The step that packs a constant into its layout, once.
 
     Attributes:
         native: the native step; None if ``run`` does it.
-        slots: what the native step is given: SOURCE, TARGET, or a number of bytes of scratch.
+        slots: of the native step: SOURCE, TARGET, or a number of bytes of scratch.
         node: the node that errors name.
         reword: the message of an error that the operands are to blame for, from the step's words.
-        run: packs what it is given into memory, in Python.
+        run: packs its argument into memory, in Python.
     """
 
     native: Any
@@ -70,12 +70,12 @@ class ConstantRow:
 
     Attributes:
         source: an array of this process, or the original that holds an array of the model.
-        changes: what is done with the array first, in order.
+        changes: made to the array before it is packed, in order.
         given: the result of ``changes``, as the packing step reads it.
         value: the constant as the plan's steps read it; ``given`` if no step packs it.
         factor: whether it is a factor of products and nothing else.
         in_place: whether the array itself is read; else the constant is in packed memory.
-        saved: the packing step as data; None if there is none, or nobody can save it.
+        saved: the packing step as data; None without a step, or if it cannot be saved.
     """
 
     source: Array | Original

@@ -1,4 +1,4 @@
-"""How much memory a plan needs, before any of it is taken."""
+"""The memory that a plan needs, counted before it is allocated."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from vtensor.storage.budget import REMEDY
 
 
 def needed_bytes(graph: LoweredGraph) -> int:
-    """What a plan takes at once, as ``check_plan`` counts it."""
+    """Return the bytes that a plan needs at once, as ``check_plan`` counts them."""
     return sum(value.nbytes for value in held(graph)) + live_bytes(list(pieces(graph)))
 
 
 def held(graph: LoweredGraph) -> list[Value]:
-    """What a plan has throughout: its inputs, outputs and constants."""
+    """Return the values that a plan holds throughout: its inputs, outputs and constants."""
     ends = [graph.values[name] for name in (*graph.inputs, *graph.outputs.values())]
     return ends + [value for value in graph.values.values() if value.constant]
 
 
 def check_plan(graph: LoweredGraph, max_bytes: int) -> None:
-    """See that what a plan needs at once fits into a budget, before any of it is taken.
+    """Check that a plan fits into a memory budget, before any memory is allocated.
 
-    These are its inputs and outputs, constants as they come and as they are packed, and, at the
-    worst node, the other values that are still to be read. Scratch is not known yet: the arena has
-    to fit as well.
+    Counted are inputs, outputs, constants as read and as packed, and the values that are live at
+    the worst node. Scratch is not known yet; it is checked with the arena.
 
     Raises:
-        BudgetError: they do not fit; names the node that takes most.
+        BudgetError: the plan does not fit; names the node that takes most.
     """
     needed = needed_bytes(graph)
     if needed > max_bytes:
@@ -47,10 +46,11 @@ def check_plan(graph: LoweredGraph, max_bytes: int) -> None:
 
 
 def pieces(graph: LoweredGraph) -> Iterator[Piece]:
-    """The memory of what nodes make, from the node that makes it to the last that reads it; that
-    of outputs is not among it.
+    """Yield the memory of values, from the node that makes a value to its last reader.
+
+    Outputs are left out.
     """
-    of = {name: name for name in graph.values}  # whose memory it is
+    of = {name: name for name in graph.values}  # the owner of its memory
     made, last = dict[str, int](), dict[str, int]()
     for index, node in enumerate(graph.nodes):
         view = isinstance(node, OpNode) and info_of(node.op).structural in VIEWS
@@ -70,7 +70,7 @@ def pieces(graph: LoweredGraph) -> Iterator[Piece]:
 
 
 def _maker(graph: LoweredGraph, value: str) -> str:
-    """Who makes a value."""
+    """Return the node that makes a value, or its kind, for messages."""
     for node in graph.nodes:
         if value in node.outputs:
             op = node.op_name if isinstance(node, OpNode) else "Transform"

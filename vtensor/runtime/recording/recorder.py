@@ -1,9 +1,9 @@
-"""Recording: run every invoker once and write down the library's steps.
+"""The recorder: runs every invoker once and records the library's steps.
 
 A lowered graph is recorded on numbers, or on symbolic sizes; the same code does both. Calls of one
-kind are recorded once (``call_kinds.py``). All native calls go through traces, so that what is
-recorded can be saved, and evaluated again for other sizes. Constants are packed here, once; all
-other values get their memory when all steps are known.
+kind are recorded once (``call_kinds.py``). All native calls go through traces, so that a recording
+can be saved, and evaluated for other sizes. Constants are packed once, while the graph is recorded;
+all other values get their memory when all steps are known.
 """
 
 from __future__ import annotations
@@ -62,16 +62,15 @@ if TYPE_CHECKING:
 
 _log = logger(__name__)
 
-#: The source of numbers that is the graph's trace; the kinds of calls are the next ones.
+#: The source number of the graph's trace; call kinds have the next numbers.
 GRAPH = 0
 
 
 class MemoryTrace(Trace):
-    """A trace whose symbols are numbers of other traces: the graph's sizes, and what kinds of calls
-    say of their memory.
+    """The memory trace: its symbols are sizes of the graph and memory sizes of call kinds.
 
     Attributes:
-        sources: where its symbols come from, in order: which trace, and the place there.
+        sources: the origin of each symbol: the number of its trace, and the place there.
     """
 
     def __init__(self) -> None:
@@ -81,7 +80,7 @@ class MemoryTrace(Trace):
         self._origins: dict[int, int] = {}
 
     def number(self, source: int, place: int, value: int) -> SymbolicSize:
-        """Return the symbol that a number of another trace is here."""
+        """Return the symbol of a number of another trace."""
         known = self._numbers.get((source, place))
         if known is None:
             known = self._numbers[source, place] = self.size(value)
@@ -93,7 +92,7 @@ class MemoryTrace(Trace):
         """Return the place of a symbol on the trace that it comes from.
 
         Raises:
-            NotTraced: it is computed here.
+            NotTraced: the size was computed on this trace.
         """
         if size.place not in self._origins:
             raise NotTraced("a size of the graph is computed while it is recorded")
@@ -102,10 +101,10 @@ class MemoryTrace(Trace):
 
 @dataclass(eq=False)
 class TracedKind:
-    """A kind of call as a symbolic plan evaluates it.
+    """A call kind in a symbolic plan.
 
     Attributes:
-        use: what its calls come to.
+        use: the call kind in this plan.
         given: the places of its sizes on the graph's trace.
     """
 
@@ -119,7 +118,7 @@ class DeferredConstant:
 
     Attributes:
         value: its name, dims and layout.
-        changes: Transforms that change it before a run, in order, and what each makes.
+        changes: Transforms that change it before a run, in order, each with its output.
     """
 
     value: Value
@@ -132,15 +131,15 @@ class Recorder:
     Args:
         graph: checked and optimised; its sizes may be on a memory trace.
         constants: arrays of the graph's constants by name.
-        workspace: has what the session's other plans have packed and recorded already.
+        workspace: holds constants and call kinds of the session's other plans.
         confirming: as for ``RecordEvaluation``.
-        memory: the trace of the graph's sizes; None where they are numbers.
+        memory: the trace of the graph's sizes; None if they are numbers.
         symbolic: the constants whose values depend on symbols.
 
     Attributes:
         kinds: of calls that depend on symbols, in the order of their sources.
         symbolic: constants that depend on symbols, by storage.
-        alone: the nodes of calls that belong to no kind.
+        alone: the nodes of calls without a call kind.
         outer: the trace of native calls that depend on no symbol.
     """
 
@@ -173,11 +172,11 @@ class Recorder:
         room_of = _room if expected is None else expected.room
         self.packed = PlanWeights(graph, constants, workspace.weights.packed, room_of)
         thread = expected.thread if expected is not None else _replay.Aside()
-        #: Packs constants and compiles meanwhile, where there is a processor for that.
+        #: Packs and compiles concurrently if the session has several threads.
         self.packer = Packer(thread if several else None)
         early = self.packer.compile if several else None
         self.evaluation = RecordEvaluation(confirming, graph.inexact, early)
-        #: Nodes whose choice was made for other sizes and that their libraries decline in these.
+        #: Nodes that their libraries decline as chosen, with the reason.
         self.refused: dict[str, str] = {}
         self._known, self._memory = workspace.kinds, memory
         self.outer = self._known.outer()
@@ -187,7 +186,7 @@ class Recorder:
         self.symbolic: dict[TensorStorage, DeferredConstant] = {}
         self.alone: set[str] = set()
         self._divisions: list[Division] = []
-        #: How often a constant is still to be read; outputs once more than that.
+        #: How many nodes and outputs have not read a constant yet.
         self._readers = Counter(
             name
             for names in (*(node.inputs for node in graph.nodes), graph.outputs.values())
@@ -199,7 +198,7 @@ class Recorder:
         """Record every node; what only changes a constant's layout is executed here and now.
 
         Raises:
-            ChoiceRefused: libraries do not confirm what was chosen for other sizes.
+            ChoiceRefused: libraries do not confirm a choice for other sizes.
             NotTraced: a call cannot be recorded on symbols.
             VTensorError: a node cannot be recorded.
         """
@@ -216,7 +215,7 @@ class Recorder:
                 if name in self._readers:
                     self._readers[name] -= 1
                     if not self._readers[name]:
-                        self.storages.pop(name, None)  # steps keep what they read
+                        self.storages.pop(name, None)  # steps hold the memory that they read
         values = [self.graph.values[name] for name in self.graph.outputs.values()]
         lasting = {self._storage(value).root for value in values}
         for why in self.refused.values():
@@ -226,17 +225,18 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record inside the block. At its end all constants are packed, or, where it fails, nothing
-        is packed any more.
+        """Record inside the block, and wait at its end until all constants are packed.
+
+        If the block fails, packing stops.
         """
         try:
             yield
             self.packer.wait()
         finally:
-            self.packer.close()  # call-backs live on, and what recorded them with them
+            self.packer.close()  # call-backs keep the recorder alive
 
     def _storage(self, value: Value) -> TensorStorage:
-        """Return a value's storage; that of a constant is made when it is first asked for."""
+        """Return a value's storage; that of a constant is made on the first request."""
         if value.name not in self.storages:
             if value.name in self._without:
                 made = self._deferred(value, DeferredConstant(value))
@@ -246,16 +246,16 @@ class Recorder:
         return self.storages[value.name]
 
     def _deferred(self, value: Value, constant: DeferredConstant) -> TensorStorage:
-        """Return the storage of a constant that depends on symbols; it shows no values."""
+        """Return the storage of a constant that depends on symbols; reading it raises."""
         tensor = VTensor(value.dtype, value.dims)
         made = TensorStorage.deferred(_no_values, tensor, value.layout)
         self.symbolic[made] = constant
         return made
 
     def _operand(self, value: Value, layout: Layout) -> Operand:
-        """A value as an operand: its memory, seen in the layout decided for the operand."""
+        """Return a value as an operand: its storage in the layout that is decided for it."""
         storage = self._storage(value)
-        if storage.layout != layout:  # equal on these extents, spelled otherwise
+        if storage.layout != layout:  # another spelling of an equal layout
             seen = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
             seen.share(storage)
             storage = seen
@@ -271,25 +271,25 @@ class Recorder:
             for name, layout in zip(node.outputs, layouts[len(inputs) :], strict=True)
         ]
         try:
-            found = self._found(node, inputs, outputs)
+            recorded = self._call(node, inputs, outputs)
         except VTensorError as why:
             if not self.evaluation.confirming:
                 raise
             self._refuse(node, str(why))
             return
-        self._take(node.outputs, found)
+        self._take(node.outputs, recorded)
 
-    def _found(
+    def _call(
         self,
         node: LoweredNode,
         inputs: Sequence[Operand],
         outputs: Sequence[Operand],
     ) -> Recorded:
-        """Return what a call comes to: as its kind does, or recorded by itself.
+        """Return the recording of a call, from its call kind or by itself.
 
         Raises:
-            NotTraced: it depends on symbols and belongs to no kind.
-            VTensorError: its library declines it.
+            NotTraced: the call depends on symbols and has no kind.
+            VTensorError: the library declines the call.
         """
         key = self._keys.of(node, [*inputs, *outputs])
         place = key, tuple([size.place for size in key.symbols])
@@ -315,7 +315,7 @@ class Recorder:
         inputs: Sequence[Operand],
         outputs: Sequence[Operand],
     ) -> CallUse | None:
-        """Return the use of a kind without symbols; None of a call that belongs to none."""
+        """Return the use of a kind without symbols; None for a call without a kind."""
         known = self._known.of(key)
         if known:
             [kind] = known[:1]
@@ -331,7 +331,7 @@ class Recorder:
         inputs: Sequence[Operand],
         outputs: Sequence[Operand],
     ) -> CallUse | None:
-        """Return the use of a kind with symbols whose guards hold now; None where there is none."""
+        """Return the use of a kind with symbols whose guards hold now; None without such a kind."""
         assert self._memory is not None, "symbols are on a trace"
         memory, numbers = self._memory, [size.value for size in key.symbols]
         values: Sequence[Any] | None = None
@@ -372,16 +372,16 @@ class Recorder:
         count: int,
         numbers: Sequence[int],
     ) -> CallKind | None:
-        """Record a call on symbols of its own; None where that cannot be done.
+        """Record a call on symbols of its own; None if that cannot be done.
 
         Args:
             key: of the call.
-            node, operands: the call; so many operands are given, the others are made.
-            count: how many are given.
-            numbers: the values of the key's symbols now.
+            node, operands: the call; outputs follow inputs.
+            count: the number of inputs.
+            numbers: the present values of the key's symbols.
 
         Raises:
-            VTensorError: the library declines the call in the sizes of now.
+            VTensorError: the library declines the call on the present sizes.
         """
         call = Symbolic(key, node, operands, numbers, self.outer)
         own = call.operands
@@ -391,7 +391,9 @@ class Recorder:
             _log.debug("%s is not recorded on symbols: %r", node.name, why)
             now = Symbolic(key, node, operands, numbers, self.outer, now=True)
             own = now.operands
-            self._kind(key, now.node, own[:count], own[count:], self.outer)  # it may decline
+            self._kind(
+                key, now.node, own[:count], own[count:], self.outer
+            )  # the library may decline
             return None
         if kind is None or call.trace.failed:
             _log.debug("%s is not recorded on symbols: %s", node.name, call.trace.failed)
@@ -408,7 +410,7 @@ class Recorder:
         outputs: Sequence[Operand],
         trace: NativeTrace,
     ) -> CallKind | None:
-        """Record a call on stand-ins; None where it belongs to no kind."""
+        """Record a call on stand-ins; None if it has no kind."""
         own = [TensorStorage.stand_in(one.storage) for one in inputs if one.storage is not None]
         tensors = [one.tensor(storage) for one, storage in zip(inputs, own, strict=True)]
         evaluation = self.evaluation.empty_copy(KindEvaluation)
@@ -418,14 +420,14 @@ class Recorder:
             return None
         return CallKind.of(key, own, outputs, recorded, None if trace is self.outer else trace)
 
-    def _take(self, names: Sequence[str], found: Recorded) -> None:
-        """Go on with what a node came to."""
-        self.evaluation.steps += found.steps
-        self._divisions += [found.division] if found.division else []
-        self.storages |= zip(names, found.outputs, strict=False)
+    def _take(self, names: Sequence[str], recorded: Recorded) -> None:
+        """Add the recording of a node."""
+        self.evaluation.steps += recorded.steps
+        self._divisions += [recorded.division] if recorded.division else []
+        self.storages |= zip(names, recorded.outputs, strict=False)
 
     def _refuse(self, node: OpNode, why: str) -> None:
-        """Note that a node cannot be as it is; those behind it are looked at all the same."""
+        """Note that a library declines a node as chosen; recording continues with the next."""
         self.refused[node.name] = why
         for name in node.outputs:
             value = self.graph.values[name]
@@ -434,14 +436,14 @@ class Recorder:
     def _transform(self, node: TransformNode) -> None:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         x, y = self._operand(source, source.layout), Operand(target, target.layout)
-        self._take([node.output], self._found(node, [x], [y]))
+        self._take([node.output], self._call(node, [x], [y]))
 
     def _is_symbolic(self, node: TransformNode) -> bool:
         """Return whether a Transform of a constant reads one that depends on symbols."""
         return node.input in self._without or self.storages.get(node.input) in self.symbolic
 
     def _ahead(self, node: TransformNode) -> None:
-        """Pack a constant as a Transform changes it."""
+        """Pack the constant that a Transform makes."""
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         before = self.symbolic.get(self._storage(source)) if self._is_symbolic(node) else None
         if before is not None:
@@ -458,7 +460,7 @@ class Recorder:
 
 
 class Without(Computed):
-    """Constants without some of them."""
+    """The constants of a graph without those that depend on symbols."""
 
     def __init__(self, given: Mapping[str, Any], without: frozenset[str]) -> None:
         super().__init__(given)
@@ -473,7 +475,7 @@ def _no_values() -> NoReturn:
 
 
 def _room(nbytes: int) -> np.ndarray[Any, Any]:
-    """Memory for constants."""
+    """Allocate memory for constants."""
     from vtensor.runtime import _replay
 
     return _replay.Arena(nbytes).memory()
@@ -482,15 +484,15 @@ def _room(nbytes: int) -> np.ndarray[Any, Any]:
 def packing_step(
     node: TransformNode, row: ConstantRow, given: TensorStorage | None = None
 ) -> PackingStep:
-    """Return what packs a constant: one native step, or the library's Python.
+    """Return the packing step of a constant: one native step, or the library's Python.
 
     Args:
         node: the Transform.
         row: the constant.
-        given: what the step reads, if that is in memory.
+        given: the input of the step, if it is in memory.
 
     Raises:
-        VTensorError: the library does not take it.
+        VTensorError: the library declines the Transform.
     """
     if given is None:
         given = TensorStorage.deferred(row.read, row.given.tensor(), row.given.layout)
@@ -508,7 +510,7 @@ def packing_step(
 
 
 def _packed_here(node: TransformNode, row: ConstantRow, given: TensorStorage, room: Buffer) -> None:
-    """Transform a constant step by step, as its library does it."""
+    """Transform a constant on the calling thread, by the steps of its library."""
     value, evaluation = row.value, NormalEvaluation()
     storage = TensorStorage(value.dtype, value.dims, value.layout, room)
     x = Operand(row.given, row.given.layout).tensor(given)
@@ -517,14 +519,14 @@ def _packed_here(node: TransformNode, row: ConstantRow, given: TensorStorage, ro
 
 
 def _recording(node: LoweredNode, made: Value) -> Record:
-    """What records a node, the last of whose outputs is this."""
+    """Return the function that records a node; ``made`` is the node's last output."""
     if isinstance(node, OpNode):
         return partial(_recorded, node)
     return partial(_transformed, node, made)
 
 
 def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTensor]) -> Recorded:
-    """What an operator comes to on its library."""
+    """Record an operator on its library."""
     own, followers = node.split(inputs)
     ctx = RecordContext(
         node=node.name, names=node.outputs, variant=node.variant, followers=followers
@@ -543,7 +545,7 @@ def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTens
 def _transformed(
     node: TransformNode, target: Value, evaluation: RecordEvaluation, inputs: Sequence[VTensor]
 ) -> Recorded:
-    """What a Transform comes to on its library."""
+    """Record a Transform on its library."""
     storage = TensorStorage(target.dtype, target.dims, target.layout)
     _change(node, inputs[0], target, storage, evaluation)
     steps = evaluation.taken()
@@ -568,13 +570,13 @@ def _check_outputs(
     names: Sequence[str],
     outputs: Sequence[TensorStorage],
 ) -> None:
-    """See that a call's steps touch every output: else a run delivers garbage.
+    """Check that a call's steps touch every output: else a run would deliver garbage.
 
     Raises:
-        ContractError: none does, and the output is no other value's memory either.
+        ContractError: no step touches an output, which shares no other value's memory.
     """
     if any(step.callback is not None for step in steps):
-        return  # Python is free to write what it likes
+        return  # a call-back may write any memory
     touched = {id(s.root) for step in steps for s in step.slots if not isinstance(s, int)}
     for name, storage in zip(names, outputs, strict=False):
         if storage.nbytes and storage.root is storage and id(storage) not in touched:

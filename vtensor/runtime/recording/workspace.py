@@ -1,4 +1,4 @@
-"""What the plans of a session share: their thread, one arena, packed weights, a budget."""
+"""The workspace of a session: executors, an arena, packed weights and a budget for its plans."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from vtensor.runtime.recording.packer import Expected
 
 
-#: Bytes of room that arenas get beyond what plans have needed, at most.
-AHEAD = 8 << 20
+#: The most bytes that arenas grow beyond the needs of plans so far.
+RESERVE = 8 << 20
 
-#: So many are asked of the system at once: what others want of it waits meanwhile.
+#: Bytes of arena that are touched at a time: requests of other threads to the system wait for it.
 PAGE = 2 << 20
 
 
@@ -37,18 +37,18 @@ def _arena() -> Arena:
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
-    """Shared by the plans of a session.
+    """The resources that the plans of a session share.
 
     Attributes:
-        executor: what plans are made for, and where they run.
-        max_bytes: what a plan may take.
-        further: where they run beside that, side by side: other executors of the same budget.
+        executor: plans are made for it, and run on it.
+        max_bytes: the memory budget, in bytes.
+        further: other executors of the same thread budget, for concurrent runs.
         arena: the memory of values between steps, as large as the largest plan needs or larger
             (``make_room``); each other lane has one of its own.
-        weights: constants as libraries want them.
-        lanes: all places where plans run.
-        needed: what plans need of an arena at most, so far.
-        expected: memory for the weights of the first plan, as long as there is none.
+        weights: the packed constants.
+        lanes: the executors with their arenas.
+        needed: the most bytes that a plan so far needs of an arena.
+        expected: memory for the weights of the first plan, until that is made.
     """
 
     executor: Executor
@@ -67,27 +67,27 @@ class Workspace:
 
     @cached_property
     def kinds(self) -> CallKinds:
-        """The kinds of calls that plans have recorded."""
+        """The call kinds of the session."""
         from vtensor.runtime.recording.call_kinds import CallKinds  # a saved plan records nothing
 
         return CallKinds()
 
     def expect(self, nbytes: int) -> None:
-        """A plan with so many bytes of weights is likely to come: let their pages come before."""
+        """Touch pages for the weights of the plan that is likely to be made next."""
         from vtensor.runtime.recording import packer
 
         if self.executor.threads > 1 and packer.LEAST <= nbytes <= self.max_bytes // 2:
             self.expected.append(packer.Expected(nbytes))
 
     def grow(self, nbytes: int, others: int) -> None:
-        """Make each arena at least so large.
+        """Grow each arena to the needs of a plan.
 
         Args:
-            nbytes: what a plan's values and scratch need.
-            others: what the plan has beside them.
+            nbytes: the bytes of the plan's values and scratch.
+            others: the bytes of its weights and outputs.
 
         Raises:
-            BudgetError: the budget is smaller than all.
+            BudgetError: the sum exceeds the budget.
         """
         lanes = self.lanes.every
         if nbytes * len(lanes) + others > self.max_bytes:
@@ -101,16 +101,18 @@ class Workspace:
 
     def _grow(self, nbytes: int) -> None:
         for lane in self.lanes.every:
-            if nbytes > lane.arena.nbytes:  # between two runs: call-backs look at theirs
+            if nbytes > lane.arena.nbytes:  # between two runs: call-backs use the arena
                 lane.executor.run(partial(lane.arena.grow, nbytes))
 
     def make_room(self) -> None:
-        """Be ready for plans that need up to three times as much as those so far: the first run
-        that touches a page waits for the system to clear it, which can take longer than the run.
+        """Grow arenas for plans that need up to three times as much as those so far.
+
+        Their pages are touched here: the first run that touches a page waits for the system to
+        clear it, which can take longer than the run.
         """
         lanes = self.lanes.every
         before = [lane.arena.nbytes for lane in lanes]
-        wanted = self.needed + min(2 * self.needed, AHEAD // len(lanes))
+        wanted = self.needed + min(2 * self.needed, RESERVE // len(lanes))
         if wanted * len(lanes) + self.weights.nbytes > self.max_bytes:
             return
         self._grow(wanted)
@@ -122,12 +124,12 @@ class Workspace:
 
     @property
     def full(self) -> bool:
-        """Plans hold more than the budget together: packed weights in many forms, and arenas."""
+        """Whether packed weights and arenas together exceed the budget."""
         arenas = sum(lane.arena.nbytes for lane in self.lanes.every)
         return arenas + self.weights.nbytes > self.max_bytes
 
     def closed(self) -> Workspace:
-        """A new one, and none of what queues in this one's arenas begins."""
+        """Close the arenas, so that no queued run begins, and return a new workspace."""
         for lane in self.lanes.every:
             lane.arena.close()
         return Workspace(self.executor, self.max_bytes, self.further)
@@ -135,17 +137,17 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a session takes for the plan of its last run, in bytes.
+    """The memory of a session for the plan of its last run, in bytes.
 
-    The caller's inputs are not it, nor is code that libraries generate, which the process keeps.
+    The caller's inputs are not counted, nor is generated code, which the process shares.
 
     Attributes:
-        arena: pages that all plans of the session share, as large as the largest of them needs or
-            larger, to be ready for other sizes; once for each run side by side.
-        planned: what this plan needs of the arena: values between steps, and scratch.
-        live: what this plan needs at once at most: no plan of the same steps needs less.
-        weights: constants that were packed, of all plans that the session keeps.
-        outputs: what each run allocates and hands over.
+        arena: pages that all plans of the session share, at least those that the largest plan
+            needs; once for each concurrent run.
+        planned: the part of the arena that this plan needs: values between steps, and scratch.
+        live: the most bytes of this plan that are live at a step: a lower bound for ``planned``.
+        weights: packed constants of all plans of the session.
+        outputs: memory that each run allocates and returns.
     """
 
     arena: int
@@ -156,11 +158,11 @@ class Memory:
 
     @classmethod
     def of(cls, workspace: Workspace, planned: int, live: int, outputs: int) -> Memory:
-        """What is taken for a plan."""
+        """Return the memory of a session for a plan."""
         arena = sum(lane.arena.nbytes for lane in workspace.lanes.every)
         return cls(arena, planned, live, workspace.weights.nbytes, outputs)
 
     @property
     def peak(self) -> int:
-        """The most that is taken while this plan runs."""
+        """The most bytes that are allocated while this plan runs."""
         return self.arena + self.weights + self.outputs
