@@ -193,12 +193,12 @@ def plan(
             calibrate=calibrate,
         ) as given,
     ):
-        written = write_pictures(given.session.plan, model.stem, html=html, svg=svg)
-        for file in written:
+        pictures = write_pictures(given.session.plan, model.stem, html=html, svg=svg)
+        for file in pictures:
             print(f"wrote {file}", file=sys.stderr if as_json else sys.stdout)
         if as_json:
             print_json(plan_dict(given.session, model.stem))
-        elif not written:
+        elif not pictures:
             print_lines(plan_lines(given.session, model.stem))
 
 

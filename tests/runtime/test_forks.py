@@ -48,7 +48,7 @@ while not turn.waiting: time.sleep(0.01)
 def ahead():
     made = []
     with stopping(lambda: False):
-        turn.ahead(lambda: (checkpoint(), made.append(1)))
+        turn.run_background(lambda: (checkpoint(), made.append(1)))
     assert made == [1]
 child(ahead)
 done.set()

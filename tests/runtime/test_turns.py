@@ -27,7 +27,7 @@ def test_who_wants_a_plan_has_it_so_often(times: int) -> None:
         checkpoint()
 
     with stopping(lambda: len(begun) > most):
-        turn.ahead(work, times)
+        turn.run_background(work, times)
     while len(had) < len(begun):
         pass
     assert begun == [*range(times + 1)], "whoever asked had had a turn before it began anew"

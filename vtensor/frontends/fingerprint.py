@@ -232,9 +232,11 @@ def _digest(file: ModelFile, deferred: DeferredArrays, observed: Collection[Plac
     """
     digest = blake2b(file.digest.encode(), digest_size=16)
     data, files = file.parts.data, deferred.files
-    unread = {place[1] for place in deferred.places.values() if len(place) == 2}
+    deferred_places = {place[1] for place in deferred.places.values() if len(place) == 2}
     inside = {
-        number for number, one in data.items() if one.bytes is not None or number not in unread
+        number
+        for number, one in data.items()
+        if one.bytes is not None or number not in deferred_places
     }
     inside |= {place[1] for place in observed if len(place) == 2}
     places = sorted(place for place in observed if len(place) == 3)

@@ -66,13 +66,15 @@ def read_known(
         ready()  # the operators
         found = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
         graph = Graph.parse(text, {name: _stand_in(one) for name, one in found.items()}).seal()
-        kept: dict[str, Array | Original] = dict(graph.constants)
-        for name in kept.keys() & found.keys():
+        constants: dict[str, Array | Original] = dict(graph.constants)
+        for name in constants.keys() & found.keys():
             if isinstance(one := found[name], Original):
-                kept[name] = one.reshape(graph.constants[name].shape)
-        unread = {name: one for name, one in found.items() if isinstance(one, Original)}
+                constants[name] = one.reshape(graph.constants[name].shape)
+        later = {name: one for name, one in found.items() if isinstance(one, Original)}
         places = {name: tuple(place) for name, _, _, *place in rows}
-        return replace(graph, constants=Originals.of(kept)), DeferredArrays(unread, places, files)
+        return replace(graph, constants=Originals.of(constants)), DeferredArrays(
+            later, places, files
+        )
     except MALFORMED as why:  # whatever it is, the long way says it better
         pass_signals(why)
         return None

@@ -70,14 +70,14 @@ def stored_graph(stored: Stored) -> Graph | None:
     """
     origins = stored.arrays.origins()
     known = [one for one in origins.values() if isinstance(one, Original)]
-    unread = {n: one for n, one in origins.items() if isinstance(one, Original) and not one.held}
-    blank = {name: _blank(one) for name, one in unread.items()}
+    later = {n: one for n, one in origins.items() if isinstance(one, Original) and not one.held}
+    blank = {name: _blank(one) for name, one in later.items()}
     given = {name: array_of(one) for name, one in origins.items() if name not in blank}
     graph = _agreeing(stored, given | blank, blank)
     if graph is not None:
         constants: dict[str, Array | Original] = dict(graph.constants)
-        for name in constants.keys() & unread.keys():
-            constants[name] = unread[name].reshape(graph.constants[name].shape)
+        for name in constants.keys() & later.keys():
+            constants[name] = later[name].reshape(graph.constants[name].shape)
         held = [one for one in known if one.held]
         return replace(graph, constants=Originals.of(constants, held))
     if blank:  # it may be that what is written is no initializer itself, but has the same bytes

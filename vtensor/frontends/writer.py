@@ -245,8 +245,8 @@ class _Writer:
 
     def shape(self, x: VTensor, sizes: Sequence[int]) -> str:
         """ONNX's name of the sizes that x, as it is presented, is reshaped to."""
-        told = _shape(tuple(x.dims.values()), sizes)
-        return self._whole.array(f"{self._node.name}:constant", told)
+        target = _shape(tuple(x.dims.values()), sizes)
+        return self._whole.array(f"{self._node.name}:constant", target)
 
     def element_type(self, dtype: str) -> int:
         """ONNX's number of an element type."""
@@ -363,11 +363,11 @@ def _shape(have: Sequence[int], want: Sequence[int]) -> Array:
     Raises:
         UnsupportedOperatorError: two are the rest, or one beside a size of 0.
     """
-    told = [
+    shape = [
         size if not isinstance(size, OpenSize) else 0 if have[i : i + 1] == (size,) else -1
         for i, size in enumerate(want)
     ]
     unknown = [size for size in want if isinstance(size, OpenSize)]
-    if told.count(-1) > 1 or (unknown and any(size == 0 for size in want)):
+    if shape.count(-1) > 1 or (unknown and any(size == 0 for size in want)):
         raise UnsupportedOperatorError(f"sizes {tuple(want)} with more than one that is open")
-    return np.array(told, np.int64)
+    return np.array(shape, np.int64)

@@ -263,17 +263,17 @@ def _repr_of(names: list[str]) -> Callable[[Any], str]:
 def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]:
     """What keeps a frozen instance as it is."""
 
-    def keep(self: Any, name: str, value: object) -> None:
+    def refuse_set(self: Any, name: str, value: object) -> None:
         if type(self) is cls or name in names:
             raise FrozenInstanceError(f"cannot assign to field {name!r}")
         super(cls, self).__setattr__(name, value)
 
-    def hold(self: Any, name: str) -> None:
+    def refuse_delete(self: Any, name: str) -> None:
         if type(self) is cls or name in names:
             raise FrozenInstanceError(f"cannot delete field {name!r}")
         super(cls, self).__delattr__(name)
 
-    return {"__setattr__": keep, "__delattr__": hold}
+    return {"__setattr__": refuse_set, "__delattr__": refuse_delete}
 
 
 def _states(names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:

@@ -138,11 +138,11 @@ class Entries:
 
     def _rows(self) -> Iterator[tuple[int, str, int]]:
         """Yield the time of the last use, the name and the bytes of each entry."""
-        with os.scandir(self._folder) as found:
-            for one in found:
+        with os.scandir(self._folder) as files:
+            for file in files:
                 with ignored(FileNotFoundError):  # another process has removed it
-                    status = one.stat(follow_symlinks=False)
-                    yield status.st_mtime_ns, one.name, status.st_size
+                    status = file.stat(follow_symlinks=False)
+                    yield status.st_mtime_ns, file.name, status.st_size
 
     def _shrink(self) -> None:
         """Remove the oldest entries beyond the limit of all entries."""
@@ -230,10 +230,10 @@ def code_state() -> tuple[int, int]:
     root, times = Path(__file__).parents[2], list[int]()
     folders = [str(root / package) for package in _PACKAGES]
     while folders:
-        with os.scandir(folders.pop()) as found:
-            for one in found:
-                if one.name.endswith((".py", ".toml", ".so")):
-                    times.append(one.stat().st_mtime_ns)
-                elif one.name != "__pycache__" and one.is_dir(follow_symlinks=False):
-                    folders.append(one.path)
+        with os.scandir(folders.pop()) as files:
+            for file in files:
+                if file.name.endswith((".py", ".toml", ".so")):
+                    times.append(file.stat().st_mtime_ns)
+                elif file.name != "__pycache__" and file.is_dir(follow_symlinks=False):
+                    folders.append(file.path)
     return len(times), max(times)

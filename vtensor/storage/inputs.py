@@ -63,8 +63,9 @@ class Port:
 
 
 def random_array(port: Port, generator: np.random.Generator) -> Array:
-    """Random numbers for a port, whose open sizes are 0; integers are 0 and 1, which most often are
-    places that exist.
+    """Return random numbers for a port, with 0 for open sizes.
+
+    Integers are 0 and 1, which most often are valid indices.
     """
     sizes = tuple(size or 0 for size in port.shape)
     real = "f" in port.dtype
@@ -110,15 +111,16 @@ def calibration(given: Mapping[str, object] | None, ports: Sequence[Port]) -> di
 
 
 def as_array(what: str, given: object, *, writable: bool = False) -> Array:
-    """A NumPy array of what was given, without a copy where that is possible.
+    """Return a NumPy array of an argument, without a copy where possible.
 
     Args:
-        what: as errors name it: ``"input 'x'"``.
+        what: its name in errors: ``"input 'x'"``.
         given: an array, or an object with ``__dlpack__`` or ``__array__``.
-        writable: it is to be written to, so never copied; ``__array__`` may copy and not say so.
+        writable: the array will be written, so ``given`` is never copied; ``__array__`` may copy
+            without notice, and is refused.
 
     Raises:
-        InputError: it is no array, copies what is to be written, or has a mask.
+        InputError: ``given`` is no array, would be copied though ``writable``, or has a mask.
     """
     if isinstance(given, np.ndarray):
         if type(given) is not np.ndarray and isinstance(given, np.ma.MaskedArray):
@@ -134,7 +136,7 @@ def as_array(what: str, given: object, *, writable: bool = False) -> Array:
             return np.asarray(given)
     except DLPackError as error:
         raise InputError(f"{what}: {error}") from error
-    except Exception as error:  # the object's own, of any kind
+    except Exception as error:  # the object may raise any kind
         pass_signals(error)
         raise InputError(f"{what}: {type(given).__name__} gives no array: {error}") from error
     wanted = "__dlpack__" if writable else "__dlpack__ or __array__"
@@ -154,23 +156,25 @@ def converted(given: object, port: Port) -> Array:
     """
     wrong = f"input {port.name!r}: this {type(given).__name__} is no array of {port.dtype}"
     try:
-        found = np.asarray(given)
+        array = np.asarray(given)
     except Exception as error:  # of any kind: elements may be objects of any class
         pass_signals(error)
         raise InputError(f"{wrong}: {error}; wanted is {port}") from error
     real = port.dtype != "bool" and port.dtype[0] in "bcf"
     kinds = "biufc" if port.dtype[0] == "c" else "biuf" if real else "biu"
-    if found.size and found.dtype.kind not in kinds:
-        raise InputError(f"{wrong}: NumPy makes {found.dtype} of it; wanted is {port}")
+    if array.size and array.dtype.kind not in kinds:
+        raise InputError(f"{wrong}: NumPy makes {array.dtype} of it; wanted is {port}")
     with np.errstate(all="ignore"):
-        made = found.astype(numpy_dtype(port.dtype))
+        result = array.astype(numpy_dtype(port.dtype))
     if real:
-        fits = np.array_equal(np.isfinite(made), np.isfinite(found))
+        fits = np.array_equal(np.isfinite(result), np.isfinite(array))
     else:
-        fits = np.array_equal(made if made.dtype.kind in kinds else made.astype(np.int64), found)
+        fits = np.array_equal(
+            result if result.dtype.kind in kinds else result.astype(np.int64), array
+        )
     if not fits:
         raise InputError(f"{wrong}: some elements are out of its range; wanted is {port}")
-    return made
+    return result
 
 
 def check_names(feeds: Mapping[str, object], ports: Sequence[Port]) -> None:

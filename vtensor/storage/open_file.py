@@ -190,17 +190,17 @@ class OpenFile:
         Raises:
             ModelError: the file was changed, or cannot be read.
         """
-        made = room(nbytes)
+        memory = room(nbytes)
         try:
-            whole = self.fill(offset, made)
+            whole = self.fill(offset, memory)
         except OSError as error:
             pass_signals(error)
             raise self.read_error(error) from error
         self.check()
         if not whole:
             raise self.read_error()
-        made.flags.writeable = False
-        return made
+        memory.flags.writeable = False
+        return memory
 
     def read_error(self, error: OSError | None = None) -> ModelError:
         """Return the error of a failed read; without a system error, the file ends too soon."""

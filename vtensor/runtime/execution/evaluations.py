@@ -148,7 +148,7 @@ class RecordEvaluation(Evaluation):
         if all(storage_of(output).nbytes == 0 for output in call.outputs):
             return
 
-        def again(evaluation: Evaluation | None = None) -> None:
+        def rerun(evaluation: Evaluation | None = None) -> None:
             fresh = _anew(call, evaluation or NormalEvaluation(self.tolerance))
             try:
                 with installed(fresh.evaluation):
@@ -159,9 +159,9 @@ class RecordEvaluation(Evaluation):
                 raise InputError(call.failure(str(error))) from error
 
         if self.confirming:
-            again(PartialEvaluation(self.tolerance > 0))
+            rerun(PartialEvaluation(self.tolerance > 0))
         slots = tuple(map(storage_of, call.operands))
-        self.steps.append(RecordedStep(call.node, call.library, "python", None, slots, again))
+        self.steps.append(RecordedStep(call.node, call.library, "python", None, slots, rerun))
 
 
 def compile_step(step: RecordedStep) -> None:

@@ -415,7 +415,7 @@ class Plan(OneProcess):
         """
         executor = self._workspace.lanes.every[0].executor
 
-        def apart(begin: int, end: int | None) -> None:
+        def queued(begin: int, end: int | None) -> None:
             executor.run(lambda: self._steps(begin, end))
 
         def visited(run: RunSteps) -> None:
@@ -423,7 +423,7 @@ class Plan(OneProcess):
             visitor(run, memory)
 
         if nobody_waits():
-            self._bound(bindings, lambda: visited(apart))
+            self._bound(bindings, lambda: visited(queued))
         else:
             executor.run(lambda: self._bound(bindings, lambda: visited(self._steps)))
 

@@ -104,7 +104,7 @@ class RecordedStep:
     def on(
         self,
         node: str,
-        found: Mapping[TensorStorage, TensorStorage],
+        storages: Mapping[TensorStorage, TensorStorage],
         renamed: tuple[tuple[str, str], ...],
     ) -> RecordedStep:
         """The same native step for another node.
@@ -114,8 +114,10 @@ class RecordedStep:
             found: the storages that take the place of the step's own.
             renamed: old and new names of dims, for messages.
         """
-        slots = [slot if isinstance(slot, int) else found[slot] for slot in self.slots]
-        replaces = {found[one]: [found[x] for x in over] for one, over in self.replaces.items()}
+        slots = [slot if isinstance(slot, int) else storages[slot] for slot in self.slots]
+        replaces = {
+            storages[one]: [storages[x] for x in over] for one, over in self.replaces.items()
+        }
         reword = self.reword
         if isinstance(reword, Failure):
             reword = Failure(reword.op_name, node, reword.rows, renamed, reword.numbers)

@@ -149,8 +149,8 @@ class BackgroundTask(Generic[T]):
             with stopping(self.is_over, self._hurries and self.hurries):
                 checkpoint()
                 self._before_start()
-                made = self._make()
-            self._exchange(made)
+                result = self._make()
+            self._exchange(result)
         except Stopped:
             self._stay("the session was closed before there was a better one")
         except PlanStays as why:

@@ -41,7 +41,7 @@ from vtensor.storage.inputs import Array, Port, random_array
 if TYPE_CHECKING:
     from vtensor.runtime.lock.lock_file import Lock
 
-#: The tolerances where nobody says.
+#: Default tolerances.
 TOLERANCES = (0.0, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3)
 
 #: What the inputs are drawn from that plans are compared on: nothing was chosen on them.
@@ -110,14 +110,14 @@ class Frontier:
 
     @property
     def best(self) -> tuple[Point, ...]:
-        """The points that no other one is ahead of, by error."""
+        """The points that no other point dominates, ordered by error."""
         undominated = [
             one for one in self.points if not any(it.ahead_of(one) for it in self.points)
         ]
         return tuple(sorted(undominated, key=lambda one: one.error))
 
     def lock(self, point: Point) -> Lock:
-        """A point's plan as it is written down; ``Session(model, plan=FILE)`` runs it again."""
+        """Return the lock of a point's plan, which ``Session(model, plan=FILE)`` runs."""
         return self.make_lock(point.plan, point.tolerances[0])
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Frontier:
 
 
 def format_tolerance(tolerance: float) -> str:
-    """A tolerance as a reader would write it.
+    """Format a tolerance as a short decimal or power of ten.
 
     >>> [*map(format_tolerance, (0.0, 0.0001, 1.5e-05, 0.5))]
     ('0', '1e-4', '1.5e-5', '0.5')
@@ -194,7 +194,7 @@ def frontier_of(
         tolerances: as ``tolerances_of`` returns them.
         given: inputs by name; the others get noise.
         runs: how often each plan is run, after a first run that does not count.
-        progress: told what is being done.
+        progress: called with a description of each phase.
     """
     say = progress or (lambda _: None)
     simple, executor = simplified(graph, options), workspace.executor
@@ -241,20 +241,22 @@ def _meter(graph: Graph, options: Options, workspace: Workspace) -> Meter:
 
 def _choice(graph: LoweredGraph) -> object:
     """What plans have in common for which the same was chosen."""
-    found = list[object]()
+    rows = list[object]()
     for node in graph.nodes:
         if isinstance(node, OpNode):
-            one = node.variant
-            found.append((node.name, one.library, one.kernel, one.forms, one.followers))
+            variant = node.variant
+            rows.append(
+                (node.name, variant.library, variant.kernel, variant.forms, variant.followers)
+            )
         else:
             layout = graph.values[node.output].layout
-            found.append((graph.sources[node.output], node.library, layout))
-    return tuple(found)
+            rows.append((graph.sources[node.output], node.library, layout))
+    return tuple(rows)
 
 
 def _forms(graph: LoweredGraph) -> Mapping[str, int]:
-    found = [node.variant for node in graph.operators if node.variant.inexact]
-    return Counter(f"{one.library} {one.kernel}".strip() for one in found)
+    variants = [node.variant for node in graph.operators if node.variant.inexact]
+    return Counter(f"{one.library} {one.kernel}".strip() for one in variants)
 
 
 def _expected(plan: Plan) -> float:
@@ -340,10 +342,10 @@ def _times(
     def replay_of(plan: Plan) -> Callable[[], object]:
         return partial(plan.replay, bound_memory(plan, feeds))
 
-    found: list[list[int]] = [[] for _ in plans]
+    times_of: list[list[int]] = [[] for _ in plans]
     each = [*map(replay_of, plans)]
     for turn in range(1 + runs):
         say(f"turn {turn} of {runs}")
-        for times, took in zip(found, in_turns(each, workspace.executor, 1), strict=True):
+        for times, took in zip(times_of, in_turns(each, workspace.executor, 1), strict=True):
             times += took
-    return [tuple(times[1:]) for times in found]
+    return [tuple(times[1:]) for times in times_of]

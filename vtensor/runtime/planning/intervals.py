@@ -162,8 +162,8 @@ class _Walk:
         if self._strategy is not None:
             changes = _changes(*(Choices.of(one) for one in (self._strategy.chosen, own)))
         self._strategy = ChosenGraph.of(own)
-        made = Interval(size, size, 1, _count(own), _gap(own), why, changes)
-        self.found.append(made)
+        interval = Interval(size, size, 1, _count(own), _gap(own), why, changes)
+        self.found.append(interval)
 
 
 def _gap(graph: LoweredGraph) -> float | None:

@@ -1,4 +1,4 @@
-"""What a session was told of its plans, checked."""
+"""The options of a session that its plans depend on, checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vtensor.storage.inputs import Array
 if TYPE_CHECKING:
     from vtensor.runtime.lock.lock_file import Lock
 
-#: What ``Session(tune=)`` says for a plan by measured times that takes the first one's place.
+#: The value of ``Session(tune=)`` for measured times that refine the first plan.
 BACKGROUND = "background"
 
 Progress = Callable[[str], None]
@@ -36,21 +36,20 @@ class Options:
 
     Attributes:
         passes: their names, in order.
-        settings: what passes are told.
-        preferences: which libraries may take what.
-        entry: how inputs lie, by name; declared order where nothing is said.
-        delivery: how outputs are to lie, by name; declared order where nothing is said.
+        settings: the settings of passes.
+        preferences: the libraries that may take each operator or node.
+        entry: layouts of inputs by name; others are in declared order.
+        delivery: layouts of outputs by name; others are in declared order.
         progress: called with each node's name while it is recorded.
-        deterministic: no plan is exchanged for a better one after its first run.
-        entries: where strategies are kept for later processes; None keeps them nowhere.
-        tolerance: what results may be off by where times are measured, relative to their largest.
-        finite: nobody looks whether numbers are finite.
+        deterministic: no plan is refined after its first run.
+        entries: the cache of choices for later processes; None without a cache.
+        tolerance: largest error of results if times are measured, relative to the largest result.
+        finite: numbers are taken as finite without a check.
         calibrate: arrays for inputs, by name, that errors are measured on.
-        lock: a plan that was written down: it is the only one.
-        later: what passes are told in the background, for the plan that takes a first one's place;
-            None where none does.
-        first: what passes are told for a provisional plan, whose place one by ``settings`` takes;
-            None where nothing is provisional.
+        lock: the lock file of the only plan; None without one.
+        later: the settings of passes for refining by measured times; None without it.
+        first: the settings of passes for provisional plans, which a plan by ``settings`` replaces;
+            None if no plan is provisional.
     """
 
     passes: tuple[str, ...] = ()
@@ -130,7 +129,7 @@ def _settings(
     deterministic: bool,
     progress: Progress | None,
 ) -> tuple[Settings, Settings | None]:
-    """What passes are told, and what they are told in the background, if anything."""
+    """Return the settings of passes, and those for refining in the background, or None."""
     speeds = speeds_asked_for()
     later = tune == BACKGROUND and not deterministic
     if tune:

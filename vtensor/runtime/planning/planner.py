@@ -170,8 +170,8 @@ class Planner:
         from vtensor.runtime.planning.choosing import chosen
 
         lowered = chosen(network.graph, options.soon if provisional else options, provisional)
-        made = self._recorded(key, options, network, lowered, known, confirming=False)
-        return self._added(key, kind, made, provisional)
+        recording = self._recorded(key, options, network, lowered, known, confirming=False)
+        return self._added(key, kind, recording, provisional)
 
     def _hints(
         self, kind: InputKind, key: PlanKey, options: Options, failed: Sequence[Failed]
@@ -211,8 +211,8 @@ class Planner:
             )
             if options.deterministic:
                 _check_excess(lowered, options)
-            made = self._recorded(key, options, network, lowered, known, confirming=True)
-            plan, own = self._added(key, kind, made, provisional)
+            recording = self._recorded(key, options, network, lowered, known, confirming=True)
+            plan, own = self._added(key, kind, recording, provisional)
             if choice.key != key:
                 plan.taken_from, plan.anew = choice.key.shapes, others
             plan.origin = replace(plan.origin, cached=choice.cached)
@@ -265,11 +265,11 @@ class Planner:
         self,
         key: PlanKey,
         kind: InputKind,
-        made: tuple[Plan, Choice],
+        recording: tuple[Plan, Choice],
         provisional: bool,
     ) -> tuple[Plan, Choice]:
         """Add a choice to its input kind, as a hint for other sizes; return the plan and it."""
-        plan, choice = made
+        plan, choice = recording
         choice.provisional = provisional
         kind.add(choice)
         return self._finished(plan, choice, key), choice

@@ -85,7 +85,7 @@ class PlanningLock:
                 raise NestedRunError(NESTED)
         return True
 
-    def ahead(self, work: Callable[[], None], times: int = 1) -> None:
+    def run_background(self, work: Callable[[], None], times: int = 1) -> None:
         """Run background work under the lock; it yields to requests for plans.
 
         Args:

@@ -12,7 +12,7 @@ from vtensor.language.index import importing
 #: What saving needs.
 SAVING = ("vtensor.frontends.fingerprint", "vtensor.runtime.cache.codec", "resolver.choice_data")
 
-#: What refining and preparing need beside passes.
+#: Modules for refining and preparing other than passes.
 PLANNING = (
     "vtensor.runtime.planning.choosing",
     "vtensor.runtime.planning.symbolic_graph",

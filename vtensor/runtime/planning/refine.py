@@ -88,14 +88,14 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
     options = replace(options, settings=settings, later=None, progress=None)
     own = plan.taken_from is None
     try:
-        made = plan_of(graph, options, workspace)
+        replacement = plan_of(graph, options, workspace)
     except Exception as error:  # libraries raise any kind; the present plan is right
         checkpoint()  # a closed session logs nothing
         _log.warning(FAILED, graph.name, error)
         raise
-    if own and all(step.ns is None for step in made.steps):
+    if own and all(step.ns is None for step in replacement.steps):
         raise PlanStays("with measured times none is faster")
-    return made
+    return replacement
 
 
 def _import_libraries() -> None:

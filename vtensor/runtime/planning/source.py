@@ -130,9 +130,9 @@ class Source:
         surface = ModelFingerprint(
             *ends, self.static, self.reads_nodes, deciding, observed, self._deferred
         )
-        found = save_fingerprint(surface, self._file, self._reference, self._entries)
-        self.surface = found or self.surface
-        return found
+        saved = save_fingerprint(surface, self._file, self._reference, self._entries)
+        self.surface = saved or self.surface
+        return saved
 
     @property
     def large(self) -> Mapping[str, Original]:
@@ -141,15 +141,15 @@ class Source:
 
     @property
     def _loaded(self) -> Loaded:
-        if (found := self._found) is not None:
-            return found
+        if (loaded := self._found) is not None:
+            return loaded
         with self._loading.here:  # another thread may load it meanwhile
             if self._found is None:
                 from_cache = self.surface is not None
-                found = copy_context().run(self._load)
+                loaded = copy_context().run(self._load)
                 if from_cache:
-                    self._correct(found)
-                self._found, self._given = found, None
+                    self._correct(loaded)
+                self._found, self._given = loaded, None
             return self._found
 
     def corrected(self) -> bool:
@@ -270,8 +270,8 @@ class Source:
         known = self.surface.deciding if self.surface is not None else ()
         if self._found is None and self.surface is not None:
             return known
-        found = () if self.static or self._model is None else self._model.deciding
-        return tuple(dict.fromkeys([*known, *found]))
+        own = () if self.static or self._model is None else self._model.deciding
+        return tuple(dict.fromkeys([*known, *own]))
 
     def graph(
         self,
@@ -346,10 +346,10 @@ class Source:
             known: inputs whose values decide shapes.
         """
         sizes = self.open_sizes(shapes, known)
-        found = [{**shapes}] if any(one != 1 for one in sizes) else []
+        likely = [{**shapes}] if any(one != 1 for one in sizes) else []
         if 1 in sizes:
-            found += [self._with(shapes, known, partial(_instead, more)) for more in (2, 3)]
-        return found
+            likely += [self._with(shapes, known, partial(_instead, more)) for more in (2, 3)]
+        return likely
 
     def neighbour_shapes(
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
@@ -371,12 +371,12 @@ class Source:
             if declared is None and size != 1
         )
         groups = [[*names], *([one] for one in names)] if len(names) in (2, 3) else [[*names]]
-        found = [
+        moved = [
             self._with(shapes, known, partial(_moved, frozenset(group), steps))
             for group in groups
             for steps in STEPS
         ]
-        return [one for one in found if one != shapes]
+        return [one for one in moved if one != shapes]
 
     def _with(
         self,
@@ -385,12 +385,12 @@ class Source:
         other: Callable[[str, int], int],
     ) -> dict[str, tuple[int, ...]]:
         """Return shapes with ``other(dim, size)`` in place of each open size."""
-        made = dict(shapes)
+        replaced = dict(shapes)
         for port in self._ports_of(shapes):
             if port.name not in known:
                 rows = zip(port.dims, port.shape, shapes[port.name], strict=True)
-                made[port.name] = tuple([other(n, s) if d is None else s for n, d, s in rows])
-        return made
+                replaced[port.name] = tuple([other(n, s) if d is None else s for n, d, s in rows])
+        return replaced
 
     def traced(
         self,
@@ -494,14 +494,14 @@ def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
     Raises:
         InputError: two inputs bring different sizes for one name; names both.
     """
-    found: dict[str, tuple[int, str]] = {}
+    decided: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
         for declared, size in zip(graph.values[name].dims.values(), shape, strict=True):
             for unknown in open_names([declared]):
-                have, by = found.setdefault(unknown, (size, name))
+                have, by = decided.setdefault(unknown, (size, name))
                 if have != size:
                     raise InputError(f"{unknown} is {have} in input {by!r} and {size} in {name!r}")
-    return {unknown: size for unknown, (size, _) in found.items()}
+    return {unknown: size for unknown, (size, _) in decided.items()}
 
 
 def _opened(model: Given) -> ModelFile | None:

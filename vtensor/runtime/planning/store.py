@@ -378,7 +378,7 @@ class PlanStore:
             return
         for choice in choices:
             write = partial(self._cache.write, choice, self._entering(choice.key))
-            self._making.ahead(write, YIELDS)
+            self._making.run_background(write, YIELDS)
 
     def prepare(self, key: PlanKey) -> None:
         """Queue planning for shapes that are likely to come; called when a plan is used again."""
@@ -400,18 +400,18 @@ class PlanStore:
         for key in (*ones, *neighbours):
             if self._workspace.full or not left:
                 break
-            made: list[Choice] = []
-            self._making.ahead(partial(self._prepare_one, key, made))
-            left -= bool(made and key in neighbours)
-            self._unsaved += made
+            choices: list[Choice] = []
+            self._making.run_background(partial(self._prepare_one, key, choices))
+            left -= bool(choices and key in neighbours)
+            self._unsaved += choices
         self._workspace.make_room()
         self.has_run()
 
-    def _prepare_one(self, key: PlanKey, made: list[Choice]) -> None:
+    def _prepare_one(self, key: PlanKey, choices: list[Choice]) -> None:
         prepare = partial(self._planner.prepare, key, self._entering(key))
         choice = self._workspace.executor.planning(prepare)
         if choice is not None:
-            made.append(choice)
+            choices.append(choice)
 
     def _begin(self, task: BackgroundTask[None]) -> None:
         """Begin background work, unless the session is closed."""

@@ -125,11 +125,11 @@ def _symbolic_arrays(constants: Mapping[str, Any]) -> dict[str, SymbolicArray]:
     if isinstance(constants, Computed):
         if any(is_open(made.key) for made in constants.functions):
             raise NotTraced("a constant is cut by sizes")
-        found, rows = _symbolic_arrays(constants.given), constants.more
+        arrays, rows = _symbolic_arrays(constants.given), constants.more
     else:
-        found = {}
+        arrays = {}
         rows = constants.origins() if isinstance(constants, Originals) else constants
-    return found | {name: one for name, one in rows.items() if isinstance(one, SymbolicArray)}
+    return arrays | {name: one for name, one in rows.items() if isinstance(one, SymbolicArray)}
 
 
 def _with_arrays(constants: Mapping[str, Any], arrays: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -138,6 +138,6 @@ def _with_arrays(constants: Mapping[str, Any], arrays: Mapping[str, Any]) -> Map
         return constants
     if isinstance(constants, Computed):
         return constants.over(_with_arrays(constants.given, arrays), arrays)
-    found = copied(constants)
-    found.update((name, one) for name, one in arrays.items() if name in constants)
-    return found
+    replaced = copied(constants)
+    replaced.update((name, one) for name, one in arrays.items() if name in constants)
+    return replaced

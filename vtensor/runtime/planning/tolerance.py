@@ -7,7 +7,7 @@ from numbers import Real
 
 from vtensor.errors import InputError
 
-#: What results may be off by where nobody says.
+#: Default tolerance of results, relative to the largest result.
 DEFAULT_TOLERANCE = 1e-5
 
 

@@ -105,13 +105,13 @@ def traced_plan(
         steps = needed(compiled, ends.outputs)
     if any(step.callback is not None for step in steps):
         raise NotTraced("steps call back")
-    made = _plan(network.rows, network.array_place, recorder, memory, ends, steps)
-    made.guards = _guards(lowered, graph, made.numbers, options)
-    known[made.sizes, tuple(given)] = [*values]
-    for calls, kind in zip(made.calls, recorder.kinds, strict=True):
+    plan = _plan(network.rows, network.array_place, recorder, memory, ends, steps)
+    plan.guards = _guards(lowered, graph, plan.numbers, options)
+    known[plan.sizes, tuple(given)] = [*values]
+    for calls, kind in zip(plan.calls, recorder.kinds, strict=True):
         numbers = tuple([values[place] for place in calls.given])
         known[calls.rows, numbers] = [*kind.use.values]
-    return made
+    return plan
 
 
 def plan_of_numbers(

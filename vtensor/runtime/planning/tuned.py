@@ -55,19 +55,19 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
         BudgetError: it needs more memory than the workspace may have.
     """
     resolved = resolved_of(graph, options)
-    made = _recorded(graph, resolved, options, options.settings, workspace)
+    measured = _recorded(graph, resolved, options, options.settings, workspace)
     if options.settings.clock is None:
-        return made
+        return measured
     untimed = _recorded(
         graph, resolved, options, Settings(speeds=options.settings.speeds), workspace
     )
     choice = partial(optimise, resolved, options.passes)
     few = list[Plan]()
-    for lowered in with_fewer_transforms(made.graph, options.settings, choice):
+    for lowered in with_fewer_transforms(measured.graph, options.settings, choice):
         with suppress(BudgetError):
             few.append(recorded(graph, resolved, lowered, options, workspace))
     try:
-        best, took = fastest([*few, made, untimed], workspace.executor)
+        best, took = fastest([*few, measured, untimed], workspace.executor)
     except VTensorError as error:
         checkpoint()
         _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
@@ -105,7 +105,7 @@ def within_tolerance(
     )
     simple = observable(graph)
     try:
-        found = tolerant(
+        choices = tolerant(
             simple,
             resolved_of(simple, options),
             options.passes,
@@ -115,10 +115,10 @@ def within_tolerance(
             workspace,
             meter,
         )
-        if not found:
+        if not choices:
             return strict
-        made = list[Plan]()
-        for lowered in found:
+        plans = list[Plan]()
+        for lowered in choices:
             with suppress(BudgetError):
                 sound(lowered, simple, options, workspace)
                 plan = plan_on_numbers(
@@ -130,10 +130,10 @@ def within_tolerance(
                     strict.resolved,
                     strictly=None if options.finite else strictly,
                 )
-                made.append(plan)
-        if not made:
+                plans.append(plan)
+        if not plans:
             return strict
-        best, took = fastest([*made, strict], workspace.executor)
+        best, took = fastest([*plans, strict], workspace.executor)
         if best is strict:
             _log.info(SLOWER, graph.name, min(took[:-1]) / 1e6, took[-1] / 1e6)
     except UnsoundPlanError:

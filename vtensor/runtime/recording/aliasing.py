@@ -1,9 +1,9 @@
-"""Slices and concatenations that copy nothing: their parts are stretches of the whole's memory.
+"""Aliasing: slices and concatenations without copies, as stretches of the whole's memory.
 
-A slice that is one stretch of its input's memory is read there. Where all inputs of a concatenation
-are stretches of its output's memory, they are made there; and where they lie side by side already,
-in the output of a later concatenation, the output is read there. Which operators cut and join is
-their own declaration (the trait ``Structural``).
+A slice that is one stretch of its input's memory is read in place. If all inputs of a concatenation
+are stretches of its output's memory, they are made in place; and if they are adjacent already, in
+the output of a later concatenation, the output is read in place. Operators declare that they cut
+or join by the trait ``Structural``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Division:
 
     Attributes:
         whole: the input of a slice, the output of a concatenation.
-        parts: those that have elements, and where each begins in the whole's memory, in bytes.
-        joins: the whole is made of the parts.
-        steps: what copies.
+        parts: the parts with elements, and the offset of each in the whole's memory, in bytes.
+        joins: whether the whole is made of the parts.
+        steps: the steps that copy.
     """
 
     whole: TensorStorage
@@ -41,13 +41,13 @@ class Division:
 
     def on(
         self,
-        found: Mapping[TensorStorage, TensorStorage],
+        storages: Mapping[TensorStorage, TensorStorage],
         steps: Mapping[RecordedStep, RecordedStep],
     ) -> Division:
-        """The same of other storages and steps."""
-        parts = [(found[part], begin) for part, begin in self.parts]
+        """Return the division with other storages and steps."""
+        parts = [(storages[part], begin) for part, begin in self.parts]
         own = [steps[step] for step in self.steps]
-        return Division(found[self.whole], parts, self.joins, own)
+        return Division(storages[self.whole], parts, self.joins, own)
 
 
 def division(
@@ -56,12 +56,12 @@ def division(
     output: TensorStorage,
     steps: Sequence[RecordedStep],
 ) -> Division | None:
-    """What an operator divides; None where it does not, or a part is no stretch of the whole.
+    """Return the division of an operator; None without one, or if a part is no stretch.
 
     Args:
         op: any operator.
-        inputs, output: its operands as they lie.
-        steps: what it runs.
+        inputs, output: its operands in their layouts.
+        steps: the steps of its call.
     """
     kind = info_of(op).structural
     if kind not in ("slice", "concat"):
@@ -76,31 +76,31 @@ def division(
 
 
 def _joined(op: Any, inputs: Sequence[TensorStorage]) -> Iterator[Located]:
-    """The inputs of a concatenation, and where they begin in its output."""
+    """Yield the inputs of a concatenation, and their positions in its output."""
     ends = accumulate((one.extents[op.axis] for one in inputs), initial=0)
     for part, begin in zip(inputs, ends, strict=False):
         yield part, {op.axis: begin}
 
 
 def _cut(op: Any, x: TensorStorage, y: TensorStorage) -> Iterator[Located]:
-    """The output of a slice of neighbours, and where it begins in its input."""
+    """Yield the output of a slice of steps of one, and its position in its input."""
     if all(step == 1 for step in op.steps):
         rows = zip(op.axes, op.starts, strict=True)
         yield y, {dim: _first(start, x.extents[dim]) for dim, start in rows}
 
 
 def _first(start: int | None, size: int) -> int:
-    """The index at which a slice begins."""
+    """Return the index at which a slice begins."""
     if start is None:
         return 0
     return min(start, size) if start >= 0 else max(start + size, 0)
 
 
 def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> int | None:
-    """The byte of the whole's memory at which a part begins; None where it is not one stretch.
+    """Return the offset of a part in the whole's memory, in bytes; None if it is no stretch.
 
-    It is one if it has a single position along all axes in front of some axis, and all positions
-    along those behind. Blocks are not cut: pads at the end are those of the whole.
+    A part is a stretch if it has a single position along all axes before some axis, and all
+    positions along the axes after it. Blocks are not cut: pads at the end are those of the whole.
     """
     layout, stored = whole.layout, whole.layout.stored(whole.dtype)
     if part.dtype != whole.dtype or not stored.simple:
@@ -121,13 +121,13 @@ def uncopied(
     divisions: Sequence[Division],
     lasting: Collection[TensorStorage],
 ) -> list[RecordedStep]:
-    """The steps that are left when parts lie in their wholes wherever they may.
+    """Place parts in their wholes where possible; return the steps that are still needed.
 
-    The last concatenation comes first: those before it often are of the same values.
+    The last concatenation is placed first: earlier ones often join the same values.
 
     Args:
-        steps: of a plan, in the order in which they run.
-        divisions: what some of them copy, in the same order.
+        steps: of a plan, in running order.
+        divisions: of some steps, in the same order.
         lasting: owners of memory that each run brings: inputs and outputs of the plan.
     """
     idle: set[RecordedStep] = set()
@@ -141,7 +141,7 @@ def uncopied(
 
 
 def _side_by_side(one: Division, lasting: Collection[TensorStorage]) -> bool:
-    """The parts are stretches of one memory in their order: the whole is read there."""
+    """Read the whole in place, if the parts are adjacent in memory; return whether they are."""
     first, _ = one.parts[0]
     if one.whole in lasting or one.whole.root is not one.whole:
         return False
@@ -153,7 +153,7 @@ def _side_by_side(one: Division, lasting: Collection[TensorStorage]) -> bool:
 
 
 def _made_there(one: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Each part has memory of its own, which becomes a stretch of the whole's."""
+    """Make each part in the whole's memory, if all have their own; return whether they have."""
     roots = [part.root for part, _ in one.parts]
     if len(set(roots)) < len(roots) or one.whole in roots:
         return False

@@ -187,11 +187,11 @@ class CallKind:
             recorded: the recording of the call.
             trace: of its symbols.
         """
-        made, steps, _ = recorded
-        known = {*inputs, *made}
+        results, steps, _ = recorded
+        known = {*inputs, *results}
         touched = {slot for step in steps for slot in step.slots if isinstance(slot, TensorStorage)}
-        touched |= {output.root for output in made}
-        kinds = [(one.dtype, [*one.extents.items()], one.layout) for one in made]
+        touched |= {output.root for output in results}
+        kinds = [(one.dtype, [*one.extents.items()], one.layout) for one in results]
         if (
             not touched <= known
             or any(step.native is None for step in steps)
@@ -242,26 +242,26 @@ class CallUse:
         self.nodes.append(node)
         kind, number = self.kind, self.number
         templates, steps, division = kind.recorded
-        made = list[TensorStorage]()
+        results = list[TensorStorage]()
         for template, to in zip(templates, outputs, strict=True):
-            made.append(TensorStorage.like(template, to.value.dims, to.layout))
-            made[-1].nbytes = number(template.nbytes)
-        found = dict(zip((*kind.inputs, *templates), (*inputs, *made), strict=True))
-        for template, own in zip(templates, made, strict=True):
+            results.append(TensorStorage.like(template, to.value.dims, to.layout))
+            results[-1].nbytes = number(template.nbytes)
+        storages = dict(zip((*kind.inputs, *templates), (*inputs, *results), strict=True))
+        for template, own in zip(templates, results, strict=True):
             if (root := template.root) is not template:
-                own.lie_in(found[root], number(template.begin))
+                own.lie_in(storages[root], number(template.begin))
         renamed = tuple(zip(kind.names, names, strict=True))
-        bound = {step: self._step(step, node, found, renamed) for step in steps}
+        bound = {step: self._step(step, node, storages, renamed) for step in steps}
         if division is not None:
             parts = [(part, number(begin)) for part, begin in division.parts]
-            division = replace(division, parts=parts).on(found, bound)
-        return Recorded(made, [*bound.values()], division)
+            division = replace(division, parts=parts).on(storages, bound)
+        return Recorded(results, [*bound.values()], division)
 
     def _step(
         self,
         step: RecordedStep,
         node: str,
-        found: Mapping[TensorStorage, TensorStorage],
+        storages: Mapping[TensorStorage, TensorStorage],
         renamed: tuple[tuple[str, str], ...],
     ) -> RecordedStep:
         """Return a step of the kind for a node's operands."""
@@ -277,12 +277,12 @@ class CallUse:
             self.native(step.native),
             tuple(
                 [
-                    found[slot] if isinstance(slot, TensorStorage) else self.number(slot)
+                    storages[slot] if isinstance(slot, TensorStorage) else self.number(slot)
                     for slot in step.slots
                 ]
             ),
             None,
-            {found[one]: [found[x] for x in over] for one, over in step.replaces.items()},
+            {storages[one]: [storages[x] for x in over] for one, over in step.replaces.items()},
             reword,
             code,
         )

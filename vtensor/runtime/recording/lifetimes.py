@@ -63,24 +63,24 @@ def lifetimes(
         lasting: owners whose memory is needed after the last step: outputs.
     """
     last = _last_steps(steps)
-    found = Lifetimes({}, {})
+    times = Lifetimes({}, {})
     for index, step in enumerate(steps):
         for slot, storage in enumerate(step.slots):
             if isinstance(storage, int):
-                found.scratch[index, slot] = Lifetime([], Piece(storage, index, index))
+                times.scratch[index, slot] = Lifetime([], Piece(storage, index, index))
                 continue
             root = storage.root
             if root in lent:
                 continue
-            if root not in found.of:
-                donor = next(_donors(step, storage, index, last, found, lasting), None)
-                lifetime = found.of[root] = donor or Lifetime(
+            if root not in times.of:
+                donor = next(_donors(step, storage, index, last, times, lasting), None)
+                lifetime = times.of[root] = donor or Lifetime(
                     piece=Piece(root.nbytes, index, index)
                 )
                 lifetime.storages.append(root)
             if last[root] == index:
-                found.of[root].until(index)
-    return found
+                times.of[root].until(index)
+    return times
 
 
 def _last_steps(steps: Sequence[RecordedStep]) -> dict[TensorStorage, int]:
@@ -98,7 +98,7 @@ def _donors(
     target: TensorStorage,
     index: int,
     last: dict[TensorStorage, int],
-    found: Lifetimes,
+    times: Lifetimes,
     lasting: Collection[TensorStorage],
 ) -> Iterator[Lifetime]:
     """Yield the lifetimes of operands that a step's output may overwrite.
@@ -112,7 +112,7 @@ def _donors(
     for operand in step.replaces[target]:
         root = operand.root
         if (
-            root in found.of
+            root in times.of
             and root not in lasting
             and last[root] == index
             and all(slot is operand for slot in slots if slot.root is root)
@@ -120,4 +120,4 @@ def _donors(
             and operand.extents == target.extents
             and operand.layout.same(target.layout, target.extents)
         ):
-            yield found.of[root]
+            yield times.of[root]

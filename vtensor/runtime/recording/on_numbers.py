@@ -32,12 +32,12 @@ def plan_on_numbers(
     Args:
         graph: checked and optimised.
         constants: arrays of the graph's constants by name.
-        workspace: what the plan shares with the other plans of its session.
+        workspace: the arena, weights and executors that plans share.
         progress: called with each node's name while it is recorded.
-        preferences: which libraries could take what.
-        resolved: the graph before any pass, for those who compare, or what makes it; None where it
-            is ``graph``.
-        confirming: the choice was made for another plan; libraries are asked again.
+        preferences: the libraries that may take each operator or node.
+        resolved: the graph before any pass, for comparisons, or a function that makes it; None if
+            it is ``graph``.
+        confirming: ask libraries whether they take their nodes with the hints of the choice.
         strictly: as for ``Plan``.
 
     Raises:
@@ -50,7 +50,7 @@ def plan_on_numbers(
         steps = recorder.evaluation.compiled(workspace.lanes.threads)
         ends = Ends.of(graph, recorder.storages)
         recorded = needed(steps, ends.outputs)
-        recorder.evaluation.steps.clear()  # they refer to it: no circle of the two
+        recorder.evaluation.steps.clear()  # breaks the cycle of steps and evaluation
         placement = place(recorded, ends.inputs, ends.own)
     nodes = Nodes(graph, recorded, placement, preferences, resolved)
     held = placement.constants()

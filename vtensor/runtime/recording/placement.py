@@ -1,4 +1,4 @@
-"""Where everything that a plan's steps touch lies, and the native program of them."""
+"""Places of all memory that a plan's steps touch: regions, and offsets in the arena."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Where something lies: a region, and the byte at which it begins there.
+#: A place in memory: a region, and the offset of the first byte there.
 Place = tuple[int, int]
 
 
@@ -27,14 +27,13 @@ class Placement:
     """The regions of a plan: the arena, what each run binds, constants.
 
     Attributes:
-        steps: what runs.
+        steps: in running order.
         bound: owners of memory that each run brings: inputs, then outputs.
-        hosts: for a storage without memory of its own in the arena, the output in whose memory it
-            lies.
-        offsets: where storages lie in the arena.
-        scratch: where scratch lies in the arena, by step and slot.
-        nbytes: the size of the arena that is needed.
-        live: what is needed at once at most: no arena could be smaller.
+        hosts: the output whose memory a storage uses, for storages outside the arena.
+        offsets: of storages in the arena, in bytes.
+        scratch: offsets of scratch in the arena, in bytes, by step and slot.
+        nbytes: the bytes of the arena.
+        live: the most bytes that are live at a step: no arena could be smaller.
     """
 
     steps: Sequence[RecordedStep]
@@ -59,8 +58,9 @@ class Placement:
         return _replay.Program(regions, self.placed(constants), repeatable=True)
 
     def placed(self, constants: Sequence[TensorStorage]) -> list[tuple[object, list[Place]]]:
-        """The steps, with the place of each slot. The arena is the first region; what runs bring,
-        and then these constants, are the others.
+        """Return the steps with the place of each slot.
+
+        The arena is the first region; the memory that runs bring, and then the constants, follow.
         """
         where = {storage: region for region, storage in enumerate([*self.bound, *constants], 1)}
 
@@ -81,7 +81,7 @@ class Placement:
         return steps
 
     def constants(self) -> list[TensorStorage]:
-        """Owners of memory that stays as it is, each once."""
+        """Return the owners of constants' memory, each once."""
         roots = {
             slot.root: None
             for step in self.steps
@@ -91,15 +91,15 @@ class Placement:
         return [root for root in roots if root not in self.bound]
 
     def memory(self, index: int, arena: Array) -> list[Array]:
-        """What the slots of a step are given; all storages are bound."""
-        found = []
+        """Return the memory of a step's slots; all storages are bound."""
+        memory_of = []
         for slot, of in enumerate(self.steps[index].slots):
             if isinstance(of, int):
                 begin = self.scratch[index, slot]
-                found.append(arena[begin : begin + of])
+                memory_of.append(arena[begin : begin + of])
             else:
-                found.append(of.memory)
-        return found
+                memory_of.append(of.memory)
+        return memory_of
 
     def buffers(self, arena: Arena) -> dict[TensorStorage, Buffer]:
         """What the storages have in an arena, for Python that is about to look at them."""
@@ -113,36 +113,36 @@ class Placement:
 def place(
     steps: Sequence[RecordedStep], inputs: Sequence[TensorStorage], outputs: Sequence[TensorStorage]
 ) -> Placement:
-    """Find room for everything that steps touch.
+    """Place all memory that steps touch.
 
     Args:
-        steps: in the order in which they run.
+        steps: in running order.
         inputs, outputs: owners of the memory that each run brings.
     """
-    found = arranged(steps, inputs, outputs)
-    begins, nbytes = offsets([lifetime.piece for lifetime in found.ours])
-    begin = dict(zip(found.ours, begins, strict=True))
-    away = found.away
+    arrangement = arranged(steps, inputs, outputs)
+    begins, nbytes = offsets([lifetime.piece for lifetime in arrangement.ours])
+    begin = dict(zip(arrangement.ours, begins, strict=True))
+    away = arrangement.away
     return Placement(
         steps,
         [*inputs, *outputs],
-        found.hosts,
-        {storage: begin[t] for storage, t in found.lifetimes.of.items() if t not in away},
-        {key: begin[t] for key, t in found.lifetimes.scratch.items()},
+        arrangement.hosts,
+        {storage: begin[t] for storage, t in arrangement.lifetimes.of.items() if t not in away},
+        {key: begin[t] for key, t in arrangement.lifetimes.scratch.items()},
         nbytes,
-        live_bytes([lifetime.piece for lifetime in found.ours]),
+        live_bytes([lifetime.piece for lifetime in arrangement.ours]),
     )
 
 
 @dataclass(frozen=True)
 class Arranged:
-    """Who needs memory when, and whose that is.
+    """The lifetimes of memory, and its owners.
 
     Attributes:
-        lifetimes: of all that has memory in the arena, or in an output.
+        lifetimes: of all memory in the arena or in an output.
         hosts: as for ``Placement``.
-        away: those that have an output's memory.
-        ours: those that have memory in the arena.
+        away: the lifetimes in an output's memory.
+        ours: the lifetimes in the arena.
     """
 
     lifetimes: Lifetimes
@@ -154,20 +154,20 @@ class Arranged:
 def arranged(
     steps: Sequence[RecordedStep], inputs: Sequence[TensorStorage], outputs: Sequence[TensorStorage]
 ) -> Arranged:
-    """Find out for everything that steps touch when it is needed; arguments as for ``place``."""
+    """Return the lifetimes of all memory that steps touch; arguments as for ``place``."""
     constants = {
         slot.root
         for step in steps
         for slot in step.slots
         if not isinstance(slot, int) and slot.root.bound
     }
-    found = lifetimes(steps, constants | set(inputs), set(outputs))
+    times = lifetimes(steps, constants | set(inputs), set(outputs))
     hosts = {
         storage: output
         for output in outputs
-        if output in found.of
-        for storage in found.of[output].storages
+        if output in times.of
+        for storage in times.of[output].storages
         if storage is not output
     }
-    away = {found.of[output] for output in outputs if output in found.of}
-    return Arranged(found, hosts, away, [one for one in found.distinct() if one not in away])
+    away = {times.of[output] for output in outputs if output in times.of}
+    return Arranged(times, hosts, away, [one for one in times.distinct() if one not in away])

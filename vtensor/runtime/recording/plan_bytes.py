@@ -51,7 +51,7 @@ def pieces(graph: LoweredGraph) -> Iterator[Piece]:
     Outputs are left out.
     """
     of = {name: name for name in graph.values}  # the owner of its memory
-    made, last = dict[str, int](), dict[str, int]()
+    makers, last = dict[str, int](), dict[str, int]()
     for index, node in enumerate(graph.nodes):
         view = isinstance(node, OpNode) and info_of(node.op).structural in VIEWS
         for name, output in zip(node.inputs, node.outputs, strict=False):
@@ -59,12 +59,12 @@ def pieces(graph: LoweredGraph) -> Iterator[Piece]:
                 of[output] = of[name]  # else its library has to copy
         for output in node.outputs:
             if of[output] == output:
-                made[output] = index
+                makers[output] = index
             last[of[output]] = index
         for name in node.inputs:
             last[of[name]] = index
     outside = {of[name] for name in graph.outputs.values()}
-    for name, first in made.items():
+    for name, first in makers.items():
         if name not in outside and not graph.values[name].constant:
             yield Piece(graph.values[name].nbytes, first, last[name])
 

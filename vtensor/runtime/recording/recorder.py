@@ -239,18 +239,18 @@ class Recorder:
         """Return a value's storage; that of a constant is made on the first request."""
         if value.name not in self.storages:
             if value.name in self._without:
-                made = self._deferred(value, DeferredConstant(value))
+                storage = self._deferred(value, DeferredConstant(value))
             else:
-                made = self.packed.given(value, self.packer)
-            self.storages[value.name] = made
+                storage = self.packed.given(value, self.packer)
+            self.storages[value.name] = storage
         return self.storages[value.name]
 
     def _deferred(self, value: Value, constant: DeferredConstant) -> TensorStorage:
         """Return the storage of a constant that depends on symbols; reading it raises."""
         tensor = VTensor(value.dtype, value.dims)
-        made = TensorStorage.deferred(_no_values, tensor, value.layout)
-        self.symbolic[made] = constant
-        return made
+        storage = TensorStorage.deferred(_no_values, tensor, value.layout)
+        self.symbolic[storage] = constant
+        return storage
 
     def _operand(self, value: Value, layout: Layout) -> Operand:
         """Return a value as an operand: its storage in the layout that is decided for it."""
