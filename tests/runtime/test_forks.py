@@ -55,14 +55,14 @@ done.set()
 for thread in threads: thread.join()
 """,
     "an import needs the lock of logging": """
-from optimizer.detached_import import apart
+from optimizer.detached_import import import_on_thread
 from vtensor.language import forks
 from vtensor.language.index import importing
 forks.PATIENCE = 3.0
 held, done = threading.Event(), threading.Event()
 def imports():
     with importing:
-        apart("colorsys")
+        import_on_thread("colorsys")
         held.set()
         time.sleep(0.3)  # the fork has begun
         import logging

@@ -86,11 +86,11 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
     file = Path(path)
     model, arrays = _model(graph, opset)
     try:
-        deferred = file.with_name(f"{file.name}.data")
+        data_file = file.with_name(f"{file.name}.data")
         if sum(array.nbytes for array in arrays.values()) > EXTERNAL_BYTES:
-            with _replaced(deferred) as data:
+            with _replaced(data_file) as data:
                 for name, array in arrays.items():
-                    model.graph.initializer.append(_placed(name, array, data, deferred.name))
+                    model.graph.initializer.append(_placed(name, array, data, data_file.name))
         else:
             tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
             model.graph.initializer.extend(tensors)

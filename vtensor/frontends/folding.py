@@ -54,11 +54,9 @@ _SIMPLE = frozenset(
 )
 _SMALL = 1 << 16
 
-#: What an attribute and its tensor say beside a value.
-_ATTRIBUTE_FIELDS, _TENSOR_FIELDS = (
-    {"name", "type", "doc_string"},
-    {"dims", "data_type", "name", "doc_string"},
-)
+#: The fields of an attribute, and of its tensor, other than the value.
+_ATTRIBUTE_FIELDS = {"name", "type", "doc_string"}
+_TENSOR_FIELDS = {"dims", "data_type", "name", "doc_string"}
 
 #: The inputs of which operators read nothing but the type, by position.
 _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}

@@ -123,10 +123,8 @@ def _costs(a: Lock, b: Lock) -> Iterator[Difference]:
         other = b.costs.get(name)
         if other is None:
             continue
-        almost_equal = _almost_equal(one.get("ns"), other.get("ns")) and one.get(
-            "bytes"
-        ) == other.get("bytes")
-        if not almost_equal or one.get("basis") != other.get("basis"):
+        same = all(one.get(key) == other.get(key) for key in ("bytes", "basis"))
+        if not (same and _almost_equal(one.get("ns"), other.get("ns"))):
             yield Difference("cost", name, "", _cost(one), _cost(other))
 
 

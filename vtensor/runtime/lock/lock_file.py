@@ -183,10 +183,8 @@ class Lock:
         )
         if not alike or [*self.choices.outputs] != [port.name for port in source.outputs]:
             raise self.other("it has other inputs or outputs")
-        entry, outputs = (
-            {name: one.layout for name, one in given.items()},
-            self.options.output_layouts,
-        )
+        entry = {name: one.layout for name, one in given.items()}
+        outputs = self.options.output_layouts
         try:
             return (
                 parse_layouts(entry, [*ports.values()], "inputs"),
