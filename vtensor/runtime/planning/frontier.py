@@ -150,7 +150,7 @@ def format_tolerance(tolerance: float) -> str:
     """Format a tolerance as a short decimal or power of ten.
 
     >>> [*map(format_tolerance, (0.0, 0.0001, 1.5e-05, 0.5))]
-    ('0', '1e-4', '1.5e-5', '0.5')
+    ['0', '1e-4', '1.5e-5', '0.5']
     """
     if not 0 < tolerance < 0.1:
         return f"{tolerance:g}"
