@@ -32,7 +32,7 @@ from vtensor.commands.bench import (
     present,
 )
 from vtensor.commands.shared import DebugOption, JsonOption, ThreadsOption, errors
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.executor import Executor
 
 #: Places of the peers that run graphs, by the names of ``--peers``.
 FRAMEWORKS = {

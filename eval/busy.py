@@ -48,7 +48,7 @@ from vtensor.commands.shared import (
     print_json,
 )
 from vtensor.errors import InputError
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.executor import Executor
 
 NAME = "busy"
 TITLE = "Beside another process"

@@ -27,11 +27,11 @@ from resolver.explain import explain_transforms
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph, TransformNode
 from vtensor import limit_isa
-from vtensor.runtime.budget import max_bytes_of
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.library_options import preferences_of
-from vtensor.runtime.plan import Plan
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.planning.library_options import preferences_of
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage.budget import max_bytes_of
 
 #: What is compared: passes, by what the table calls them. The first two are baselines.
 LEVELS: Mapping[str, Sequence[str]] = {
@@ -71,7 +71,7 @@ class Clock:
     def _runs(self, graph: LoweredGraph, node: TransformNode) -> list[float]:
         values = {name: graph.values[name] for name in (node.input, node.output)}
         alone = LoweredGraph(node.name, values, [node], node.inputs, {node.output: node.output})
-        plan = Plan(alone, {}, Workspace(Executor.of(self.threads), max_bytes_of(None)))
+        plan = plan_on_numbers(alone, {}, Workspace(Executor.of(self.threads), max_bytes_of(None)))
         memory = [fresh(value.nbytes) for value in values.values()]
         for one in memory:
             one.fill(1)  # pages that nobody wrote would all be one page

@@ -32,7 +32,7 @@ from ptensor.buffer import Buffer
 from vtensor import limit_isa, load_onnx
 from vtensor.commands.shared import progress
 from vtensor.runtime import _replay
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.executor import Executor
 
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Window

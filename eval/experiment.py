@@ -27,7 +27,7 @@ from rich.progress import (
 
 from eval.networks import NAMES
 from eval.store import RESULTS, Key, Row, Table, about, instructions
-from vtensor.runtime.processors import available_threads
+from vtensor.runtime.execution.processors import available_threads
 
 #: Networks that have much to gain from other arithmetic.
 HEAVIER = ("googlenet", "inception_v3", "resnet50", "resnet101", "vgg19")

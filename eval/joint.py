@@ -24,7 +24,7 @@ from eval.timing import ALONE, APART, KEY, SESSION, SESSIONS, Group, gain
 from eval.timing import measure as measure_groups
 from eval.timing import table as timings
 from vtensor import Session
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.execution.plan import Plan
 
 NAME = "joint"
 TITLE = "One choice for all nodes"

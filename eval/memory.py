@@ -30,7 +30,7 @@ from eval.models_today.__main__ import made
 from eval.shapes import EXPORTER
 from eval.start import US, fresh, here, mean_of, once, written
 from eval.store import Row
-from vtensor.runtime.processors import available_threads
+from vtensor.runtime.execution.processors import available_threads
 
 NAME = "memory"
 TITLE = "What memory a process holds"

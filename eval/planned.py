@@ -25,11 +25,11 @@ from resolver.lowered import LoweredGraph, TransformNode
 from vtensor import limit_isa
 from vtensor.commands.shared import Mix
 from vtensor.language.graph import Graph
-from vtensor.runtime.budget import max_bytes_of
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.library_options import preferences_of
-from vtensor.runtime.plan import Plan
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.planning.library_options import preferences_of
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage.budget import max_bytes_of
 
 T = TypeVar("T")
 #: The phases, in order. The baseline has neither resolver nor passes: its operators ask libraries
@@ -87,7 +87,7 @@ def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases)
     def progress(node: str) -> None:
         begun[node] = time.perf_counter()
 
-    phases("recording", lambda: Plan(lowered, graph.constants, workspace, progress))
+    phases("recording", lambda: plan_on_numbers(lowered, graph.constants, workspace, progress))
     order = [*begun.items(), ("", time.perf_counter())]
     ahead = {
         node.name

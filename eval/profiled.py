@@ -24,9 +24,9 @@ from vtensor import limit_isa
 from vtensor.commands.shared import Mix
 from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS, info_of
-from vtensor.runtime.plan_steps import PlanStep
-from vtensor.runtime.profile import Profile
+from vtensor.runtime.execution.plan_steps import PlanStep
 from vtensor.runtime.session import Session
+from vtensor.runtime.tuning.profile import Profile
 
 #: Convolutions and products of matrices.
 HEAVY = ("Conv2D", "DepthwiseConv2D", "MatMul")

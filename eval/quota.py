@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vtensor.errors import InputError
 from vtensor.language.wording import reason
-from vtensor.runtime.cgroups import MEMBERSHIP, MOUNT, folders
+from vtensor.storage.cgroups import MEMBERSHIP, MOUNT, folders
 
 #: The file of a group that says which processes are in it.
 PROCESSES = "cgroup.procs"

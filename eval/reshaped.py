@@ -1,10 +1,10 @@
 """One engine through shapes that it has not seen before; ``eval/shapes.py`` starts it.
 
 ``python -m eval.reshaped ENGINE MODEL FEEDS THREADS ASKED ANSWERS``: ASKED is JSON, ``{"axes":
-{input: {axis: name}}, "sizes": [{name: size}, ...], "used_s": seconds}``. It runs the feeds as they
-are, twice and for so many seconds, then each choice of sizes for the first time (*new*) and a few
-times more (*again*), then each once more, the last one first (*back*). It prints seconds as JSON,
-null for sizes that the engine refuses, and keeps the answers in ANSWERS.
+{input: {axis: name}}, "sizes": [{name: size}, ...], "runs": count, "used_s": seconds}``. It runs
+the feeds as they are, so many times and for so many seconds, then each choice of sizes for the
+first time (*new*) and a few times more (*again*), then each once more, the last one first (*back*).
+It prints seconds as JSON, null for sizes that the engine refuses, and saves the answers in ANSWERS.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def main() -> None:
     given = [resized(feeds, about["axes"], sizes) for sizes in about["sizes"]]
     begin = perf_counter()
     run = ENGINES[engine](model, int(threads))
-    for _ in range(2):  # what the first run of all does is ``eval/start.py``'s subject
+    for _ in range(about["runs"]):  # what the first run of all does is ``eval/start.py``'s subject
         run(feeds)
     ready_s = perf_counter() - begin
     while perf_counter() - begin - ready_s < about["used_s"]:

@@ -3,10 +3,9 @@
 ``python -m eval.shapes``: all models of today whose sizes are open; ``make eval`` takes some. Each
 engine is a process of its own, in turns with the others; when it has run a model, the peers twice
 and we for three seconds, it is given other sizes. *new* is the first run of a shape, *again* the
-runs that follow, *back* a run of a shape that was seen before, after others. *without a cache* is
-our first run of a shape where nobody had run the model before, and this process but twice, as the
-peers: what we do beside runs to be ready for other sizes has hardly begun then. *at once* is the
-same in the process behind that one.
+runs that follow, *back* a run of a shape that was seen before, after others. *in a first process*
+is the first run of another shape right after the first run of all, where no process had run the
+model before: nothing was prepared between runs. *in a later process* is the same in the next one.
 OpenVINO's model is compiled once for all sizes. *growing*: the length of the past grows by one with
 every run, as with every word that a language model writes; *new* is then the time of a word.
 *ratio* is our *new* by the peer's, the median over shapes and rounds. Sizes that an engine refuses
@@ -51,7 +50,7 @@ GROWN, CHANGED = 24, 4
 STEP = 32
 ROUNDS, LIMIT_S = 2, 300.0
 #: What rows say of our first runs where the model has hardly been in use.
-SOON = ("at_once", "without_cache")
+SOON = ("later_process", "first_process")
 #: Seconds for which we run a model before it is given other sizes; peers do nothing beside runs.
 USED_S = 3.0
 
@@ -114,7 +113,7 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
         SystemExit: we fail, or give other values than the first peer; says how.
     """
     sizes = sizes_of(case.feeds, axes)
-    asked = {"axes": axes, "sizes": sizes, "used_s": 0.0}
+    asked = {"axes": axes, "sizes": sizes, "runs": 2, "used_s": 0.0}
     found: dict[str, list[Row]] = {engine: [] for engine in engines}
     with TemporaryDirectory() as folder:
         feeds, answers = Path(folder) / "feeds.npz", dict[str, dict[str, Array]]()
@@ -132,7 +131,14 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
                 found[engine].append(row)
                 with np.load(to) as kept:
                     answers[engine] = {name: kept[name] for name in kept.files}
-        about = US, case, feeds, threads, json.dumps(asked), Path(folder) / "soon.npz"
+        about = (
+            US,
+            case,
+            feeds,
+            threads,
+            json.dumps({**asked, "runs": 1}),
+            Path(folder) / "soon.npz",
+        )
         nothing = {**environment, "VTENSOR_CACHE_DIR": f"{folder}/nothing"}
         cold, soon = _once(*about, nothing), _once(*about, nothing)
     for engine in list(found):
@@ -197,8 +203,8 @@ def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None, cold: R
         "refused": sum(one is None for one in rows[0]["new_s"]),
         **{what: _middle(seconds) for what, seconds in known.items()},
         "ratio": _ratio(ours, rows),
-        "at_once": _ratio([soon] * len(rows), rows) if soon else None,
-        "without_cache": _ratio([cold] * len(rows), rows) if cold else None,
+        "later_process": _ratio([soon] * len(rows), rows) if soon else None,
+        "first_process": _ratio([cold] * len(rows), rows) if cold else None,
     }
 
 
@@ -230,8 +236,10 @@ def section(store: Store) -> Iterator[str]:
     for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
         own = [row for row in rows if row["engine"] == peer]
         mean, without = (mean_of(row.get(what) for row in own) for what in SOON)
-        yield f"At once, behind one short process, geometric mean of the ratio to {peer}: {mean}."
-        yield f"Without a cache, likewise: {without}."
+        yield (
+            "Another size right after the first run, geometric mean of the ratio to "
+            f"{peer}: {without} in a first process, {mean} in a later one."
+        )
 
 
 def _times(row: Row) -> str | None:

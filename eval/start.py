@@ -36,7 +36,7 @@ from ops import Relu
 from vtensor import Graph, save_onnx
 from vtensor.benchmark.peer import peer_at
 from vtensor.commands.bench import PEERS
-from vtensor.runtime.processors import available_threads
+from vtensor.runtime.execution.processors import available_threads
 
 NAME = "start"
 TITLE = "From process start to the first answer"

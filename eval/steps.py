@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vtensor.commands.shared import print_json
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.executor import Executor
 
 
 def main(

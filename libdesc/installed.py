@@ -43,19 +43,19 @@ def state() -> list[object]:
     Where another finder than Python's own knows of distributions, that finder is part of it.
     """
     said = (row for row in os.environ.items() if row[0].startswith(_PREFIX))
-    told: list[object] = [*sorted(row for row in said if row[0] not in _CACHES)]
-    told += [type(one).__qualname__ for one in sys.meta_path if hasattr(one, "find_distributions")]
+    facts: list[object] = [*sorted(row for row in said if row[0] not in _CACHES)]
+    facts += [type(one).__qualname__ for one in sys.meta_path if hasattr(one, "find_distributions")]
     for folder in dict.fromkeys(sys.path):
         with ignored(OSError):
             if Path(folder).is_file():
-                told.append((folder, Path(folder).stat().st_mtime_ns))
+                facts.append((folder, Path(folder).stat().st_mtime_ns))
                 continue
             with os.scandir(folder or os.curdir) as found:
                 rows = [one for one in found if one.name.endswith((_INFO, ".egg-info", ".egg"))]
                 if rows:
                     states = ((one.name, one.stat().st_mtime_ns) for one in rows)
-                    told.append((folder, sorted(states)))
-    return told
+                    facts.append((folder, sorted(states)))
+    return facts
 
 
 def version_of(name: str) -> str:

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 #: How the names begin under which Python knows modules that lie beside a description.
-BESIDE = "vtensor_library_"
+MODULE_PREFIX = "vtensor_library_"
 
 
-def import_module(name: str, beside: Path) -> Any:
+def import_module(name: str, description: Path) -> Any:
     """Import a module by name; one that begins with a dot lies beside the description."""
     if not name.startswith("."):
         return importlib.import_module(name)
-    file = file_beside(name, beside)
-    unique = f"{BESIDE}{beside.stem}_{abs(hash(str(file))):x}"
+    file = sibling_file(name, description)
+    unique = f"{MODULE_PREFIX}{description.stem}_{abs(hash(str(file))):x}"
     if unique in sys.modules:
         return sys.modules[unique]
     spec = importlib.util.spec_from_file_location(unique, file)
@@ -52,11 +52,11 @@ def import_module(name: str, beside: Path) -> Any:
 def forget_modules(kept: Collection[str], names: Collection[str]) -> None:
     """Have modules imported anew: these, and all beside a description, but those that are kept."""
     for name in set(sys.modules).difference(kept):
-        if name in names or name.startswith(BESIDE):
+        if name in names or name.startswith(MODULE_PREFIX):
             del sys.modules[name]
 
 
-def file_beside(name: str, description: Path) -> Path:
+def sibling_file(name: str, description: Path) -> Path:
     """The file of a module whose name begins with a dot, in the description's folder.
 
     Raises:

@@ -279,16 +279,17 @@ class Registry:
                 self.report(place, LibraryError(f"{owed} definition"))
 
 
-def only_own() -> bool:
+def no_plugins() -> bool:
     """Whether nothing is registered but what VTensor brings, as far as anybody has imported it."""
     found = _installed
     counts = len(found.libraries), len(found.invokers), len(found.operators), len(found.rules)
-    return _only_own(found, (found.version, found.settled, found.filled, *counts))
+    return _only_own(id(found), (found.version, found.settled, found.filled, *counts))
 
 
 @lru_cache(maxsize=1)
-def _only_own(found: Registry, state: tuple[int, ...]) -> bool:  # noqa: ARG001  # asked again then
-    """The same, as long as nothing is registered."""
+def _only_own(which: int, state: tuple[int, ...]) -> bool:  # noqa: ARG001  # asked again then
+    """The same, as long as nothing is registered; the cache keeps no registry alive."""
+    found = _installed
     modules = {rule.module for rule in found.rules.values()}
     modules |= {info.cls.__module__ for info in found.operators.values()}
     return (

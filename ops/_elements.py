@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from libdesc.numpy.arrays import Array
 from libdesc.tracing import pure
 from vtensor.language.spelling import Ahead
+
+Array = np.ndarray[Any, Any]
 
 #: An attribute's value, or the default.
 Read = Callable[[str, Any], Any]

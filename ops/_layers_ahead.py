@@ -61,4 +61,4 @@ for _name, _one in _NAMED.items():
     pure(_one, f"{__name__}:{_name}")
 
 #: All of them by ONNX's name, for the spellings of these operators.
-LAYERS = {name: Ahead(one, only_kept=True) for name, one in _NAMED.items()}
+LAYERS = {name: Ahead(one, only_traced=True) for name, one in _NAMED.items()}

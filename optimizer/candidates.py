@@ -232,7 +232,7 @@ class Candidates:
 
     def _alike(self, node: OpNode, one: Variant, other: Variant) -> bool:
         """True when two variants of a library differ at most in how constants lie."""
-        if one.library != other.library or other.apart:
+        if one.library != other.library or other.pieces:
             return False
         values = self._values
         pairs = zip(_operands(node, one), other.layouts, strict=True)

@@ -34,5 +34,5 @@ class Clock(Protocol):
 class Probing(Clock, Protocol):
     """A clock that measures in passing."""
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write down what was measured: nothing more is asked for now."""

@@ -72,7 +72,7 @@ class Elsewhere:
                     yield replace(variant, refused=self._refused(node, library))
         for count in range(len(node.followers)):
             for library in (node.variant.library, *others):
-                yield from self._apart(node, count, library, most)
+                yield from self._in_pieces(node, count, library, most)
 
     def _refused(self, node: OpNode, library: str) -> tuple[Refusal, ...]:
         """Why the library that priority chooses does not have it."""
@@ -83,7 +83,7 @@ class Elsewhere:
         before = [one for one in node.variant.refused if one.library != library]
         return (*before, Refusal(ready().libraries[first].priority, first, why))
 
-    def _apart(self, node: OpNode, count: int, library: str, most: int) -> Iterator[Variant]:
+    def _in_pieces(self, node: OpNode, count: int, library: str, most: int) -> Iterator[Variant]:
         """With so many followers on a library, and each other one as a node of its own."""
         lead, *others = pieces(node, count)
         if self._ns(self._on(one, library) for one in (lead, *others)) >= most:
@@ -136,7 +136,7 @@ def _together(nodes: Sequence[OpNode]) -> Variant:
     return replace(
         first.lying([*layouts, last.layouts[-1], *first.layouts[taken + 1 :]]),
         requirements=(*asked, last.requirements[-1], *first.requirements[taken + 1 :]),
-        apart=(first, *others),
+        pieces=(first, *others),
     )
 
 

@@ -60,7 +60,7 @@ def charged(
             if not one.inexact:
                 kept[name].append(one)
             elif one in inexact and not any(
-                _better(other, one, known[name, id(other)], known[name, id(one)])
+                _dominates(other, one, known[name, id(other)], known[name, id(one)])
                 for other in inexact
             ):
                 share = known[name, id(one)]
@@ -69,7 +69,7 @@ def charged(
     return kept, {name: row for name, row in shares.items() if row}
 
 
-def _better(other: Variant, one: Variant, its: Share, own: Share) -> bool:
+def _dominates(other: Variant, one: Variant, its: Share, own: Share) -> bool:
     """Another takes its operands just so, is as fast and errs as little, and one of both less."""
     if other.layouts != one.layouts or other.ns is None or one.ns is None:
         return False
@@ -79,5 +79,5 @@ def _better(other: Variant, one: Variant, its: Share, own: Share) -> bool:
 
 def _with_error(variant: Variant, error: float) -> Variant:
     """A variant with its error; where nodes run apart, that of those which are inexact."""
-    apart = tuple(_with_error(one, error) for one in variant.apart)
-    return replace(variant, error=error if variant.inexact else 0.0, apart=apart)
+    pieces = tuple(_with_error(one, error) for one in variant.pieces)
+    return replace(variant, error=error if variant.inexact else 0.0, pieces=pieces)

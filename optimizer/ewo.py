@@ -62,7 +62,7 @@ def chosen_by(
             basis=basis,
         )
         return replace(graph, certificate=failed)
-    chosen = solution.chosen if _better(problem, objective, solution.chosen) else {}
+    chosen = solution.chosen if _improves(problem, objective, solution.chosen) else {}
     if problem.margin:  # estimates do not tell apart what takes as long
         chosen = problem.returned(chosen)
     certificate = _certificate(problem, objective, solution, before, chosen)
@@ -72,7 +72,7 @@ def chosen_by(
     return replace(graph, certificate=replace(certificate, basis=basis))
 
 
-def _better(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bool:
+def _improves(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bool:
     """A choice costs less than what the nodes have; of as many bytes, fewer Transforms."""
     if not problem.fits(chosen):  # as a solver's rounding could have it
         return False

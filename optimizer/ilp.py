@@ -14,7 +14,7 @@ from itertools import count
 from math import ceil, gcd
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from optimizer.apart import apart
+from optimizer.detached_import import import_on_thread
 from optimizer.problem import Edge, Problem, Use
 from optimizer.settings import TIME_LIMIT
 from optimizer.solver import Solved, solve
@@ -88,7 +88,7 @@ class _Program:
     """The variables and constraints of a problem."""
 
     def __init__(self, problem: Problem, tied: Mapping[str, Tie]) -> None:
-        self.pulp = pulp = apart("pulp")
+        self.pulp = pulp = import_on_thread("pulp")
         self.problem = problem
         self.model = pulp.LpProblem("variants", pulp.LpMinimize)
         self.numbers = count()

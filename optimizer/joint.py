@@ -39,7 +39,7 @@ DOUBT, LEAST_NS = 1.75, 20_000
 #: What equal nodes have to take together by what libraries declare, for one of them to be looked
 #: at; and what other variants of them could spare, for these to be measured: as parts of what the
 #: network takes. A look takes some milliseconds, and a node has a dozen variants.
-LOOKED_AT, COMPARED = 1 / 1000, 1 / 100
+LEAST_SHARE, COMPARED = 1 / 1000, 1 / 100
 
 #: Of so many nodes that differ in sizes alone none is far from its estimate: then no other is.
 SAMPLES = 4
@@ -73,7 +73,7 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         variants = timed_variants(graph, clock, estimate, probed, settings.only, inexact)
     finally:
         if settings.probe is not None:
-            settings.probe.keep()
+            settings.probe.save()
     margin = 0.0 if clock.measured else MARGIN
     allowed, room, price = settings.allowed, settings.room, settings.price
     problem = Problem.of(graph, variants, clock, margin, allowed, room, price)
@@ -95,7 +95,7 @@ def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict
     for node in bare.operators:
         if settings.may_change(node.name) and takes[node.name] >= LEAST_NS:
             calls.setdefault((_kind(node), _sizes(bare, node)), []).append(node)
-    least = LOOKED_AT * sum(takes.values())
+    least = LEAST_SHARE * sum(takes.values())
     large = [nodes for nodes in calls.values() if len(nodes) * takes[nodes[0].name] >= least]
     if not large:
         return {}
@@ -203,8 +203,8 @@ def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
     """The constants of a variant are little else than pads, which it reads all the same."""
     for name, layout in zip(node.inputs, variant.layouts, strict=False):
         value = graph.values[name]
-        plain = Layout.plain(value.dims).nbytes(value.dims, value.dtype)
-        most = max(PADDED_BYTES, PADDED * plain)
+        unpadded = Layout.plain(value.dims).nbytes(value.dims, value.dtype)
+        most = max(PADDED_BYTES, PADDED * unpadded)
         if value.constant and layout.nbytes(value.dims, value.dtype) > most:
             return True
     return False
@@ -283,12 +283,12 @@ def _no_slower_fused(timed: Sequence[Variant]) -> list[Variant]:
     """
     parts: dict[object, int] = {}
     for one in timed:
-        if one.apart and one.ns is not None and one.basis == "measured":
+        if one.pieces and one.ns is not None and one.basis == "measured":
             known = parts.get(_kernel(one), one.ns)
             parts[_kernel(one)] = min(known, one.ns)
     return [
         one
-        if one.apart or one.ns is None or not one.kernel
+        if one.pieces or one.ns is None or not one.kernel
         else replace(one, ns=min(one.ns, parts.get(_kernel(one), one.ns)))
         for one in timed
     ]
@@ -300,17 +300,17 @@ def _kernel(variant: Variant) -> object:
 
 def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock: Clock) -> Variant:
     """A variant with what it takes; with Transforms where the node runs as several nodes."""
-    if not variant.apart:
+    if not variant.pieces:
         ns = clock.node(replace(node, variant=variant), values)
         return replace(variant, ns=ns, basis=clock.basis)
     unknown = replace(variant, ns=None)
-    total, made, apart = 0, dict[str, Layout](), list[Variant]()
-    for piece, own in zip(in_variant(node, variant), variant.apart, strict=True):
+    total, made, pieces = 0, dict[str, Layout](), list[Variant]()
+    for piece, own in zip(in_variant(node, variant), variant.pieces, strict=True):
         ns = clock.node(piece, values)
         if ns is None:
             return unknown
         total += ns
-        apart.append(replace(own, ns=ns, basis=clock.basis))
+        pieces.append(replace(own, ns=ns, basis=clock.basis))
         for name, layout in zip(piece.inputs, piece.variant.layouts, strict=False):
             before = made.get(name)
             if before is not None and not layout.same(before, values[name].dims):
@@ -319,4 +319,4 @@ def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock
                     return unknown
                 total += changed
         made[piece.outputs[0]] = piece.variant.layouts[len(piece.inputs)]
-    return replace(variant, ns=total, basis=clock.basis, apart=tuple(apart))
+    return replace(variant, ns=total, basis=clock.basis, pieces=tuple(pieces))

@@ -25,7 +25,7 @@ from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pat
 from vtensor.language.traits import Commutes
 
 #: How far a constant may be off the number that a pattern wants: what rounding it may have done.
-NEAR = {"f16": 2e-3, "bf16": 2e-2, **dict.fromkeys(NARROW_FLOATS, 2e-1)}
+TOLERANCE = {"f16": 2e-3, "bf16": 2e-2, **dict.fromkeys(NARROW_FLOATS, 2e-1)}
 #: The same of any other element type.
 ROUNDED = 1e-6
 
@@ -121,9 +121,11 @@ class Matcher:
         array = self.graph.constants.get(value)
         if array is None or not array.size or array.dtype.kind in "bOSU":
             return False
-        near = NEAR.get(self.graph.values[value].dtype, ROUNDED) * abs(number)
+        tolerance = TOLERANCE.get(self.graph.values[value].dtype, ROUNDED) * abs(number)
         first = float(array.flat[0])
-        return abs(first - number) <= near and (array.size == 1 or bool((array == first).all()))
+        return abs(first - number) <= tolerance and (
+            array.size == 1 or bool((array == first).all())
+        )
 
     def _apply(self, pattern: Apply, value: str, met: Met) -> Iterator[Met]:
         node = self.readers.maker(value)

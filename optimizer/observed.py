@@ -74,7 +74,7 @@ def _is_float(graph: Graph, name: str) -> bool:
     return graph.values[name].dtype[0] in "fbc" and graph.values[name].dtype != "bool"
 
 
-def apart(graph: Graph, names: tuple[str, ...]) -> Iterator[tuple[str, list[Node]]]:
+def without_observed(graph: Graph, names: tuple[str, ...]) -> Iterator[tuple[str, list[Node]]]:
     """Offers of fusion in which none of these values passes inside, by lead."""
     for lead, behind in graph.offers.items():
         kept: list[Node] = []

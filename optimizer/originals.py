@@ -62,7 +62,7 @@ class Original:
         self.asks = 0
 
     @classmethod
-    def unread(cls, shape: tuple[int, ...], dtype: np.dtype[Any], read: Read) -> Original:
+    def deferred(cls, shape: tuple[int, ...], dtype: np.dtype[Any], read: Read) -> Original:
         """Of an array that nobody has read so far; ``read`` reads the bytes of its elements."""
         made = cls.__new__(cls)
         made.shape, made.dtype, made._read, made._fresh = shape, dtype, read, True
@@ -277,7 +277,7 @@ class Originals(MutableMapping[str, Array]):
     """
 
     def __init__(self, given: Mapping[str, Array | Original] | None = None) -> None:
-        self._kept = dict(given or {})
+        self._origins = dict(given or {})
 
     @classmethod
     def of(cls, given: Mapping[str, Array | Original], known: Iterable[Original] = ()) -> Originals:
@@ -295,39 +295,39 @@ class Originals(MutableMapping[str, Array]):
 
     def copy(self) -> Originals:
         """As of a dictionary: what is let go of here is let go of there."""
-        return Originals(self._kept)
+        return Originals(self._origins)
 
     __copy__ = copy
 
     def origin(self, name: str) -> Array | Original:
         """An array, or what holds it."""
-        return self._kept[name]
+        return self._origins[name]
 
     def origins(self) -> Mapping[str, Array | Original]:
         """Arrays, and what holds them, by name."""
-        return self._kept
+        return self._origins
 
     def put(self, name: str, origin: Array | Original) -> None:
         """Give a name to an array, or to what holds one."""
-        self._kept[name] = origin
+        self._origins[name] = origin
 
     def __getitem__(self, name: str) -> Array:
-        return array_of(self._kept[name])
+        return array_of(self._origins[name])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._kept
+        return name in self._origins
 
     def __setitem__(self, name: str, array: Array) -> None:
-        self._kept[name] = array
+        self._origins[name] = array
 
     def __delitem__(self, name: str) -> None:
-        del self._kept[name]
+        del self._origins[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._kept)
+        return iter(self._origins)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._origins)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied or written down, they are a dictionary of arrays."""

@@ -108,8 +108,8 @@ def _chain(graph: Graph, lead: Node, readers: Readers) -> _Chain | None:
         return None
     unit = graph.values[lead.outputs[0]].size(dim[0]) // graph.values[value].size(dim[-1])
     ranges = sorted((begin, end) for _, begin, end in cuts.values())
-    apart = all(one[1] <= other[0] for one, other in pairwise(ranges))
-    if not apart or any((end - begin) * unit < LEAST for begin, end in ranges):
+    disjoint = all(one[1] <= other[0] for one, other in pairwise(ranges))
+    if not disjoint or any((end - begin) * unit < LEAST for begin, end in ranges):
         return None
     return _Chain(lead, weights, between, cuts, dim)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from libdesc.preferences import EVERY, Preferences
 from optimizer.settings import Settings
-from ptensor.stopping import go_on
+from ptensor.background_work import checkpoint
 from vtensor.errors import InputError
 from vtensor.language.index import importing
 from vtensor.language.records import replace
@@ -167,7 +167,7 @@ def simplify(
     off = [name.removeprefix(WITHOUT + RULE) for name in names if name.startswith(WITHOUT)]
     for name in SIMPLIFICATIONS:
         if name in names:
-            go_on()
+            checkpoint()
             run = getattr(import_module(f"optimizer.{name}"), name)
             more = {"off": off, "only": only} if name == "rewrite" else {}
             graph = replace(run(graph, preferences, **more), passes=(*graph.passes, name))
@@ -189,7 +189,7 @@ def optimise(
         settings = replace(settings, speeds=cache(settings.speeds))
     for name in pass_names(optimize):
         if name in PASSES:
-            go_on()
+            checkpoint()
             graph = pass_of(name)(graph, settings)
             graph = replace(graph, passes=(*graph.passes, name))
     return graph

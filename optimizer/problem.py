@@ -35,7 +35,7 @@ NOISE, TUNED_NOISE = 0.05, 0.1
 #: What the time of a node whose followers run as steps of their own may be off by, as a part of it:
 #: these were timed with all that they read in the caches, and the same kernel on other memory
 #: differs by more than a follower takes.
-APART = 0.2
+PIECES_NOISE = 0.2
 
 #: What may need a Transform: a value, the layout in which it is made, and the one that is wanted.
 Edge = tuple[str, Layout, Layout]
@@ -44,7 +44,7 @@ Edge = tuple[str, Layout, Layout]
 def with_doubt(variant: Variant) -> int:
     """What a variant takes; if it was measured as several steps, and what that may be off by."""
     ns = variant.ns or 0
-    return ns + ceil(ns * APART) if variant.apart and variant.basis == "measured" else ns
+    return ns + ceil(ns * PIECES_NOISE) if variant.pieces and variant.basis == "measured" else ns
 
 
 class Cost(NamedTuple):
@@ -194,7 +194,7 @@ class Problem:
         """What the objective ``time`` charges for an open node in a variant, in nanoseconds."""
         first, variant = self.variants[node][0], self.variants[node][number]
         same = (variant.library, variant.kernel) == (first.library, first.kernel)
-        doubtful = (not same or bool(variant.apart)) and variant.basis != "measured"
+        doubtful = (not same or bool(variant.pieces)) and variant.basis != "measured"
         return with_doubt(variant) + doubtful * ceil((first.ns or 0) * self.margin)
 
     def chosen_shares(self, chosen: Mapping[str, int]) -> tuple[Share, ...]:

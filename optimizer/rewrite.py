@@ -20,7 +20,7 @@ from libdesc.registry import ready
 from optimizer.match import Matcher, Met
 from optimizer.originals import copied
 from optimizer.readers import Readers
-from ptensor.stopping import go_on
+from ptensor.background_work import checkpoint
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
@@ -74,7 +74,7 @@ def rewrite(
     work = _Work(made, Readers(made), preferences, native)
     roots = graph.nodes if only is None else {root for _, root in only}
     for name in (name for name in graph.nodes if name in roots):
-        go_on()
+        checkpoint()
         applied = True
         while applied and (root := made.nodes.get(name)) is not None:
             fitting = [

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from optimizer.apart import apart
+from optimizer.detached_import import import_on_thread
 from optimizer.settings import TIME_LIMIT
 from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
@@ -40,8 +40,8 @@ class Solved:
     @property
     def gap(self) -> float:
         """How far the objective may be from the best, relative to it."""
-        apart = max(self.objective - self.bound, 0.0)
-        return apart / abs(self.objective) if apart else 0.0
+        import_on_thread = max(self.objective - self.bound, 0.0)
+        return import_on_thread / abs(self.objective) if import_on_thread else 0.0
 
 
 def solver_name() -> str:
@@ -77,7 +77,7 @@ def solve(model: Any, solver: str = "", time_limit: float = TIME_LIMIT) -> Solve
 
 
 def _highs(model: Any, time_limit: float) -> tuple[str, float]:
-    pulp = apart("pulp")
+    pulp = import_on_thread("pulp")
     model.solve(pulp.HiGHS(msg=False, gapRel=0.0, timeLimit=time_limit, threads=1))
     ended = model.solverModel.getModelStatus().name
     words = {"kOptimal": "optimal", "kTimeLimit": "time limit", "kModelEmpty": "optimal"}
@@ -85,7 +85,7 @@ def _highs(model: Any, time_limit: float) -> tuple[str, float]:
 
 
 def _cbc(model: Any, time_limit: float) -> tuple[str, float]:
-    pulp = apart("pulp")
+    pulp = import_on_thread("pulp")
     from tempfile import TemporaryDirectory  # with much else, which a start does not need
 
     with TemporaryDirectory() as folder:

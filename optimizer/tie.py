@@ -9,7 +9,7 @@ from resolver.lowered import OpNode
 Tie = tuple[str, list[int]]
 
 
-def ties(problem: Problem, apart: str = "") -> dict[str, Tie]:
+def ties(problem: Problem, untied: str = "") -> dict[str, Tie]:
     """Open nodes whose variant some cheapest choice takes from the node before.
 
     Let v's one input be made by u alone for v, and let each variant of the one be in the layout of
@@ -19,13 +19,13 @@ def ties(problem: Problem, apart: str = "") -> dict[str, Tie]:
     is minimised, v takes as long in each of its variants, and a Transform as long as its bytes,
     with no more doubt about it on v's output than on u's.
 
-    Nodes that make or read the value ``apart`` follow nobody: not each of its Transforms may be.
+    Nodes that make or read the value ``pieces`` follow nobody: not each of its Transforms may be.
     """
     found: dict[str, Tie] = {}
     for name in problem.variants:
         node = problem.nodes[name]
         tie = _tie(problem, node)
-        if tie is not None and apart not in (*node.inputs, *node.outputs):
+        if tie is not None and untied not in (*node.inputs, *node.outputs):
             found[name] = tie
     return found
 

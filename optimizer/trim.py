@@ -48,9 +48,9 @@ def _connected(problem: Problem, nodes: Iterable[str], value: str) -> dict[str, 
     """The nodes that share a value with each other and with this one, the nearest first."""
     found: dict[str, None] = {}
     values, left = {value}, dict.fromkeys(nodes)
-    while near := [node for node in left if not values.isdisjoint(values_of(problem, [node]))]:
-        for node in near:
+    while adjacent := [node for node in left if not values.isdisjoint(values_of(problem, [node]))]:
+        for node in adjacent:
             del left[node]
             found[node] = None
-        values = values_of(problem, near)
+        values = values_of(problem, adjacent)
     return found

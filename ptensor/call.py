@@ -21,9 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from ptensor.background_work import checkpoint
 from ptensor.form import Form
 from ptensor.layout import Layout
-from ptensor.stopping import go_on
 from vtensor.errors import ContractError, describe
 from vtensor.language.cached import cached_property
 from vtensor.language.interrupts import Unfit
@@ -104,7 +104,7 @@ class Variant:
         followers: names of the nodes behind the node that it runs too, in order.
         reference: the library has nothing but reference code for it.
         inexact: its results differ by more than the order of sums.
-        apart: where nodes behind the node run by themselves: the variants of the node and of each
+        pieces: where nodes behind the node run by themselves: the variants of the node and of each
             of those, in order. ``forms`` and ``ns`` are then of all of them together.
     """
 
@@ -119,7 +119,7 @@ class Variant:
     followers: tuple[str, ...] = ()
     reference: bool = False
     inexact: bool = False
-    apart: tuple[Variant, ...] = ()
+    pieces: tuple[Variant, ...] = ()
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
@@ -383,7 +383,7 @@ def entered(call: Call) -> Iterator[Call]:
     Raises:
         Stopped: nobody waits for it any more.
     """
-    go_on()
+    checkpoint()
     token = _call.set(call)
     try:
         yield call

@@ -50,7 +50,9 @@ def preserves(source: Encoding, target: Encoding) -> bool:
     if alone and preserves(source, target.planes[0]):
         return True
     if any(plane.dtype in ODD for plane in (source, *target.planes)):
-        return target.rest is None and lossless(source, target) and _keeps_values(source, target)
+        return (
+            target.rest is None and lossless(source, target) and _preserves_values(source, target)
+        )
     if source.is_float:
         return floats and _digits_fit(source, target)
     if not floats:
@@ -83,7 +85,7 @@ def lossless(source: Encoding, target: Encoding) -> bool:
     if source.stands_alone or target.stands_alone or source.rest is not None:
         return False
     if target.rest is None and (source.dtype in ODD or target.dtype in ODD):
-        return source.itemsize == 1 and _keeps_bits(source, target)
+        return source.itemsize == 1 and _preserves_bits(source, target)
     if preserves(source, target):
         return True
     floats = all(plane.dtype in FLOATS for plane in target.planes)
@@ -106,7 +108,7 @@ def _elements(name: str) -> Array:
     return codes.view(numpy_dtype(name))
 
 
-def _keeps_values(source: Encoding, target: Encoding) -> bool:
+def _preserves_values(source: Encoding, target: Encoding) -> bool:
     """Whether another type has the value of each element of a type of one byte."""
     elements = _elements(source.dtype)
     real = Encoding("f64")
@@ -114,7 +116,7 @@ def _keeps_values(source: Encoding, target: Encoding) -> bool:
     return np.array_equal(there, convert(elements, source, real), equal_nan=True)
 
 
-def _keeps_bits(source: Encoding, target: Encoding) -> bool:
+def _preserves_bits(source: Encoding, target: Encoding) -> bool:
     """Whether each element of a type of one byte comes back from another bit for bit."""
     elements = _elements(source.dtype)
     back = convert(convert(elements, source, target), target, source)

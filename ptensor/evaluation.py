@@ -49,6 +49,7 @@ __all__ = [
     "Variant",
     "caller",
     "caller_place",
+    "check_tagged",
     "current_call",
     "current_evaluation",
     "emit",
@@ -57,12 +58,11 @@ __all__ = [
     "guideline_of",
     "installed",
     "lib_tagger",
-    "ready",
     "share",
 ]
 
 #: How many refused rows of layouts a refusal names.
-MOST_TOLD = 8
+MOST_REASONS = 8
 
 
 def lib_tagger(
@@ -97,8 +97,8 @@ def lib_tagger(
     call.check_followed(follow)
     if call.variant is not None:
         _check_decided(call, call.variant)
-        asked_again = call.partial or call.evaluation.confirming
-        if asked_again and (reason := _refusal(call, call.variant.layouts)):
+        is_repeated = call.partial or call.evaluation.confirming
+        if is_repeated and (reason := _refusal(call, call.variant.layouts)):
             raise Decline(reason)
         if call.evaluation.confirming and _slower(call, call.variant):
             raise Decline("has reference code alone for these sizes")
@@ -150,10 +150,10 @@ def _resolve(call: Call, asked: Sequence[Requirement]) -> tuple[Layout, ...]:
             return row
         reasons.append(f"{' '.join(str(layout) for layout in row)}: {reason}")
     no_row = "no one layout of its ANY operands suits all of its views"
-    told = [*dict.fromkeys(reasons)]
-    if len(told) > MOST_TOLD:
-        told[MOST_TOLD:] = [f"and {len(told) - MOST_TOLD} more combinations"]
-    raise Decline("; ".join(told) or no_row)
+    named = [*dict.fromkeys(reasons)]
+    if len(named) > MOST_REASONS:
+        named[MOST_REASONS:] = [f"and {len(named) - MOST_REASONS} more combinations"]
+    raise Decline("; ".join(named) or no_row)
 
 
 def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
@@ -187,7 +187,7 @@ def _check_decided(call: Call, variant: Variant) -> None:
             )
 
 
-def ready(call: Call, what: str) -> None:
+def check_tagged(call: Call, what: str) -> None:
     """Raise unless the call may touch its library now."""
     if call.partial:
         why = "lib_tagger returned True: return there" if call.tagged else "call lib_tagger first"
@@ -209,7 +209,7 @@ def emit(step: Step, slots: Sequence[CallOperand | int]) -> None:
     call = current_call()
     if call is None:
         raise ContractError(f"a native step outside a call ({caller()})")
-    ready(call, "a native step")
+    check_tagged(call, "a native step")
     for slot in slots:
         if not isinstance(slot, int) and getattr(slot, "call", None) is not call:
             raise call.misuse(f"a native step is given {slot!r}, which is no PTensor of this call")
@@ -226,7 +226,7 @@ def share(source: CallOperand, target: CallOperand) -> None:
     call = current_call()
     if call is None:
         raise ContractError(f"share outside a call ({caller()})")
-    ready(call, "share")
+    check_tagged(call, "share")
     try:
         call.evaluation.share(call, call.operands[source.index], call.operands[target.index])
     except LayoutError as error:

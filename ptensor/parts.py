@@ -87,9 +87,9 @@ class Part:
         tidy = self._ones_first(dims)
         array, axes, at = tidy.array, tidy.layout.axes, tidy._outer(dims[0])
         block = self.layout.block(dims[-1])
-        beside = axes[at : at + len(dims)] == tuple(Axis(dim, 0) for dim in dims)
+        adjacent = axes[at : at + len(dims)] == tuple(Axis(dim, 0) for dim in dims)
         torn = any(self.layout.block(dim) > 1 for dim in dims[:-1])
-        if torn or not beside or (len(dims) > 1 and self.extents[dims[-1]] % block):
+        if torn or not adjacent or (len(dims) > 1 and self.extents[dims[-1]] % block):
             return None
         shape = array.shape
         whole = [*shape[:at], prod(shape[at : at + len(dims)]), *shape[at + len(dims) :]]

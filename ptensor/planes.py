@@ -100,7 +100,7 @@ def _recode(values: Sequence[Array], source: Encoding, target: Encoding) -> list
         whole, source = _sum(values, source), REAL
     if target.rest is None:
         return [convert(whole, source, target)]
-    return _apart(convert(whole, source, REAL), target)
+    return _split(convert(whole, source, REAL), target)
 
 
 def _sum(values: Sequence[Array], encoding: Encoding) -> Array:
@@ -115,7 +115,7 @@ def _sum(values: Sequence[Array], encoding: Encoding) -> Array:
     return np.where(np.isnan(first), first, total)
 
 
-def _apart(values: Array, encoding: Encoding) -> list[Array]:
+def _split(values: Array, encoding: Encoding) -> list[Array]:
     """f64 in several planes."""
     made, left = [], values
     for plane, more in zip(encoding.planes, [*encoding.planes[1:], None], strict=True):

@@ -14,9 +14,9 @@ from ptensor.evaluation import (
     Mode,
     Requirement,
     caller,
+    check_tagged,
     current_call,
     guideline_of,
-    ready,
 )
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
@@ -225,7 +225,7 @@ class PTensor:
         operand = self.call.operands[self.index]
         if operand.constant and (self.call.partial or not self.call.tagged):
             return operand.data()
-        ready(self.call, f"data() of {self.role}")
+        check_tagged(self.call, f"data() of {self.role}")
         if self.call.evaluation.mode is Mode.RECORD and not operand.constant:
             raise self.call.misuse(
                 f"data() of {self.role} while recording: Python between the tagger and the native "

@@ -56,8 +56,8 @@ def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]
         block = [digit * block_step + address for digit in range(count) for address in block]
     blocks = -(-size // len(block))
     column = [outer * step + address for outer in range(blocks) for address in block][:size]
-    apart = column[1] if size > 1 else 1
-    even = range(0, size * apart, apart) if apart else ()
+    stride = column[1] if size > 1 else 1
+    even = range(0, size * stride, stride) if stride else ()
     return even if column == list(even) else tuple(column)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from libdesc.dispatcher import DispatchContext
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Variant
-from resolver.made_up import MADE_UP, Names, renamed
+from resolver.canonical_dims import MADE_UP, Names, renamed
 from vtensor.errors import ContractError
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.records import replace
@@ -36,7 +36,7 @@ class _Known(NamedTuple):
         dims.update(dim for value in made for dim in value.dims)
         texts = " ".join([variant.kernel, *(one.reason for one in variant.refused)])
         said = {dim for dim in dims if MADE_UP.fullmatch(dim)} <= {*names}
-        by_place = said and not MADE_UP.search(texts) and not variant.apart
+        by_place = said and not MADE_UP.search(texts) and not variant.pieces
         return cls(variant, tuple([(one.dtype, one.dims) for one in made]), names, by_place)
 
     def on(self, names: tuple[str, ...]) -> _Known | None:
@@ -95,7 +95,7 @@ class Calls:
             ContractError: its operator does not dispatch, or its invoker breaks the contract.
         """
         node = nodes[0]
-        key, made_up = (None, ()) if looked_at(inputs) else _key(ctx, nodes, names, inputs)
+        key, made_up = (None, ()) if any_observed(inputs) else _key(ctx, nodes, names, inputs)
         found = self._known.get(key)
         if found is not None and (known := found.on(made_up)) is not None:
             ctx.op, ctx.variant = info_of(node.op).name, known.variant
@@ -107,7 +107,7 @@ class Calls:
         made = run_compute(ctx, node.op, own)
         if ctx.variant is None:
             raise ContractError(f"{node.op_name} {node.name!r}: compute did not call ctx.dispatch")
-        if key is not None and not looked_at(inputs):
+        if key is not None and not any_observed(inputs):
             self._known[key] = _Known.of(ctx.variant, made, made_up)
         return made
 
@@ -145,7 +145,7 @@ def _parts(
     return tuple([places.of(one.op) for one in nodes]), tuple(kinds)
 
 
-def looked_at(operands: Sequence[VTensor]) -> bool:
+def any_observed(operands: Sequence[VTensor]) -> bool:
     """Somebody has looked at the values of a constant among these."""
     storages = (one.storage for one in operands)
     return any(isinstance(one, TensorStorage) and not one.untouched for one in storages)

@@ -67,8 +67,8 @@ def check(
             made_here = (extended.values[name] for name in node.outputs)
             _exact(node.name, [value for value in made_here if value.name not in charged])
         if not made.isdisjoint(node.outputs):
-            again = sorted(made & set(node.outputs))
-            raise UnsoundPlanError(f"{node.name}: makes {again} a second time")
+            repeated = sorted(made & set(node.outputs))
+            raise UnsoundPlanError(f"{node.name}: makes {repeated} a second time")
         made.update(node.outputs)
     _whole(extended, graph, origin, made)
     for name in graph.inputs:

@@ -64,7 +64,7 @@ def extend(
     )
 
 
-def extended_again(
+def extended_with(
     graph: LoweredGraph, variants: Mapping[str, Variant], layouts: Mapping[str, Layout]
 ) -> LoweredGraph:
     """A graph with some nodes in other variants, and the Transforms that are needed then.
@@ -85,15 +85,15 @@ def extended_again(
             if isinstance(node, TransformNode):
                 insert.changed(node, node.input in layouts)
             else:
-                insert.nodes.append(insert.again(node, variants.get(node.name)))
+                insert.nodes.append(insert.with_variant(node, variants.get(node.name)))
         outputs = {
             alias: insert.output(alias, insert.instead.get(name, name), graph.delivery.get(alias))
             for alias, name in graph.outputs.items()
         }
     read = {name for node in insert.nodes for name in node.inputs} | {*outputs.values()}
-    unread = {node.output for node in insert.nodes if isinstance(node, TransformNode)} - read
-    nodes = [node for node in insert.nodes if unread.isdisjoint(node.outputs)]
-    gone = unread | insert.instead.keys()
+    unused = {node.output for node in insert.nodes if isinstance(node, TransformNode)} - read
+    nodes = [node for node in insert.nodes if unused.isdisjoint(node.outputs)]
+    gone = unused | insert.instead.keys()
     values = {name: value for name, value in insert.values.items() if name not in gone}
     return replace(graph, values=values, nodes=nodes, outputs=outputs)
 
@@ -147,7 +147,7 @@ class _Inserter:
             node = replace(node, library=self._library(change, node.reason))
         self.nodes.append(node)
 
-    def again(self, node: OpNode, variant: Variant | None) -> OpNode:
+    def with_variant(self, node: OpNode, variant: Variant | None) -> OpNode:
         """A node, perhaps in another variant, that reads values as it takes them."""
         inputs = tuple(self.instead.get(name, name) for name in node.inputs)
         if variant is None:

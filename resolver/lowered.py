@@ -107,7 +107,7 @@ def pieces(node: OpNode, count: int) -> list[OpNode]:
         value=node.value if kept else "",
         variant=replace(node.variant, followers=tuple(one.name for one in kept)),
     )
-    apart = replace(node.variant, followers=())
+    unfused = replace(node.variant, followers=())
     return [
         lead,
         *(
@@ -118,7 +118,7 @@ def pieces(node: OpNode, count: int) -> list[OpNode]:
                 one.inputs,
                 one.outputs,
                 info_of(one.op).roles(len(one.inputs), len(one.outputs)),
-                apart,
+                unfused,
             )
             for one in others
         ),
@@ -136,10 +136,10 @@ def _operands(value: str, followers: Sequence[Node]) -> int:
 
 def in_variant(node: OpNode, variant: Variant) -> list[OpNode]:
     """A node in another variant; several where nodes behind it run by themselves."""
-    if not variant.apart:
+    if not variant.pieces:
         return [replace(node, variant=variant)]
     several = pieces(node, len(variant.followers))
-    lead, *others = variant.apart
+    lead, *others = variant.pieces
     given = [replace(lead, refused=variant.refused), *others]
     return [replace(one, variant=own) for one, own in zip(several, given, strict=True)]
 

@@ -32,7 +32,7 @@ def aware(graph: LoweredGraph, _settings: object) -> LoweredGraph:
     Source: the paper, sections 2.1 and 2.2, Fig. 1.
     """
     between = _between(graph.bare)
-    return extend(_again(graph.bare, between), passing=between)
+    return extend(_rebuilt(graph.bare, between), passing=between)
 
 
 def held(graph: LoweredGraph, _settings: object) -> LoweredGraph:
@@ -43,7 +43,7 @@ def held(graph: LoweredGraph, _settings: object) -> LoweredGraph:
 
     Source: the paper, section 5.2, Fig. 9(a).
     """
-    return extend(_again(graph.bare, _elementwise))
+    return extend(_rebuilt(graph.bare, _elementwise))
 
 
 def channels_last(dims: Iterable[str]) -> Layout:
@@ -84,7 +84,7 @@ def _elementwise(maker: OpNode | None, node: OpNode, value: Value) -> Layout | N
     return None if free else channels_last(value.dims)
 
 
-def _again(graph: LoweredGraph, passes: Passing) -> LoweredGraph:
+def _rebuilt(graph: LoweredGraph, passes: Passing) -> LoweredGraph:
     """Every node's variant for inputs that come as they pass, else as they were made."""
     prober, variants = Prober(graph), {}
     makers: dict[str, OpNode] = {}

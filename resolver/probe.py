@@ -12,7 +12,7 @@ from libdesc.dispatcher import DispatchContext
 from libdesc.preferences import Preferences
 from ptensor.evaluation import Call, Variant, installed
 from ptensor.layout import Layout
-from resolver.calls import looked_at
+from resolver.calls import any_observed
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import VTensorError
@@ -64,9 +64,9 @@ class Prober:
         """A library runs a node with operands that each lie as a variant says, ANY or not."""
         values = [self._values[name] for name in node.inputs]
         key = (_question(node, values, [one.produced_layout for one in values]), variant)
-        if looked_at(values) or (found := self._taken.get(key)) is None:
+        if any_observed(values) or (found := self._taken.get(key)) is None:
             found = self._takes(node, variant)
-            if not looked_at(values):
+            if not any_observed(values):
                 self._taken[key] = found
         return found
 

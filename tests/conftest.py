@@ -24,7 +24,7 @@ collect_ignore = ["plugin"]
 def others_done() -> None:
     """What sessions of earlier tests began beside their runs is over."""
     for thread in threading.enumerate():
-        if thread.name == "vtensor-better":
+        if thread.name == "vtensor-background":
             thread.join(60)
             assert not thread.is_alive()
 

@@ -23,8 +23,8 @@ from resolver.extend import extend
 from vtensor import Session
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
-from vtensor.runtime import calibration, timings
-from vtensor.runtime.speeds import speeds, speeds_asked_for
+from vtensor.runtime.tuning import calibration, timings
+from vtensor.runtime.tuning.speeds import speeds, speeds_asked_for
 
 Steps = Iterator[tuple[str, Step, int]]
 
@@ -50,7 +50,7 @@ def timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(RegisteredLibrary, "peaks", counted)
     monkeypatch.setattr(
-        "vtensor.runtime.peaks.times_of", lambda _step, _enough: [2_000_000, 1_000_000]
+        "vtensor.runtime.tuning.peaks.times_of", lambda _step, _enough: [2_000_000, 1_000_000]
     )
     return seen
 
@@ -141,7 +141,7 @@ def test_a_library_that_cannot_show_it_is_taken_by_its_word(
         yield from ((kind, object(), 10**6) for kind in kinds)  # type: ignore[misc]
 
     monkeypatch.setattr(RegisteredLibrary, "peaks", half)
-    monkeypatch.setattr("vtensor.runtime.peaks.times_of", lambda _step, _enough: [1_000_000])
+    monkeypatch.setattr("vtensor.runtime.tuning.peaks.times_of", lambda _step, _enough: [1_000_000])
     assert speeds() == {}
 
 

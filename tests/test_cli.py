@@ -22,7 +22,7 @@ from vtensor.commands.given import make_feeds, read_arrays
 from vtensor.commands.shared import parse_shapes
 from vtensor.errors import InputError
 from vtensor.language.dtype import from_numpy
-from vtensor.runtime.feeds import Port
+from vtensor.storage.inputs import Port
 
 PHOTOGRAPH = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
 

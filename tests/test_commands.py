@@ -26,7 +26,8 @@ from vtensor import Graph, Session, save_onnx
 from vtensor.cli import app
 from vtensor.language.operators import OPERATORS
 from vtensor.language.tensor import VTensor
-from vtensor.runtime import planning, tuning
+from vtensor.runtime.planning import tuned
+from vtensor.runtime.tuning import tuner as tuning
 
 TOY = Path(__file__).parent / "libraries" / "toy"
 
@@ -292,7 +293,7 @@ class Eager(Drawn):
 def convolutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Seeded convolutions as a file; kernels that are inexact are said to be the fastest."""
     monkeypatch.setattr(tuning, "Tuner", lambda *_: Eager(1, 0.0))
-    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
+    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[0], [0, 0]))
     draw, g = np.random.default_rng(1), Graph("small")
     x = g.input("x", {"N": 1, "C": 32, "H": 12, "W": 12})
     for name in ("conv1", "conv2", "conv3"):

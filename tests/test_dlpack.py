@@ -25,7 +25,7 @@ from tests.test_session import Dlpack
 from vtensor import VTensor, from_array, from_dlpack
 from vtensor.errors import ContractError, DimError, DLPackError, InputError, LayoutError
 from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
-from vtensor.runtime import planning
+from vtensor.runtime.planning import choosing
 
 Array = np.ndarray[Any, Any]
 
@@ -240,7 +240,7 @@ def test_planes_are_no_array(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> N
     graph = bench.graph()
     layouts = extend(resolve(graph)).values
     assert [str(one.layout) for one in layouts.values()] == ["NC", "NC", "NC:bf16+bf16"]
-    monkeypatch.setattr(planning, "check", lambda *_: None)  # which has tolerance 0 still
+    monkeypatch.setattr(choosing, "check", lambda *_: None)  # which has tolerance 0 still
     bench.run()
     assert [(one.dtype, one.nbytes) for one in seen] == [(np.uint8, 76)]
 

@@ -62,4 +62,4 @@ def test_the_cpu_is_named_in_one_place() -> None:
             texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
             found += [file.relative_to(ROOT).as_posix()] * (CPU in texts)
     # the second one: the name of a control group
-    assert found == ["vtensor/language/tensor.py", "vtensor/runtime/processors.py"]
+    assert found == ["vtensor/language/tensor.py", "vtensor/runtime/execution/processors.py"]

@@ -15,14 +15,14 @@ import pytest
 from ops import Add, Conv2D, Relu, Reshape
 from ptensor.buffer import TensorStorage
 from vtensor import Graph, Session
-from vtensor.runtime.deadlocks import Place
+from vtensor.runtime.execution.deadlocks import Place
 
 #: A session ``s`` on a small network, and what it is fed.
 SETUP = """
 import numpy as np
 from ops import Conv2D
 from vtensor import Graph, Session
-from vtensor.runtime.deadlocks import Place
+from vtensor.runtime.execution.deadlocks import Place
 g = Graph()
 x = g.input("x", {"N": 1, "C": 16, "H": 8, "W": 8})
 w = g.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w")

@@ -15,9 +15,9 @@ from tests.operators.test_variants import SEVERAL
 from vtensor.errors import NativeError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime import limits as module
-from vtensor.runtime.limits import Limits, limits
 from vtensor.runtime.session import Session
+from vtensor.runtime.tuning import limits as module
+from vtensor.runtime.tuning.limits import Limits, limits
 
 
 def network(convolutions: int) -> Graph:

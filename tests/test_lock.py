@@ -26,11 +26,12 @@ from vtensor.cli import app
 from vtensor.errors import InputError, LockError
 from vtensor.language.tensor import VTensor
 from vtensor.language.wording import counted
-from vtensor.runtime import planning, tuning
-from vtensor.runtime.lock import Lock
-from vtensor.runtime.lock_diff import differences
-from vtensor.runtime.lock_tables import toml_lines
-from vtensor.runtime.measure import signature
+from vtensor.runtime.lock.diff import differences
+from vtensor.runtime.lock.lock_file import Lock
+from vtensor.runtime.lock.toml import toml_lines
+from vtensor.runtime.planning import tuned
+from vtensor.runtime.tuning import tuner as tuning
+from vtensor.runtime.tuning.measure import signature
 
 Array = np.ndarray[Any, Any]
 
@@ -115,7 +116,7 @@ def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tuning, "node_ns", node_ns)
     monkeypatch.setattr(tuning, "transform_ns", transform_ns)
-    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
+    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[0], [0, 0]))
     return asked
 
 

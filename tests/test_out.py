@@ -18,8 +18,8 @@ from tests.test_session import image, network
 from vtensor import Graph, Session, call, from_array
 from vtensor.errors import InputError, NativeError
 from vtensor.runtime._replay import Program
-from vtensor.runtime.direct import Direct
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.direct import Direct
+from vtensor.runtime.execution.executor import Executor
 
 Array = np.ndarray[Any, Any]
 SHAPE = (1, 16, 24, 24)

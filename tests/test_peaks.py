@@ -11,8 +11,8 @@ import pytest
 from libdesc import register
 from libdesc.onednn.handlers import peaks as onednn_peaks
 from libdesc.registry import registry
-from vtensor.runtime import peaks
-from vtensor.runtime.peaks import Peaks, peaks_of
+from vtensor.runtime.tuning import peaks
+from vtensor.runtime.tuning.peaks import Peaks, peaks_of
 
 NBYTES = 1 << 16
 

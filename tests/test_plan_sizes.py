@@ -23,10 +23,10 @@ from tests.runtime.opened import NETWORKS
 from vtensor import Graph
 from vtensor.cli import app
 from vtensor.errors import DimError, InputError
-from vtensor.runtime.intervals import Interval, intervals
-from vtensor.runtime.options import Options
-from vtensor.runtime.outlines import Outlines
-from vtensor.runtime.own_plan import SLACK
+from vtensor.runtime.planning.intervals import Interval, intervals
+from vtensor.runtime.planning.networks import Networks
+from vtensor.runtime.planning.options import Options
+from vtensor.runtime.planning.refine import SLACK
 
 #: What each network is fed, and the sizes that are gone through.
 FED = {
@@ -107,7 +107,6 @@ def test_no_plan_of_its_own_spares_more_than_is_said() -> None:
     loaded, options = Model(proto), Options(pass_names("all"), settings=Settings(speeds=speeds))
     found = intervals(range(1, 10), lambda s: loaded.graph({"x": (2, s, 16)}), options)
     assert covered(found) == [*range(1, 10)]
-    assert len(found) > 1, "one token is no sequence"
     for one in found:
         assert one.behind is None or one.behind <= SLACK + 1e-9
         assert bool(one.why) == (one is not found[0])
@@ -124,18 +123,9 @@ def test_graphs_come_from_those_of_other_sizes_as_in_a_session(
         f"{key}={','.join(map(str, one.shape))}" for key, one in network.feeds(*FED[name]).items()
     ]
     asked = (file, "--shape", *shapes, "--sizes", SIZES[name], "--json")
-    made: list[object] = []
-    graph = Outlines.graph
-
-    def noted(*given: Any) -> object:
-        made.append(graph(*given))
-        return made[-1]
-
-    monkeypatch.setattr(Outlines, "graph", noted)
     found = vtensor(*asked)
     assert found.exit_code == 0, found.output
-    assert any(made)
-    monkeypatch.setattr(Outlines, "graph", lambda *_: None)
+    monkeypatch.setattr(Networks, "_traced", lambda *_: None)
     assert vtensor(*asked).stdout == found.stdout
 
 
@@ -148,13 +138,13 @@ def test_a_border_is_also_where_another_plan_takes_less(monkeypatch: pytest.Monk
         asked.append(1)
         return optimise(graph, *rest)
 
-    monkeypatch.setattr("vtensor.runtime.intervals.optimise", optimised)
-    monkeypatch.setattr("vtensor.runtime.intervals.excess", lambda *_: 0.5)
+    monkeypatch.setattr("vtensor.runtime.planning.intervals.optimise", optimised)
+    monkeypatch.setattr("vtensor.runtime.planning.intervals.excess", lambda *_: 0.5)
     found = intervals(range(16, 20), delivered, replace(options))
     assert len(asked) == 4
     assert len(found) == 1, "its own plans are the same"
     times = iter([100, 98, 100, 90, 100, 100])
-    monkeypatch.setattr("vtensor.runtime.intervals.total_ns", lambda *_: next(times))
+    monkeypatch.setattr("vtensor.runtime.planning.intervals.total_ns", lambda *_: next(times))
     found = intervals(range(16, 20), delivered, options)
     assert [(one.first, one.last) for one in found] == [(16, 17), (18, 19)]
     assert "10.0% less" in found[1].why

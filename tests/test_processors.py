@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from vtensor.runtime import processors
-from vtensor.runtime.processors import NO_QUOTA, Quota, available_threads, binding_quota, quota
+from vtensor.runtime.execution import processors
+from vtensor.runtime.execution.processors import (
+    NO_QUOTA,
+    Quota,
+    available_threads,
+    binding_quota,
+    quota,
+)
 
 UNLIMITED = (math.inf, 100_000)
 

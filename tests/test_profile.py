@@ -24,11 +24,11 @@ from vtensor.commands.profile import profile_lines
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.language.graph import Graph
 from vtensor.pictures.timeline import profile_picture
-from vtensor.runtime import profile as profiles
-from vtensor.runtime.feeds import Array
-from vtensor.runtime.peaks import Peaks
-from vtensor.runtime.profile import Group, Profile, ProfiledStep, Work, profile_of
 from vtensor.runtime.session import Session
+from vtensor.runtime.tuning import profile as profiles
+from vtensor.runtime.tuning.peaks import Peaks
+from vtensor.runtime.tuning.profile import Group, Profile, ProfiledStep, Work, profile_of
+from vtensor.storage.inputs import Array
 
 #: Microseconds from the beginning of a run: its calls, and its end.
 CALLS, END = ((10, 14), (15, 55), (55, 80), (90, 95), (95, 97)), 100

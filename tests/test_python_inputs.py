@@ -20,8 +20,8 @@ from tests.frontends.support import model
 from vtensor import Session
 from vtensor.errors import InputError, ModelError, PickleError, QueueFullError
 from vtensor.language.dtype import numpy_dtype
-from vtensor.runtime.feeds import Port, converted
-from vtensor.runtime.request import Request
+from vtensor.runtime.execution.request import Request
+from vtensor.storage.inputs import Port, converted
 
 #: An input of each of some element types, which is an output, too.
 TYPES = {"x": "float[N,2]", "b": "bool[2]", "i": "int8[2]", "s": "float16"}

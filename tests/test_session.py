@@ -14,8 +14,8 @@ from resolver.evaluate import resolutions
 from vtensor import Graph, Session
 from vtensor.errors import ConversionsError, InputError, SessionClosedError
 from vtensor.report import why
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.processors import available_threads
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.processors import available_threads
 from vtensor.testing import assert_conversions
 
 Array = np.ndarray[Any, Any]
@@ -237,7 +237,7 @@ def test_one_executor_a_budget() -> None:
 
 
 def test_only_the_last_used_plans_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vtensor.runtime.plans.PLANS_KEPT", 2)
+    monkeypatch.setattr("vtensor.runtime.planning.store.MOST_PLANS", 2)
     orders = [(0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2)]
     x = image()
     lying = [np.ascontiguousarray(x.transpose(o)).transpose(np.argsort(o)) for o in orders]

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from vtensor.runtime.folders import cache_folder
-from vtensor.runtime.timings import PATIENCE, Timings
+from vtensor.runtime.tuning.timings import PATIENCE, Timings
+from vtensor.storage.cache_folder import cache_folder
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ def test_what_is_noted_is_kept_with_all_others(folder: Path) -> None:
     timings.note("call", "way", 7)
     assert (timings.get("call", "way"), kept()) == (7, None)
     timings.note("call", "other", 8)
-    timings.keep()
+    timings.save()
     assert (kept(), Timings("here").get("call", "other")) == (7, 8)
     (folder / "timings.sqlite").unlink()
-    timings.keep()
+    timings.save()
     assert kept() is None  # once
 
 
@@ -170,7 +170,7 @@ def test_a_database_that_cannot_be_written_to_is_read(
     Timings("here").put("call", "way", 7)
     real = sqlite3.connect
     monkeypatch.setattr(
-        "vtensor.runtime.timings.sqlite3.connect",
+        "vtensor.runtime.tuning.timings.sqlite3.connect",
         lambda address, *rest, **more: real(address.replace("=rwc", "=ro"), *rest, **more),
     )
     timings = Timings("here")
@@ -245,7 +245,7 @@ def test_a_process_waits_once_for_others_that_keep_it_locked(
 ) -> None:
     """At most a second of the three that the guide promises for the end of a process."""
     assert PATIENCE <= 1
-    monkeypatch.setattr("vtensor.runtime.timings.PATIENCE", 0.01)
+    monkeypatch.setattr("vtensor.runtime.tuning.timings.PATIENCE", 0.01)
     Timings("here").put("call", "way", 7)
     writer, waits = Timings("here"), list[float]()
     real: Callable[..., sqlite3.Connection] = sqlite3.connect
@@ -254,7 +254,7 @@ def test_a_process_waits_once_for_others_that_keep_it_locked(
         waits.append(patience)
         return real(address, patience, **more)
 
-    monkeypatch.setattr("vtensor.runtime.timings.sqlite3.connect", noted)
+    monkeypatch.setattr("vtensor.runtime.tuning.timings.sqlite3.connect", noted)
     with closing(real(folder / "timings.sqlite")) as base:
         base.execute("BEGIN EXCLUSIVE")
         writer.put("call", "way", 8)
@@ -267,7 +267,7 @@ def test_a_process_waits_once_for_others_that_keep_it_locked(
 
 WRITER = """
 import sys
-from vtensor.runtime.timings import Timings
+from vtensor.runtime.tuning.timings import Timings
 timings = Timings("here")
 for number in range(100):
     timings.put(sys.argv[1], str(number), number)

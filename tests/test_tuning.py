@@ -34,9 +34,14 @@ from vtensor.cli import app
 from vtensor.errors import BudgetError, ContractError, InputError, NativeError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime import fewer, measure, planning, tuning
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.measure import (
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.planning import choosing, tuned
+from vtensor.runtime.session import Session
+from vtensor.runtime.tuning import fewest_transforms as fewer
+from vtensor.runtime.tuning import measure
+from vtensor.runtime.tuning import tuner as tuning
+from vtensor.runtime.tuning.measure import (
     GLANCE,
     TUNING,
     WARM,
@@ -46,16 +51,14 @@ from vtensor.runtime.measure import (
     numbered,
     signature,
 )
-from vtensor.runtime.plan import Plan
-from vtensor.runtime.session import Session
-from vtensor.runtime.timings import Timings
+from vtensor.runtime.tuning.timings import Timings
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache of the test's own; and a plan that was tuned is taken, whatever it takes."""
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
+    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[0], [0, 0]))
 
 
 class Planned:
@@ -78,7 +81,7 @@ def test_whole_plans_are_compared(
     seconds: Sequence[float], best: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "vtensor.runtime.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
+        "vtensor.runtime.tuning.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
     )
     plans: list[Any] = [Planned(one) for one in seconds]
     found, took = measure.fastest(plans, Executor.of(1))
@@ -97,7 +100,7 @@ def test_of_two_runs_in_a_row_the_second_counts(monkeypatch: pytest.MonkeyPatch)
             Cold.last = self
 
     monkeypatch.setattr(
-        "vtensor.runtime.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
+        "vtensor.runtime.tuning.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
     )
     plans: list[Any] = [Cold(3), Cold(2)]
     found, took = measure.fastest(plans, Executor.of(1))
@@ -117,7 +120,7 @@ def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         return plans[0], [1] * len(plans)
 
     monkeypatch.setattr(tuning, "Tuner", lambda *_: Drawn(2))
-    monkeypatch.setattr(planning, "fastest", fastest)
+    monkeypatch.setattr(tuned, "fastest", fastest)
     monkeypatch.setattr(fewer, "PRICE", 1.0)
     return counts
 
@@ -143,7 +146,7 @@ def test_one_with_fewer_that_needs_too_much_memory_is_none(
         if len(checked) == 3:  # behind the tuned plan and the plain one
             raise BudgetError("too much")
 
-    monkeypatch.setattr(planning, "check_plan", check)
+    monkeypatch.setattr(choosing, "check_plan", check)
     with Session(random_graph(10), threads=1, tune=True) as session:
         [[made, _]] = compared
         few = sum(1 for _ in checked[2].transforms())
@@ -153,7 +156,7 @@ def test_one_with_fewer_that_needs_too_much_memory_is_none(
 def test_a_tuned_plan_that_is_slower_is_not_taken(
     asked: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[1], [3_000_000, 2_000_000]))
+    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[1], [3_000_000, 2_000_000]))
     with Session(network(), threads=1, tune=True) as session:
         assert not any(step.tuned for step in session.plan.steps)
     said = "net: without measured times the plan takes 2.00 ms, with them 3.00 ms: it stays without"
@@ -350,7 +353,7 @@ def test_plans_that_cannot_be_timed(
     def fail(*_: object) -> None:
         raise NativeError("out of luck")
 
-    monkeypatch.setattr(planning, "fastest", fail)
+    monkeypatch.setattr(tuned, "fastest", fail)
     with Session(network(), threads=1, tune=True) as session:
         assert not any(step.tuned for step in session.plan.steps)
     assert "net: plans cannot be timed, so it stays without: out of luck" in caplog.messages
@@ -457,7 +460,7 @@ def test_a_glance_at_what_is_far_from_the_best_is_short(
         failing.add("c")
         assert [clock.node(third, lowered.tensors) for _ in range(2)] == [None, None]
         assert len(given) == 3  # what fails is not tried again
-        clock.keep()
+        clock.save()
         later = Timings(clock._timings._environment)
         assert later.get(*signature(one, lowered.tensors)) == 1000
 

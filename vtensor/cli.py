@@ -14,6 +14,7 @@ import numpy as np
 import typer
 
 from vtensor.commands.bench import bench
+from vtensor.commands.cache import cache
 from vtensor.commands.diff import diff
 from vtensor.commands.explain import explain
 from vtensor.commands.export import export
@@ -56,11 +57,11 @@ from vtensor.language.user_files import read_text
 from vtensor.language.wording import counted
 from vtensor.pictures.files import write_pictures
 from vtensor.report import notes, plan_dict, plan_lines
-from vtensor.runtime.allowance import DEFAULT_TOLERANCE
+from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 
 if TYPE_CHECKING:
-    from vtensor.runtime.feeds import Array
     from vtensor.runtime.session import Session
+    from vtensor.storage.inputs import Array
 
 app = typer.Typer(
     help="Run ONNX models, and see how: operators without layouts, layouts resolved for them.",
@@ -192,12 +193,12 @@ def plan(
             calibrate=calibrate,
         ) as given,
     ):
-        written = write_pictures(given.session.plan, model.stem, html=html, svg=svg)
-        for file in written:
+        pictures = write_pictures(given.session.plan, model.stem, html=html, svg=svg)
+        for file in pictures:
             print(f"wrote {file}", file=sys.stderr if as_json else sys.stdout)
         if as_json:
             print_json(plan_dict(given.session, model.stem))
-        elif not written:
+        elif not pictures:
             print_lines(plan_lines(given.session, model.stem))
 
 
@@ -299,6 +300,7 @@ def _print_run(
 
 for command in (bench, profile, explain, frontier, lock, diff, export, libs, ops, dispatcher):
     app.command()(command)
+app.add_typer(cache, name="cache")
 
 
 def main() -> None:

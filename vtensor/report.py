@@ -17,8 +17,8 @@ from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
 
 if TYPE_CHECKING:
-    from vtensor.runtime.plan import Plan
-    from vtensor.runtime.plan_steps import PlanStep
+    from vtensor.runtime.execution.plan import Plan
+    from vtensor.runtime.execution.plan_steps import PlanStep
     from vtensor.runtime.session import Session
 
 MEGABYTE = 1e6
@@ -67,7 +67,7 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
         "certificate": certificate_dict(plan.certificate),
         "taken_from": {name: list(shape) for name, shape in (plan.taken_from or {}).items()},
         "anew": list(plan.anew) if plan.taken_from else [],
-        "better": plan.better.note if plan.better else "",
+        "better": plan.refinement.note if plan.refinement else "",
         "replaces": {name: list(shape) for name, shape in (plan.replaces or {}).items()},
         "constants_transformed_ahead": sum(1 for _ in plan.graph.ahead()),
         "summary": summary_dict(plan),
@@ -174,10 +174,11 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     yield from certificate_lines(plan.certificate)
     if plan.taken_from is not None:
         yield Line("note", f"  {_taken(plan)}")
-    if plan.better is not None:
-        yield Line("note", f"  {plan.better.note}")
+    if plan.refinement is not None:
+        yield Line("note", f"  {plan.refinement.note}")
     if plan.replaces is not None:
-        text = f"made in the background, in the place of what was chosen for {_told(plan.replaces)}"
+        shapes = _listed_shapes(plan.replaces)
+        text = f"made in the background, in the place of what was chosen for {shapes}"
         yield Line("note", f"  {text}")
     yield Line("note", f"  {done} more of constants, done once while loading")
     taken = {name: f"{size / MEGABYTE:.2f} MB" for name, size in memory_dict(plan).items()}
@@ -192,10 +193,10 @@ def _taken(plan: Plan) -> str:
     )
     count = len(plan.graph.operators)
     anew = f", {len(plan.anew)} of {count} nodes anew" if plan.anew else ""
-    return f"chosen for other sizes, {_told(plan.taken_from or {})}{anew}: {proof}"
+    return f"chosen for other sizes, {_listed_shapes(plan.taken_from or {})}{anew}: {proof}"
 
 
-def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _listed_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {'x'.join(map(str, one))}" for name, one in shapes.items())
 
 

@@ -10,7 +10,7 @@ from vtensor.language.wording import counted
 from vtensor.report import MEGABYTE, why
 
 if TYPE_CHECKING:
-    from vtensor.runtime.plan import Conversion
+    from vtensor.runtime.execution.plan import Conversion
     from vtensor.runtime.session import Session
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from eval.layout_aware.tensor import Sizes, Tensor, channels_last, lies_as, memory_of, plain
 from libdesc.onednn.native import dnnl
 from ptensor.buffer import TensorStorage
-from vtensor.runtime.steps import RecordedStep
+from vtensor.runtime.execution.steps import RecordedStep
 
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Kernel

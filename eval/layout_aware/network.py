@@ -23,8 +23,8 @@ from vtensor.commands.shared import Mix
 from vtensor.errors import InputError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.operators import info_of
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.placement import place
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.recording.placement import place
 
 if TYPE_CHECKING:
     from vtensor.language.node import Node

@@ -30,7 +30,7 @@ from vtensor.commands.bench import (
     present,
 )
 from vtensor.commands.shared import DebugOption, JsonOption, ThreadsOption, errors
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.executor import Executor
 
 FOLDER = Path("out/models_today")
 

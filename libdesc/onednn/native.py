@@ -70,7 +70,7 @@ def _extension() -> ModuleType:
         if _LIBRARY not in str(error):
             raise LibraryError(f"onednn: the extension module does not load: {error}") from error
         preload(find_in_distribution())
-        return _import_again()
+        return _import_preloaded()
 
 
 def preload(library: Path) -> None:
@@ -87,7 +87,7 @@ def preload(library: Path) -> None:
         raise LibraryError(f"onednn: {library} does not load: {error}") from error
 
 
-def _import_again() -> ModuleType:
+def _import_preloaded() -> ModuleType:
     try:
         return import_native(EXTENSION)
     except ImportError as error:

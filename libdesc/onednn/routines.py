@@ -122,17 +122,17 @@ class OneDnnRoutine(Routine):
         self.reference = is_reference(kernel)
         if not self.reference:
             return None
-        for other in self.better_rows(own):
+        for other in self.alternative_rows(own):
             try:
-                better = self.primitive(other)
+                alternative = self.primitive(other)
             except (LayoutError, Decline):
                 continue
-            if not is_reference(better):
+            if not is_reference(alternative):
                 spelled = " ".join(str(layout) for layout in other)
-                return f"only the kernel {kernel.kernel}, where {spelled} has {better.kernel}"
+                return f"only the kernel {kernel.kernel}, where {spelled} has {alternative.kernel}"
         return None
 
-    def better_rows(self, row: Row) -> Iterator[Row]:
+    def alternative_rows(self, row: Row) -> Iterator[Row]:
         """Rows that confirm compares a reference kernel with: everything in declared order."""
         declared = [Layout.plain(operand.tensor.dims) for operand in self.operands]
         if declared != list(row):

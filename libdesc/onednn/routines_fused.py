@@ -120,16 +120,16 @@ class FusingRoutine(OneDnnRoutine):
             LayoutNotSupported, Decline: as ``primitive``, or the followers cost it its kernel.
         """
 
-        plain = self.build(own, row[:3], lambda s, w, d: make(s, w, None, d))
+        unfused = self.build(own, row[:3], lambda s, w, d: make(s, w, None, d))
         if not self.follows:
-            return plain
+            return unfused
         dst = row[2]
         if dst.is_any or len(row) < len(self.all(own, matrix)):
-            [dst] = layouts_of(plain, own[-1:])
-        asked = [*row[:2], dst, *(row[3:] or self._beside(dst))]
+            [dst] = layouts_of(unfused, own[-1:])
+        asked = [*row[:2], dst, *(row[3:] or self._follower_row(dst))]
         found = self.together(own, asked, make, matrix)
-        if found.kernel != plain.kernel:
-            raise Decline(f"{found.kernel} would run it so, in place of {plain.kernel}")
+        if found.kernel != unfused.kernel:
+            raise Decline(f"{found.kernel} would run it so, in place of {unfused.kernel}")
         return found
 
     def together(
@@ -148,7 +148,7 @@ class FusingRoutine(OneDnnRoutine):
 
         return self.build(self.all(own, matrix), row, made)
 
-    def _beside(self, dst: Layout) -> Row:
+    def _follower_row(self, dst: Layout) -> Row:
         """How operands of followers lie where dst lies so."""
         return [
             dst

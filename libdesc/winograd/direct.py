@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from libdesc.winograd import native
-from libdesc.winograd.routine import CHANNELS_APART, Convolution, OfImages
+from libdesc.winograd.routine import CHANNELS_FIRST, Convolution, OfImages
 from ptensor.evaluation import Call, Decline, Variant, forms_on
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -70,7 +70,7 @@ class Direct(OfImages):
     def rows(self) -> list[list[Layout]]:
         """The layouts of ``tensors``, the best first: results may lie as those of any other."""
         weights = Layout(f"OIhw{native.load().lanes}o")
-        return [self.around(CHANNELS_APART, weights, dst) for dst in self.images()]
+        return [self.around(CHANNELS_FIRST, weights, dst) for dst in self.images()]
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
         """The first of these."""

@@ -44,7 +44,7 @@ SMALL_IMAGES, LARGE_WEIGHTS = range(17, 65), 1 << 17
 #: Elements of filters with forms: along one dim, and of a square one's half where it steps by 2.
 LINES, HALVES = (3, 7), (3, 4)
 
-CHANNELS_LAST, CHANNELS_APART = Layout("NHWC"), Layout("NCHW")
+CHANNELS_LAST, CHANNELS_FIRST = Layout("NHWC"), Layout("NCHW")
 BLOCKED = (Layout("NCHW8c"), Layout("NCHW16c"))
 
 
@@ -196,14 +196,14 @@ class OfImages(Routine):
     ) -> None:
         """Make the call: one step of a kernel, which is told of its filter besides."""
         src, *_, dst = tensors
-        apart = src.required_layout == CHANNELS_APART
+        in_planes = src.required_layout == CHANNELS_FIRST
         step = kernel(
             images=src.size("N"),
             channels=src.size("C"),
             src=[src.size("H"), src.size("W")],
             dst=[dst.size("H"), dst.size("W")],
             begin=self.begin,
-            src_block=1 if apart else sum(src.required_layout.blocks("C")),
+            src_block=1 if in_planes else sum(src.required_layout.blocks("C")),
             dst_block=sum(dst.required_layout.blocks("C")),
             bias="bias" in self.added,
             other="other" in self.added,
@@ -307,7 +307,7 @@ class Convolution(OfImages):
         """The layouts of src, the best first. Phases are gathered from where channels are few."""
         if self.step == 1:
             return self.images()
-        known = [CHANNELS_APART, CHANNELS_LAST]
+        known = [CHANNELS_FIRST, CHANNELS_LAST]
         return sorted(known, key=lambda layout: layout != produced(self.tensors[0]))
 
     def pairs(self) -> list[tuple[Layout, Layout]]:

@@ -15,7 +15,7 @@ from tests.libraries.bench import HERE, SIZES, Bench, message, unused
 from vtensor.errors import InputError, NoInvokerError
 from vtensor.language.graph import Graph
 from vtensor.report import notes, plan_dict, plan_lines
-from vtensor.runtime.library_options import preferences_of
+from vtensor.runtime.planning.library_options import preferences_of
 from vtensor.runtime.session import Session
 
 

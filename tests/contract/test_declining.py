@@ -14,7 +14,7 @@ from tests.libraries.bench import HERE, SIZES, Bench, message, unused, where
 from tests.libraries.toy import handlers
 from vtensor.errors import ContractError, NoInvokerError
 from vtensor.language.graph import Graph
-from vtensor.runtime.library_options import preferences_of
+from vtensor.runtime.planning.library_options import preferences_of
 
 TOY = "Toy 'toy', toy invoker: "
 

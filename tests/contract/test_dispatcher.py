@@ -99,15 +99,16 @@ def test_without_invoker_puts_it_back_after_an_error(bench: Bench) -> None:
 def test_a_session_outlives_its_invoker_no_longer(bench: Bench) -> None:
     """What was resolved to a library whose invoker is gone is an error that says so."""
     from resolver.extend import extend
-    from vtensor.runtime.executor import Executor
-    from vtensor.runtime.plan import Plan
-    from vtensor.runtime.workspace import Workspace
+    from vtensor.runtime.execution.executor import Executor
+    from vtensor.runtime.recording.on_numbers import plan_on_numbers
+    from vtensor.runtime.recording.workspace import Workspace
 
     bench.invoker()(take)
     extended = extend(bench.resolve())
     with without_invoker("Toy", "toy"):
         text = message(
-            NoInvokerError, lambda: Plan(extended, {}, Workspace(Executor.of(1), 1 << 20))
+            NoInvokerError,
+            lambda: plan_on_numbers(extended, {}, Workspace(Executor.of(1), 1 << 20)),
         )
     assert text.startswith("Toy 'toy': was resolved to toy, which has no invoker for it any more")
     assert text.endswith("to fix: make a new session")

@@ -20,7 +20,7 @@ from resolver.extend import extend
 from vtensor import limit_isa
 from vtensor.commands.shared import Mix
 from vtensor.language.graph import Graph
-from vtensor.runtime.library_options import preferences_of
+from vtensor.runtime.planning.library_options import preferences_of
 
 Row = dict[str, object]
 

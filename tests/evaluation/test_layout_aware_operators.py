@@ -23,8 +23,8 @@ from vtensor import Graph, Session
 from vtensor.errors import DimError, NoInvokerError
 from vtensor.language.node import Node
 from vtensor.language.operators import info_of
-from vtensor.runtime.evaluations import run_native
-from vtensor.runtime.steps import RecordedStep
+from vtensor.runtime.execution.evaluations import run_native
+from vtensor.runtime.execution.steps import RecordedStep
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc

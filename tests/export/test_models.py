@@ -292,7 +292,7 @@ class TestFiles:
     def test_large_weights_are_beside_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("vtensor.frontends.export.BESIDE_BYTES", 1 << 10)
+        monkeypatch.setattr("vtensor.frontends.export.EXTERNAL_BYTES", 1 << 10)
         graph, file = biased(), tmp_path / "m.onnx"
         save_onnx(graph, file)
         onnx.checker.check_model(str(file), full_check=True)
@@ -308,7 +308,7 @@ class TestFiles:
     def test_a_file_is_written_over_by_the_graph_that_was_read_from_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("vtensor.frontends.export.BESIDE_BYTES", 1 << 10)
+        monkeypatch.setattr("vtensor.frontends.export.EXTERNAL_BYTES", 1 << 10)
         file = tmp_path / "m.onnx"
         save_onnx(biased(), file)
         graph = load_onnx(file)

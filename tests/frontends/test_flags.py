@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from vtensor import Session
 from vtensor.errors import ModelError
-from vtensor.frontends.guards import FLAGS
+from vtensor.frontends.inference_limits import FLAGS
 
 Array = np.ndarray[Any, Any]
 X, Y = np.array([5.0, -5.0, 5.5], np.float32), np.array([3.0, 3.0, -3.0], np.float32)

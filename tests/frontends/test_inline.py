@@ -14,9 +14,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from optimizer.originals import Original
 from vtensor import Session
 from vtensor.errors import ModelError, VTensorError
-from vtensor.frontends import inline, network, opened
+from vtensor.frontends import inline, network
+from vtensor.frontends import model_file as opened
 from vtensor.frontends.inline import Parts, of_node, parts_of_bytes, parts_of_file
-from vtensor.frontends.open_file import OpenFile
+from vtensor.storage.open_file import OpenFile
 
 #: The place of an initializer's raw data among a tensor's fields, and of a graph in a model.
 RAW, GRAPH = b"\x4a", b"\x3a"
@@ -144,7 +145,7 @@ def test_weights_in_nodes_are_held_once(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "tiny.onnx"
     onnx.save(of_nodes(), path)
     first = network.read_network(path)
-    again = network.read_network(path, earlier=first.beside)
+    again = network.read_network(path, earlier=first.deferred)
     held, same = first.arrays.origins(), again.arrays.origins()
     for name in ("w", "h"):
         assert isinstance(held[name], Original)

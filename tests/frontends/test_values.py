@@ -15,7 +15,7 @@ from vtensor.errors import (
     ValuesNeededError,
     VTensorError,
 )
-from vtensor.runtime.plans import PLANS_KEPT
+from vtensor.runtime.planning.store import MOST_PLANS
 
 RESHAPE = model("g (float[2, 3, 4] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }")
 COMPUTED = model(
@@ -54,11 +54,11 @@ def test_values_are_part_of_a_plans_key_and_plans_are_bounded() -> None:
             made.append(session.plan)
         assert made[:4] == made[4:]
         assert len(set(map(id, made))) == len(SHAPES)
-        for size in range(2 * PLANS_KEPT):
+        for size in range(2 * MOST_PLANS):
             feeds = {"x": np.ones((2, 3, 4), np.float32), "shape": np.array([1 + size, -1])}
             if 24 % (1 + size) == 0:
                 session.run(None, feeds)
-        assert len(session._runner.open()) <= PLANS_KEPT
+        assert len(session._runner.open()) <= MOST_PLANS
 
 
 def test_the_value_is_read_before_the_run_so_the_array_may_change() -> None:

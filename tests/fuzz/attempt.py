@@ -15,7 +15,7 @@ from tests.fuzz.mutate import pick
 from vtensor import Session
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
-from vtensor.runtime.feeds import Port
+from vtensor.storage.inputs import Port
 
 #: What a session may take: little, so that an attempt is short.
 MAX_BYTES = 64 << 20

@@ -20,9 +20,9 @@ from vtensor import Session, load_onnx
 from vtensor.cli import app
 from vtensor.errors import BudgetError, InputError
 from vtensor.frontends.writer import TEXT
-from vtensor.runtime import budget
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage import budget
 
 PICTURE = "g (float[1,2,5,5] x) => (float[a,b,c,d] y) "
 

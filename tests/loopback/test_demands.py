@@ -20,7 +20,7 @@ from tests.loopback.handlers import demanded, scrambles
 from tests.operators.cases import Case
 from vtensor.errors import BudgetError, InvokerError
 from vtensor.language.graph import Graph
-from vtensor.runtime.offsets import Piece
+from vtensor.runtime.recording.offsets import Piece
 from vtensor.runtime.session import Session
 
 SIZES = {"N": 1, "C": 8, "H": 5, "W": 6}

@@ -17,7 +17,7 @@ from rich.progress import track
 from rich.table import Table
 
 from tests.mutants.copies import Copy
-from tests.mutants.faults import FAULTS, WHITE_BOX, Fault
+from tests.mutants.faults import FAULTS, Fault
 from tests.mutants.plugin import LOG, ORDER
 
 #: Beyond so many times the limit, a run is taken for one that hangs.
@@ -78,7 +78,6 @@ class Result:
         number, area, says: the fault.
         caught: a test failed, or ended the process.
         by: that test; else why there is none.
-        white_box: the test is of ``WHITE_BOX``.
         covering, ran: how many tests come by the fault; how many of them ran.
         seconds: how long all of it took.
     """
@@ -88,7 +87,6 @@ class Result:
     says: str
     caught: bool
     by: str
-    white_box: bool
     covering: int
     ran: int
     seconds: float
@@ -127,9 +125,8 @@ class Judge:
             if not caught or "::" not in by or self._run_copy([by], {}) == 0:
                 break
             self.map.tests[by] = 0.0, "unreliable"  # it fails without the fault, too
-        white, seconds = caught and file_of(by) in WHITE_BOX, round(monotonic() - begun, 1)
-        about = fault.number, fault.area, fault.says
-        return Result(*about, caught, by, white, len(covering), ran, seconds)
+        about, seconds = (fault.number, fault.area, fault.says), round(monotonic() - begun, 1)
+        return Result(*about, caught, by, len(covering), ran, seconds)
 
     def _order(self, covering: Sequence[str]) -> list[str]:
         """The quickest tests, as many as there is time for; those of a file one after the other,
@@ -183,7 +180,7 @@ def table_of(results: Sequence[Result]) -> Table:
     """The results as a table."""
     table = Table("", "area", "fault", "", "by", "ran", "s", show_lines=True)
     for one in results:
-        verdict = "caught" + " (white box)" * one.white_box if one.caught else "MISSED"
+        verdict = "caught" if one.caught else "MISSED"
         ran, seconds = f"{one.ran}/{one.covering}", f"{one.seconds:.0f}"
         table.add_row(str(one.number), one.area, one.says, verdict, one.by, ran, seconds)
     return table
@@ -197,7 +194,6 @@ def main(
     without: Annotated[
         list[str] | None, typer.Option(help="Leave out a file or folder. May be repeated.")
     ] = None,
-    white_box: Annotated[bool, typer.Option(help="Run tests of internals, too.")] = True,
     collect: Annotated[bool, typer.Option(help="Make the map of the tests, and end.")] = False,
     kept: Annotated[Path, typer.Option("--map", help="Where the map is kept.")] = MAP,
     seconds: Annotated[float, typer.Option(help="The limit for each fault.")] = 120,
@@ -207,7 +203,7 @@ def main(
     known = Map(**json.loads(kept.read_text())) if kept.exists() else Map({}, {})
     numbers = {int(one) for one in only.split(",") if one}
     faults = [one for one in FAULTS if not numbers or one.number in numbers]
-    left_out, results = [*(without or ()), *(() if white_box else WHITE_BOX)], list[Result]()
+    left_out, results = [*(without or ())], list[Result]()
     with TemporaryDirectory(prefix="mutants-") as folder:
         copy = Copy(Path(folder, "copy"))
         if collect:

@@ -31,23 +31,13 @@ class Fault:
 
 RUNTIME = "vtensor/runtime/"
 
-#: Files that test internals of planning and of the cache.
-WHITE_BOX = tuple(
-    f"tests/runtime/test_{name}.py"
-    for name in (
-        *("better", "blueprint", "cache", "drawing_notes", "exported_programs", "foreseen"),
-        *("forged_entries", "kept_blueprints", "kept_packing", "outlines", "programs"),
-        *("provisional", "recipes", "short_processes", "sized", "strategy", "turns"),
-    )
-)
-
 FAULTS = (
     Fault(
         1,
         "planning",
         "A plan is taken for an input in another layout: its key says the expected layout instead "
         "of the layout of the array that a run gives.",
-        RUNTIME + "keys.py",
+        RUNTIME + "planning/keys.py",
         "return cls(port.name, shape, port.dtype, expected if same else layout)",
         "return cls(port.name, shape, port.dtype, expected)",
     ),
@@ -56,7 +46,7 @@ FAULTS = (
         "planning",
         "Symbolic plans and choices are looked up without the layouts of inputs: those that were "
         "made for an input in another layout are taken.",
-        RUNTIME + "keys.py",
+        RUNTIME + "planning/keys.py",
         "rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]",
         "rows = [(one.name, len(one.shape), one.value is None) for one in self.inputs]",
     ),
@@ -64,16 +54,16 @@ FAULTS = (
         3,
         "planning",
         "A symbolic plan is taken for another value of an input whose value decides sizes.",
-        RUNTIME + "outlines.py",
-        "return known, self._source.open_sizes(key.shapes, known), (key.kind, values)",
-        "return known, self._source.open_sizes(key.shapes, known), (key.kind, len(values))",
+        RUNTIME + "planning/choice.py",
+        "return key.kind, values, plugins_version()",
+        "return key.kind, len(values), plugins_version()",
     ),
     Fault(
         4,
         "planning",
         "A symbolic plan is taken for a run that asks for other values inside the network than the "
         "run it was made for.",
-        RUNTIME + "keys.py",
+        RUNTIME + "planning/keys.py",
         "return (*rows, self.inner)",
         "return (*rows,)",
     ),
@@ -81,42 +71,42 @@ FAULTS = (
         5,
         "planning",
         "The memory budget is not checked when a symbolic plan is specialised.",
-        RUNTIME + "open_program.py",
-        "if needs > workspace.max_bytes or not self._sound(numbers):",
-        "if not self._sound(numbers):",
+        RUNTIME + "planning/symbolic_plan.py",
+        "if needs > workspace.max_bytes or not self._layouts_hold(numbers):",
+        "if not self._layouts_hold(numbers):",
     ),
     Fault(
         6,
         "planning",
         "Where libraries refuse some nodes of a choice for new sizes, the whole network is planned "
         "from scratch instead of those nodes: the accepted nodes are no hints.",
-        RUNTIME + "strategies.py",
-        "for one, nodes in faults[:mending]:",
-        "for one, nodes in faults[:0]:",
+        RUNTIME + "planning/choosing.py",
+        "settled = hints.settled(graph, reopened)",
+        "settled = hints.settled(graph, graph.nodes)",
     ),
     Fault(
         7,
         "planning",
         "A provisional plan is never replaced by a measured one.",
-        RUNTIME + "plans.py",
-        "return Better(make, PROVISIONAL, self.ahead.hurries, ready_to_measure)",
-        "return None",
+        RUNTIME + "planning/store.py",
+        "plan.refinement = BackgroundTask(make, PROVISIONAL, self._hurries, self._preload)",
+        "plan.refinement = None",
     ),
     Fault(
         8,
         "planning",
         "A deterministic session refines: a plan whose choice was made for other sizes is "
         "exchanged between two runs.",
-        RUNTIME + "taken_over.py",
-        "    if not options.deterministic:\n",
-        "    if options.passes:\n",
+        RUNTIME + "planning/store.py",
+        "            and not options.deterministic\n            and not (",
+        "            and not (",
     ),
     Fault(
         9,
         "planning",
         "A plan whose choice was made for other sizes shows the certificate of those sizes.",
-        "resolver/strategy.py",
-        "certificate=self._certificate,",
+        "resolver/choice.py",
+        "certificate=lasting_certificate(chosen),",
         "certificate=chosen.certificate,",
     ),
     Fault(
@@ -124,7 +114,7 @@ FAULTS = (
         "recording",
         "Memory of two live values overlaps in a specialised plan: the bytes of a piece are "
         "rounded down to cache lines.",
-        RUNTIME + "open_slots.py",
+        RUNTIME + "planning/slots.py",
         "rooms: Array = -(-numbers[self.nbytes] // ALIGNMENT) * ALIGNMENT",
         "rooms: Array = numbers[self.nbytes] // ALIGNMENT * ALIGNMENT",
     ),
@@ -132,7 +122,7 @@ FAULTS = (
         11,
         "recording",
         "A step writes its output over an operand that a later step still reads.",
-        RUNTIME + "lifetimes.py",
+        RUNTIME + "recording/lifetimes.py",
         "            and last[root] == index\n",
         "",
     ),
@@ -140,7 +130,7 @@ FAULTS = (
         12,
         "recording",
         "Packed constants overlap: the bytes of each are rounded down to cache lines.",
-        RUNTIME + "packed.py",
+        RUNTIME + "recording/weights.py",
         "return -(-nbytes // ALIGNMENT) * ALIGNMENT",
         "return nbytes // ALIGNMENT * ALIGNMENT",
     ),
@@ -149,7 +139,7 @@ FAULTS = (
         "recording",
         "A recorded call that looked at the values of a constant is repeated for equal calls with "
         "other constants.",
-        RUNTIME + "recipes.py",
+        RUNTIME + "recording/call_kinds.py",
         "            or any(one.constant and not one.untouched for one in inputs)\n",
         "",
     ),
@@ -158,19 +148,19 @@ FAULTS = (
         "recording",
         "In a specialised plan, a view begins in its owner's memory where it began for the sizes "
         "of the trace.",
-        RUNTIME + "open_slots.py",
+        RUNTIME + "planning/slots.py",
         "begin.append(numbers.place(0 if isinstance(one, int) else one.begin))",
-        'begin.append(numbers.place(0 if isinstance(one, int) else getattr(one.begin, "value", '
-        "one.begin)))",
+        "begin.append(numbers.place(0 if isinstance(one, int) else getattr(one.begin, "
+        '"value", one.begin)))',
     ),
     Fault(
         15,
         "recording",
         "A call that its library refuses for new sizes is left out of the plan: nothing writes its "
         "output.",
-        RUNTIME + "record.py",
+        RUNTIME + "recording/recorder.py",
         "        for why in self.refused.values():\n"
-        "            raise StrategyRefused(why, self.refused)\n",
+        "            raise ChoiceRefused(why, self.refused)\n",
         "",
     ),
     Fault(
@@ -178,15 +168,15 @@ FAULTS = (
         "recording",
         "Plans share packed constants by array and layout alone: a part or a multiple of a weight "
         "is taken for another part or multiple of it.",
-        RUNTIME + "packed.py",
-        "return which, tuple(value.dims), change, value.layout",
-        "return which, tuple(value.dims), None, value.layout",
+        RUNTIME + "recording/packing_table.py",
+        "return which, tuple(self.value.dims), change, self.value.layout, self.clears",
+        "return which, tuple(self.value.dims), None, self.value.layout, self.clears",
     ),
     Fault(
         17,
         "recording",
         "The packing table cuts a part of a weight out of the file one row too soon.",
-        RUNTIME + "unread.py",
+        RUNTIME + "recording/packer.py",
         "offset, rows = begin * inner, prod(sizes[:axis])",
         "offset, rows = max(begin - 1, 0) * inner, prod(sizes[:axis])",
     ),
@@ -194,23 +184,23 @@ FAULTS = (
         18,
         "cache",
         "The digest of an entry is not checked: damaged bytes are taken as they are.",
-        RUNTIME + "entries.py",
-        "return payload if head == _head(payload) and len(found) <= MOST_BYTES else None",
-        "return payload if head.startswith(FORMAT) and len(found) <= MOST_BYTES else None",
+        "vtensor/storage/entries.py",
+        "return payload if head == _head(payload) and len(content) <= MOST_BYTES else None",
+        "return payload if head.startswith(FORMAT) and len(content) <= MOST_BYTES else None",
     ),
     Fault(
         19,
         "cache",
         "An entry of another processor, or of another cap on its instructions, is taken.",
-        RUNTIME + "programs.py",
-        "*(surface.digest, processor(), isa_cap(), threads, key),",
-        "*(surface.digest, threads, key),",
+        RUNTIME + "cache/plans.py",
+        "*(surface.digest, surface.code, processor(), isa_cap(), threads, about),",
+        "*(surface.digest, surface.code, threads, about),",
     ),
     Fault(
         20,
         "cache",
         "An entry of a session with other options (level, order of libraries, pins) is taken.",
-        RUNTIME + "programs.py",
+        RUNTIME + "cache/plans.py",
         "*(options.passes, options.preferences, options.tolerance),",
         "options.tolerance,",
     ),
@@ -219,7 +209,7 @@ FAULTS = (
         "cache",
         "An entry is taken that was written with other distributions installed, or with other "
         "settings in the environment.",
-        "vtensor/frontends/surface.py",
+        "vtensor/frontends/fingerprint.py",
         "return blake2b(repr(installed()).encode(), digest_size=16).hexdigest()",
         'return ""',
     ),
@@ -228,23 +218,23 @@ FAULTS = (
         "cache",
         "A large weight whose values decided something is not part of the fingerprint: an entry is "
         "taken for a model with other values of it.",
-        "vtensor/frontends/surface.py",
-        "inside |= {place[1] for place in looked_at if len(place) == 2}",
-        "inside |= {place[1] for place in looked_at if len(place) == 0}",
+        "vtensor/frontends/fingerprint.py",
+        "inside |= {place[1] for place in observed if len(place) == 2}",
+        "inside |= {place[1] for place in observed if len(place) == 0}",
     ),
     Fault(
         23,
         "cache",
         "A provisional choice is saved as a measured one: later processes never measure.",
-        RUNTIME + "planner.py",
-        "name = network.name if first is None else network.first",
-        "name = network.name",
+        RUNTIME + "cache/codec.py",
+        '"provisional": choice.provisional,',
+        '"provisional": False,',
     ),
     Fault(
         24,
         "cache",
         "An entry is taken that another user owns or may write to.",
-        RUNTIME + "entries.py",
+        "vtensor/storage/entries.py",
         "if not stat.S_ISREG(status.st_mode) or foreign(status):",
         "if not stat.S_ISREG(status.st_mode):",
     ),
@@ -252,51 +242,54 @@ FAULTS = (
         25,
         "symbols",
         "A comparison of sizes that was false in the trace is no guard.",
-        "vtensor/language/tape.py",
-        "            self._note(f\"if {'not ' * answer}({question}): return None\")",
-        "            if answer:\n"
-        "                self._note(f\"if {'not ' * answer}({question}): return None\")",
+        "vtensor/language/trace.py",
+        "        self.guard(answer, sign, self._operand(a), self._operand(b))\n",
+        "        if answer:\n"
+        "            self.guard(answer, sign, self._operand(a), self._operand(b))\n",
     ),
     Fault(
         26,
         "symbols",
         "The rows of a saved trace swap multiplication and floor division.",
-        "libdesc/tape_rows.py",
-        "                make(_ON_TWO[which](known[one], known[other]))",
-        "                make(_ON_TWO[{2: 3, 3: 2}.get(which, which)](known[one], known[other]))",
+        "vtensor/language/rows.py",
+        "rows.append((TWO, target, which, a, b))",
+        "rows.append((TWO, target, {2: 3, 3: 2}.get(which, which), a, b))",
     ),
     Fault(
         27,
         "symbols",
         "The result of an operation on two symbols is taken for that of one symbol and a number.",
-        "vtensor/language/tape.py",
-        "            key = (traced, other.place)\n        else:\n            return anew(",
-        "            key = (word, other.place)\n        else:\n            return anew(",
+        "vtensor/language/trace.py",
+        "        place = self._places.get(key)\n"
+        "        if place is None:\n"
+        "            place = self._row(key, FUNCTIONS",
+        '        place = self._places.get((*key[:3], getattr(b, "place", b)))\n'
+        "        if place is None:\n"
+        "            place = self._row(key, FUNCTIONS",
     ),
     Fault(
         28,
         "symbols",
         "The name of a kernel, and what else a library answers that is no number, is no guard.",
-        "libdesc/calls.py",
-        "            self._same(text, value)\n            return value\n        made =",
-        "            return value\n        made =",
+        "libdesc/native_trace.py",
+        "            self._guard_same(place, value)\n            return value\n",
+        "            return value\n",
     ),
     Fault(
         29,
         "symbols",
         "A constant that depends on symbols is computed for the sizes of the trace alone.",
-        "vtensor/language/open_arrays.py",
-        "numbers = [number(one, sizes) for one in self.elements.reshape(-1).tolist()]",
-        "numbers = [number(one) for one in self.elements.reshape(-1).tolist()]",
+        "vtensor/language/symbolic_arrays.py",
+        "elements = self.elements.reshape(-1).tolist()",
+        "elements = [*map(number_of, self.elements.reshape(-1).tolist())]",
     ),
     Fault(
         30,
         "symbols",
         "Two symbols that are equal in the trace are taken to be equal for all sizes: that they "
         "are is no guard.",
-        "vtensor/language/tape.py",
-        "        elif other is self:\n            return on_itself\n",
-        "        elif type(other) is TracedSize and other.value == self.value:\n"
-        "            return on_itself\n",
+        "vtensor/language/trace.py",
+        "if other.trace is self.trace and other.place == self.place:",
+        "if other.trace is self.trace and other.value == self.value:",
     ),
 )

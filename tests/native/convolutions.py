@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from libdesc.winograd.routine import CHANNELS_APART, CHANNELS_LAST
+from libdesc.winograd.routine import CHANNELS_FIRST, CHANNELS_LAST
 from ptensor.layout import Layout
 from ptensor.physical import pads_are_zero
 from ptensor.transform import transform
@@ -79,7 +79,7 @@ def fault(
     blocks = [max(block * lanes, -block) for block in (way.src, way.dst)]
     bias, other = (random.normal(size=s).astype(np.float32) for s in (sums.shape[1], sums.shape))
     wanted = sums + (bias[:, None, None] if way.bias else 0) + (other if way.other else 0)
-    plain = {0: CHANNELS_LAST, 1: CHANNELS_APART}
+    plain = {0: CHANNELS_LAST, 1: CHANNELS_FIRST}
     src, dst = (plain.get(block) or Layout(f"NCHW{block}c") for block in blocks)
     declared, sizes = Layout("NCHW"), dict(zip("NCHW", sums.shape, strict=True))
     slots = [

@@ -13,7 +13,7 @@ import pytest
 
 from libdesc.eigen import native
 from vtensor.errors import LibraryError
-from vtensor.runtime.processors import available_threads
+from vtensor.runtime.execution.processors import available_threads
 
 MACHINE = native.load_baseline().machine_level()
 #: Registers that a level's code must not name; its own are named.

@@ -21,7 +21,7 @@ from tests.native.stepping import held, step_of
 from tests.native.test_team import Begun
 from vtensor.runtime import _replay
 from vtensor.runtime._replay import Program, Stopped, Team, empty_step
-from vtensor.runtime.processors import available_threads
+from vtensor.runtime.execution.processors import available_threads
 
 #: x86: flush results that are subnormal, take operands that are for zero.
 FLUSHES = 0x8040
@@ -90,7 +90,7 @@ def test_who_comes_second_queues(team: Team, c_steps: Path) -> None:
         while team.waiting < 2:
             time.sleep(0.001)
         assert not second.done()
-        begun.go_on()
+        begun.checkpoint()
         first.result()
         assert second.result() == team.call(threading.get_native_id)
 
@@ -125,7 +125,7 @@ def test_closing_ends_it_between_two_steps(team: Team, c_steps: Path) -> None:
         running = pool.submit(begun.run, team)
         begun.wait()
         pool.submit(team.close).result()
-        begun.go_on()
+        begun.checkpoint()
         with pytest.raises(Stopped, match="the run was stopped"):
             running.result()
     with pytest.raises(Stopped, match="closed"):
@@ -142,7 +142,7 @@ def test_an_interrupt_ends_it_between_two_steps(team: Team, c_steps: Path) -> No
         begun.wait()
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.2)  # longer than a run goes on without a look
-        begun.go_on()
+        begun.checkpoint()
 
     thread = threading.Thread(target=interrupt)
     thread.start()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.native.stepping import Returns, capsule, held, step_of
 from vtensor.runtime._replay import Arena, Program, Team, describe, execute
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.executor import Executor
 
 X = np.array([1, 2, 3, 4], np.float32)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.native.guarded import guarded
 from tests.native.stepping import Returns, held, step_of
 from vtensor.runtime._replay import Arena, Program, Team, describe, execute
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.execution.executor import Executor
 
 Array = np.ndarray[Any, Any]
 

@@ -100,7 +100,7 @@ class Begun:
         while not self.flags[0]:
             time.sleep(0.001)
 
-    def go_on(self) -> None:
+    def checkpoint(self) -> None:
         self.flags[1] = 1
 
 
@@ -121,7 +121,7 @@ def test_closing_ends_the_run_between_two_steps_and_refuses_what_waits(
             with pytest.raises(Stopped, match="the team is closed"):
                 waits.result()
         assert not running.done()
-        begun.go_on()
+        begun.checkpoint()
         closing.result()
         with pytest.raises(Stopped, match="the run was stopped"):
             running.result()
@@ -152,7 +152,7 @@ def interrupting(begun: Begun) -> threading.Thread:
         begun.wait()
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.2)
-        begun.go_on()
+        begun.checkpoint()
 
     thread = threading.Thread(target=interrupt)
     thread.start()
@@ -206,7 +206,7 @@ def test_an_interrupt_takes_back_what_has_not_begun(team: Team, c_steps: Path) -
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             team.call(lambda: later.append(2))
-        begun.go_on()
+        begun.checkpoint()
         running.result()
     assert later == [1]
 

@@ -15,7 +15,7 @@ import numpy as np
 import vtensor
 from libdesc.onednn import native
 from ops import Conv2D, Relu
-from vtensor.runtime import executor
+from vtensor.runtime.execution import executor
 native.load()
 BUDGET, CALLERS = 2, 8
 executor.available_threads = lambda: BUDGET

@@ -25,7 +25,7 @@ from vtensor.language.dtype import from_numpy
 from vtensor.language.operators import Follower, info_of, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime import _replay
-from vtensor.runtime.evaluations import step_error
+from vtensor.runtime.execution.evaluations import step_error
 
 Array = np.ndarray[Any, Any]
 

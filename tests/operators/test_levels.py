@@ -114,7 +114,7 @@ def test_a_reference_kernel_that_a_layout_spares_is_seen(monkeypatch: pytest.Mon
     assert list(reference_faults(case)) == []
     bad = [Layout("WHCN"), Layout("WHCN")]
     monkeypatch.setattr("libdesc.onednn.Pooling.rows", lambda self: iter([bad]))
-    monkeypatch.setattr("libdesc.onednn.Pooling.better_rows", lambda self, row: iter(()))
+    monkeypatch.setattr("libdesc.onednn.Pooling.alternative_rows", lambda self, row: iter(()))
     assert re.search(r"\['ref:any'\], where .* has (?!ref:)", next(reference_faults(case)))
 
 

@@ -28,7 +28,7 @@ from tests.operators.harness import (
 )
 from vtensor import Graph, Session
 from vtensor.errors import NoInvokerError
-from vtensor.runtime import planning
+from vtensor.runtime.planning import choosing
 
 SAME = Case(Conv2D(pads=(1, 1, 1, 1)), ("N=1 C=32 H=14 W=13", "!O=40 I=32 h=3 w=3"))
 PARTS = Case(Conv2D(pads=(1, 1, 1, 1), group=8), ("N=1 C=32 H=14 W=13", "!G=8 O=4 I=4 h=3 w=3"))
@@ -305,7 +305,7 @@ def test_no_form_saves_products() -> None:
 def test_the_weights_are_transformed_once_and_their_bytes_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(planning, "check", partial(check, tolerance=1e-3))
+    monkeypatch.setattr(choosing, "check", partial(check, tolerance=1e-3))
     random = np.random.default_rng(0)
     weights = (random.normal(size=(64, 32, 3, 3)) / 17).astype(np.float32)
     image = random.normal(size=(1, 32, 20, 20)).astype(np.float32)

@@ -8,7 +8,7 @@ from ops import Conv2D, Identity, Relu
 from optimizer.bypass import bypass
 from vtensor import Session
 from vtensor.language.graph import Graph
-from vtensor.runtime.library_options import preferences_of
+from vtensor.runtime.planning.library_options import preferences_of
 
 
 def network() -> Graph:

@@ -31,7 +31,7 @@ from tests.property.strategies import LAWS
 from vtensor import Session
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.library_options import preferences_of
+from vtensor.runtime.planning.library_options import preferences_of
 
 Array = np.ndarray[Any, Any]
 Affine = Callable[[Graph, VTensor, Callable[..., VTensor]], VTensor]

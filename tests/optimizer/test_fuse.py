@@ -43,7 +43,7 @@ from vtensor import Session
 from vtensor.errors import UnsoundPlanError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.library_options import preferences_of
+from vtensor.runtime.planning.library_options import preferences_of
 
 Array = np.ndarray[Any, Any]
 IMAGE = {"N": 1, "C": 16, "H": 6, "W": 6}

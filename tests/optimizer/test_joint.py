@@ -144,7 +144,7 @@ class Timed(Probing):
         """Is never asked."""
         raise AssertionError
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Count it."""
         self.asked["kept"] += 1
 
@@ -197,7 +197,7 @@ class Slow(Probing):
         """Is never asked."""
         raise AssertionError
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Nothing."""
 
 
@@ -322,7 +322,7 @@ def apart(graph: LoweredGraph) -> list[Variant]:
     spares = dict.fromkeys(libraries(graph), 10**9)
     found = Elsewhere(graph.bare, Estimate(), spares, Estimate())
     [conv] = [node for node in graph.bare.operators if node.followers]
-    return [one for one in found.variants(conv) if one.apart]
+    return [one for one in found.variants(conv) if one.pieces]
 
 
 def test_followers_may_run_by_themselves() -> None:
@@ -366,7 +366,7 @@ def test_a_kernel_takes_no_more_than_its_parts() -> None:
     pair = [own, replace(split, kernel="k")]
     inside = Elsewhere(resolved.bare, Estimate(), {}, Estimate()).graph.tensors
     found = joint_module._fastest(inside, conv, pair, Disturbed(0))
-    assert found[0].ns == 100 + 10 * (len(split.apart) - 1)
+    assert found[0].ns == 100 + 10 * (len(split.pieces) - 1)
 
 
 def test_a_transform_has_to_gain_more_than_noise() -> None:

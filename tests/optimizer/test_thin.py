@@ -21,7 +21,7 @@ from tests.frontends.support import f32
 from tests.networks.test_built import SMALL
 from vtensor import Graph, Session
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.library_options import preferences_of
+from vtensor.runtime.planning.library_options import preferences_of
 
 LEVEL = ["thin"]
 

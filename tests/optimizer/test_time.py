@@ -27,7 +27,7 @@ from tests.optimizer.graphs import (
 from tests.optimizer.test_proof import BATCH, COUNT
 from vtensor.errors import InputError
 from vtensor.report import certificate_lines
-from vtensor.runtime import tuning
+from vtensor.runtime.tuning import tuner as tuning
 
 
 def problem_of(seed: int) -> Problem:

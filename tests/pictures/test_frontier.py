@@ -12,7 +12,7 @@ from tests.pictures.support import HOSTILE
 from tests.pictures.test_pictures import SVG, loads
 from vtensor.pictures.frontier import frontier_picture
 from vtensor.pictures.svg import text_of
-from vtensor.runtime.frontier import Frontier, Point
+from vtensor.runtime.planning.frontier import Frontier, Point
 
 NONE: Any = None
 

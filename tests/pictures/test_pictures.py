@@ -31,7 +31,7 @@ from vtensor.pictures.legend import BANDS, DASHES, STROKES, TINTS
 from vtensor.pictures.page import html_page
 from vtensor.pictures.scene import make_scene
 from vtensor.pictures.svg import svg_picture, text_of
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.session import Session
 
 SVG = "{http://www.w3.org/2000/svg}"

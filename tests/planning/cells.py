@@ -20,13 +20,14 @@ from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from tests.planning.damage import by_bytes, by_fields
 from tests.planning.rows import ROWS, Array, Feeds, GivenModel, Row
 from vtensor import Session
 from vtensor.benchmark.agreement import difference
 from vtensor.errors import InputError, VTensorError
-from vtensor.runtime.origin import Origin
+from vtensor.runtime.execution.origin import Origin
 
 #: What a run gives: its outputs, or the type and the text of its error.
 Given = list[Array] | tuple[str, str]
@@ -125,9 +126,11 @@ def opened(
     **options: Any,
 ) -> Iterator[Session]:
     """A session on a model; estimates are by what libraries declare, or by measured speeds."""
-    os.environ["VTENSOR_COSTS"] = costs
-    with Session(model, cache_dir=cache_dir, **{"threads": 1, **row.options, **options}) as session:
-        yield session
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VTENSOR_COSTS", costs)
+        about = {"threads": 1, **row.options, **options}
+        with Session(model, cache_dir=cache_dir, **about) as session:
+            yield session
 
 
 def visit(

@@ -9,6 +9,12 @@ import pytest
 from tests.planning.support import Process, process
 
 
+@pytest.fixture(autouse=True)
+def caching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cache plans in this process, too, where other tests may have registered operators."""
+    monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
+
+
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A process that goes from row to row."""

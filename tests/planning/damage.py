@@ -62,7 +62,10 @@ def by_fields(entry: bytes, random: Random, count: int, kinds: bool) -> Iterator
     """
     line, _, payload = entry.partition(b"\n")
     head, newline, blob = payload.partition(b"\n")
-    data = json.loads(head)
+    try:
+        data = json.loads(head)
+    except UnicodeDecodeError:  # small weights have no fields
+        return
     ways = [*_ways(data)]
     for way in random.sample(ways, min(count, len(ways))):
         changed = copy.deepcopy(data)

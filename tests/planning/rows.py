@@ -361,6 +361,7 @@ def any_rank() -> Row:
 
 ROWS: Mapping[str, Callable[[], Row]] = {
     **{name: partial(of_network, name) for name in NETWORKS},
+    "detector": lambda: of_network("detector", ways=("planned", "recorded on sizes")),
     **{
         f"fixed {name} {how}": partial(fixed, name, how)
         for name in packed_nets.NETS
@@ -395,6 +396,7 @@ ROWS: Mapping[str, Callable[[], Row]] = {
                    nearest_mode = "floor">(x, , , to) }""",
         [(1, 2, rows, 8) for rows in (4, 2, 5, 7, 8)],
         weights=lambda _: {"to": np.array([1, 2, 8, 8])},
+        ways=("planned", "recorded on sizes"),
     ),
     "heads": lambda: text(
         """heads (float[n, 5, 1, 3, 4] x) => (float[n, 3, 4, 5] y) {
@@ -517,5 +519,7 @@ ROWS: Mapping[str, Callable[[], Row]] = {
     ),
     "two threads": lambda: of_network("attention", options={"threads": 2}),
     "two streams": lambda: of_network("mobile", options={"threads": 2, "streams": 2}),
-    "deterministic": lambda: of_network("detector", options={"deterministic": True}),
+    "deterministic": lambda: of_network(
+        "detector", options={"deterministic": True}, ways=("planned", "recorded on sizes")
+    ),
 }

@@ -20,6 +20,9 @@ T = TypeVar("T")
 #: Also the slow cases.
 ALL = bool(os.environ.get("VTENSOR_TEST_ALL"))
 
+#: Where pytest says which test runs.
+TEST = "PYTEST_CURRENT_TEST"
+
 #: Where two choices differ by more than the tolerance, it is to be at most so many times what the
 #: last bits of the inputs change: each layer rounds, too.
 ROUNDINGS = 8
@@ -38,11 +41,18 @@ class Process:
 
     def call(self, function: Callable[..., T], *given: Any, **named: Any) -> T:
         """Make a call, and wait for it."""
-        return self._pool.submit(function, *given, **named).result()
+        return self.begin(function, *given, **named)()
 
-    def begin(self, function: Callable[..., T], *given: Any) -> Callable[[], T]:
+    def begin(self, function: Callable[..., T], *given: Any, **named: Any) -> Callable[[], T]:
         """Make a call; the function that is returned waits for it."""
-        return self._pool.submit(function, *given).result
+        return self._pool.submit(_in_test, os.environ.get(TEST), function, given, named).result
+
+
+def _in_test(test: str | None, function: Callable[..., T], given: Any, named: Any) -> T:
+    """Make a call of a test, whose name the process has meanwhile."""
+    if test is not None:
+        os.environ[TEST] = test
+    return function(*given, **named)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tests.frontends.support import f32, model
 from tests.runtime.opened import mobile
 from vtensor import Session
 from vtensor.cli import app
-from vtensor.runtime.origin import Origin
+from vtensor.runtime.execution.origin import Origin
 
 NET = model("net (float[2, 3] x) => (float[2, 3] y) { a = Relu(x) y = Add(a, a) }")
 X = {"x": f32(2, 3)}

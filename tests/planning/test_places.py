@@ -20,7 +20,7 @@ from tests.planning.rows import GivenModel
 from tests.planning.support import ALL, Expected, Process, process
 from vtensor import Session, limit_isa
 from vtensor.errors import InputError
-from vtensor.runtime.origin import Origin
+from vtensor.runtime.execution.origin import Origin
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,9 +94,9 @@ def test_a_folder_that_is_spoilt(what: str, here: Process, tmp_path: Path) -> No
     spoil, refused = SPOILT[what]
     expected = Expected(SMALL, cells.write(SMALL, tmp_path / "net.onnx"), here)
     about = SMALL, expected.model, tmp_path / "cache"
-    for cached in (False, True):
+    for origin in (Origin("planned"), Origin("specialised", cached=True)):
         found = here.call(cells.users_own, *about)
-        assert found[0].origin == Origin("planned", cached)
+        assert found[0].origin == origin
     spoil(tmp_path / "cache")
     for _ in range(2):
         found = here.call(cells.users_own, *about)
@@ -272,9 +272,11 @@ def test_a_process_with_fewer_instructions_has_other_plans(here: Process, tmp_pa
     model = cells.write(name, tmp_path / "net.onnx")
     with process(tmp_path / "timings") as capped:
         capped.call(limit_isa, "sse41")
-        for one in (here, capped, here, capped):
+        for one, cached in ((here, False), (capped, False), (here, True), (capped, True)):
             expected = Expected(name, model, one)
-            assert expected.visit(one, cache, "cap").origin is not None
+            origin = expected.visit(one, cache, "cap").origin
+            assert origin is not None
+            assert origin.cached == cached
     found = here.call(cells.visit, name, model, cache, expected.order, 0, max_bytes=999)
     assert found[0].given[0] == "BudgetError"
 

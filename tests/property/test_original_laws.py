@@ -63,7 +63,7 @@ def in_a_file(array: Array) -> Original:
         target[:] = memory
         return target
 
-    return Original.unread(array.shape, array.dtype, read)
+    return Original.deferred(array.shape, array.dtype, read)
 
 
 @pytest.mark.parametrize("source", [in_memory, in_a_file])

@@ -15,9 +15,9 @@ from ptensor import Layout, PTensor, lib_tagger
 from ptensor.evaluation import Refusal, Variant, forms_on
 from resolver import calls
 from resolver.calls import _Known
+from resolver.canonical_dims import Names
 from resolver.evaluate import resolve
 from resolver.extend import extend
-from resolver.made_up import Names
 from tests.frontends.support import f32, model
 from tests.libraries.bench import Bench
 from vtensor import load_onnx

@@ -19,7 +19,6 @@ from resolver.evaluate import resolve
 from resolver.exactness import holds
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph, OpNode, TransformNode
-from resolver.proof import Proof
 from tests.libraries.bench import Bench, message
 from tests.property.strategies import (
     ENCODINGS,
@@ -259,12 +258,8 @@ def test_faults(sound: tuple[Draft, Graph], fault: str) -> None:
     extended, graph = sound
     proven(extended, graph)  # it is sound before
     corrupt, text = FAULTS[fault]
-    able = [library.name for library in registry().libraries.values() if library.transforms]
-    again = Proof()
-    again.check(extended.made(), graph, able)
     corrupt(extended)
     assert message(UnsoundPlanError, lambda: proven(extended, graph)) == text
-    assert message(UnsoundPlanError, lambda: again.check(extended.made(), graph, able)) == text
 
 
 @pytest.mark.parametrize("corrupt", [rounding_transform, rounding_operator])

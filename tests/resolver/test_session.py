@@ -15,9 +15,9 @@ from resolver.evaluate import resolutions
 from tests.libraries.bench import Bench, message
 from vtensor.errors import InputError, LayoutError, SessionClosedError
 from vtensor.language.graph import Graph
-from vtensor.runtime.feeds import layout_of
-from vtensor.runtime.processors import available_threads
+from vtensor.runtime.execution.processors import available_threads
 from vtensor.runtime.session import Session
+from vtensor.storage.inputs import layout_of
 
 SHAPE = (2, 3, 4, 5)
 DIMS = dict(zip("NCHW", SHAPE, strict=True))

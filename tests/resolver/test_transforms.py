@@ -20,7 +20,7 @@ from resolver.lowered import TransformNode
 from tests.libraries.bench import Bench, message, where
 from vtensor.errors import NoInvokerError
 from vtensor.language.graph import Graph
-from vtensor.runtime.library_options import preferences_of
+from vtensor.runtime.planning.library_options import preferences_of
 from vtensor.runtime.session import Session
 
 SIX = np.arange(6, dtype=np.float32).reshape(2, 3)

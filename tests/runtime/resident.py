@@ -25,7 +25,7 @@ from ops import Conv2D, Relu
 from tests.frontends.support import f32, model
 from vtensor import Graph, Session
 from vtensor.benchmark.peer import Array
-from vtensor.runtime.workspace import Memory
+from vtensor.runtime.recording.workspace import Memory
 
 Numbers = dict[str, int]
 

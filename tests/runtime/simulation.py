@@ -12,8 +12,8 @@ import numpy as np
 
 from ptensor.buffer import ALIGNMENT, TensorStorage
 from vtensor.runtime import _replay
-from vtensor.runtime.placement import Placement
-from vtensor.runtime.steps import RecordedStep
+from vtensor.runtime.execution.steps import RecordedStep
+from vtensor.runtime.recording.placement import Placement
 
 Lines = np.ndarray[Any, Any]
 

@@ -16,7 +16,7 @@ from tests.test_out import Array, Copies, aliases, room, touches, written
 from tests.test_session import Dlpack, image, network
 from vtensor import Graph, Session, from_array
 from vtensor.errors import InputError, SessionClosedError
-from vtensor.runtime.binding import Binding
+from vtensor.runtime.execution.binding import Binding
 
 assert written  # a fixture
 SHAPE = (1, 16, 24, 24)

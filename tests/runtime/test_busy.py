@@ -15,8 +15,9 @@ import pytest
 import vtensor
 from ops import Conv2D, Relu
 from vtensor.language.openmp import TURNS, VARIABLES
-from vtensor.runtime import _replay, executor
-from vtensor.runtime.processors import Quota
+from vtensor.runtime import _replay
+from vtensor.runtime.execution import executor
+from vtensor.runtime.execution.processors import Quota
 
 #: Loads libgomp as a session does, or as the library alone; it then says what it has read.
 LOADS = {

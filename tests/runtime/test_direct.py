@@ -19,7 +19,7 @@ from vtensor import Graph, Session
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime import _replay
-from vtensor.runtime.direct import Direct
+from vtensor.runtime.execution.direct import Direct
 
 Array = np.ndarray[Any, Any]
 

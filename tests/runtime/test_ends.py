@@ -176,7 +176,7 @@ starts = threading.Event()
 
 def delay(frame, event, about):  # the start of the thread for such work, until ``atexit`` runs
     if event == "call" and frame.f_code is threading.Thread.start.__code__:
-        if frame.f_locals["self"].name == "vtensor-better":
+        if frame.f_locals["self"].name == "vtensor-background":
             starts.set()
             time.sleep(0.5)
 
@@ -192,7 +192,7 @@ def last():
     while time.monotonic() < until:
         seen |= {one.name for one in threading.enumerate()}
         time.sleep(0.001)
-    print("vtensor-better" in seen)
+    print("vtensor-background" in seen)
 
 threading.Thread(target=work, daemon=True).start()
 starts.wait()

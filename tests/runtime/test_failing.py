@@ -83,7 +83,7 @@ def test_a_session_closed_during_a_run(first: bool, bench: Bench, c_steps: Path)
     """The run ends as it would have; none follows it, and nothing is held any more."""
     waiting = Waiting(bench, c_steps)
     if not first:
-        waiting.go_on()
+        waiting.checkpoint()
         waiting.run()
         waiting.stop()
     plan = weakref.ref(waiting.session.plan)
@@ -94,7 +94,7 @@ def test_a_session_closed_during_a_run(first: bool, bench: Bench, c_steps: Path)
         while waiting.session._runner.executor.team.waiting < 2:
             time.sleep(0.001)
         waiting.session.close()
-        waiting.go_on()
+        waiting.checkpoint()
         running.result()
         with pytest.raises(SessionClosedError, match="make a new one"):
             queued.result()
@@ -113,13 +113,13 @@ def test_an_interrupt_ends_a_run_and_the_session_goes_on(bench: Bench, c_steps: 
     def interrupt() -> None:
         waiting.wait()
         os.kill(os.getpid(), signal.SIGINT)
-        threading.Timer(0.2, waiting.go_on).start()
+        threading.Timer(0.2, waiting.checkpoint).start()
 
     with waiting.session:
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             waiting.run()
-        waiting.go_on()
+        waiting.checkpoint()
         waiting.run()
 
 
@@ -195,9 +195,9 @@ def test_a_child_that_is_forked_during_a_run_may_run_too(bench: Bench, c_steps: 
         child = os.fork()
         if child == 0:
             signal.alarm(60)  # a child that waits for the run of its parent ends
-            waiting.go_on()
+            waiting.checkpoint()
             waiting.run()
             os._exit(0)
-        waiting.go_on()
+        waiting.checkpoint()
         running.result()
         assert os.waitpid(child, 0)[1] == 0

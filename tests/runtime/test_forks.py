@@ -33,9 +33,9 @@ def uses():
 
 FORKS = {
     "a thread waits for a plan": """
-from ptensor.stopping import go_on, stopping
-from vtensor.runtime.turns import Turn
-turn, done, held = Turn(), threading.Event(), threading.Event()
+from ptensor.background_work import checkpoint, stopping
+from vtensor.runtime.planning.planning_lock import PlanningLock
+turn, done, held = PlanningLock(), threading.Event(), threading.Event()
 def makes():
     turn.take(lambda: (held.set(), done.wait()))
 def wants():
@@ -48,21 +48,21 @@ while not turn.waiting: time.sleep(0.01)
 def ahead():
     made = []
     with stopping(lambda: False):
-        turn.ahead(lambda: (go_on(), made.append(1)))
+        turn.run_background(lambda: (checkpoint(), made.append(1)))
     assert made == [1]
 child(ahead)
 done.set()
 for thread in threads: thread.join()
 """,
     "an import needs the lock of logging": """
-from optimizer.apart import apart
+from optimizer.detached_import import import_on_thread
 from vtensor.language import forks
 from vtensor.language.index import importing
 forks.PATIENCE = 3.0
 held, done = threading.Event(), threading.Event()
 def imports():
     with importing:
-        apart("colorsys")
+        import_on_thread("colorsys")
         held.set()
         time.sleep(0.3)  # the fork has begun
         import logging
@@ -188,7 +188,8 @@ assert event > 10
 """,
     "every lock is taken": """
 from vtensor.language import forks
-from vtensor.runtime import call, executor
+from vtensor.runtime import call
+from vtensor.runtime.execution import executor
 uses()
 done, held = threading.Event(), threading.Barrier(len(forks._locks) + 1)
 def hold(lock):
@@ -205,7 +206,8 @@ uses()
 """,
     "a lock is never free": """
 from vtensor.language import forks
-from vtensor.runtime import call, executor
+from vtensor.runtime import call
+from vtensor.runtime.execution import executor
 forks.PATIENCE = 0.1
 uses()
 done, held = threading.Event(), threading.Barrier(len(forks._locks) + 1)

@@ -30,7 +30,7 @@ class Finder:
         if threading.current_thread() is threading.main_thread():
             if cls.running:
                 by_runs.append(name)
-        elif threading.current_thread().name == "vtensor-better" and not importing._is_owned():
+        elif threading.current_thread().name == "vtensor-background" and not importing._is_owned():
             unguarded.append(name)
 
 sys.meta_path.insert(0, Finder)
@@ -49,7 +49,7 @@ model = parse_model(text).SerializeToString()
 def idle():
     "Wait until nothing is done beside runs any more."
     for thread in threading.enumerate():
-        if thread.name == "vtensor-better":
+        if thread.name == "vtensor-background":
             thread.join(60)
 
 with vtensor.Session(model, cache_dir=sys.argv[1]) as session:

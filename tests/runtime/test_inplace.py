@@ -22,11 +22,11 @@ from vtensor.language.dtype import from_numpy
 from vtensor.language.operators import OPERATORS, info_of, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime._replay import Arena
-from vtensor.runtime.evaluations import RecordContext, RecordEvaluation
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.lifetimes import lifetimes
-from vtensor.runtime.placement import place
-from vtensor.runtime.steps import RecordedStep
+from vtensor.runtime.execution.evaluations import RecordContext, RecordEvaluation
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.steps import RecordedStep
+from vtensor.runtime.recording.lifetimes import lifetimes
+from vtensor.runtime.recording.placement import place
 
 Array = np.ndarray[Any, Any]
 

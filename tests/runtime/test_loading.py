@@ -15,7 +15,7 @@ from vtensor.runtime import session
 
 LOADED = """
 import sys, time
-from vtensor.runtime.loading import load_ahead
+from vtensor.runtime.execution.preload import load_ahead
 load_ahead()
 def there():
     return "/_onednn." in open("/proc/self/maps").read()
@@ -60,7 +60,7 @@ def test_a_fork_waits_for_it() -> None:
     """Else the child would have a half of it."""
     code = """
 import os
-from vtensor.runtime.loading import load_ahead
+from vtensor.runtime.execution.preload import load_ahead
 load_ahead()
 if (pid := os.fork()) == 0:
     from libdesc.onednn.native import load

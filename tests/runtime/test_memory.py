@@ -17,8 +17,8 @@ from tests.frontends.support import f32, model
 from tests.runtime.resident import AFTER
 from tests.test_session import image, network
 from vtensor import Session
-from vtensor.runtime.plans import PLANS_KEPT
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.planning.store import MOST_PLANS
+from vtensor.runtime.recording.workspace import Workspace
 
 MIB = 1 << 20
 #: Of columns of a matrix, as oneDNN packs it: 64 with AVX-512, 24 with AVX2.
@@ -57,7 +57,7 @@ def test_ten_thousand_runs_take_no_more() -> None:
 def test_two_hundred_shapes_take_as_much_as_a_few() -> None:
     found = measured("shapes")
     assert found["grown"] <= 4 * MIB  # a plan's outputs alone are up to 1.6 MB
-    assert found["plans"] == PLANS_KEPT
+    assert found["plans"] == MOST_PLANS
     assert found["arena"] == found["largest"]
     # Packed in no more than two ways; the last block of columns need not be full.
     assert found["weights"] <= 2 * 4 * 64 * (2048 + LARGEST_BLOCK)

@@ -19,7 +19,7 @@ from ptensor import Layout, PTensor, lib_tagger
 from tests.libraries.bench import Bench
 from vtensor import Graph, Session
 from vtensor.errors import NestedRunError
-from vtensor.runtime import executor
+from vtensor.runtime.execution import executor
 executor.available_threads = lambda: 1  # all sessions of a budget have one executor
 
 bench, does = Bench(), {}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ptensor.buffer import ALIGNMENT
 from vtensor.runtime import _replay
-from vtensor.runtime.offsets import Piece, live_bytes, offsets
+from vtensor.runtime.recording.offsets import Piece, live_bytes, offsets
 
 LAWS = settings(deadline=None, max_examples=150, derandomize=True, database=None)
 

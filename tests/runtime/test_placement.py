@@ -15,8 +15,8 @@ from tests.networks.test_built import SMALL
 from tests.optimizer.graphs import random_graph
 from tests.runtime.simulation import faults
 from vtensor import Graph, Session
-from vtensor.runtime.placement import Placement
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.recording.placement import Placement
 
 #: Of what is needed at once, at most.
 SLACK = 1.1

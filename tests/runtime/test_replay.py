@@ -15,16 +15,16 @@ from tests.optimizer.graphs import random_graph
 from tests.runtime.test_placement import wrong
 from tests.test_session import network
 from vtensor import Session
-from vtensor.runtime.feeds import drawn, feed_of
-from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.plan import Plan
-from vtensor.runtime.request import Request
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.execution.request import Request
+from vtensor.runtime.planning.keys import PlanKey
+from vtensor.storage.inputs import feed_of, random_array
 
 
 def differing(session: Session, plan: Plan, seed: int) -> list[str]:
     """The outputs that are not the same both ways, of seeded inputs."""
     generator = np.random.default_rng(seed)
-    parts = {p.name: feed_of(drawn(p, generator), p).part for p in session.inputs}
+    parts = {p.name: feed_of(random_array(p, generator), p).part for p in session.inputs}
     names = [port.name for port in session.outputs]
     request = Request.of(plan, PlanKey(()), names, True)
     fed = [parts[name].array for name in plan.graph.inputs]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.frontends.support import f32, model
-from tests.runtime.test_blueprint import settle
+from tests.runtime.waiting import settle
 from vtensor import Session
-from vtensor.runtime import workspace as workspace_module
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.recording import workspace as workspace_module
+from vtensor.runtime.recording.workspace import Workspace
 
 TEXT = """g (float[n, 4] x) => (float[n, 8] y) {
     a = MatMul(x, w) b = Softmax<axis = 0>(a) y = Abs(b)
@@ -45,8 +45,8 @@ def test_a_plan_that_is_used_again_leaves_room_for_three_times_as_much() -> None
 
 
 def test_of_much_memory_there_is_some_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_module, "AHEAD", 1000)
-    [executor] = Executor.beside(1, 1)
+    monkeypatch.setattr(workspace_module, "RESERVE", 1000)
+    [executor] = Executor.for_streams(1, 1)
     workspace = Workspace(executor, 1 << 20)
     workspace.grow(5000, 0)
     for _ in range(3):
@@ -56,7 +56,7 @@ def test_of_much_memory_there_is_some_room(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("streams", [1, 2])
 def test_room_is_within_the_budget(streams: int) -> None:
-    first, *further = Executor.beside(streams, streams)
+    first, *further = Executor.for_streams(streams, streams)
     workspace = Workspace(first, streams * 290, further)
     workspace.grow(100, 0)
     workspace.make_room()

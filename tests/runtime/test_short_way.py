@@ -137,7 +137,7 @@ def test_shapes_and_outputs_in_turn_go_the_short_way() -> None:
 
 
 def test_requests_are_forgotten_with_their_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vtensor.runtime.plans.PLANS_KEPT", 2)
+    monkeypatch.setattr("vtensor.runtime.planning.store.MOST_PLANS", 2)
     graph = Graph("open")
     graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
     with Session(graph, threads=1) as session:

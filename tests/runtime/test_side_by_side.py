@@ -45,7 +45,7 @@ class Held:
     """A progress call-back that waits until it is told to go on, once it is to hold."""
 
     def __init__(self) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.begun, self.checkpoint = threading.Event(), threading.Event()
         self.holds = True
         self.seen: list[str] = []
 
@@ -53,7 +53,7 @@ class Held:
         self.seen.append(node)
         if self.holds:
             self.begun.set()
-            assert self.go_on.wait(LIMIT)
+            assert self.checkpoint.wait(LIMIT)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def held() -> Iterator[Held]:
     """What a test leaves waiting goes on."""
     one = Held()
     yield one
-    one.go_on.set()
+    one.checkpoint.set()
 
 
 def test_a_run_does_not_wait_for_another_sessions_plan(held: Held) -> None:
@@ -73,7 +73,7 @@ def test_a_run_does_not_wait_for_another_sessions_plan(held: Held) -> None:
         right(other, 2)
         right(other, 4)  # needs a plan of its own
         assert not planning.done()
-        held.go_on.set()
+        held.checkpoint.set()
         planning.result()
 
 
@@ -86,7 +86,7 @@ def test_a_run_does_not_wait_for_another_plan_of_its_session(held: Held) -> None
         assert held.begun.wait(LIMIT)
         right(session, 2)
         assert not planning.done()
-        held.go_on.set()
+        held.checkpoint.set()
         planning.result()
 
 
@@ -113,7 +113,7 @@ def test_what_two_threads_want_is_planned_once(held: Held) -> None:
         first = pool.submit(right, session, 3)
         assert held.begun.wait(LIMIT)
         second = pool.submit(right, session, 3)
-        held.go_on.set()
+        held.checkpoint.set()
         first.result(), second.result()
         assert len(held.seen) == len(set(held.seen))
 
@@ -124,7 +124,7 @@ def test_a_session_closed_while_it_is_planned_does_not_run(held: Held) -> None:
         planning = pool.submit(right, session, 3)
         assert held.begun.wait(LIMIT)
         session.close()
-        held.go_on.set()
+        held.checkpoint.set()
         with pytest.raises(SessionClosedError):
             planning.result()
 

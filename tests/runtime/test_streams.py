@@ -21,10 +21,10 @@ from tests.runtime.waiting import Waiting
 from tests.test_session import image, network
 from vtensor import Graph, Session
 from vtensor.errors import BudgetError, InputError, QueueFullError, SessionClosedError
-from vtensor.runtime import executor
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.processors import available_threads
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.execution import executor
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.processors import available_threads
+from vtensor.runtime.recording.workspace import Workspace
 
 assert c_steps  # a fixture
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_a_run_does_not_wait_for_another_session_of_its_budget(bench: Bench, c_s
         waiting.wait()
         assert other.run(["y"], {"x": image()})[0].any()
         assert not running.done()
-        waiting.go_on()
+        waiting.checkpoint()
         running.result()
 
 
@@ -112,7 +112,7 @@ def test_streams_run_side_by_side(bench: Bench, c_steps: Path) -> None:
         assert not any(run.done() for run in runs)
         assert third[0] == 0
         for one in (first, second, third):
-            waiting.go_on(one)
+            waiting.checkpoint(one)
         for run in runs:
             run.result()
 
@@ -144,7 +144,7 @@ def test_a_plan_with_call_backs_has_one_run_at_a_time() -> None:
 
 
 def test_each_stream_counts_in_the_budget() -> None:
-    first, *further = Executor.beside(2, 2)
+    first, *further = Executor.for_streams(2, 2)
     workspace = Workspace(first, 100, further)
     workspace.grow(40, 20)
     with pytest.raises(BudgetError, match="in each of 2 streams"):
@@ -189,7 +189,7 @@ def test_the_queue_has_a_bound(bench: Bench, c_steps: Path) -> None:
             await second
         third = asyncio.create_task(waiting.run_async())
         await asyncio.sleep(0)
-        waiting.go_on()
+        waiting.checkpoint()
         await asyncio.gather(first, third)
 
     with waiting.session:
@@ -206,7 +206,7 @@ def test_a_closed_session_awaits_nothing(bench: Bench, c_steps: Path) -> None:
         second = asyncio.create_task(waiting.run_async())
         await asyncio.sleep(0)
         waiting.session.close()
-        waiting.go_on()
+        waiting.checkpoint()
         await first
         with pytest.raises(SessionClosedError):
             await second

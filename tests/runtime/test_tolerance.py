@@ -15,23 +15,28 @@ import pytest
 from ops import ArgMax, Conv2D, Floor, Mean, Relu, Sigmoid, Softmax
 from optimizer.observed import observed
 from optimizer.pipeline import optimise
-from ptensor.stopping import stopping
+from ptensor.background_work import stopping
 from resolver.errors import ErrorProof
 from resolver.lowered import OpNode
 from tests.libraries.bench import Bench
 from tests.libraries.sloppy import Hasty, declare_sloppy
 from tests.optimizer.clocks import Drawn
 from tests.optimizer.graphs import random_graph
-from tests.runtime.test_better import settled
+from tests.runtime.waiting import settled
 from vtensor import Session
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime import erring, gains, measure, planning, tolerant, tuning
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.frontier import TOLERANCES
-from vtensor.runtime.measure import GLANCE, LEAST, node_ns
-from vtensor.runtime.plan import Plan, RunSteps
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.plan import Plan, RunSteps
+from vtensor.runtime.planning import tuned
+from vtensor.runtime.planning.frontier import TOLERANCES
+from vtensor.runtime.tuning import error_amplification as gains
+from vtensor.runtime.tuning import measure
+from vtensor.runtime.tuning import tolerant_choice as tolerant
+from vtensor.runtime.tuning import tuner as tuning
+from vtensor.runtime.tuning import variant_errors as erring
+from vtensor.runtime.tuning.measure import GLANCE, LEAST, node_ns
 
 #: What measures where no test says otherwise.
 TUNER = tuning.Tuner
@@ -44,7 +49,7 @@ def sloppy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Toy operators and an inexact library of them, in drawn times; a faster plan is taken."""
     declare_sloppy()
     monkeypatch.setattr(tuning, "Tuner", lambda *_: Hasty(1))
-    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
+    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[0], [0, 0]))
     return bench
 
 
@@ -166,7 +171,7 @@ class Keen(Drawn):
 
 def test_convolutions_in_a_row_err_as_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "Tuner", lambda *_: Keen(1))
-    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
+    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[0], [0, 0]))
     random, g = np.random.default_rng(0), Graph("row")
     x = g.input("x", {"N": 1, "C": 32, "H": 24, "W": 24})
     for _ in range(4):
@@ -238,7 +243,7 @@ def test_a_strict_plan_that_is_kept_does_not_stay(
     """It was once as fast as others, on a machine that had much to do, say: look again."""
     options: dict[str, Any] = {"threads": 1, "tune": True, "tolerance": 1e-3, "cache_dir": tmp_path}
     with monkeypatch.context() as slow:
-        slow.setattr(planning, "fastest", lambda plans, _: (plans[-1], [0] * len(plans)))
+        slow.setattr(tuned, "fastest", lambda plans, _: (plans[-1], [0] * len(plans)))
         with Session(random_graph(3), **options) as session:
             assert not inexact(session)
     with Session(random_graph(3), **options) as session:
@@ -364,7 +369,7 @@ def test_a_frontier_of_the_strict_plan_alone_says_why(
         assert [one.tolerances for one in found.points] == [TOLERANCES]
         assert found.note.startswith("no library has an inexact form of any of its nodes")
         assert session.frontier([0], runs=1).note == "tolerance 0 is that of the strict plan alone"
-    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[-1], [1, 1]))
+    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[-1], [1, 1]))
     with Session(random_graph(3), threads=1, tune=True) as session:
         found = session.frontier([1e-3], runs=1)
         assert [one.tolerances for one in found.points] == [(0.0, 1e-3)]
@@ -412,7 +417,7 @@ def test_in_the_background_a_faster_plan_takes_the_place_of_a_strict_one(sloppy:
         assert inexact(session)
         assert session.plan is not first
         assert session.plan.better is None
-        assert session.lock().told.tolerance == 1e-4
+        assert session.lock().options.tolerance == 1e-4
         given = feeds(graph, 0)
         next(iter(given.values())).flat[5] = np.inf
         answers = [one.run(None, given) for one in (strict, session)]

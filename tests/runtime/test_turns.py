@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from ptensor.stopping import go_on, stopping
-from vtensor.runtime.turns import Turn
+from ptensor.background_work import checkpoint, stopping
+from vtensor.runtime.planning.planning_lock import PlanningLock
 
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_who_wants_a_plan_has_it_so_often(times: int) -> None:
     """Each beginning of the work meets somebody who wants a turn, but the last one: it is done."""
-    turn, begun, had, most = Turn(), list[int](), list[int](), 5
+    turn, begun, had, most = PlanningLock(), list[int](), list[int](), 5
 
     def want() -> None:
         turn.take(lambda: had.append(len(begun)))
@@ -24,10 +24,10 @@ def test_who_wants_a_plan_has_it_so_often(times: int) -> None:
         asks.start()
         while not turn.waiting:
             asks.join(0.001)
-        go_on()
+        checkpoint()
 
     with stopping(lambda: len(begun) > most):
-        turn.ahead(work, times)
+        turn.run_background(work, times)
     while len(had) < len(begun):
         pass
     assert begun == [*range(times + 1)], "whoever asked had had a turn before it began anew"

@@ -15,8 +15,8 @@ from tests.runtime.simulation import faults
 from vtensor import Graph, Session
 from vtensor.errors import LayoutError
 from vtensor.language.tensor import VTensor
-from vtensor.runtime import record
-from vtensor.runtime.uncopied import division
+from vtensor.runtime.recording import recorder
+from vtensor.runtime.recording.aliasing import division
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +33,7 @@ def copies(graph: Graph, feeds: Mapping[str, Array], **options: Any) -> list[str
         found = session.run(None, feeds)
         plan = session.plan
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record, "uncopied", lambda steps, *_: [*steps])
+        patch.setattr(recorder, "uncopied", lambda steps, *_: [*steps])
         with Session(graph, **options) as session:
             for value, expected in zip(found, session.run(None, feeds), strict=True):
                 np.testing.assert_array_equal(value, expected)

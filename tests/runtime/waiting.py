@@ -1,12 +1,14 @@
-"""A session whose one native step waits, in native code, until a test lets it go on."""
+"""Waiting: for background work, and of a session whose native step a test holds up."""
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ptensor import Layout, PTensor, emit, lib_tagger
 from tests.libraries.bench import Bench
@@ -14,6 +16,33 @@ from tests.native.stepping import held, step_of
 from vtensor import Session
 from vtensor.language.operators import Context
 from vtensor.language.tensor import VTensor
+
+#: Seconds until a test gives up.
+LIMIT_S = 60
+
+
+def settle(session: Session) -> None:
+    """Wait until the session's background work is done."""
+    store, until = session._runner.plans, time.monotonic() + LIMIT_S
+    while store is not None and not all(task.done for task in store._tasks):
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def provisional(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make first plans provisional, as where speeds are asked for, and save them, although other
+    tests have registered operators.
+    """
+    monkeypatch.setattr("vtensor.runtime.planning.options.speeds_asked_for", lambda: dict)
+    monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
+
+
+def settled() -> None:
+    """Wait until the background work of the process is done."""
+    for thread in threading.enumerate():
+        if thread.name == "vtensor-background":
+            thread.join(LIMIT_S)
+
 
 Flags = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -66,7 +95,7 @@ class Waiting:
         while not self.begun(flags):
             time.sleep(0.001)
 
-    def go_on(self, flags: Flags | None = None) -> None:
+    def checkpoint(self, flags: Flags | None = None) -> None:
         """What waits need not any more, nor any later run."""
         (self._flags if flags is None else flags)[1] = 1
 

@@ -9,7 +9,7 @@ from eval.shapes import Axes, axes_of
 from optimizer.pipeline import pass_names, simplify
 from vtensor.benchmark.report import Case
 from vtensor.language.trace import Trace
-from vtensor.runtime.source import Source
+from vtensor.runtime.planning.source import Source
 
 
 def named_sizes(feeds: Feeds, axes: Axes) -> dict[str, int]:

@@ -32,7 +32,7 @@ from vtensor.benchmark.agreement import difference
 from vtensor.errors import VTensorError
 from vtensor.frontends.onnx import Model
 from vtensor.language.graph import Graph, same_bytes
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.execution.plan import Plan
 
 Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Array]

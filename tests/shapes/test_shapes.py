@@ -15,7 +15,7 @@ from tests.runtime.opened import NETWORKS
 from tests.shapes.borders import at_borders
 from tests.shapes.proof import Array, Feeds, Proof
 from vtensor.benchmark.report import Case
-from vtensor.runtime.evaluations import RecordEvaluation
+from vtensor.runtime.execution.evaluations import RecordEvaluation
 
 #: Where borders are looked for: from no elements to two of the widest blocks.
 WIDE = range(34)

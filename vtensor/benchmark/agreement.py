@@ -41,6 +41,6 @@ def _relative(ours: Array, theirs: Array) -> float:
     if {ours.dtype.kind, theirs.dtype.kind} & _NO_NUMBERS:
         return 0.0 if np.array_equal(ours, theirs) else np.inf
     a, b = ours.astype(np.complex128), theirs.astype(np.complex128)
-    apart = (a != b) & ~(np.isnan(a) & np.isnan(b))
+    different = (a != b) & ~(np.isnan(a) & np.isnan(b))
     largest = np.abs(a[np.isfinite(a)]).max(initial=0.0) or 1.0
-    return float(np.abs(a[apart] - b[apart]).max(initial=0.0) / largest)
+    return float(np.abs(a[different] - b[different]).max(initial=0.0) / largest)

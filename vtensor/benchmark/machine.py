@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from libdesc.registry import ready
-from vtensor.runtime.processors import available_threads
+from vtensor.runtime.execution.processors import available_threads
 
 #: A load average above this says that others use the machine, too.
 CALM = 1.0

@@ -12,7 +12,7 @@ from vtensor.language.records import dataclass
 
 
 @dataclass(frozen=True)
-class Ready:
+class Started:
     """Unasked: the peer's module is imported. What is sent before might wait for ever."""
 
 
@@ -53,4 +53,4 @@ class Refused:
     failed: bool
 
 
-Answer = Ready | Loaded | Timed | Finished | Refused
+Answer = Started | Loaded | Timed | Finished | Refused

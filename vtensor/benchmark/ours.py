@@ -35,7 +35,7 @@ class VTensor(Peer):
 
     def limits(self) -> Mapping[str, float]:
         """The network's convolutions and products alone: each in a warm cache, and in a chain."""
-        from vtensor.runtime.limits import limits
+        from vtensor.runtime.tuning.limits import limits
 
         found = limits(self._session)
         if not found.nodes:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from vtensor.benchmark.messages import Answer, Ready, Refused
+from vtensor.benchmark.messages import Answer, Refused, Started
 from vtensor.benchmark.peer import Task
 from vtensor.errors import VTensorError
 
@@ -65,7 +65,7 @@ class Worker:
             start_new_session=True,  # so that what it starts can be ended with it
         )
         theirs.close()
-        self._ready = False
+        self._started = False
 
     def ask(self, request: Task | float | None, wanted: type[A], limit_s: float) -> A:
         """Send a request, wait for its answer, and for the process to sleep again.
@@ -78,9 +78,9 @@ class Worker:
             Gone: it refused, failed, died, or took too long.
         """
         try:
-            if not self._ready:
-                self._receive(Ready, limit_s)
-                self._ready = True
+            if not self._started:
+                self._receive(Started, limit_s)
+                self._started = True
             self._pipe.send(request)
             answer = self._receive(wanted, limit_s)
         except (EOFError, OSError):

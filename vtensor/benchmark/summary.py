@@ -70,8 +70,8 @@ def mean_ratio(models: Sequence[Logs], seed: int) -> Ratio:
     Ratio(value=4.0, low=4.0, high=4.0)
     """
     rng = np.random.default_rng(seed)
-    drawn = [rng.choice(logs, (DRAWS, logs.size)).mean(axis=1) for logs in models]
+    samples = [rng.choice(logs, (DRAWS, logs.size)).mean(axis=1) for logs in models]
     outside = (1 - CONFIDENCE) / 2
-    ends = np.quantile(np.mean(drawn, axis=0), [outside, 1 - outside])
+    ends = np.quantile(np.mean(samples, axis=0), [outside, 1 - outside])
     value, low, high = np.exp([np.mean([logs.mean() for logs in models]), *ends])
     return Ratio(*(round(float(number), 12) for number in (value, low, high)))

@@ -16,7 +16,7 @@ from time import perf_counter
 
 import numpy as np
 
-from vtensor.benchmark.messages import Answer, Finished, Loaded, Ready, Refused, Timed
+from vtensor.benchmark.messages import Answer, Finished, Loaded, Refused, Started, Timed
 from vtensor.benchmark.peer import Peer, Task, peer_at
 from vtensor.errors import PeerError, VTensorError
 
@@ -28,7 +28,7 @@ _PEAK = "VmHWM:"
 def serve(peer: Peer, pipe: Connection) -> None:
     """Answer until the other end is closed."""
     try:
-        pipe.send(Ready())
+        pipe.send(Started())
         while True:
             try:
                 pipe.send(answer(peer, pipe.recv()))
@@ -51,10 +51,10 @@ def load(peer: Peer, task: Task) -> Loaded:
     """Get ready and run once; outputs are copied, since a peer may use their memory again."""
     begin = perf_counter()
     peer.load(task)
-    ready = perf_counter()
+    loaded_at = perf_counter()
     outputs = peer.run()
     end = perf_counter()
-    return Loaded(ready - begin, end - begin, [np.array(output) for output in outputs])
+    return Loaded(loaded_at - begin, end - begin, [np.array(output) for output in outputs])
 
 
 def timed(peer: Peer, budget_s: float) -> Timed:

@@ -32,8 +32,8 @@ from vtensor.commands.shared import (
 )
 from vtensor.errors import InputError
 from vtensor.frontends.onnx import Model
-from vtensor.runtime.executor import Executor
-from vtensor.runtime.feeds import Port
+from vtensor.runtime.execution.executor import Executor
+from vtensor.storage.inputs import Port
 
 #: Columns that a table takes.
 WIDTH = 132

@@ -28,8 +28,8 @@ from vtensor.commands.shared import (
 from vtensor.errors import InputError
 from vtensor.isa import limit_isa
 from vtensor.language.wording import counted
-from vtensor.runtime.lock import Lock
-from vtensor.runtime.lock_diff import Difference, differences
+from vtensor.runtime.lock.diff import Difference, differences
+from vtensor.runtime.lock.lock_file import Lock
 
 #: How the name of a lock file ends; any other file is a model.
 SUFFIX = ".toml"
@@ -94,10 +94,10 @@ def _planned(
     from vtensor.frontends.onnx import Model
     from vtensor.runtime.session import Session
 
-    told = like.told
+    options = like.options
     with progress(f"planning {model.name}") as advance:
         loaded = Model(
-            model, told.reference, max_bytes=max_bytes, external_data_root=external_data_root
+            model, options.reference, max_bytes=max_bytes, external_data_root=external_data_root
         )
         arrays, _ = read_arrays(loaded.inputs, None, values, loaded.overridable)
         loaded = overriding(loaded, {*like.choices.inputs, *arrays})
@@ -112,7 +112,7 @@ def _planned(
             input_layouts=layouts,
             max_bytes=max_bytes,
             progress=advance,
-            **told.options(),
+            **options.options(),
         ) as session:
             return session.lock()
 

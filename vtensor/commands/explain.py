@@ -41,7 +41,7 @@ from vtensor.commands.shared import (
 )
 from vtensor.language.wording import counted
 from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines, rewritten_lines
-from vtensor.runtime.allowance import DEFAULT_TOLERANCE
+from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 
 if TYPE_CHECKING:
     from resolver.lowered import Certificate, LoweredGraph

@@ -42,7 +42,7 @@ from vtensor.pictures.frontier import frontier_picture
 from vtensor.report import MEGABYTE
 
 if TYPE_CHECKING:
-    from vtensor.runtime.frontier import Frontier
+    from vtensor.runtime.planning.frontier import Frontier
 
 #: Columns that the table takes where there is no terminal.
 WIDTH = 160
@@ -84,8 +84,8 @@ def frontier(
     chosen on, and timed in turns. Tolerances for which the same is chosen are one plan. What is not
     given by --input or --value is made up of seeded random numbers.
     """
-    from vtensor.runtime.frontier import tolerances_of
-    from vtensor.runtime.profile import check_runs
+    from vtensor.runtime.planning.frontier import tolerances_of
+    from vtensor.runtime.tuning.profile import check_runs
 
     limits = Limits(reference, max_bytes, external_data_root)
     passes = Passes.parse("all", "", True, cache, 0.0, finite)

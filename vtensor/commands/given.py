@@ -15,10 +15,10 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.interrupts import pass_signals
 from vtensor.language.user_files import open_plain_file, read_plain_file
 from vtensor.language.wording import reason
-from vtensor.runtime.feeds import drawn
+from vtensor.storage.inputs import random_array
 
 if TYPE_CHECKING:
-    from vtensor.runtime.feeds import Array, Port
+    from vtensor.storage.inputs import Array, Port
 
 InputOption = Annotated[
     list[str] | None,
@@ -101,7 +101,7 @@ def make_feeds(
             feeds[port.name] = image_for(sizes, pictures[port.name], preprocess)
         else:
             made_up.append(port.name)
-            feeds[port.name] = drawn(port, generator)
+            feeds[port.name] = random_array(port, generator)
     return feeds, made_up
 
 

@@ -33,7 +33,7 @@ from vtensor.commands.shared import (
     print_json,
 )
 from vtensor.language.wording import counted
-from vtensor.runtime.allowance import DEFAULT_TOLERANCE
+from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 
 
 def lock(

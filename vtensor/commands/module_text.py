@@ -10,12 +10,12 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from libdesc.load import file_beside
+from libdesc.load import sibling_file
 from vtensor.errors import DescriptionError
-from vtensor.frontends.open_file import State
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import CPU
 from vtensor.language.user_files import read_plain_file
+from vtensor.storage.open_file import State
 
 #: How many ``from ... import`` lines are followed to a function's definition.
 HOPS = 8
@@ -73,7 +73,7 @@ def module_file(name: str, description: Path) -> Path | None:
         DescriptionError: there is no such module.
     """
     if name.startswith("."):
-        return file_beside(name, description)
+        return sibling_file(name, description)
     spec = _spec(name)
     if spec is None:
         raise DescriptionError(f"{description}: there is no module {name!r} where Python looks")

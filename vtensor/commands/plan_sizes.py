@@ -16,7 +16,6 @@ from vtensor.commands.shared import (
     Limits,
     Mix,
     Passes,
-    graph_of,
     overriding,
     parse_shapes,
     print_json,
@@ -30,8 +29,6 @@ from vtensor.report import Line
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph
-    from vtensor.runtime.intervals import Applied
-    from vtensor.runtime.outline import Sized
 
 SizesOption = Annotated[
     str,
@@ -164,11 +161,13 @@ def sizes_dict(wanted: Wanted) -> dict[str, Any]:
         VTensorError: the model cannot be read, or an option is wrong.
     """
     from vtensor.frontends.onnx import Model
-    from vtensor.runtime.executor import Executor
-    from vtensor.runtime.intervals import Outlined, intervals
-    from vtensor.runtime.options import Options
-    from vtensor.runtime.own_plan import SLACK
-    from vtensor.runtime.source import Source
+    from vtensor.runtime.execution.executor import Executor
+    from vtensor.runtime.planning.intervals import intervals
+    from vtensor.runtime.planning.keys import PlanKey
+    from vtensor.runtime.planning.networks import Networks
+    from vtensor.runtime.planning.options import Options
+    from vtensor.runtime.planning.refine import SLACK
+    from vtensor.runtime.planning.source import Source
 
     ranges, passes = parse_sizes(wanted.sizes), wanted.passes
     if wanted.isa != "max":
@@ -188,7 +187,9 @@ def sizes_dict(wanted: Wanted) -> dict[str, Any]:
     arrays, _ = read_arrays(model.inputs, None, wanted.value, model.overridable)
     given = {name: one.shape for name, one in arrays.items()} | parse_shapes(wanted.shape)
     model = overriding(model, given)
-    outlined = Outlined(Source(model, **limits), options)
+    source = Source(model, **limits)
+    networks = Networks(source)
+    known = {name: arrays[name] for name in model.deciding}
     firsts = {name: one.start for name, one in ranges.items()}
     shapes_at(model.symbols, given, firsts)  # names and open sizes are told of before any plan
 
@@ -196,18 +197,14 @@ def sizes_dict(wanted: Wanted) -> dict[str, Any]:
         return shapes_at(model.symbols, given, {**firsts, name: size})
 
     def graph_at(name: str, size: int) -> Graph:
-        return graph_of(model, at(name, size), arrays)
-
-    def sized_at(name: str, size: int, applied: Applied) -> Sized | None:
-        known = {deciding: arrays[deciding] for deciding in model.deciding}
-        return outlined.at(at(name, size), known, applied)
+        key = PlanKey.of_shapes(source.inputs, at(name, size), known, options.entry)
+        return networks.of(key, options, {}).graph
 
     rows = []
     with progress(f"planning {wanted.model.name}") as advance:
         for name, numbers in ranges.items():
-            told = partial(_tell, advance, name, numbers)
-            ways = partial(graph_at, name), options, partial(sized_at, name)
-            found = intervals(numbers, *ways, told)
+            report = partial(_tell, advance, name, numbers)
+            found = intervals(numbers, partial(graph_at, name), options, report)
             others = {other: one for other, one in firsts.items() if other != name}
             row = {"size": name, "first": numbers[0], "last": numbers[-1], "step": numbers.step}
             rows.append({**row, "others": others, "intervals": [asdict(one) for one in found]})

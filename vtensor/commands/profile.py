@@ -41,10 +41,10 @@ from vtensor.language.wording import counted
 from vtensor.pictures.files import write_file
 from vtensor.pictures.timeline import profile_picture
 from vtensor.report import Line
-from vtensor.runtime.allowance import DEFAULT_TOLERANCE
+from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 
 if TYPE_CHECKING:
-    from vtensor.runtime.profile import Profile, ProfiledStep, Work
+    from vtensor.runtime.tuning.profile import Profile, ProfiledStep, Work
 
 #: Where nothing disturbs the runs, medians of steps add up to nearly that of their sum.
 QUIET = 0.9

@@ -19,14 +19,14 @@ from vtensor.errors import InputError, ValuesNeededError, VTensorError
 from vtensor.isa import CAPS, limit_isa
 from vtensor.language.records import dataclass
 from vtensor.report import Line
-from vtensor.runtime.allowance import DEFAULT_TOLERANCE
-from vtensor.runtime.library_options import preferences_of
+from vtensor.runtime.planning.library_options import preferences_of
+from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 
 if TYPE_CHECKING:
     from vtensor.frontends.onnx import Model
     from vtensor.language.graph import Graph
-    from vtensor.runtime.feeds import Array
     from vtensor.runtime.session import Session
+    from vtensor.storage.inputs import Array
 
 STYLES = {"head": "bold", "transform": "red", "why": "dim red", "ref": "yellow", "note": "dim"}
 

@@ -12,7 +12,7 @@ from vtensor.errors import DimError, InputError
 from vtensor.language.dims import dim_names
 from vtensor.language.dtype import from_numpy
 from vtensor.language.tensor import Option, VTensor
-from vtensor.runtime.feeds import as_array
+from vtensor.storage.inputs import as_array
 
 
 def from_array(

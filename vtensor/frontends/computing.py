@@ -10,18 +10,18 @@ import numpy as np
 from libdesc.dispatcher import DispatchContext, dispatcher
 from libdesc.preferences import Preferences
 from libdesc.registry import ready
+from ptensor.background_work import checkpoint
 from ptensor.blas import on_one_thread
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Variant, installed
 from ptensor.layout import Layout
-from ptensor.stopping import go_on
 from ptensor.transform import unpack
 from resolver.evaluate import PartialEvaluation
 from vtensor.errors import ModelError, VTensorError
 from vtensor.frontends.tensors import Array
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.evaluations import NormalEvaluation
+from vtensor.runtime.execution.evaluations import NormalEvaluation
 
 #: Element types and dims of operands.
 Kinds = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
@@ -44,7 +44,7 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
         _tensor(value, array, layout)
         for (value, array), layout in zip(operands, variant.layouts, strict=False)
     ]
-    go_on()  # not inside, where others would wait for their turn
+    checkpoint()  # not inside, where others would wait for their turn
     compute = partial(run_compute, _Running(node, variant=variant), op, tensors)
     with installed(NormalEvaluation()), np.errstate(all="ignore"):
         outputs = on_one_thread(compute)

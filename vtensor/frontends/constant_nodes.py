@@ -12,8 +12,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from optimizer.originals import Original
 from vtensor.errors import BudgetError, ModelError
-from vtensor.frontends.beside import Place
 from vtensor.frontends.calls import domain_of, graphs_of
+from vtensor.frontends.deferred_arrays import Place
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.inline import Parts, of_node
 from vtensor.frontends.tensors import Array, known_origin, place_of, take_in, tensor_origin
@@ -50,8 +50,8 @@ def without_constants(
     found = list[NodeProto]()
     for number, node in enumerate(graph.node):
         data = parts.data.get(place := of_node(number))
-        apart = data is not None or (node.op_type == "Constant" and _is_external(node))
-        if not apart or not _is_initializer(node, opsets) or node.output[0] in taken:
+        is_external = data is not None or (node.op_type == "Constant" and _is_external(node))
+        if not is_external or not _is_initializer(node, opsets) or node.output[0] in taken:
             if data is not None:  # whoever reads the node says what it is
                 node.attribute[0].t.raw_data = data.now().tobytes()
             found.append(node)

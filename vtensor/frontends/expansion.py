@@ -23,8 +23,8 @@ from vtensor.frontends.folding import (
     node_error,
 )
 from vtensor.frontends.functions import call, function_of
-from vtensor.frontends.made import made_types
 from vtensor.frontends.network import Network, NetworkNode, needed
+from vtensor.frontends.output_types import made_types
 from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array, sizes_of
 from vtensor.frontends.values import shape_makers

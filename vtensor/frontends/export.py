@@ -23,7 +23,7 @@ from onnx import (
 from libdesc.registry import ready
 from vtensor.errors import InputError
 from vtensor.frontends.tensors import Array
-from vtensor.frontends.writer import TEXT, Written, write
+from vtensor.frontends.writer import TEXT, OnnxGraph, write
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.graph import Graph
 from vtensor.language.interrupts import pass_signals
@@ -34,7 +34,7 @@ from vtensor.language.tensor import VTensor
 OPSET = 17
 #: Weights of more bytes than this go beside the file: in it there would be three of each at once,
 #: the graph's, the protocol buffer's and its bytes; and a protocol buffer ends at 2 GiB.
-BESIDE_BYTES = 64 << 20
+EXTERNAL_BYTES = 64 << 20
 #: Tensors of fewer bytes are in the file all the same: what infers shapes looks at them.
 INSIDE_BYTES = 1 << 10
 #: What each tensor's place in the file beside is a multiple of, so that it can be mapped.
@@ -86,11 +86,11 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
     file = Path(path)
     model, arrays = _model(graph, opset)
     try:
-        beside = file.with_name(f"{file.name}.data")
-        if sum(array.nbytes for array in arrays.values()) > BESIDE_BYTES:
-            with _replaced(beside) as data:
+        data_file = file.with_name(f"{file.name}.data")
+        if sum(array.nbytes for array in arrays.values()) > EXTERNAL_BYTES:
+            with _replaced(data_file) as data:
                 for name, array in arrays.items():
-                    model.graph.initializer.append(_placed(name, array, data, beside.name))
+                    model.graph.initializer.append(_placed(name, array, data, data_file.name))
         else:
             tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
             model.graph.initializer.extend(tensors)
@@ -107,23 +107,23 @@ def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
     if opset not in range(OPSET, newest + 1):
         raise InputError(f"opset {opset!r} is not among {OPSET} to {newest}")
     ready()  # the operators' spellings
-    written = write(graph, opset)
-    opsets = [helper.make_opsetid(domain, version) for domain, version in written.opsets.items()]
+    exported = write(graph, opset)
+    opsets = [helper.make_opsetid(domain, version) for domain, version in exported.opsets.items()]
     model = helper.make_model(
-        skeleton(graph, written),
+        skeleton(graph, exported),
         opset_imports=opsets,
         ir_version=helper.find_min_ir_version_for(opsets[:1]),
         producer_name="vtensor",
     )
     helper.set_model_props(model, {TEXT: str(graph)})
-    return model, written.arrays
+    return model, exported.arrays
 
 
-def skeleton(graph: Graph, written: Written) -> GraphProto:
+def skeleton(graph: Graph, exported: OnnxGraph) -> GraphProto:
     """The graph as ONNX has it, without its initializers."""
     inputs = [_declared(name, graph.values[name]) for name in graph.inputs]
     outputs = [_declared(alias, graph.values[name]) for alias, name in graph.outputs.items()]
-    return helper.make_graph(written.nodes, graph.name or "graph", inputs, outputs)
+    return helper.make_graph(exported.nodes, graph.name or "graph", inputs, outputs)
 
 
 def _declared(name: str, value: VTensor) -> ValueInfoProto:

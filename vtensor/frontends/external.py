@@ -21,12 +21,12 @@ from weakref import WeakValueDictionary
 from optimizer.originals import Original
 from ptensor.pages import lasting
 from vtensor.errors import BudgetError, ModelError
-from vtensor.frontends.open_file import Bytes, Data, OpenFile, State, settled
 from vtensor.language.cached import cached_property
 from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
-from vtensor.runtime.budget import REMEDY
+from vtensor.storage.budget import REMEDY
+from vtensor.storage.open_file import Bytes, Data, OpenFile, State, settled
 
 #: Files of a model that stay open at most: a process may open some hundred.
 MOST_OPEN = 8

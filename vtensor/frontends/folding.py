@@ -24,7 +24,7 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 from libdesc.onnx_reference.node import OneNode
 from optimizer.originals import Original, Originals
 from vtensor.errors import BudgetError, ModelError
-from vtensor.frontends.guards import attribute_fault, bounded, unbounded
+from vtensor.frontends.inference_limits import attribute_fault, bounded, unbounded
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.tensors import (
     Array,
@@ -37,7 +37,7 @@ from vtensor.frontends.tensors import (
 )
 from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
-from vtensor.runtime.budget import REMEDY
+from vtensor.storage.budget import REMEDY
 
 #: Inference is shown the values of constants up to this size: shapes, axes, pads, scales.
 _SHOWN_ELEMENTS = 4096
@@ -54,8 +54,9 @@ _SIMPLE = frozenset(
 )
 _SMALL = 1 << 16
 
-#: What an attribute and its tensor say beside a value.
-_TOLD, _SAID = {"name", "type", "doc_string"}, {"dims", "data_type", "name", "doc_string"}
+#: The fields of an attribute, and of its tensor, other than the value.
+_ATTRIBUTE_FIELDS = {"name", "type", "doc_string"}
+_TENSOR_FIELDS = {"dims", "data_type", "name", "doc_string"}
 
 #: The inputs of which operators read nothing but the type, by position.
 _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
@@ -172,8 +173,8 @@ def _makes_tensors(schema: onnx.defs.OpSchema) -> bool:
 
 def _data(node: NetworkNode) -> list[str]:
     """The inputs of which a node reads more than the type."""
-    unread = () if node.domain else _OF_TYPE.get(node.proto.op_type, ())
-    return [name for i, name in enumerate(node.proto.input) if name and i not in unread]
+    type_only = () if node.domain else _OF_TYPE.get(node.proto.op_type, ())
+    return [name for i, name in enumerate(node.proto.input) if name and i not in type_only]
 
 
 def has_graphs(node: NetworkNode) -> bool:
@@ -198,7 +199,7 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
         constant = _sparse_constant(network, node, facts.nbytes)
     if constant is not None:
         facts.static.update(node.outputs)
-        _keep(network, node, facts, [constant])
+        _record(network, node, facts, [constant])
         return
     schema = schema_of(node)
     if schema is None or has_graphs(node):
@@ -373,7 +374,7 @@ def fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> N
     except Exception as error:  # the reference evaluator's own, of any kind
         pass_signals(error)
         raise node_error(network, node, f"this constant cannot be computed: {error}") from error
-    _keep(network, node, facts, results)
+    _record(network, node, facts, results)
 
 
 def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
@@ -388,7 +389,11 @@ def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
     tensor = proto.attribute[0].t
     given = {field.name for field, _ in proto.attribute[0].ListFields()}
     said = {field.name for field, _ in tensor.ListFields()}
-    if given - _TOLD != {"t"} or len(said - _SAID) > 1 or node.domain not in node.opsets:
+    if (
+        given - _ATTRIBUTE_FIELDS != {"t"}
+        or len(said - _TENSOR_FIELDS) > 1
+        or node.domain not in node.opsets
+    ):
         return None
     if tensor.data_type not in _SIMPLE:
         return None
@@ -423,7 +428,7 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
         raise BudgetError(f"{network.label}: {node.described}: {error}") from None
 
 
-def _keep(
+def _record(
     network: Network, node: NetworkNode, facts: Facts, results: Sequence[Array | Original]
 ) -> None:
     """Know a node's values; those of initializers alone next time, too."""
@@ -483,9 +488,9 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
         return
     nbytes = prod(size or 0 for size in sizes) * itemsize
     if nbytes + held > network.max_bytes:
-        beside = f" beside {held} that are taken" if held else ""
+        taken = f" beside {held} that are taken" if held else ""
         raise BudgetError(
-            f"{network.label}: {what}: {name!r} of sizes {sizes} takes {nbytes} bytes{beside}, "
+            f"{network.label}: {what}: {name!r} of sizes {sizes} takes {nbytes} bytes{taken}, "
             f"the budget is {network.max_bytes}\n  to fix: {REMEDY}"
         )
 

@@ -16,14 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ptensor.pages import lasting
-from vtensor.frontends.open_file import LATER, Bytes, Data, OpenFile, Stretch
 from vtensor.language.records import dataclass
+from vtensor.storage.open_file import LATER, Bytes, Data, OpenFile, Stretch
 
 #: Puts the bytes from an offset on into an array; False where there are fewer.
 Fill = Callable[[int, Bytes], bool]
 
 #: What reads so many bytes from an offset on, at any later time.
-Again = Callable[[int, int], Stretch]
+Reopen = Callable[[int, int], Stretch]
 
 #: Data of fewer bytes stays where it is.
 LEAST = 1 << 12
@@ -100,15 +100,15 @@ def parts_of_bytes(data: bytes) -> Parts:
     return parts(fill, len(data)) or Parts(data, {}, len(data))
 
 
-def parts(fill: Fill, size: int, again: Again | None = None) -> Parts | None:
+def parts(fill: Fill, size: int, reopen: Reopen | None = None) -> Parts | None:
     """A model in two parts; None where it is for ONNX's parser as a whole, as is one without data.
 
     Args:
         fill: reads it.
         size: its bytes.
-        again: what reads bytes of it at any later time; None where that cannot be.
+        reopen: what reads bytes of it at any later time; None where that cannot be.
     """
-    model = _Model(fill, size, again)
+    model = _Model(fill, size, reopen)
     try:
         rest = model.without_data()
     except _Odd:
@@ -127,7 +127,7 @@ class _Model:
 
     fill: Fill
     size: int
-    again: Again | None
+    reopen: Reopen | None
     data: dict[int, Data] = field(default_factory=dict)
     chunk: bytes = b""
     at: int = 0
@@ -159,7 +159,7 @@ class _Model:
             if (found := self.without(one, _RAW_DATA[one.number])) is not None:
                 content, raw = found
                 place = of_node(place) if one.number == _NODE else place
-                self.data[place] = self.kept(raw.content, raw.end)
+                self.data[place] = self.data_at(raw.content, raw.end)
                 yield self.read(begin, one.begin)
                 yield from content
                 begin = one.end
@@ -247,10 +247,10 @@ class _Model:
             self.chunk = self.array(begin, min(max(end, begin + _CHUNK), self.size)).tobytes()
         return self.chunk[begin - self.at : end - self.at]
 
-    def kept(self, begin: int, end: int) -> Data:
+    def data_at(self, begin: int, end: int) -> Data:
         """Some bytes that stay, and what reads them; where that can be later, it is."""
         nbytes = end - begin
-        read = None if self.again is None else self.again(begin, nbytes)
+        read = None if self.reopen is None else self.reopen(begin, nbytes)
         later = read is not None and nbytes >= LATER
         return Data(None if later else self.array(begin, end), nbytes, read)
 

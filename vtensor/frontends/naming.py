@@ -230,8 +230,8 @@ def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Na
         for position, name in enumerate(names):
             root = sets.find((role, position))
             if root not in chosen:
-                apart = {chosen[r] for r in _with(sets, node, root) if r in chosen}
-                chosen[root] = _first_free(name, apart.__contains__)
+                names_taken = {chosen[r] for r in _with(sets, node, root) if r in chosen}
+                chosen[root] = _first_free(name, names_taken.__contains__)
     for role in roles:
         if role not in node.fixed:
             row = [chosen[sets.find((role, p))] for p in range(len(result[role]))]

@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
+from typing import TypeAlias
 
 import onnx
 from onnx import (
@@ -24,7 +25,6 @@ from onnx import (
 
 from optimizer.originals import Original, Originals
 from vtensor.errors import BudgetError, InputError, ModelError
-from vtensor.frontends.beside import Beside, Place
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of, graphs_of
 from vtensor.frontends.constant_nodes import (
     external_tensors,
@@ -32,9 +32,10 @@ from vtensor.frontends.constant_nodes import (
     take_in_tensors,
     without_constants,
 )
+from vtensor.frontends.deferred_arrays import DeferredArrays, Place
 from vtensor.frontends.external import DataFiles, data_files
 from vtensor.frontends.inline import Parts
-from vtensor.frontends.opened import Opened, opened
+from vtensor.frontends.model_file import ModelFile, opened
 from vtensor.frontends.stored import Stored, stored_text
 from vtensor.frontends.tensors import (
     Array,
@@ -48,9 +49,9 @@ from vtensor.frontends.tensors import (
 from vtensor.language.cached import cached_property
 from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass, replace
-from vtensor.runtime.budget import max_bytes_of
+from vtensor.storage.budget import max_bytes_of
 
-Source = str | os.PathLike[str] | bytes | Opened | ModelProto
+Source: TypeAlias = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
 #: ONNX's own domain has two names.
 ONNX_DOMAINS = ("", "ai.onnx")
@@ -158,7 +159,7 @@ class Network:
         max_bytes: what may be taken for constants that are computed.
         functions: the model's own.
         stored: the text of a graph that the model carries.
-        beside: its arrays that are read later, and from other files.
+        deferred: its arrays that are read later, and from other files.
         folded: which of ``arrays`` were computed, and take memory of their own.
         checked: nodes that are as ONNX defines them, so far as that was asked.
         local: what operands of the model's own nodes are called where one is computed by itself, by
@@ -181,7 +182,7 @@ class Network:
     used: frozenset[str]
     functions: Mapping[FunctionKey, FunctionProto]
     stored: Stored | None = None
-    beside: Beside = field(default_factory=Beside)
+    deferred: DeferredArrays = field(default_factory=DeferredArrays)
     folded: set[str] = field(default_factory=set)
     checked: set[str] = field(default_factory=set)
     local: dict[Hashable, dict[str, tuple[str, ...]]] = field(default_factory=dict)
@@ -220,7 +221,7 @@ def read_network(
     *,
     max_bytes: int | None = None,
     external_data_root: str | os.PathLike[str] | None = None,
-    earlier: Beside | None = None,
+    earlier: DeferredArrays | None = None,
 ) -> Network:
     """Read a model and check its structure.
 
@@ -266,7 +267,7 @@ def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Parts]:
             copy.CopyFrom(model)
             model = copy
         return model, label, None, Parts(b"", {}, 0)
-    file = model if isinstance(model, Opened) else opened(model)
+    file = model if isinstance(model, ModelFile) else opened(model)
     parts, label = file.parts, file.label
     try:
         return ModelProto.FromString(parts.rest), label, file.path, parts
@@ -337,7 +338,7 @@ def _network(
         frozenset(used),
         {(domain_of(f), f.name, f.overload): f for f in proto.functions},
         stored_text(proto, opsets.get("", 0), origins, parts),
-        Beside(later, places, files),
+        DeferredArrays(later, places, files),
         overridable=_overridable(graph, arrays),
     )
 

@@ -19,13 +19,13 @@ from vtensor.language.graph import Graph
 from vtensor.language.interrupts import ignored
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tensor import MAX_BYTES
-from vtensor.language.trace import Trace
-from vtensor.runtime.budget import memory_errors
-from vtensor.runtime.feeds import Port, as_array, check_array
+from vtensor.language.trace import Trace, number_of
+from vtensor.storage.budget import memory_errors
+from vtensor.storage.inputs import Port, as_array, check_array
 
 if TYPE_CHECKING:
-    from vtensor.frontends.beside import Beside
     from vtensor.frontends.builder import Named
+    from vtensor.frontends.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
 
 #: An open size where operators are asked for sizes; networks for pictures can halve it five times.
@@ -114,7 +114,7 @@ class Model:
         *,
         max_bytes: int | None = None,
         external_data_root: str | os.PathLike[str] | None = None,
-        earlier: Beside | None = None,
+        earlier: DeferredArrays | None = None,
     ) -> None:
         self._reference = reference
         self._network = read_network(
@@ -131,7 +131,7 @@ class Model:
         self.text = stored
         self.stored = stored_graph(stored) if stored else None
         #: Its arrays beside the bytes that it is known by.
-        self.beside = self._network.beside
+        self.deferred = self._network.deferred
 
     @property
     def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
@@ -194,8 +194,8 @@ class Model:
         checked = self._values(values)
         sizes = self._bind({**shapes, **{name: array.shape for name, array in checked.items()}})
         if self.stored and not values:
-            return self._sized(self.stored, sizes)
-        from vtensor.frontends.again import built_again
+            return self._with_sizes(self.stored, sizes)
+        from vtensor.frontends.rebuild import rebuilt
 
         if self.static and not values:
             declared = {name: shape for name, (_, shape) in self.inputs.items()}
@@ -213,7 +213,7 @@ class Model:
             earlier = self._symbolic
         if earlier is not None:
             with ignored(Exception):  # whatever it is, it is said better by what follows
-                graph = built_again(earlier, sizes, checked, self._reference, promised)
+                graph = rebuilt(earlier, sizes, checked, self._reference, promised)
                 self._earlier.setdefault(kind, earlier.without_facts())
                 return graph
         named, graph = self._built(lambda: self._named(sizes, checked, pinned), promised)
@@ -244,19 +244,30 @@ class Model:
     def traced(
         self, shapes: Mapping[str, Sequence[int]], values: Values, trace: Trace
     ) -> Graph | None:
-        """The graph as ``graph`` makes it, of the sizes of a trace; None where no graph was
-        made before that it could follow.
+        """Return the graph as ``graph`` makes it, of the sizes of a trace.
+
+        None where the sizes contradict the model, which ``graph`` says, or where sizes decide more
+        of the graph than numbers.
 
         Raises:
             Exception: of any kind, where something cannot be written down.
         """
         checked = self._values(values)
         sizes = {name: array.shape for name, array in checked.items()} | {**shapes}
-        earlier = self._earlier.get(self._kind(sizes, checked))
-        if earlier is None or self.stored:
+        if self.stored:
             return None
         from vtensor.frontends.tracing import traced_graph
 
+        alike = self._kind(sizes, checked)
+        earlier = self._earlier.get(alike)
+        if earlier is None and not values and self._symbolic.foresees(self._network):
+            earlier = self._symbolic
+        if earlier is None:
+            numbers = {name: tuple(map(number_of, shape)) for name, shape in shapes.items()}
+            self._graph({name: numbers[name] for name in shapes if name not in checked}, values)
+            earlier = self._earlier.get(alike)
+        if earlier is None:
+            return None
         symbols: dict[str, int] = {}
         for name, kind in self._network.inputs.items():
             for declared, size in zip(kind.sizes or (), sizes[name], strict=bool(kind.sizes)):
@@ -277,7 +288,7 @@ class Model:
         open_ranks = (name for name, kind in self._network.inputs.items() if kind.sizes is None)
         return frozenset(values), tuple(len(sizes[name]) for name in open_ranks)
 
-    def _sized(self, graph: Graph, shapes: Shapes) -> Graph:
+    def _with_sizes(self, graph: Graph, shapes: Shapes) -> Graph:
         """A graph with its open sizes as inputs have them."""
         sizes = {
             str(size): index(given)

@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, TensorProto
 from optimizer.originals import Original, Originals, array_of, place
 from ptensor.pages import lasting
 from vtensor.errors import ModelError
-from vtensor.frontends.beside import Place
+from vtensor.frontends.deferred_arrays import Place
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.tensors import Array, place_of
 from vtensor.frontends.writer import TEXT, write
@@ -70,14 +70,14 @@ def stored_graph(stored: Stored) -> Graph | None:
     """
     origins = stored.arrays.origins()
     known = [one for one in origins.values() if isinstance(one, Original)]
-    unread = {n: one for n, one in origins.items() if isinstance(one, Original) and not one.held}
-    blank = {name: _blank(one) for name, one in unread.items()}
+    later = {n: one for n, one in origins.items() if isinstance(one, Original) and not one.held}
+    blank = {name: _blank(one) for name, one in later.items()}
     given = {name: array_of(one) for name, one in origins.items() if name not in blank}
     graph = _agreeing(stored, given | blank, blank)
     if graph is not None:
         constants: dict[str, Array | Original] = dict(graph.constants)
-        for name in constants.keys() & unread.keys():
-            constants[name] = unread[name].reshape(graph.constants[name].shape)
+        for name in constants.keys() & later.keys():
+            constants[name] = later[name].reshape(graph.constants[name].shape)
         held = [one for one in known if one.held]
         return replace(graph, constants=Originals.of(constants, held))
     if blank:  # it may be that what is written is no initializer itself, but has the same bytes
@@ -106,15 +106,15 @@ def _agreeing(
 
     try:
         graph = Graph.parse(stored.text, arrays).seal()
-        written = write(graph, stored.opset)
+        exported = write(graph, stored.opset)
         same = (
-            skeleton(graph, written) == stored.skeleton and written.arrays.keys() == arrays.keys()
+            skeleton(graph, exported) == stored.skeleton and exported.arrays.keys() == arrays.keys()
         )
         alike = all(
             place(array) == place(arrays[name])
             if name in blank
             else same_bytes(array, arrays[name])
-            for name, array in written.arrays.items()
+            for name, array in exported.arrays.items()
         )
     except MALFORMED as why:  # foreign bytes: whatever the text or a parameter in it leads to
         pass_signals(why)

@@ -17,11 +17,11 @@ from optimizer.originals import Original
 from vtensor.errors import BudgetError, DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
 from vtensor.frontends.external import DataFiles
-from vtensor.frontends.open_file import LATER, Bytes, Data
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.budget import REMEDY
+from vtensor.storage.budget import REMEDY
+from vtensor.storage.open_file import LATER, Bytes, Data
 
 Array = NDArray[np.generic]
 #: Sizes of a tensor, None where unknown.
@@ -190,11 +190,11 @@ def tensor_origin(
         tensor, files: as for ``tensor_array``.
         data: its raw data, where the tensor is without.
     """
-    late = _unread(tensor, files, data)
+    late = _deferred(tensor, files, data)
     return late or tensor_array(tensor, files, data.now() if data else None)
 
 
-def _unread(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> Original | None:
+def _deferred(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> Original | None:
     """What reads the values later; None where nothing can, or ``tensor_array`` says why not."""
     shape = tuple(tensor.dims)
     if min(shape, default=0) < 0:
@@ -208,7 +208,7 @@ def _unread(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> 
     if data is None or data.bytes is not None:
         return None
     dtype = _plain(tensor, shape, data.nbytes)
-    return dtype and Original.unread(shape, dtype, data.reader)
+    return dtype and Original.deferred(shape, dtype, data.reader)
 
 
 def place_of(tensor: TensorProto, nbytes: int) -> tuple[str, int, int] | None:
@@ -234,7 +234,7 @@ def _external_later(
     if place not in files.shared:
         if (data := files.later(location, offset, nbytes)) is None:
             return None
-        made = Original.unread(shape, dtype, data.reader)
+        made = Original.deferred(shape, dtype, data.reader)
         files.shared[place] = made
     return files.shared[place]
 

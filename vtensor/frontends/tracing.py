@@ -14,7 +14,6 @@ import numpy as np
 from libdesc.tracing import pure_function, pure_name
 from optimizer.originals import Original
 from vtensor.errors import ModelError
-from vtensor.frontends.again import Again
 from vtensor.frontends.builder import Named, attributes_of
 from vtensor.frontends.defined import defined_outputs, local_of
 from vtensor.frontends.expansion import facts_of
@@ -23,6 +22,7 @@ from vtensor.frontends.functions import spellings_of
 from vtensor.frontends.naming import Names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
+from vtensor.frontends.rebuild import Rebuilder
 from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
@@ -53,7 +53,7 @@ def traced_graph(
     """The graph of a network that had one before, of symbolic sizes.
 
     Args:
-        earlier, values, reference, outputs: as for ``built_again``.
+        earlier, values, reference, outputs: as for ``rebuilt``.
         shapes: of every input; open sizes are symbols of the trace.
         trace: where it is written down.
 
@@ -66,14 +66,15 @@ def traced_graph(
     for name, shape in shapes.items():
         if name in facts.arrays and any(type(size) is SymbolicSize for size in shape):
             raise NotTraced(f"{name} is a constant of open sizes")
-    return _Traced(replace(earlier, facts=facts), reference, trace).build(outputs)
+    named = replace(earlier, facts=facts)
+    return _Traced(named, reference, earlier.facts, trace).build(outputs)
 
 
-class _Traced(Again):
+class _Traced(Rebuilder):
     """A builder of a graph whose sizes are traced."""
 
-    def __init__(self, named: Named, reference: bool, trace: Trace) -> None:
-        super().__init__(named, reference, Facts())
+    def __init__(self, named: Named, reference: bool, before: Facts, trace: Trace) -> None:
+        super().__init__(named, reference, before)
         self._trace = trace
         self._open: dict[tuple[str, Names], list[tuple[SymbolicArray, VTensor]]] = {}
         self._stored: dict[int, StoredArray] = {}
@@ -115,7 +116,7 @@ class _Traced(Again):
         ahead, read = _ahead(node), attributes_of(node, self._network)
         arrays = [one.sample if isinstance(one, SymbolicArray) else one for one in given]
         traced, function = False, partial(_folded, self._network, node)
-        if ahead is not None and not ahead.only_kept:
+        if ahead is not None and not ahead.only_traced:
             traced, function = ahead.traced, partial(ahead.compute, read)
         sample = np.asarray(function(*arrays))
         elements = self._elements(function, given, sample) if traced else None
@@ -233,7 +234,7 @@ def _computes(
     if not plain or pure_name(ahead.compute) is None:
         return None
     computes = Computes(ahead.compute, attributes)
-    return computes if not ahead.only_kept or gives(computes, arrays, sample) else None
+    return computes if not ahead.only_traced or gives(computes, arrays, sample) else None
 
 
 def gives(function: Computes, arrays: Sequence[Array], sample: Array) -> bool:

@@ -33,7 +33,7 @@ TEXT = "vtensor.graph"
 
 
 @dataclass(eq=False)
-class Written:
+class OnnxGraph:
     """What a graph becomes.
 
     Attributes:
@@ -47,7 +47,7 @@ class Written:
     arrays: dict[str, Array] = field(default_factory=dict)
 
 
-def write(graph: Graph, opset: int) -> Written:
+def write(graph: Graph, opset: int) -> OnnxGraph:
     """The nodes that ONNX has for a graph's.
 
     Raises:
@@ -70,7 +70,7 @@ def write(graph: Graph, opset: int) -> Written:
             same = _spelled("identity")
             own = writer.free(f"{alias}:{same.lower()}")
             writer.add(own, same, [writer.plain(graph.values[name])], [alias])
-    return writer.written
+    return writer.exported
 
 
 def _spelled(kind: str) -> str:
@@ -100,7 +100,7 @@ class _GraphWriter:
         #: Values in other orders and sizes, by how they were made.
         self._forms: dict[tuple[str, str, tuple[int, ...]], str] = {}
         arrays = {self.names[name]: array for name, array in graph.constants.items()}
-        self.written = Written({"": opset}, arrays=arrays)
+        self.exported = OnnxGraph({"": opset}, arrays=arrays)
 
     def _name(self, value: str) -> str:
         """What ONNX calls a value: as the graph does, or as it is delivered if it is made here."""
@@ -154,9 +154,9 @@ class _GraphWriter:
         """A value in other sizes. Those of a constant are changed where it lies, if they can be."""
         if name in self._raw:
             self._raw.remove(name)
-            self.written.arrays[name] = self.written.arrays[name].reshape(want)
+            self.exported.arrays[name] = self.exported.arrays[name].reshape(want)
             return name
-        have = self.written.arrays[name].shape if name in self.written.arrays else have
+        have = self.exported.arrays[name].shape if name in self.exported.arrays else have
         if have == want and not to:
             return name
         return self._formed("reshape", name, want, to, _shape(have, want), allowzero=0 in want)
@@ -183,7 +183,7 @@ class _GraphWriter:
     def array(self, stem: str, values: Array) -> str:
         """The name of another initializer."""
         name = self.free(stem)
-        self.written.arrays[name] = values
+        self.exported.arrays[name] = values
         return name
 
     def add(
@@ -212,10 +212,10 @@ class _GraphWriter:
             elif value is not None and value != ():
                 given[key] = int(value) if isinstance(value, bool) else value
         if domain:
-            versions = self.written.opsets
+            versions = self.exported.opsets
             versions[domain] = max(versions.get(domain, 1), since_of(op_type))
             given["domain"] = domain
-        self.written.nodes.append(helper.make_node(kind, inputs, outputs, name=name, **given))
+        self.exported.nodes.append(helper.make_node(kind, inputs, outputs, name=name, **given))
 
     def free(self, stem: str) -> str:
         """Take a name that nothing else has, and return it."""
@@ -245,8 +245,8 @@ class _Writer:
 
     def shape(self, x: VTensor, sizes: Sequence[int]) -> str:
         """ONNX's name of the sizes that x, as it is presented, is reshaped to."""
-        told = _shape(tuple(x.dims.values()), sizes)
-        return self._whole.array(f"{self._node.name}:constant", told)
+        target = _shape(tuple(x.dims.values()), sizes)
+        return self._whole.array(f"{self._node.name}:constant", target)
 
     def element_type(self, dtype: str) -> int:
         """ONNX's number of an element type."""
@@ -363,11 +363,11 @@ def _shape(have: Sequence[int], want: Sequence[int]) -> Array:
     Raises:
         UnsupportedOperatorError: two are the rest, or one beside a size of 0.
     """
-    told = [
+    shape = [
         size if not isinstance(size, OpenSize) else 0 if have[i : i + 1] == (size,) else -1
         for i, size in enumerate(want)
     ]
     unknown = [size for size in want if isinstance(size, OpenSize)]
-    if told.count(-1) > 1 or (unknown and any(size == 0 for size in want)):
+    if shape.count(-1) > 1 or (unknown and any(size == 0 for size in want)):
         raise UnsupportedOperatorError(f"sizes {tuple(want)} with more than one that is open")
-    return np.array(told, np.int64)
+    return np.array(shape, np.int64)

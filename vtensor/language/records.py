@@ -92,8 +92,8 @@ def _with_methods(
         if name not in vars(cls):
             setattr(cls, name, method)
     if eq and not explicit:
-        told = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
-        cls.__hash__ = _hash_of(_reader(told)) if frozen else None  # type: ignore[assignment]
+        compared = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
+        cls.__hash__ = _hash_of(_reader(compared)) if frozen else None  # type: ignore[assignment]
     return cls
 
 
@@ -254,8 +254,8 @@ def _hash_of(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], int]:
 def _repr_of(names: list[str]) -> Callable[[Any], str]:
     @recursive_repr()
     def shown(self: Any) -> str:
-        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-        return f"{self.__class__.__qualname__}({told})"
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{self.__class__.__qualname__}({shown})"
 
     return shown
 
@@ -263,17 +263,17 @@ def _repr_of(names: list[str]) -> Callable[[Any], str]:
 def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]:
     """What keeps a frozen instance as it is."""
 
-    def keep(self: Any, name: str, value: object) -> None:
+    def refuse_set(self: Any, name: str, value: object) -> None:
         if type(self) is cls or name in names:
             raise FrozenInstanceError(f"cannot assign to field {name!r}")
         super(cls, self).__setattr__(name, value)
 
-    def hold(self: Any, name: str) -> None:
+    def refuse_delete(self: Any, name: str) -> None:
         if type(self) is cls or name in names:
             raise FrozenInstanceError(f"cannot delete field {name!r}")
         super(cls, self).__delattr__(name)
 
-    return {"__setattr__": keep, "__delattr__": hold}
+    return {"__setattr__": refuse_set, "__delattr__": refuse_delete}
 
 
 def _states(names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:

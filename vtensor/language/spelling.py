@@ -154,12 +154,12 @@ class Ahead(NamedTuple):
     Attributes:
         compute: its only output, as an array: of a look-up of attributes, and its inputs as arrays.
         traced: it also does so with elements that are symbolic sizes.
-        only_kept: traces alone use it; a graph of fixed sizes computes the node as any other.
+        only_traced: traces alone use it; a graph of fixed sizes computes the node as any other.
     """
 
     compute: Callable[..., Any]
     traced: bool = False
-    only_kept: bool = False
+    only_traced: bool = False
 
 
 @dataclass(frozen=True)

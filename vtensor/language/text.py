@@ -62,7 +62,7 @@ _RESERVED = {"graph", "input", "constant", "output", "as", ":", "=", "@"}
 _PIECE = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()]|[^'"()]+"""
 
 
-class Written(Protocol):
+class ReadableGraph(Protocol):
     """A graph, as its text knows it; see ``Graph``."""
 
     name: str
@@ -88,7 +88,7 @@ class Written(Protocol):
         """Values by the names that they are delivered under."""
 
 
-class Writable(Written, Protocol):
+class Writable(ReadableGraph, Protocol):
     """A graph that a text is read into."""
 
     def input(self, name: str, dims: Mapping[str, int | None], dtype: str = "f32") -> VTensor:
@@ -109,7 +109,7 @@ class Writable(Written, Protocol):
 G = TypeVar("G", bound=Writable)
 
 
-def graph_lines(graph: Written) -> Iterator[str]:
+def graph_lines(graph: ReadableGraph) -> Iterator[str]:
     """The lines of a graph's text."""
     yield f"graph {quoted(graph.name)}"
     for name in graph.inputs:
@@ -132,7 +132,7 @@ def quoted(name: str) -> str:
     return name if plain else json.dumps(name)
 
 
-def _node_line(graph: Written, node: Node) -> str:
+def _node_line(graph: ReadableGraph, node: Node) -> str:
     left, right = (", ".join(map(quoted, row)) for row in (node.outputs, node.inputs))
     call = f"{node.op_name}({_parameters(node.op)})" + f" {right}" * bool(right)
     types = ", ".join(graph.values[name].summary() for name in node.outputs)
@@ -313,7 +313,7 @@ def _size(text: str) -> Any:
     return int(text) if plain and (text[0] != "0" or text == "0") else _evaluate(text)
 
 
-def _value(graph: Written, name: str) -> Any:
+def _value(graph: ReadableGraph, name: str) -> Any:
     if name not in graph.values:
         raise GraphError(f"value {name!r} is used before a line makes it")
     return graph.values[name]

@@ -15,7 +15,7 @@ from vtensor.pictures.page import html_page
 from vtensor.pictures.scene import Scene, make_scene
 from vtensor.pictures.svg import svg_picture
 from vtensor.report import MEGABYTE
-from vtensor.runtime.plan import Plan
+from vtensor.runtime.execution.plan import Plan
 
 
 def write_pictures(
@@ -76,11 +76,11 @@ def write_file(file: Path, text: str) -> None:
     try:
         if file.exists() and not file.is_file():
             raise InputError(f"{file}: cannot be written: it is no file")
-        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        temporary = file.with_name(f".{file.name}.{os.getpid()}")
         try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(file)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(file)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: cannot be written: {reason(error)}") from error

@@ -13,7 +13,7 @@ from vtensor.pictures.legend import STROKES
 from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
 
 if TYPE_CHECKING:
-    from vtensor.runtime.frontier import Frontier, Point
+    from vtensor.runtime.planning.frontier import Frontier, Point
 
 #: In pixels: all of it; what stands left of the field, above it and below; the column of error 0.
 WIDTH, HEIGHT = 760, 460

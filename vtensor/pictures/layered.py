@@ -44,7 +44,7 @@ class Bend(NamedTuple):
 
 Item = int | Bend
 Rows = list[list[Item]]
-Beside = dict[Item, dict[Item, float]]
+Distances = dict[Item, dict[Item, float]]
 
 
 @dataclass(frozen=True)
@@ -162,16 +162,18 @@ def _placed(
 ) -> Mapping[Item, float]:
     """Abscissae of columns, each near the mean of its neighbours in others."""
     columns = _columns(graph, rows)
-    beside = _beside(rows, columns, widths)
-    near: dict[Item, list[Item]] = {column: [] for column in beside}
+    distances = _distances(rows, columns, widths)
+    linked: dict[Item, list[Item]] = {column: [] for column in distances}
     for ends in graph.edges:
         above, below = (columns[item] for item in ends)
         if above != below:
-            near[above].append(below)
-            near[below].append(above)
-    x: Mapping[Item, float] = dict.fromkeys(beside, 0.0)
+            linked[above].append(below)
+            linked[below].append(above)
+    x: Mapping[Item, float] = dict.fromkeys(distances, 0.0)
     for _ in range(PLACE_SWEEPS):
-        x = _apart(beside, {at: _mean([x[one] for one in near[at]], x[at]) for at in beside})
+        x = _spread(
+            distances, {at: _mean([x[one] for one in linked[at]], x[at]) for at in distances}
+        )
     return {item: x[column] for item, column in columns.items()}
 
 
@@ -181,15 +183,15 @@ def _columns(graph: nx.DiGraph[Item], rows: Rows) -> Mapping[Item, Item]:
     for row, below in pairwise(rows):
         at = {item: index for index, item in enumerate(below)}
         found = [(i, item, _sole(item, graph.successors(item))) for i, item in enumerate(row)]
-        kept: list[tuple[int, int]] = []
+        parallel: list[tuple[int, int]] = []
         for i, item, under in sorted(found, key=lambda one: isinstance(one[1], int)):
             if under is None or _sole(under, graph.predecessors(under)) != item:
                 continue
             edge = (i, at[under])
-            place = bisect_right(kept, edge)
-            before, after = kept[:place][-1:], kept[place : place + 1]
+            place = bisect_right(parallel, edge)
+            before, after = parallel[:place][-1:], parallel[place : place + 1]
             if all(j < edge[1] for _, j in before) and all(edge[1] < j for _, j in after):
-                kept.insert(place, edge)
+                parallel.insert(place, edge)
                 of[under] = of[item]
     return of
 
@@ -201,33 +203,33 @@ def _sole(item: Item, neighbours: Iterable[Item]) -> Item | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def _beside(rows: Rows, columns: Mapping[Item, Item], widths: Mapping[Item, float]) -> Beside:
+def _distances(rows: Rows, columns: Mapping[Item, Item], widths: Mapping[Item, float]) -> Distances:
     """The columns right of each and how far they must be, in topological order."""
     import networkx as nx
 
-    right_of: Beside = {column: {} for column in columns.values()}
+    right_of: Distances = {column: {} for column in columns.values()}
     for row in rows:
         for left, right in pairwise(row):
-            apart, known = (widths[left] + widths[right]) / 2, right_of[columns[left]]
-            known[columns[right]] = max(known.get(columns[right], 0.0), apart)
+            distance, known = (widths[left] + widths[right]) / 2, right_of[columns[left]]
+            known[columns[right]] = max(known.get(columns[right], 0.0), distance)
     graph = nx.DiGraph((left, right) for left, known in right_of.items() for right in known)
     graph.add_nodes_from(right_of)
     return {column: right_of[column] for column in nx.topological_sort(graph)}
 
 
-def _apart(beside: Beside, wanted: Mapping[Item, float]) -> Mapping[Item, float]:
+def _spread(distances: Distances, wanted: Mapping[Item, float]) -> Mapping[Item, float]:
     """Places near those wanted at which columns do not overlap.
 
     Pushing to the right keeps the distances, and so does pushing to the left; so does the mean.
     """
     right, left = dict(wanted), dict(wanted)
-    for column, others in beside.items():
-        for other, apart in others.items():
-            right[other] = max(right[other], right[column] + apart)
-    for column in reversed(beside):
-        rooms = [left[other] - apart for other, apart in beside[column].items()]
+    for column, others in distances.items():
+        for other, distance in others.items():
+            right[other] = max(right[other], right[column] + distance)
+    for column in reversed(distances):
+        rooms = [left[other] - distance for other, distance in distances[column].items()]
         left[column] = min([left[column], *rooms])
-    return {column: (right[column] + left[column]) / 2 for column in beside}
+    return {column: (right[column] + left[column]) / 2 for column in distances}
 
 
 def _mean(values: Sequence[float], default: float) -> float:

@@ -103,8 +103,8 @@ def make_scene(
             users[value].append(index)
     made = [(i, value) for i, box in enumerate(boxes) for value in box.makes if value in users]
     wires = [Wire(source, tuple(users[value])) for source, value in made]
-    drawn = arrange(len(boxes), wires, BOX_SPACE, BEND_SPACE)
-    rows = {item: row for row, items in enumerate(drawn.rows) for item in items}
+    arranged = arrange(len(boxes), wires, BOX_SPACE, BEND_SPACE)
+    rows = {item: row for row, items in enumerate(arranged.rows) for item in items}
     arrows = (
         Arrow(
             wire.source,
@@ -112,7 +112,7 @@ def make_scene(
             value,
             str(graph.values[value].layout),
             describe(graph.values[value]),
-            tuple(drawn.bends(number, rows[wire.source], rows[target])),
+            tuple(arranged.bends(number, rows[wire.source], rows[target])),
         )
         for number, (wire, (_, value)) in enumerate(zip(wires, made, strict=True))
         for target in wire.targets
@@ -123,7 +123,7 @@ def make_scene(
         boxes,
         tuple(arrows),
         tuple(rows[index] for index in indices),
-        tuple(drawn.x[index] for index in indices),
+        tuple(arranged.x[index] for index in indices),
     )
 
 

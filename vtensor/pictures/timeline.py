@@ -15,7 +15,7 @@ from vtensor.pictures.legend import STROKES
 from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
 
 if TYPE_CHECKING:
-    from vtensor.runtime.profile import Group, Profile
+    from vtensor.runtime.tuning.profile import Group, Profile
 
 #: In pixels: all of it, names of operators, what stands behind bars, a bar, a run.
 WIDTH, NAMES, FIGURES, PITCH, TALL = 1080, 220, 290, 22, 120

@@ -17,8 +17,8 @@ from vtensor.language.graph import Graph
 from vtensor.language.operators import info_of
 from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.feeds import Array, as_array, dense_part
 from vtensor.runtime.session import Session
+from vtensor.storage.inputs import Array, as_array, dense_part
 
 Names = str | Sequence[str]
 
@@ -40,9 +40,9 @@ class Calls:
     def session(self, key: Hashable, make: Callable[[], Session]) -> Session:
         """The session that is kept under a key, else a new one."""
         with _lock:
-            if (kept := self._sessions.pop(key, None)) is not None:
-                self._sessions[key] = kept
-                return kept
+            if (session := self._sessions.pop(key, None)) is not None:
+                self._sessions[key] = session
+                return session
         session = make()
         with _lock:
             self._sessions[key] = session

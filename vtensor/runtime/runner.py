@@ -9,37 +9,37 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ptensor.stopping import in_front
+from ptensor.background_work import in_front
 from vtensor.errors import DimError, InputError, LockError, ResolutionError, SessionClosedError
 from vtensor.language.forks import OwnLock
-from vtensor.runtime.budget import memory_errors, ran_out
-from vtensor.runtime.delivery import Result
-from vtensor.runtime.drawings import attempt
-from vtensor.runtime.executor import check_running
-from vtensor.runtime.feeds import Array, Feed, Port, check_names, check_out, feed_of, memory_of
-from vtensor.runtime.leftovers import let_go
-from vtensor.runtime.options import Options
-from vtensor.runtime.origin import IN_MEMORY
-from vtensor.runtime.plan import Plan
-from vtensor.runtime.plans import PlanCache
-from vtensor.runtime.request import Copies, LastRun, Ran, Request, copies
-from vtensor.runtime.source import Source
-from vtensor.runtime.workspace import Workspace
+from vtensor.runtime.cache.plans import SavedPlans
+from vtensor.runtime.execution.delivery import Result
+from vtensor.runtime.execution.executor import check_running
+from vtensor.runtime.execution.origin import IN_MEMORY
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, copies
+from vtensor.runtime.execution.trim import let_go
+from vtensor.runtime.planning.options import Options
+from vtensor.runtime.planning.source import Source
+from vtensor.runtime.planning.store import PlanStore
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage.budget import memory_errors, ran_out
+from vtensor.storage.inputs import Array, Feed, Port, check_names, check_out, feed_of, memory_of
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph
-    from vtensor.runtime.binding import Binding
-    from vtensor.runtime.direct import Direct
-    from vtensor.runtime.keys import PlanKey
+    from vtensor.runtime.execution.binding import Binding
+    from vtensor.runtime.execution.direct import Direct
+    from vtensor.runtime.planning.keys import PlanKey
 
 #: Requests that a session remembers: those that are none of them take the long way.
-REQUESTS_KEPT = 8
+MOST_REQUESTS = 8
 
 #: The errors of a run whose inputs are not those that an entry of the cache says.
 MISTAKEN = (InputError, DimError, ResolutionError)
 
 #: The most sets of overridden initializers for which a session keeps plans, the last used ones.
-OVERRIDDEN_KEPT = 8
+MOST_OVERRIDDEN = 8
 
 
 class _Own(threading.local):
@@ -67,7 +67,8 @@ class Runner:
         self.inputs, self.outputs = source.inputs, source.outputs
         self._options, self._making = options, OwnLock()
         self.executor, self.workspace = workspace.executor, workspace
-        self.plans: PlanCache | None = PlanCache(source, options, workspace)
+        cache = SavedPlans.of(source, options, workspace)
+        self.plans: PlanStore | None = PlanStore(source, options, workspace, cache)
         self._requests: list[Request] = []  # the last one first
         #: The last one in one call, once nothing is to be done beside its runs.
         self._direct: Direct | None = None
@@ -127,11 +128,11 @@ class Runner:
         """Return the graph and the options that a plan was made of.
 
         Raises:
-            InputError: as ``PlanCache.made_of``.
+            InputError: as ``PlanStore.made_of``.
         """
         return self._owner(plan).made_of(plan)
 
-    def _owner(self, plan: Plan) -> PlanCache:
+    def _owner(self, plan: Plan) -> PlanStore:
         """Return the plans that a plan is one of: these, or those with overridden initializers."""
         plans = [self.open(), *(one.plans for one in [*self._overriding.values()])]
         return next((one for one in plans if one is not None and one.has(plan)), self.open())
@@ -163,7 +164,7 @@ class Runner:
         with self._making.here:
             found = self._overriding.pop(more, found)  # another thread may have been first
             self._overriding[more] = found
-            if len(self._overriding) > OVERRIDDEN_KEPT:
+            if len(self._overriding) > MOST_OVERRIDDEN:
                 self._overriding.pop(next(iter(self._overriding))).forget()
         if self.plans is None:
             self.close()
@@ -187,7 +188,7 @@ class Runner:
             outputs = None  # all; what follows knows them at once
         answer, direct, plans = None, self._direct, self.plans
         if direct is not None and plans is not None and out is None and times is None:
-            if plans.ahead.foreseen:  # else the short way sees to that
+            if plans.prepared:  # else the short way sees to that
                 answer = direct.run(outputs, inputs)
             if isinstance(answer, list):
                 self._own.last_run = direct.last_run
@@ -232,8 +233,8 @@ class Runner:
             own = request.own(out, fed)
             if own is None or plans is None:
                 return None
-            better = request.plan.better
-            if better and not (better.stays or plans.current(request.key, request.plan)):
+            refinement = request.plan.refinement
+            if refinement and not (refinement.stays or plans.current(request.key, request.plan)):
                 return None
             if request is not requests[0]:
                 self._remember(request, plans)
@@ -245,26 +246,26 @@ class Runner:
             except SessionClosedError:
                 self.open()  # it is this one that was closed
                 raise
-            if better:
-                better.ran(perf_counter() - begun)
-            if plans.ahead.foreseen and (better is None or better.stays):
+            if refinement:
+                refinement.ran(perf_counter() - begun)
+            if plans.prepared and (refinement is None or refinement.stays):
                 self._direct = request.direct
             request.plan.origin = IN_MEMORY
             self._has_run(request.plan, {})
-            if not plans.ahead.foreseen:
-                attempt(partial(plans.ahead.foresee, request.key))
+            if not plans.prepared:
+                plans.prepare(request.key)
             return request, ran
         return None
 
-    def _remember(self, request: Request, plans: PlanCache) -> None:
+    def _remember(self, request: Request, plans: PlanStore) -> None:
         """It is the last one; those whose plans are not kept are forgotten."""
         plans.used(request.key)
         others = (
             one
             for one in self._requests
-            if not one.like(request) and plans.keeps(one.key, one.plan)
+            if not one.like(request) and plans.holds(one.key, one.plan)
         )
-        self._requests, self._direct = [request, *others][:REQUESTS_KEPT], None
+        self._requests, self._direct = [request, *others][:MOST_REQUESTS], None
 
     @memory_errors()
     def _long(
@@ -315,9 +316,9 @@ class Runner:
             try:
                 ran = request.run(fed, into, times)
             finally:
-                attempt(partial(plans.ahead.has_run, plan))
-            if (better := plan.better) is not None:
-                better.ran(perf_counter() - begun)
+                plans.has_run()
+            if (refinement := plan.refinement) is not None:
+                refinement.ran(perf_counter() - begun)
             if not ran[2]:
                 return None
             results = request.results(ran, into)
@@ -326,7 +327,7 @@ class Runner:
 
     def _plan_for(
         self,
-        plans: PlanCache,
+        plans: PlanStore,
         outputs: Sequence[str] | None,
         inputs: Mapping[str, object],
         out: Mapping[str, object] | None,
@@ -356,18 +357,18 @@ class Runner:
         with self._closing():
             plan, _ = plans.find(feeds, wanted)
             plan = plans.settled(plan)  # it stays the binding's
-            attempt(partial(plans.ahead.has_run, plan))  # nobody tells when a binding does
+            plans.has_run()  # nobody tells when a binding does
         plan.check_out(into)
         plan.note_use()
 
-        from vtensor.runtime.binding import bind
+        from vtensor.runtime.execution.binding import bind
 
         def strictly(outputs: Mapping[str, Array]) -> Binding:
             return bind(plans.strict(plan), feeds, wanted, outputs, self._entered)
 
         return bind(plan, feeds, wanted, into, self._entered, strictly)
 
-    def open(self) -> PlanCache:
+    def open(self) -> PlanStore:
         """The plans.
 
         Raises:

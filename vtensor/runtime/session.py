@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Any
 from libdesc.onnx_reference import LIBRARY as REFERENCE
 from ptensor.layout import Layout
 from vtensor.errors import InputError
-from vtensor.runtime.allowance import DEFAULT_TOLERANCE, tolerance_of
-from vtensor.runtime.backlog import Backlog
-from vtensor.runtime.budget import max_bytes_of, memory_errors
-from vtensor.runtime.entries import entries_of
-from vtensor.runtime.feeds import (
+from vtensor.runtime.execution.backlog import Backlog
+from vtensor.runtime.execution.lanes import executors_of
+from vtensor.runtime.execution.one_process import OneProcess
+from vtensor.runtime.execution.plan import Conversion, Plan
+from vtensor.runtime.execution.preload import load_ahead
+from vtensor.runtime.planning.options import Options, Progress
+from vtensor.runtime.planning.source import Source
+from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE, tolerance_of
+from vtensor.runtime.recording.workspace import Memory, Workspace
+from vtensor.runtime.runner import Runner
+from vtensor.storage.budget import max_bytes_of, memory_errors
+from vtensor.storage.entries import entries_of
+from vtensor.storage.inputs import (
     Array,
     Port,
     calibration,
@@ -25,24 +33,16 @@ from vtensor.runtime.feeds import (
     noise,
     parse_layouts,
 )
-from vtensor.runtime.lanes import executors_of
-from vtensor.runtime.loading import load_ahead
-from vtensor.runtime.one_process import OneProcess
-from vtensor.runtime.options import Options, Progress
-from vtensor.runtime.plan import Conversion, Plan
-from vtensor.runtime.runner import Runner
-from vtensor.runtime.source import Source
-from vtensor.runtime.workspace import Memory, Workspace
 
 if TYPE_CHECKING:
     import onnx
 
     from vtensor.language.graph import Graph
     from vtensor.language.tensor import VTensor
-    from vtensor.runtime.binding import Binding
-    from vtensor.runtime.frontier import Frontier
-    from vtensor.runtime.lock import Lock
-    from vtensor.runtime.profile import Profile
+    from vtensor.runtime.execution.binding import Binding
+    from vtensor.runtime.lock.lock_file import Lock
+    from vtensor.runtime.planning.frontier import Frontier
+    from vtensor.runtime.tuning.profile import Profile
 
 
 class Session(OneProcess):
@@ -173,7 +173,7 @@ class Session(OneProcess):
             load_ahead()
         self._backlog = Backlog(1 + len(further), max_queued)
         workspace = Workspace(executor, max_bytes_of(max_bytes), further)
-        told: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "optimize": optimize,
             "objective": objective,
             "tune": tune,
@@ -184,16 +184,16 @@ class Session(OneProcess):
         allowed: dict[str, Any] = {"tolerance": tolerance_of(tolerance), "finite": finite}
         if plan is None:
             options = Options.of(
-                executor, progress=progress, deterministic=deterministic, **told, **allowed
+                executor, progress=progress, deterministic=deterministic, **settings, **allowed
             )
         else:
-            from vtensor.runtime.lock import Lock
-            from vtensor.runtime.locked import locked_options
-            from vtensor.runtime.told import check_alone
+            from vtensor.runtime.lock.lock_file import Lock
+            from vtensor.runtime.lock.plan_options import check_alone
+            from vtensor.runtime.planning.locked_plan import locked_options
 
             if not isinstance(plan, str | os.PathLike):
                 raise InputError(f"plan={plan!r} is no path of a lock file")
-            check_alone(**told, input_layouts=input_layouts, output_layouts=output_layouts)
+            check_alone(**settings, input_layouts=input_layouts, output_layouts=output_layouts)
             options = locked_options(Lock.read(plan), executor, progress, **allowed)
         listed = options.preferences.allows(REFERENCE)
         entries = entries_of(cache_dir)
@@ -284,7 +284,7 @@ class Session(OneProcess):
         operator = "Relu"
         library = "numpy"
         """
-        from vtensor.runtime.locked import lock_of
+        from vtensor.runtime.planning.locked_plan import lock_of
 
         plan = self._runner.settled()
         return lock_of(plan, *self._runner.made_of(plan), self.threads)
@@ -315,9 +315,8 @@ class Session(OneProcess):
         Raises:
             InputError: there is no plan yet.
         """
-        plan, workspace = self.plan, self._runner.workspace
-        place = plan.placement
-        return Memory.of(workspace, place.nbytes, place.live, sum(plan.own_sizes))
+        plan = self.plan
+        return Memory.of(self._runner.workspace, plan.nbytes, plan.live, sum(plan.own_sizes))
 
     def run(
         self,
@@ -431,7 +430,7 @@ class Session(OneProcess):
                 missing.
             NativeError, BudgetError, SessionClosedError: as ``run``.
         """
-        from vtensor.runtime.profile import check_runs, profile_of
+        from vtensor.runtime.tuning.profile import check_runs, profile_of
 
         check_runs(runs)
         given = noise(self._runner.ports_of(inputs), inputs or {})
@@ -466,8 +465,8 @@ class Session(OneProcess):
                 no number of at least 0; ``runs`` is less than 1, or an input is wrong.
             NativeError, BudgetError, SessionClosedError: as ``run``.
         """
-        from vtensor.runtime.frontier import TOLERANCES, frontier_of, tolerances_of
-        from vtensor.runtime.profile import check_runs
+        from vtensor.runtime.planning.frontier import TOLERANCES, frontier_of, tolerances_of
+        from vtensor.runtime.tuning.profile import check_runs
 
         wanted = tolerances_of(TOLERANCES if tolerances is None else tolerances)
         check_runs(runs)

@@ -1,0 +1,98 @@
+"""What a lowered graph asks of sizes, and the same choice on a graph of other sizes.
+
+The checker asks sizes little: whether two layouts that are written differently place the elements
+of a value alike. A Transform stands where they do not, and none where they do. A choice that is
+recorded on symbols holds for all sizes that give the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ptensor.layout import Layout
+from resolver.choice import lasting_certificate, with_parameters
+from resolver.constants import stored
+from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
+from vtensor.language.records import replace
+
+if TYPE_CHECKING:
+    from vtensor.language.graph import Graph
+
+
+def layout_pairs(
+    lowered: LoweredGraph, entry: Mapping[str, Layout], delivery: Mapping[str, Layout]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each value of a sound lowered graph with two texts of layouts that agree in its sizes.
+
+    Args:
+        lowered: checked.
+        entry, delivery: as for the checker.
+    """
+    for name, one, other in _pairs(lowered, entry, delivery):
+        own = f":{lowered.values[name].dtype}"  # the tensor's own type says nothing
+        texts = one.removesuffix(own), other.removesuffix(own)
+        if texts[0] != texts[1]:
+            yield name, *texts
+
+
+def _pairs(
+    lowered: LoweredGraph, entry: Mapping[str, Layout], delivery: Mapping[str, Layout]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield values, how each is laid out, and how it is taken."""
+    values = lowered.values
+    for node in lowered.operators:
+        names = (*node.inputs, *node.outputs)
+        for name, layout in zip(names, node.variant.layouts, strict=True):
+            yield name, str(values[name].layout), str(layout)
+    inputs = {name: name for name in lowered.inputs}
+    for layouts, ends in ((entry, inputs), (delivery, lowered.outputs)):
+        for alias, name in ends.items():
+            wanted = layouts.get(alias)
+            declared = " ".join(f"{dim}/1" for dim in values[name].dims) or "()"
+            if wanted is None or not wanted.is_any or ends is inputs:
+                yield name, str(values[name].layout), str(wanted or declared)
+
+
+def transform_guards(lowered: LoweredGraph) -> list[tuple[str, Layout, bool]]:
+    """Return values, layouts, and whether each value is laid out so: what places Transforms."""
+    rows, values = dict[tuple[str, Layout, bool], None](), lowered.values
+    for node in lowered.nodes:
+        if isinstance(node, TransformNode):
+            rows[node.input, values[node.output].layout, False] = None
+        else:
+            names = (*node.inputs, *node.outputs)
+            rows |= dict.fromkeys(
+                (name, layout, True)
+                for name, layout in zip(names, node.variant.layouts, strict=True)
+            )
+    for alias, name in lowered.outputs.items():
+        wanted = lowered.delivery.get(alias, Layout.plain(values[name].dims))
+        if not wanted.is_any:
+            rows[name, wanted, True] = None
+    return [row for row in rows if not row[2] or values[row[0]].layout != row[1]]
+
+
+def put(lowered: LoweredGraph, graph: Graph) -> LoweredGraph:
+    """Return the same choice on a graph that differs in sizes alone; nothing is checked.
+
+    Args:
+        lowered: the choice, on a graph of the same nodes, edges and offers.
+        graph: its sizes may be symbolic.
+    """
+    sources = lowered.sources
+    values = {
+        name: Value(name, one.dtype, graph.values[sources[name]].dims, one.layout, one.constant)
+        for name, one in lowered.values.items()
+    }
+    nodes = [
+        with_parameters(graph, one) if isinstance(one, OpNode) else one for one in lowered.nodes
+    ]
+    constants = [name for name, one in values.items() if one.constant and name == sources[name]]
+    return replace(
+        lowered,
+        values=values,
+        nodes=nodes,
+        constants=stored(graph, constants),
+        certificate=lasting_certificate(lowered),
+    )

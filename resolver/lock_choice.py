@@ -1,0 +1,310 @@
+"""What was chosen for a network, by the names that people read: what a lock file holds.
+
+A ``ChosenGraph`` keeps a whole lowered graph. Choices keep what a person decides about, one row a
+node: library, kernel, layouts, what is fused, and the Transforms in between. Transforms are counted
+as a plan is made, so that one more would rename all behind it; here each is named by what it makes,
+``conv1 in NHWC``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from libdesc.preferences import Preferences
+from libdesc.registry import ready
+from libdesc.transforms import LayoutChange, run_transform
+from ptensor.evaluation import Decline, Variant
+from ptensor.layout import Layout
+from resolver.constants import stored
+from resolver.evaluate import PartialEvaluation
+from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
+from resolver.probe import confirmed
+from vtensor.errors import VTensorError, did_you_mean
+from vtensor.language.interrupts import Unfit
+from vtensor.language.operators import info_of, label_of
+from vtensor.language.records import dataclass, replace
+
+if TYPE_CHECKING:
+    from vtensor.language.graph import Graph
+
+
+@dataclass(frozen=True)
+class NodeChoice:
+    """A node's: the fields of ``OpNode`` that are not the network's own."""
+
+    name: str
+    op_name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    roles: tuple[str, ...]
+    variant: Variant
+
+
+class LockChoiceRefused(Unfit):  # whoever has read them says where they stand
+    """Choices do not hold for a graph.
+
+    Attributes:
+        faults: each with the row that it is about, by place; None is no row's.
+    """
+
+    def __init__(self, faults: Sequence[tuple[int | None, str]]) -> None:
+        super().__init__("; ".join(text for _, text in faults))
+        self.faults = tuple(faults)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What was chosen for a network in one choice of sizes.
+
+    Attributes:
+        inputs: as they are given, in the network's order.
+        outputs: for each name that is delivered, the value that is.
+        rows: what runs, in order.
+        layouts: how values lie; any other is a constant in its declared order.
+    """
+
+    inputs: Mapping[str, Value]
+    outputs: Mapping[str, str]
+    rows: tuple[NodeChoice | TransformNode, ...]
+    layouts: Mapping[str, Layout]
+
+    @classmethod
+    def of(cls, graph: LoweredGraph) -> Choices:
+        """Those of a plan."""
+        names = _names(graph)
+        rows: list[NodeChoice | TransformNode] = []
+        for node in graph.nodes:
+            inputs = tuple(names.get(one, one) for one in node.inputs)
+            if isinstance(node, TransformNode):
+                target = names[node.output]
+                rows.append(replace(node, name=target, input=inputs[0], output=target))
+            else:
+                made = (node.outputs, node.roles, node.variant)
+                rows.append(NodeChoice(node.name, node.op_name, inputs, *made))
+        return cls(
+            {name: graph.values[name] for name in graph.inputs},
+            {alias: names.get(name, name) for alias, name in graph.outputs.items()},
+            tuple(rows),
+            {
+                names.get(name, name): value.layout
+                for name, value in graph.values.items()
+                if not value.constant or name in names
+            },
+        )
+
+    def on(
+        self, graph: Graph, preferences: Preferences, delivery: Mapping[str, Layout]
+    ) -> LoweredGraph:
+        """The lowered graph of these choices; its passes and certificate are still to be told.
+
+        Each library is asked whether it takes its nodes so. Whether all of it computes the network,
+        the checker says.
+
+        Raises:
+            LockChoiceRefused: they do not hold; tells of each that does not.
+        """
+        return _Binder(self, graph, preferences).bound(delivery)
+
+
+def _names(graph: LoweredGraph) -> Mapping[str, str]:
+    """Of each value that a Transform makes a name that other Transforms do not change."""
+    found: dict[str, str] = {}
+    own = (name for name, source in graph.sources.items() if name == source)
+    taken = {*own, *(node.name for node in graph.operators)}
+    for node in graph.nodes:
+        if isinstance(node, TransformNode):
+            plain = name = f"{graph.sources[node.output]} in {graph.values[node.output].layout}"
+            count = 1
+            while name in taken:
+                count += 1
+                name = f"{plain} ({count})"
+            taken.add(name)
+            found[node.output] = name
+    return found
+
+
+class _Binder:
+    """Puts choices on the nodes of a graph, and collects what does not hold."""
+
+    def __init__(self, choices: Choices, graph: Graph, preferences: Preferences) -> None:
+        self._choices = choices
+        self._graph = graph
+        self._preferences = preferences
+        self._faults: list[tuple[int | None, str]] = []
+        self._values = dict(self._given())
+        #: Of each value the network's own that it is, perhaps in another layout.
+        self._origin = {name: name for name in self._values}
+        self._constants = stored(graph, [name for name in self._values if name in graph.constants])
+        self._fused: dict[str, str] = {}
+        #: Values of nodes that do not hold: what reads them is not at fault for that.
+        self._lost: set[str] = set()
+
+    def bound(self, delivery: Mapping[str, Layout]) -> LoweredGraph:
+        graph, choices = self._graph, self._choices
+        nodes: list[LoweredNode] = []
+        for place, row in enumerate(choices.rows):
+            node, faults = self._row(row)
+            self._faults += [(place, text) for text in faults]
+            if node is not None:
+                nodes.append(node)
+        for alias, name in choices.outputs.items():
+            lost = name in self._lost
+            if not lost and self._origin.get(name) != graph.outputs.get(alias):
+                self._faults.append((None, f"output {alias!r} is not made"))
+        if self._faults:
+            raise LockChoiceRefused(self._faults)
+        return LoweredGraph(
+            graph.name,
+            values=self._values,
+            nodes=nodes,
+            inputs=tuple(graph.inputs),
+            outputs=choices.outputs,
+            merged={**graph.merged, **self._fused},
+            constants=self._constants,
+            delivery=delivery,
+            preferences=self._preferences,
+            rewritten=graph.rewritten,
+        )
+
+    def _row(self, row: NodeChoice | TransformNode) -> tuple[LoweredNode | None, list[str]]:
+        """The node of a row, and what does not hold of it; nothing of what reads lost values."""
+        node: LoweredNode | None = None
+        faults: list[str] = []
+        if self._lost.isdisjoint(row.inputs):
+            faults = [*self._unknown(row)]
+            if not faults and isinstance(row, TransformNode):
+                node, faults = row, [*self._transform(row)]
+            elif not faults and isinstance(row, NodeChoice):
+                node, faults = self._operator(row)
+        if isinstance(row, NodeChoice):
+            self._make(name for name in row.outputs if name in self._graph.values)
+        self._lost.update(name for name in row.outputs if name not in self._values)
+        return node, faults
+
+    def _make(self, names: Iterable[str]) -> None:
+        """Values of the network's own that are there from now on."""
+        for name in names:
+            if name not in self._values:
+                known = self._graph.values[name]
+                layout = self._choices.layouts.get(name, Layout.plain(known.dims))
+                self._values[name] = Value(name, known.dtype, known.dims, layout)
+                self._origin[name] = name
+
+    def _given(self) -> Iterator[tuple[str, Value]]:
+        """Inputs and constants, as they are before anything runs."""
+        graph, layouts = self._graph, self._choices.layouts
+        read = {name for row in self._choices.rows for name in row.inputs}
+        read |= {*self._choices.outputs.values(), *graph.inputs}
+        for name, value in graph.values.items():
+            constant = name in graph.constants
+            if name in read and (constant or name in graph.inputs):
+                layout = layouts.get(name, Layout.plain(value.dims))
+                yield name, Value(name, value.dtype, value.dims, layout, constant)
+
+    def _unknown(self, row: NodeChoice | TransformNode) -> Iterator[str]:
+        """What it reads and nothing before it makes."""
+        for name in row.inputs:
+            if name not in self._values:
+                hint = did_you_mean(name, self._values)
+                yield f"it reads {name!r}, which nothing before it makes{hint}"
+        if repeated := [name for name in row.outputs if name in self._values]:
+            yield f"it makes {', '.join(repeated)} a second time"
+
+    def _transform(self, row: TransformNode) -> Iterator[str]:
+        """What does not hold of a Transform; its value is there behind it."""
+        source, target = self._values[row.input], self._choices.layouts[row.output]
+        self._values[row.output] = replace(source, name=row.output, layout=target)
+        self._origin[row.output] = self._origin[row.input]
+        if not _holds(target, source):
+            yield f"layout {target} does not hold {source.tensor().summary()}"
+        elif fault := self._absent(row.library):
+            yield fault
+        elif not ready().libraries[row.library].transforms:
+            yield f"{row.library} has no transformer"
+        elif not self._preferences.allows(row.library):
+            yield f"{row.library} is not among the libraries that may be used"
+        else:
+            change, x = LayoutChange(source.layout, target), source.tensor()
+            y, asking = self._values[row.output].tensor(), PartialEvaluation()
+            try:
+                run_transform(row.name, row.library, x, y, change, asking, decided=False)
+            except (Decline, VTensorError) as why:
+                yield f"{row.library} declines: {_first_line(why)}"
+
+    def _operator(self, row: NodeChoice) -> tuple[OpNode | None, list[str]]:
+        """A node, and what does not hold of it; its values are there behind it."""
+        given = self._graph.nodes.get(row.name)
+        if given is None:
+            into = self._graph.merged.get(row.name)
+            hint = did_you_mean(row.name, self._graph.nodes)
+            return None, [f"it is part of {into!r} now" if into else f"no such node{hint}"]
+        variant, count = row.variant, len(row.variant.followers)
+        behind = tuple(self._graph.offers.get(row.name, ()))[:count]
+        if tuple(one.name for one in behind) != variant.followers:
+            return None, [f"not all of {', '.join(variant.followers)} can be fused to it"]
+        label = " + ".join([label_of(given.op), *(one.op_name for one in behind)])
+        inputs, outputs = given.inputs, given.outputs
+        for follower in behind:
+            inputs = (*inputs, *(name for name in follower.inputs if name != outputs[0]))
+            outputs = (*follower.outputs, *given.outputs[1:])
+        made = [*self._made(row, outputs)]
+        faults = [f"it is {label} now, not {row.op_name}"] * (label != row.op_name)
+        if tuple(self._origin[name] for name in row.inputs) != inputs:
+            faults.append(f"it reads {', '.join(inputs) or 'nothing'} now")
+        if row.outputs != outputs:
+            faults.append(f"it makes {', '.join(outputs)} now")
+        if faults or made:
+            return None, [*faults, *made]
+        value = given.outputs[0] if behind else ""
+        own = (row.inputs, outputs, row.roles, variant, behind, value)
+        node = OpNode(row.name, given.op, label, *own)
+        self._fused |= dict.fromkeys(variant.followers, row.name)
+        return node, [*self._taken(node)]
+
+    def _made(self, row: NodeChoice, outputs: Sequence[str]) -> Iterator[str]:
+        """What a node makes is there; layouts that do not hold its operands."""
+        self._make(outputs)
+        names = (*row.inputs, *row.outputs)
+        for name, form in zip(names, row.variant.forms, strict=True):
+            value, layout = self._values.get(name), form.layout
+            if value is None:
+                continue  # another fault says so
+            if form.device != value.tensor().device:
+                yield f"{name} is on {value.tensor().device}, not on {form.device}"
+            elif not _holds(layout, value):
+                yield f"layout {layout} does not hold {value.tensor().summary()}"
+            elif not value.layout.same(layout.normalized(value.dtype), value.dims):
+                yield f"{name} lies in {value.layout}, and it takes {layout}"
+
+    def _taken(self, node: OpNode) -> Iterator[str]:
+        """Why a node's library does not take it, if it does not."""
+        library, op = node.variant.library, info_of(node.op).name
+        if fault := self._absent(library):
+            yield fault
+        elif fault := self._preferences.refusal(node.name, op, library):
+            yield f"{library}: {fault}"
+        else:
+            values = []
+            for name, layout in zip(node.inputs, node.variant.layouts, strict=False):
+                values.append(self._values[name].tensor(self._constants.get(self._origin[name])))
+                values[-1].produced_layout = layout
+            try:
+                confirmed(node, values)
+            except VTensorError as why:
+                yield f"{library} declines: {_first_line(why)}"
+
+    def _absent(self, library: str) -> str:
+        known = ready().libraries
+        if library not in known:
+            return f"library {library} is not registered; registered are {', '.join(sorted(known))}"
+        absent = known[library].absent
+        return f"library {library} cannot be used here: {absent}" if absent else ""
+
+
+def _holds(layout: Layout, value: Value) -> bool:
+    return not layout.is_any and set(layout.dims) == value.dims.keys()
+
+
+def _first_line(why: Exception) -> str:
+    return str(why).partition("\n")[0]

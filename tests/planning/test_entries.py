@@ -1,0 +1,318 @@
+"""Which entries of a cache a session takes, and what it writes there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontends.support import f32, model
+from tests.planning.cells import TOLERANCE, entries_of
+from tests.planning.damage import signed
+from tests.planning.rows import Array, Feeds, saved
+from vtensor import Session
+from vtensor.benchmark.agreement import difference
+
+NET = """net (float[n, 64, h, 8] x) => (float[n, h, 8, 96] y) {
+    c = Conv<pads = [1, 1, 1, 1]>(x, k) r = Relu(c) t = Transpose<perm = [0, 2, 3, 1]>(r)
+    y = MatMul(t, w) }"""
+X = {"x": f32(2, 64, 8, 8)}
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    """Write a model with large weights; return its path."""
+    weights = {"k": f32(64, 64, 3, 3) / 24, "w": f32(64, 96) / 8}
+    return saved(model(NET, 17, **weights), tmp_path / "net.onnx")
+
+
+def answer(path: Path, cache: Path | None, feeds: Feeds = X, **options: Any) -> tuple[Array, bool]:
+    """Run once in a session of its own; return the output, and whether the cache had the plan."""
+    with Session(path, threads=1, cache_dir=cache, **options) as session:
+        [found, *_] = session.run(None, feeds)
+        return np.array(found), session.plan.origin.cached
+
+
+def _for_all(file: Path) -> None:
+    file.chmod(0o666)
+
+
+def _for_a_group(file: Path) -> None:
+    file.chmod(0o620)
+
+
+def _of_another(file: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root gives files away")
+    os.chown(file, 1, -1)
+
+
+@pytest.mark.parametrize("spoil", [_for_all, _for_a_group, _of_another])
+def test_files_that_others_may_have_written(
+    spoil: Callable[[Path], None], net: Path, tmp_path: Path
+) -> None:
+    """The folder is the user's own: each file counts by itself, and is written again."""
+    wanted, _ = answer(net, cache := tmp_path / "cache")
+    assert answer(net, cache)[1]
+    for file in entries_of(cache):
+        spoil(file)
+    found, was_cached = answer(net, cache)
+    assert not was_cached
+    assert difference([found], [wanted]) <= TOLERANCE
+    assert answer(net, cache)[1]
+
+
+def test_a_bit_of_any_entry(net: Path, tmp_path: Path) -> None:
+    """No plan of a cache is taken where one bit of each file is another, be it where it may."""
+    wanted, _ = answer(net, cache := tmp_path / "cache")
+    assert answer(net, cache)[1]
+    contents, random = {one: one.read_bytes() for one in entries_of(cache)}, Random(0)
+    for _ in range(12):
+        for file, content in contents.items():
+            damaged = bytearray(content)
+            damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
+            file.write_bytes(damaged)
+        found, was_cached = answer(net, cache)
+        assert not was_cached
+        assert difference([found], [wanted]) <= TOLERANCE
+
+
+def test_other_settings_and_distributions_have_other_entries(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_cached() -> list[bool]:
+        return [answer(net, tmp_path / "cache")[1] for _ in range(2)]
+
+    assert is_cached() == [False, True]
+    with monkeypatch.context() as patch:
+        patch.setenv("VTENSOR_SOME_SETTING", "1")
+        assert is_cached() == [False, True]
+        patch.setenv("VTENSOR_SOME_SETTING", "2")
+        assert is_cached() == [False, True]
+    (tmp_path / "site" / "more-1.0.dist-info").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path / "site"))
+        assert is_cached() == [False, True]
+        (tmp_path / "site" / "more-1.0.dist-info").rename(tmp_path / "site" / "more-2.0.dist-info")
+        assert is_cached() == [False, True]
+    assert is_cached() == [True, True]
+
+
+def test_another_processor_has_other_entries(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Be it of the same instruction set: no process can be on another one, so it only says so."""
+    assert [answer(net, tmp_path / "cache")[1] for _ in range(2)] == [False, True]
+    with monkeypatch.context() as patch:
+        patch.setattr("vtensor.runtime.cache.plans.processor", lambda: "another")
+        assert [answer(net, tmp_path / "cache")[1] for _ in range(2)] == [False, True]
+    assert answer(net, tmp_path / "cache")[1]
+
+
+def test_a_provisional_choice_is_provisional_in_the_next_process(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until one of them was there for long enough to measure."""
+    monkeypatch.setenv("VTENSOR_COSTS", "calibrated")
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "timings"))
+    for was_cached in (False, True, True):
+        with Session(net, threads=1, cache_dir=tmp_path / "cache") as session:
+            session.run(None, X)
+            plan = session.plan
+            assert (plan.origin.cached, plan.provisional) == (was_cached, True)
+            assert plan.refinement is not None
+    with Session(net, threads=1, cache_dir=tmp_path / "cache") as session:
+        session.run(None, X)
+        session.lock()  # waits for the plan that takes its place
+        assert not session.plan.provisional
+    with Session(net, threads=1, cache_dir=tmp_path / "cache") as session:
+        session.run(None, X)
+        assert (session.plan.origin.cached, session.plan.provisional) == (True, False)
+
+
+def test_tuned_plans_hold_for_their_own_sizes(net: Path, tmp_path: Path) -> None:
+    """Another session takes them as they are; other sizes, and sessions that measure nothing, have
+    plans of their own.
+    """
+
+    def told(height: int, **options: Any) -> tuple[bool, object, object]:
+        feeds = {"x": f32(2, 64, height, 8)}
+        with Session(net, threads=1, cache_dir=tmp_path / "cache", **options) as session:
+            session.run(None, feeds)
+            plan = session.plan
+            steps = [(step.node.name, step.library, step.kernels) for step in plan.steps]
+            return plan.origin.cached, plan.taken_from, steps
+
+    tuned: dict[str, Any] = {"tune": True, "tolerance": 0}
+    first, again = told(8, **tuned), told(8, **tuned)
+    assert (first[0], again[0]) == (False, True)
+    assert again[1:] == first[1:]
+    other = told(9, **tuned)
+    assert other[:2] == (False, None)
+    assert told(9, **tuned) == (True, *other[1:])
+    assert told(8, **tuned) == again
+    assert not told(8)[0]
+    assert told(8)[0]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_nothing_is_chosen_for_a_cache_that_nothing_ran_for(fixed: bool, tmp_path: Path) -> None:
+    """What a session reads of a model is there at once; plans are written behind a run."""
+    size = "2" if fixed else "n"
+    text = f"net (float[{size}, 8] x) => (float[{size}, 8] y) {{ y = Relu(x) }}"
+    path, cache = saved(model(text), tmp_path / "net.onnx"), tmp_path / "cache"
+    for _ in range(2):
+        with Session(path, threads=1, cache_dir=cache) as session:
+            assert session.inputs
+    assert not [one for one in entries_of(cache) if one.name.startswith("plan-")]
+    for was_cached in (False, True):
+        assert answer(path, cache, {"x": f32(2, 8)})[1] == was_cached
+
+
+#: Nodes that read parts of a weight along its first axis, with which they are fused or not.
+PARTS = {
+    "convolutions": (
+        """net (float[n, 64, h, 8] x) => (float[n, 64, h, 8] y) {
+        c = Conv<pads = [1, 1, 1, 1]>(x, w) a, b, d = Split<axis = 1>(c, sizes)
+        e = Mul(a, b) y = Add(e, d) }""",
+        (192, 64, 3, 3),
+        (64, 64, 64),
+    ),
+    "products": (
+        """net (float[n, 64, h, 8] x) => (float[m, 256] y) {
+        f = Reshape(x, rows) g = Gemm<transB = 1>(f, w) a, b, d = Split<axis = 1>(g, sizes)
+        e = Mul(a, b) y = Add(e, d) }""",
+        (768, 256),
+        (256, 256, 256),
+    ),
+    "cut": (
+        """net (float[n, 64, h, 8] x) => (float[n, 64, h, 128] y) {
+        a, b, d = Split<axis = 0>(w, sizes) p = MatMul(x, a) q = MatMul(x, b) r = MatMul(x, d)
+        e = Mul(p, q) y = Add(e, r) }""",
+        (24, 128),
+        (8, 8, 8),
+    ),
+}
+
+
+def turned(feeds: Feeds) -> Feeds:
+    """Return the same in another order in memory: its plan has the same weights."""
+    return {name: np.asfortranarray(array) for name, array in feeds.items()}
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("kind", PARTS)
+def test_weights_that_are_parts_of_a_larger_array(kind: str, beside: bool, tmp_path: Path) -> None:
+    """Each part has its own rows: of this file, and of one with other weights."""
+    text, shape, sizes = PARTS[kind]
+    path, cache = tmp_path / "net.onnx", tmp_path / "cache"
+    for seed in (0, 1, 0):
+        w = f32(*shape, seed=seed) / 9
+        rows = np.array([-1, 256])
+        words = {"rows": rows} if "rows" in text else {}
+        saved(model(text, 17, w=w, sizes=np.array(sizes), **words), path, beside)
+        for n, height in ((2, 5), (1, 9), (3, 5)):
+            feeds = {"x": f32(n, 64, height, 8, seed=n)}
+            wanted, _ = answer(path, None, feeds, libraries=["numpy"], optimize="none")
+            for folder in (None, cache, cache):
+                with Session(path, threads=2, cache_dir=folder) as session:
+                    for given in (feeds, turned(feeds)):
+                        found = session.run(None, given)
+                        assert difference(found, [wanted]) <= 1e-4
+
+
+def named(data: Any) -> Iterator[Any]:
+    """Yield all tables of an entry that name functions, or things of native modules."""
+    if isinstance(data, dict):
+        if {"path", "function", "computes"} & data.keys():
+            yield data
+        for one in data.values():
+            yield from named(one)
+    elif isinstance(data, list):
+        for one in data:
+            yield from named(one)
+
+
+CALLED = list[object]()
+
+
+def called(*given: object) -> None:
+    """Is what no entry may have called."""
+    CALLED.append(given)
+
+
+#: What is written in the place of a name: by its place in a module, or as a pure function.
+NAMES: list[dict[str, Any]] = [
+    {"path": [__name__, "called"]},
+    {"path": ["os", "abort"]},
+    {"path": ["libdesc.onednn._onednn", "__class__"]},
+    {"path": ["builtins", "exit"]},
+    {"function": f"{__name__}:called"},
+    {"function": "os:abort"},
+    {"function": "libdesc.tracing:pure_function"},
+    {"computes": [f"{__name__}:called", {}]},
+]
+
+
+@pytest.mark.parametrize("which", range(len(NAMES)))
+def test_an_entry_calls_nothing_of_pythons(which: int, net: Path, tmp_path: Path) -> None:
+    """Names that VTensor's native libraries have not registered are refused, and so is the plan."""
+    wanted, _ = answer(net, cache := tmp_path / "cache")
+    assert answer(net, cache)[1]
+    changed = 0
+    for file in entries_of(cache):
+        if file.name.startswith("weights"):
+            continue
+        line, _, payload = file.read_bytes().partition(b"\n")
+        head, newline, blob = payload.partition(b"\n")
+        data = json.loads(head)
+        for table in named(data):
+            table.clear()
+            table.update(NAMES[which])
+            changed += 1
+        file.write_bytes(signed(line, json.dumps(data).encode() + newline + blob))
+    assert changed
+    with Session(net, threads=1, cache_dir=cache) as session:
+        for rows in (2, 3):
+            [found] = session.run(None, {"x": f32(rows, 64, 8, 8)})
+            assert session.plan.origin.way != "specialised" or not session.plan.origin.cached
+            if rows == 2:
+                assert difference([found], [wanted]) <= TOLERANCE
+    assert not CALLED
+
+
+def crowded(session: Session, names: list[str], number: int) -> None:
+    """Run sizes of a thread's own; every other thread asks for the names of values before."""
+    for rows in range(2, 5):
+        if number % 2:
+            assert {*session.values} <= {*names}
+        session.run(None, {"x": f32(rows + number, 64, 8, 8)})
+
+
+def test_names_of_values_while_a_model_is_read(net: Path, tmp_path: Path) -> None:
+    """Behind a start from the cache, which reads no nodes, and while other threads run."""
+    cache = tmp_path / "cache"
+    with Session(net, threads=1, cache_dir=cache) as session:
+        session.run(None, X)
+        names = session.values
+    assert {"x", "c", "r", "y"} <= {*names}
+    for _ in range(3):
+        with (
+            Session(net, threads=1, cache_dir=cache) as session,
+            ThreadPoolExecutor(4) as pool,
+        ):
+            done = [pool.submit(crowded, session, names, number) for number in range(4)]
+            for one in done:
+                one.result(120)
+            assert session.values == names
+    with Session(net, threads=1, cache_dir=cache) as session:
+        session.run(None, X)
+        assert session.plan.origin.cached
+        assert session.values == names

@@ -1,0 +1,198 @@
+"""``vtensor cache``: what is cached for which model, how to remove it, and what is damaged."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vtensor.commands.shared import DebugOption, JsonOption, errors, print_json, print_lines
+from vtensor.language.wording import counted
+from vtensor.report import Line
+from vtensor.storage.cache_folder import cache_folder
+from vtensor.storage.entries import is_on
+
+if TYPE_CHECKING:
+    from vtensor.runtime.cache.contents import Contents, Item
+
+cache = typer.Typer(
+    help="List, clear or verify what earlier sessions cached.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+FolderOption = Annotated[
+    Path | None,
+    typer.Option("--cache-dir", help="The cache; default: $VTENSOR_CACHE_DIR or the user's own."),
+]
+OneModel = Annotated[
+    Path | None, typer.Argument(help="Only entries that this model's file led to.", metavar="MODEL")
+]
+
+#: Units of sizes and ages, the largest first.
+SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
+AGES = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+@cache.command("list")
+def list_entries(
+    model: OneModel = None,
+    cache_dir: FolderOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """List the entries of the cache by model: kind, quality, size, age and input shapes."""
+    with errors(debug):
+        folder, found = _read(cache_dir, model)
+        if as_json:
+            print_json(_dict(folder, found))
+        else:
+            print_lines(_lines(folder, found))
+
+
+@cache.command()
+def clear(
+    model: OneModel = None,
+    damaged: Annotated[
+        bool, typer.Option("--damaged", help="Remove damaged entries only.")
+    ] = False,
+    cache_dir: FolderOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Remove the entries of the cache, or those of one model; no other file is touched."""
+    from vtensor.runtime.cache import contents
+
+    with errors(debug):
+        folder, found = _read(cache_dir, model)
+        items = [item for item in found.items if item.problem or not damaged]
+        nbytes = contents.clear(items)
+        if as_json:
+            print_json({"folder": str(folder), "removed": len(items), "bytes": nbytes})
+        else:
+            print(f"{_shown(str(folder))}: removed {_entries(items)}, {_scaled(nbytes, SIZES)}")
+
+
+@cache.command()
+def verify(
+    cache_dir: FolderOption = None, as_json: JsonOption = False, debug: DebugOption = False
+) -> None:
+    """Read every entry and name those that are damaged: sessions ignore these.
+
+    The exit code is 1 if an entry is damaged.
+    """
+    with errors(debug):
+        folder, found = _read(cache_dir, None, deep=True)
+        damaged = [item for item in found.items if item.problem]
+        if as_json:
+            print_json(_dict(folder, found) | {"damaged": len(damaged)})
+        else:
+            print_lines(_verified(folder, found, damaged))
+        if damaged:
+            raise typer.Exit(1)
+
+
+def _read(cache_dir: Path | None, model: Path | None, deep: bool = False) -> tuple[Path, Contents]:
+    """Return the folder of a cache and its contents, or those of one model.
+
+    Raises:
+        InputError: the cache cannot be read, or ``VTENSOR_CACHE`` is wrong.
+    """
+    from vtensor.runtime.cache.contents import contents
+
+    folder = cache_folder() if cache_dir is None else cache_dir
+    if cache_dir is None:
+        is_on()  # off keeps sessions from the cache; what it holds can be listed all the same
+    found = contents(folder.absolute(), deep)
+    if model is not None:
+        real = os.path.realpath(model)
+        own = [item for item in found.items if item.file and os.path.realpath(item.file) == real]
+        found = found._replace(items=own, foreign=0)
+    return folder.absolute(), found
+
+
+def _dict(folder: Path, found: Contents) -> dict[str, Any]:
+    now = time.time()
+    rows = []
+    for item in found.items:
+        row = asdict(item)
+        row["path"], row["age_s"] = str(item.path), max(0.0, now - row.pop("used"))
+        rows.append(row)
+    nbytes = sum(item.nbytes for item in found.items)
+    return {"folder": str(folder), "entries": rows, "bytes": nbytes, "foreign": found.foreign}
+
+
+def _lines(folder: Path, found: Contents) -> Iterator[Line]:
+    """Yield a line for each model and each entry, those used last first, and a total."""
+    groups: dict[str, list[Item]] = {}
+    for item in sorted(found.items, key=lambda item: item.used, reverse=True):
+        groups.setdefault(_title(item), []).append(item)
+    for title, items in groups.items():
+        yield Line("head", _shown(title))
+        for item in items:
+            size = _scaled(item.nbytes, SIZES)
+            age = _scaled(max(0, int(time.time() - item.used)), AGES)
+            about = f"  {item.kind:<7}  {item.quality:<11}  {size:>10}  {age:>8}  "
+            yield Line("ref" if item.problem else "", (about + _shown(item.inputs)).rstrip())
+    total = _scaled(sum(item.nbytes for item in found.items), SIZES)
+    yield Line("", f"{_shown(str(folder))}: {_entries(found.items)}, {total}")
+    yield from _foreign(found)
+
+
+def _title(item: Item) -> str:
+    if item.problem:
+        return "damaged: vtensor cache verify says why"
+    if item.kind == "timings":
+        return "times measured on this machine"
+    return item.file or f"model from memory {item.model}".rstrip()
+
+
+def _verified(folder: Path, found: Contents, damaged: Sequence[Item]) -> Iterator[Line]:
+    for item in damaged:
+        yield Line("ref", f"{_shown(str(item.path))}: {_shown(item.problem)}")
+    count = f"{_entries(found.items)}, {len(damaged)} damaged"
+    yield Line("", f"{_shown(str(folder))}: {count}")
+    if damaged:
+        fix = f"vtensor cache clear --damaged --cache-dir {shlex.quote(str(folder))}"
+        yield Line("note", f"  to fix: {_shown(fix)}")
+    yield from _foreign(found)
+
+
+def _foreign(found: Contents) -> Iterator[Line]:
+    if found.foreign:
+        files = counted(found.foreign, "other file")
+        yield Line("note", f"  and {files}, which sessions do not read and clear does not remove")
+
+
+def _entries(items: Sequence[Item]) -> str:
+    """Return how many entries there are.
+
+    >>> _entries([])
+    '0 entries'
+    """
+    return f"{len(items):,} {'entry' if len(items) == 1 else 'entries'}"
+
+
+def _scaled(number: int, units: Sequence[tuple[int, str]]) -> str:
+    """Return a number in the largest unit that it fills.
+
+    >>> _scaled(360448, SIZES), _scaled(12, SIZES), _scaled(7300, AGES)
+    ('352 KiB', '12 bytes', '2 h')
+    """
+    scale, unit = next((row for row in units if number >= row[0]), units[-1])
+    return f"{number // scale:,} {unit}"
+
+
+def _shown(text: str) -> str:
+    """Return text as a terminal may show it: names come from files.
+
+    >>> _shown("net"), _shown("a\\x1b[2J")
+    ('net', "'a\\\\x1b[2J'")
+    """
+    return text if text.isprintable() else ascii(text)

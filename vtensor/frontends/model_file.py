@@ -1,0 +1,104 @@
+"""A model's file or bytes before anybody parses them, with the data of large weights apart."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from vtensor import __version__
+from vtensor.errors import ModelError
+from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
+from vtensor.language.cached import cached_property
+from vtensor.language.imported import blake2b
+from vtensor.language.interrupts import pass_signals
+from vtensor.language.records import dataclass
+from vtensor.language.wording import reason
+from vtensor.storage.entries import code_state
+from vtensor.storage.open_file import OpenFile, settled
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFile:
+    """A model as it was read.
+
+    Attributes:
+        parts: its bytes.
+        label: what errors call it.
+        path: of its file, absolute; None of a model from memory.
+    """
+
+    parts: Parts
+    label: str
+    path: Path | None
+
+    @property
+    def held(self) -> int:
+        """Bytes of it that are in memory."""
+        data = sum(one.nbytes for one in self.parts.data.values() if one.bytes is not None)
+        return len(self.parts.rest) + data
+
+    @property
+    def name(self) -> str:
+        """The path as text, which cache entries name; empty for a model from memory."""
+        return "" if self.path is None else str(self.path)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of its bytes without large data, and of our code."""
+        facts = repr((__version__, code_state(), self.parts.size, sorted(self.parts.data)))
+        digest = blake2b(facts.encode(), digest_size=16)
+        digest.update(self.parts.rest)
+        return digest.hexdigest()
+
+
+def opened(model: object) -> ModelFile:
+    """Read a file, or take bytes.
+
+    Raises:
+        ModelError: there is no such file, it is empty, or it was changed meanwhile.
+    """
+    label, path = "model from memory", None
+    if isinstance(model, bytes):
+        parts = parts_of_bytes(model)
+    elif not isinstance(model, (str, os.PathLike)):
+        raise ModelError(
+            f"{type(model).__name__} is no model: give a path, bytes, a ModelProto or a Graph"
+        )
+    else:
+        path = Path(model)
+        label = f"model {str(path)!r}"
+        try:
+            if path.is_dir():
+                raise ModelError(f"{label} is a folder, not an ONNX file")
+            parts = _read(path, label)
+            path = path.absolute()
+        except FileNotFoundError:
+            raise ModelError(f"{label} does not exist") from None
+        except (OSError, ValueError) as error:
+            pass_signals(error)
+            raise ModelError(f"{label} cannot be read: {reason(error)}") from error
+    if not parts.size:
+        raise ModelError(f"{label} is empty")
+    return ModelFile(parts, label, path)
+
+
+def _read(path: Path, label: str) -> Parts:
+    """A file in its parts.
+
+    Raises:
+        ModelError: it was changed meanwhile.
+    """
+    # A pipe without a writer is empty; to open it as others are would wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
+        facts = os.fstat(file.fileno())
+        if stat.S_ISCHR(facts.st_mode) or stat.S_ISBLK(facts.st_mode):
+            raise ModelError(f"{label} is a device, not an ONNX file")
+        os.set_blocking(descriptor, True)
+        if not stat.S_ISREG(facts.st_mode):  # it says no size, and can be read but once
+            return parts_of_bytes(file.readall())
+        lasting = OpenFile(file.fileno(), settled(file.fileno()), label)
+        parts = parts_of_file(lasting) or parts_of_bytes(file.readall())
+        lasting.check()
+        return parts

@@ -1,0 +1,104 @@
+"""The graph of a model whose values have names already, from open or from other sizes: its nodes
+are read, and nothing is inferred.
+
+What was shown then holds for all sizes: that nodes are as ONNX defines them, which of them are
+known before a run, what dims are called. Sizes come from the operators themselves, which have to
+agree with what ONNX's inference said of open sizes, or agreed with it for other sizes; only what is
+known before a run is inferred and computed again.
+Where anything is not as it was, the model is read anew, and whoever does so says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnx import TypeProto, helper
+
+from ptensor.background_work import checkpoint
+from vtensor.errors import ModelError
+from vtensor.frontends.builder import Builder, Named
+from vtensor.frontends.defined import defined_outputs
+from vtensor.frontends.expansion import facts_of
+from vtensor.frontends.folding import Facts, infer_node
+from vtensor.frontends.naming import Names
+from vtensor.frontends.network import NetworkNode
+from vtensor.frontends.tensors import Array, Sizes
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.graph import Graph
+from vtensor.language.records import replace
+from vtensor.language.tensor import VTensor
+
+
+def rebuilt(
+    earlier: Named,
+    sizes: Mapping[str, Sizes],
+    values: Mapping[str, Array],
+    reference: bool,
+    outputs: Mapping[str, Names],
+) -> Graph:
+    """The graph of a network whose values have names.
+
+    Args:
+        earlier: of a network in which nothing was expanded, with open sizes, or without facts.
+        sizes: of every input.
+        values: of the inputs whose values were given then.
+        reference, outputs: as for ``Builder``.
+
+    Raises:
+        Exception: of any kind where something is not as it was.
+    """
+    facts = facts_of(earlier.network, sizes, values)
+    return Rebuilder(replace(earlier, facts=facts), reference, earlier.facts).build(outputs)
+
+
+class Rebuilder(Builder):
+    """A builder that infers as it goes.
+
+    Args:
+        named, reference: as for ``Builder``.
+        before: what is known of open sizes.
+    """
+
+    def __init__(self, named: Named, reference: bool, before: Facts) -> None:
+        super().__init__(named, reference)
+        self._before = before
+        self._namings = {node.name: naming for node, naming in named.nodes}
+
+    def _nodes(self) -> None:
+        for node in self._network.nodes:
+            checkpoint()
+            if any(name in self._facts.arrays for name in node.outputs):
+                continue  # folded for earlier sizes, from initializers alone
+            if (naming := self._namings.get(node.name)) is None:
+                self._fold(node)
+                continue
+            self._node(node, naming)
+            if self._problems or self._needed:
+                raise ModelError(f"{node.described}: is not read as it was")
+            for name in node.outputs:
+                if (value := self._data.get(name)) is not None:
+                    self._know(name, value)
+
+    def _know(self, name: str, value: VTensor) -> None:
+        """Note the sizes of a value that its operator has made."""
+        if value.nbytes > self._network.max_bytes:
+            raise ModelError(f"{name} is larger than the budget")
+        made = self._facts.made[name] = tuple(value.dims.values())
+        expected = self._before.sizes(name)
+        expected = made if expected is None else expected
+        if any(want not in (None, size) for want, size in zip(expected, made, strict=True)):
+            raise ModelError(f"{name} has other sizes than ONNX's inference says")
+
+    def _fold(self, node: NetworkNode) -> None:
+        """Compute a node that was known before a run."""
+        for name in node.inputs:
+            if name not in self._facts.types:
+                self._facts.types[name] = _type(self.data(name))
+        infer_node(self._network, node, self._facts, defined_outputs)
+        if not all(name in self._facts.arrays for name in node.outputs):
+            raise ModelError(f"{node.described}: is not known before a run any more")
+
+
+def _type(value: VTensor) -> TypeProto:
+    kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
+    return helper.make_tensor_type_proto(kind, tuple(value.dims.values()))

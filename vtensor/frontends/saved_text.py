@@ -1,0 +1,171 @@
+"""Models whose text an earlier process has compared with their nodes: they are read without ONNX.
+
+To see that a model is what its text says (``stored.py``) takes ONNX's classes and schemas, which is
+half of a small model's start. It depends on the model's bytes alone, without the data of large
+weights; so under their digest the cache keeps where the text and the bytes of each array are.
+Anything odd, an entry or a weight that is not there, is left to the long way, which says it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optimizer.originals import Original, Originals, one_memory
+from vtensor.frontends.deferred_arrays import DeferredArrays
+from vtensor.frontends.external import DataFiles, data_files
+from vtensor.language.interrupts import MALFORMED, pass_signals
+from vtensor.storage.open_file import LATER, Data
+
+if TYPE_CHECKING:
+    from vtensor.frontends.model_file import ModelFile
+    from vtensor.frontends.stored import Stored
+    from vtensor.language.graph import Graph
+    from vtensor.storage.entries import Entries
+
+Array = np.ndarray[Any, Any]
+
+#: Of a model with more bytes beside the data of large weights nothing is kept: to have their digest
+#: would take longer than to read them.
+MOST_BYTES = 1 << 26
+
+#: Element types whose bytes in a model are those that NumPy has in memory.
+_PLAIN = frozenset(np.dtype(kind).str for kind in "?bBhHiIqQefd")
+
+
+def read_known(
+    file: ModelFile,
+    entries: Entries,
+    max_bytes: int,
+    external_data_root: str | os.PathLike[str] | None,
+    earlier: DeferredArrays | None = None,
+) -> tuple[Graph, DeferredArrays] | None:
+    """The graph of a model that is known, and its arrays beside the bytes that it is known by; None
+    where it is not, or something is odd about it.
+
+    Args:
+        file, entries, max_bytes, external_data_root: the model, and as for a session.
+        earlier: what somebody has of its arrays already, who reads them later.
+    """
+    if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(name_of(file))) is None:
+        return None
+    from libdesc.registry import ready
+    from vtensor.language.graph import Graph
+
+    try:
+        have, files = ({}, None) if earlier is None else (earlier.later, earlier.files)
+        files = files or data_files(file.path, external_data_root, max_bytes)
+        (begin, end, _), *rows = json.loads(payload)
+        text = file.parts.rest[begin:end].decode()
+        ready()  # the operators
+        found = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
+        graph = Graph.parse(text, {name: _stand_in(one) for name, one in found.items()}).seal()
+        constants: dict[str, Array | Original] = dict(graph.constants)
+        for name in constants.keys() & found.keys():
+            if isinstance(one := found[name], Original):
+                constants[name] = one.reshape(graph.constants[name].shape)
+        later = {name: one for name, one in found.items() if isinstance(one, Original)}
+        places = {name: tuple(place) for name, _, _, *place in rows}
+        return replace(graph, constants=Originals.of(constants)), DeferredArrays(
+            later, places, files
+        )
+    except MALFORMED as why:  # whatever it is, the long way says it better
+        pass_signals(why)
+        return None
+
+
+def save_known(file: ModelFile, stored: Stored, graph: Graph, entries: Entries) -> None:
+    """Keep what a model was read as, where this follows from its bytes without large weights."""
+    text = stored.text.encode()
+    if len(file.parts.rest) > MOST_BYTES or (begin := file.parts.rest.find(text)) < 0:
+        return
+    rows: list[Any] = [(begin, begin + len(text), file.name)]
+    constants = graph.constants
+    ours = constants.origins() if isinstance(constants, Originals) else constants
+    for name, array in stored.arrays.origins().items():
+        place = stored.places.get(name)
+        if place is None or array.dtype.str not in _PLAIN:
+            return
+        constant = ours.get(name)
+        if len(place) > 1 and (constant is None or not one_memory(constant, array)):
+            return  # its values were compared with others
+        if constant is not None:
+            rows.append((name, array.dtype.str, array.shape, *place))
+    entries.write(name_of(file), json.dumps(rows, separators=(",", ":")).encode())
+
+
+def check_known(payload: bytes) -> str:
+    """Check an entry as far as this needs no model, and return the path of the model's file.
+
+    Raises:
+        Exception: of ``MALFORMED``, if it is no such entry.
+    """
+    (begin, end, file), *rows = json.loads(payload)
+    if not 0 <= begin <= end or type(file) is not str:
+        raise ValueError("no text is there")
+    for row in rows:
+        check_array(*row)
+    return file
+
+
+def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
+    """Check what an entry says of an array, as far as this needs no model.
+
+    Raises:
+        Exception: of ``MALFORMED``, if no array is such.
+    """
+    if type(name) is not str or kind not in _PLAIN or min(sizes, default=0) < 0:
+        raise ValueError(f"{name!r:.80} is no array")
+    numbers = place if len(place) == 1 else place[1:]
+    if len(place) not in (1, 2, 3) or not all(type(number) is int for number in numbers):
+        raise ValueError(f"{name!r:.80} has no place")
+
+
+def array_at(
+    file: ModelFile, files: DataFiles | None, kind: str, sizes: list[int], *place: Any
+) -> Array | Original:
+    """An array as an entry says where it is, or what reads it.
+
+    Raises:
+        ValueError: there is none of such a kind and shape; other errors where the entry is odd.
+    """
+    if kind not in _PLAIN or sys.byteorder != "little":
+        raise ValueError(f"{kind} has no place")
+    dtype, shape = np.dtype(kind), tuple(sizes)
+    if len(place) == 1:
+        array = np.frombuffer(file.parts.rest, dtype, prod(shape), *place).copy()
+        array.flags.writeable = False
+        return array.reshape(shape)
+    if len(place) == 2:
+        data = file.parts.data[place[1]]
+    elif files is None:
+        raise ValueError("a model from memory has no files")
+    else:
+        late = files.later(*place) if place[2] >= LATER else None
+        data = late or Data(files.read(*place), place[2])
+    if data.nbytes != prod(shape) * dtype.itemsize:
+        raise ValueError("an array is of another size than its data")
+    if data.bytes is None:
+        return Original.deferred(shape, dtype, data.reader)
+    return np.require(data.bytes.view(dtype).reshape(shape), requirements="A")
+
+
+def _stand_in(one: Array | Original) -> Array:
+    """An array, or one of the same kind and sizes for what is still to be read.
+
+    A text is read by kinds and sizes alone.
+    """
+    if isinstance(one, Original):
+        return np.broadcast_to(np.zeros((), one.dtype), one.shape)
+    return one
+
+
+def name_of(file: ModelFile) -> str:
+    """The name of a model's entry."""
+    return f"model-{file.digest}"

@@ -1,0 +1,300 @@
+"""Rows: a closed trace (``vtensor/language/trace.py``), in the process and as data.
+
+A row is an operation on earlier values: arithmetic on sizes, a guard, a call. ``Rows.run`` carries
+the rows out for given sizes, one after another.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from vtensor.errors import VTensorError
+from vtensor.language.interrupts import Unfit
+from vtensor.language.records import dataclass, replace
+
+#: The most rows of a trace; one that needs more fails.
+MOST = 200_000
+
+#: A row: its kind, and four parts that the kind gives a meaning. Places 0, 1, ... are values, in
+#: the order of their making; places -1, -2, ... are constants.
+Row = tuple[int, Any, Any, Any, Any]
+
+#: The kinds of rows, and the meaning of their parts:
+#: TWO: the target, an arithmetic sign, two places.
+#: GUARD: the answer that a comparison must have, its sign, two places.
+#: CALL: the target, the function's place, places of arguments, (name, place) of named arguments.
+#: COMPUTE: as CALL; the row goes where its result is not needed, for it refuses no sizes.
+#: GET: the target, an attribute's name, the place of the thing that has it.
+#: ITEM: the target, the place of a key, the place of the thing that has it.
+#: MANY: the target, 0 for a tuple and 1 for a list, places of the parts.
+#: ONE: the target, 0 for the length and 1 for a tuple of the keys, the place of the thing.
+#: INTEGER: a place whose value must be an integer; only rows that were data have it.
+TWO, GUARD, CALL, COMPUTE, GET, ITEM, MANY, ONE, INTEGER = range(9)
+
+#: Signs in rows are numbers: places in this table, arithmetic first.
+SIGNS = {
+    sign: number
+    for number, sign in enumerate(("+", "-", "*", "//", "%", "==", "!=", "<", "<=", ">", ">="))
+}
+FUNCTIONS: tuple[Callable[[Any, Any], Any], ...] = (
+    *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod),
+    *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+)
+_ARITHMETIC = 5
+
+#: What MANY and ONE make.
+_GATHERED: tuple[Callable[[Any], Any], ...] = (tuple, list)
+_TAKEN: tuple[Callable[[Any], Any], ...] = (len, tuple)
+
+#: Rows of these kinds go where their result is not needed.
+_REMOVABLE = frozenset({TWO, COMPUTE, GET, ITEM, MANY, ONE})
+
+#: The module of the types of native functions and of native classes.
+NATIVE = "nanobind"
+
+
+class NotTraced(Unfit):
+    """Planning does something that a trace cannot write down."""
+
+
+class NotSaved(Unfit):  # it is no error: a trace works in its own process only
+    """A trace has something that cannot be data."""
+
+
+#: What a call may raise to refuse sizes. Everything else, an exception of a signal handler among
+#: it, comes through ``Rows.run``.
+REFUSALS = (
+    *(ArithmeticError, LookupError, TypeError, ValueError, RuntimeError, AttributeError),
+    *(VTensorError, NotTraced),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A closed trace: a program of sizes.
+
+    Attributes:
+        given: the places of the symbols, in order.
+        count: how many places of values there are.
+        constants: the values of places -1, -2, ...
+        rows: the rows, in order.
+        sources: what constants came from, by their places in ``constants``; of native things alone.
+        was_data: the rows were read from data, so GET serves native things only.
+    """
+
+    given: Sequence[int]
+    count: int
+    constants: Sequence[Any]
+    rows: Sequence[Row]
+    sources: Mapping[int, Any] = field(default_factory=dict)
+    was_data: bool = False
+
+    def run(self, given: Sequence[int]) -> list[Any] | None:
+        """Return all values by place, those of constants at the negative places.
+
+        Args:
+            given: the numbers of the symbols, in order.
+
+        Returns:
+            The values; None if a guard fails or a called function refuses.
+        """
+        if len(given) != len(self.given):
+            return None
+        known: list[Any] = [None] * self.count
+        known += reversed(self.constants)
+        for place, size in zip(self.given, given, strict=True):
+            known[place] = size
+        functions, was_data = FUNCTIONS, self.was_data
+        try:
+            for kind, target, which, a, b in self.rows:
+                if kind == TWO:
+                    known[target] = functions[which](known[a], known[b])
+                elif kind == GUARD:
+                    if (not functions[which](known[a], known[b])) is target:
+                        return None
+                elif kind in (CALL, COMPUTE):
+                    arguments = [known[place] for place in a]
+                    if b:
+                        named = {name: known[place] for name, place in b}
+                        known[target] = known[which](*arguments, **named)
+                    else:
+                        known[target] = known[which](*arguments)
+                elif kind == ITEM:
+                    known[target] = known[a][known[which]]
+                elif kind == GET:
+                    if was_data and type(type(known[a])).__module__ != NATIVE:
+                        return None
+                    known[target] = getattr(known[a], which)
+                elif kind == MANY:
+                    known[target] = _GATHERED[which]([known[place] for place in a])
+                elif kind == ONE:
+                    known[target] = _TAKEN[which](known[a])
+                elif type(known[target]) is not int:  # INTEGER
+                    return None
+        except REFUSALS:
+            return None
+        return known
+
+    def pruned(self, wanted: Collection[int]) -> Rows:
+        """Return the rows that the places ``wanted`` need, with all guards and all calls that may
+        refuse sizes. Places stay what they are.
+        """
+        used, needed = set(wanted), list[Row]()
+        for row in reversed(self.rows):
+            if row[0] not in _REMOVABLE or row[1] in used:
+                needed.append(row)
+                used.update(_operands(row))
+        needed.reverse()
+        return replace(self, rows=needed)
+
+    def data(self, constant: Callable[[Any, int], Any]) -> dict[str, Any]:
+        """Return the rows as plain data, which JSON can hold.
+
+        Args:
+            constant: returns a constant's value as data, given the value and its place in
+                ``constants``; never None. Constants of which no row makes use are not written.
+
+        Raises:
+            NotSaved: ``constant`` cannot.
+
+        >>> from vtensor.language.trace import Trace
+        >>> trace = Trace()
+        >>> n = trace.size(6)
+        >>> (n * 2 + 1).value, n > 4
+        (13, True)
+        >>> trace.rows().data(lambda value, _: value)["rows"]
+        [(0, 1, 2, 0, -1), (0, 2, 0, 1, -2), (1, True, 9, 0, -3)]
+        """
+        used = {place for row in self.rows for place in _operands(row)}
+        return {
+            "given": [*self.given],
+            "count": self.count,
+            "constants": [
+                constant(value, index) if -1 - index in used else None
+                for index, value in enumerate(self.constants)
+            ],
+            "rows": [*self.rows],
+        }
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any], constant: Callable[[Any], Any]) -> Rows:
+        """Return the rows that ``data`` made data, perhaps by way of a file.
+
+        Args:
+            data: checked in full: no row reads a place before it has a value, or calls anything
+                but a constant or a native thing's attribute.
+            constant: returns a constant from data. Of callables it may return those alone that any
+                data may call.
+
+        Raises:
+            ValueError: these are no rows.
+
+        >>> rows = Rows.of({"given": [0], "count": 2, "constants": [4],
+        ...                 "rows": [[0, 1, 2, 0, -1], [1, True, 9, 0, -1]]}, int)
+        >>> rows.run([6]), rows.run([3])
+        ([6, 24, 4], None)
+        """
+        try:
+            return _Reader(data, constant).rows()
+        except (LookupError, TypeError, AttributeError, OverflowError) as why:
+            raise ValueError(f"no rows: {why!r}") from why
+
+
+class _Reader:
+    """Checks rows that are data."""
+
+    def __init__(self, data: Mapping[str, Any], constant: Callable[[Any], Any]) -> None:
+        self._given, self._count, self._data = [*data["given"]], data["count"], data["rows"]
+        self._constants = [None if one is None else constant(one) for one in data["constants"]]
+        if type(self._count) is not int or not 0 <= self._count <= 2 * MOST:
+            raise ValueError("no rows: there is no such number of places")
+        #: The kind of row that made each value, by its place; of constants CALL, of symbols TWO.
+        self._kinds = dict.fromkeys(range(-len(self._constants), 0), CALL)
+        for place in self._given:
+            self._add(place, TWO)
+        #: The places that are integers for sure, beside results of arithmetic.
+        self._integers = {
+            -1 - index for index, value in enumerate(self._constants) if type(value) is int
+        }
+
+    def rows(self) -> Rows:
+        """Return the rows.
+
+        Raises:
+            Exception: of several kinds, where they are none.
+        """
+        rows, read, kinds, integers = list[Row](), self._read, self._kinds, self._integers
+        for kind, target, which, a, b in self._data:
+            if kind == GUARD:
+                if type(target) is not bool or not self._is_sign(which, _ARITHMETIC, len(SIGNS)):
+                    raise ValueError("no rows: a guard has no such answer or sign")
+                rows.append((GUARD, target, which, read(a), read(b)))
+                continue
+            if kind == TWO:
+                if not self._is_sign(which, 0, _ARITHMETIC):
+                    raise ValueError("no rows: arithmetic has no such sign")
+                for place in (read(a), read(b)):
+                    if kinds[place] != TWO and place not in integers:
+                        if place < 0:
+                            raise ValueError("no rows: arithmetic on a constant that is no integer")
+                        integers.add(place)
+                        rows.append((INTEGER, place, 0, 0, 0))
+                rows.append((TWO, target, which, a, b))
+            else:
+                rows.append(self._row(kind, target, which, a, b))
+            self._add(target, kind)
+        parts = self._given, self._count, self._constants, rows
+        return Rows(*parts, was_data=True)
+
+    def _row(self, kind: Any, target: int, which: Any, a: Any, b: Any) -> Row:
+        read = self._read
+        if kind in (CALL, COMPUTE):
+            if read(which) >= 0 and self._kinds[which] != GET:
+                raise ValueError("no rows: a result is called")
+            named = tuple([(_public(name), read(place)) for name, place in b]) if b else ()
+            return kind, target, which, tuple([read(place) for place in a]), named
+        if kind == GET:
+            return GET, target, _public(which), read(a), None
+        if kind == ITEM:
+            return ITEM, target, read(which), read(a), None
+        if kind not in (MANY, ONE) or not self._is_sign(which, 0, 2):
+            raise ValueError(f"no rows: there is no kind {kind} of {which}")
+        places = tuple([read(place) for place in a]) if kind == MANY else read(a)
+        return kind, target, which, places, None
+
+    def _read(self, place: Any) -> int:
+        """Return a place that has a value."""
+        if type(place) is not int or place not in self._kinds:
+            raise ValueError(f"no rows: nothing has made {place}")
+        return place
+
+    def _add(self, place: Any, kind: int) -> None:
+        """Let a place have a value."""
+        if type(place) is not int or not 0 <= place < self._count or place in self._kinds:
+            raise ValueError(f"no rows: {place} is no place for a value")
+        self._kinds[place] = kind
+
+    @staticmethod
+    def _is_sign(sign: Any, first: int, end: int) -> bool:
+        return type(sign) is int and first <= sign < end
+
+
+def _public(name: Any) -> str:
+    if type(name) is not str or name.startswith("_"):
+        raise ValueError(f"no rows: {name!r} is no public name")
+    return name
+
+
+def _operands(row: Row) -> Sequence[int]:
+    """Return the places that a row reads."""
+    kind, _, which, a, b = row
+    if kind in (TWO, GUARD):
+        return a, b
+    if kind in (CALL, COMPUTE):
+        return which, *a, *(place for _, place in b)
+    if kind == ITEM:
+        return which, a
+    return a if kind == MANY else (a,)

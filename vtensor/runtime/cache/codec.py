@@ -1,0 +1,582 @@
+"""A choice and its symbolic plan as the bytes of an entry, and back.
+
+An entry is JSON data, and small weights are an entry of their own. The codec trusts nothing that it
+reads: rows, places, slots, types and sizes are checked as native code checks any call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from libdesc.native_trace import ConstantReader, ConstantWriter, build_of, native_module
+from ptensor.layout import Layout
+from vtensor.errors import VTensorError
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.imported import blake2b, logger
+from vtensor.language.records import replace
+from vtensor.language.rows import REFUSALS, NotSaved, Rows
+from vtensor.language.symbolic_arrays import StoredArray
+from vtensor.runtime.cache.saved_table import (
+    Builds,
+    SavedTable,
+    TableWriter,
+    check_bytes,
+    taken_of,
+)
+from vtensor.runtime.planning.choice import Choice
+from vtensor.runtime.planning.keys import InputKey, PlanKey
+from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots
+from vtensor.runtime.planning.symbolic_plan import (
+    Calls,
+    Known,
+    SymbolicConstant,
+    SymbolicOutput,
+    SymbolicPlan,
+    SymbolicStep,
+    SymbolicValue,
+    evaluated,
+)
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage.entries import MOST_BYTES
+
+if TYPE_CHECKING:
+    from resolver.choice import ChosenGraph
+    from resolver.lowered import LoweredGraph
+    from vtensor.frontends.fingerprint import ModelFingerprint
+    from vtensor.language.graph import Graph
+    from vtensor.runtime.planning.options import Options
+    from vtensor.runtime.planning.source import Source
+
+Array = np.ndarray[Any, Any]
+Data = dict[str, Any]
+
+#: The most bytes of an entry without its digest.
+MOST = MOST_BYTES - (1 << 10)
+
+#: The most bytes of an array of this process that an entry may hold.
+MOST_ARRAY = 1 << 20
+
+#: Upper bound of the planning time that is read from an entry, in seconds.
+MOST_SECONDS = 60.0
+
+_log = logger(__name__)
+
+
+def payload_data(payload: bytes) -> Data:
+    """Return the JSON data of an entry.
+
+    Raises:
+        ValueError: the payload is no JSON table.
+    """
+    data = json.loads(payload)
+    if not isinstance(data, dict):
+        raise ValueError("an entry is a table")
+    return data
+
+
+# --- writing
+
+
+def encoded(
+    name: str, choice: Choice, source: Source, options: Options
+) -> tuple[bytes, dict[str, bytes]]:
+    """Return the entry of a choice and its plan, and the entry of its small weights by name.
+
+    The entry of small weights is named after their bytes: choices of one model share it.
+
+    Args:
+        name: the name of the entry.
+        choice: made by this session.
+        source: the model.
+        options: those that the choice was made with.
+
+    Raises:
+        NotSaved: no entry can hold the choice.
+    """
+    from resolver.choice_data import plain_data
+
+    assert choice.strategy is not None, "a choice of this session was made here"
+    lowered = choice.strategy.chosen
+    certificate = lowered.certificate
+    if lowered.inexact or (certificate is not None and certificate.status.startswith("failed")):
+        raise NotSaved("errors hold for one set of weights, and a solver may do better")
+    head: Data = {
+        "name": name,
+        "model": lowered.name,
+        "file": source.file,
+        "costs": _costs(options),
+        "inputs": inputs_data(choice.key),
+        "provisional": choice.provisional,
+        "seconds": choice.seconds,
+        "applied": sorted(choice.applied),
+        "versions": versions_of(lowered),
+        "chosen": plain_data(lowered),
+        "weights": None,
+        "plan": None,
+    }
+    blob, weights = b"", dict[str, bytes]()
+    symbolic = choice.symbolic or (choice.later() if choice.later is not None else None)
+    if symbolic is not None:
+        try:
+            head["plan"], blob = _plan_data(symbolic, source)
+        except NotSaved as why:
+            _log.debug("%s: its plan is recorded in each process: %s", name, why)
+    if blob:
+        head["weights"] = weights_name(blob)
+        weights[head["weights"]] = source.file.encode(errors="surrogateescape") + b"\0" + blob
+    text = json.dumps(head, separators=(",", ":")).encode()
+    if max(map(len, (text, *weights.values()))) > MOST:
+        raise NotSaved("it is too large")
+    return text, weights
+
+
+def inputs_data(key: PlanKey) -> list[list[Any]]:
+    """Return the input shapes and deciding values of a choice, as data."""
+    return [
+        [one.name, [*one.shape], None if one.value is None else one.value.hex()]
+        for one in key.inputs
+    ]
+
+
+def weights_name(blob: bytes) -> str:
+    """Return the name of the entry of small weights."""
+    return f"weights-{blake2b(blob, digest_size=16).hexdigest()}"
+
+
+def weights_of(name: str, payload: bytes | None) -> tuple[str, bytes]:
+    """Return the model's file and the bytes of an entry of small weights.
+
+    Raises:
+        ValueError: the payload is no entry of small weights, or has another name.
+    """
+    file, _, blob = (payload or b"").partition(b"\0")
+    if weights_name(blob) != name:
+        raise ValueError("the entry of its small weights is missing, or holds others")
+    return os.fsdecode(file), blob
+
+
+def _weights(data: Data, read: Callable[[str], bytes | None]) -> bytes:
+    name = data["weights"]
+    return b"" if name is None else weights_of(name, read(name))[1]
+
+
+def _costs(options: Options) -> str:
+    """Return the source of costs of a choice that is not provisional."""
+    if options.settings.clock is not None:
+        return "tuned"
+    return "declared" if options.settings.speeds is None else "measured"
+
+
+def versions_of(graph: LoweredGraph) -> dict[str, str]:
+    """Return the versions of the libraries that a graph runs on.
+
+    Raises:
+        ChoiceRefused: a library is not installed.
+    """
+    from libdesc.registry import ready
+    from resolver.choice import ChoiceRefused
+    from resolver.lowered import OpNode
+
+    known, versions = ready().libraries, dict[str, str]()
+    for node in graph.nodes:
+        name = node.variant.library if isinstance(node, OpNode) else node.library
+        if name not in known or known[name].absent:
+            raise ChoiceRefused(f"there is no library {name}")
+        if name not in versions:
+            versions[name] = known[name].version()
+    return versions
+
+
+def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
+    """Return a symbolic plan as data, and the bytes of its small weights.
+
+    Raises:
+        NotSaved: no entry can hold the plan.
+    """
+    traces = plan.traces
+    if traces is None:
+        raise NotSaved("it was read from the cache")
+    if any(one.binding is None or one.constant is not None for one in plan.outputs):
+        raise NotSaved("a constant is delivered")
+    table = TableWriter(traces.weights, {id(o.whole): n for n, o in source.large.items()})
+    for name in traces.alone:
+        for constant in _constants_of(traces.graph, name):
+            if table.is_large(constant):
+                raise NotSaved(f"{name} may look at {constant}")
+    writer = ConstantWriter(traces.outer, _ArrayWriter(table))
+    wanted = [set[int]() for _ in (plan.sizes, *plan.calls)]
+    for number, place in plan.sources:
+        wanted[number].add(place)
+    for number, calls in enumerate(plan.calls, 1):
+        wanted[0].update(calls.given)
+        wanted[number].update(calls.natives)
+    wanted[0].update(one.place for one in plan.symbolic)
+
+    symbolic = {one.region for one in plan.symbolic}
+    constants = [
+        storage for region, storage in enumerate(plan.slots.constants) if region not in symbolic
+    ]
+    data: Data = {
+        "sizes": writer.rows(plan.sizes.pruned(wanted[0])),
+        "calls": [
+            {
+                "rows": writer.rows(calls.rows.pruned(places)),
+                "given": [*calls.given],
+                "natives": [*calls.natives],
+            }
+            for calls, places in zip(plan.calls, wanted[1:], strict=True)
+        ],
+        "sources": [*plan.sources],
+        "memory": writer.rows(plan.memory),
+        "fixed": [*plan.numbers.fixed],
+        "steps": [
+            [*step] if type(step) is SymbolicStep else writer.place(step) for step in plan.steps
+        ],
+        "counts": [*plan.slots.counts],
+        "pieces": _pieces_data(plan.slots.pieces),
+        "piece": plan.slots.piece.tolist(),
+        "region": [*plan.slots.region],
+        "begin": plan.slots.begin.tolist(),
+        "held": plan.held.tolist(),
+        "live": _pieces_data(plan.live),
+        "guards": [*plan.guards],
+        "inputs": [*map(_end_data, plan.inputs)],
+        "own": [*map(_end_data, plan.own)],
+        "outputs": [[one.alias, _end_data(one.end), one.binding] for one in plan.outputs],
+        "regions": len(plan.regions),
+        "symbolic": [[one.region, one.place, _end_data(one.end)] for one in plan.symbolic],
+        "proven": plan.proven,
+        "weights": table.data(constants),
+    }
+    data["outer"] = writer.outer_rows()
+    modules = sorted(writer.modules | table.modules)
+    data["builds"] = {name: build_of(native_module(name)) for name in modules}
+    return data, bytes(table.blob)
+
+
+class _ArrayWriter:
+    """Writes array operands of rows: the name of a model's array, or bytes."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __call__(self, array: Any) -> Data:
+        if isinstance(array, StoredArray):
+            origin: Any = array.origin
+            name = self._table.array(origin)
+            if name is not None:
+                return {"array": [name, origin.steps]}
+            array = array.now()
+        if array.nbytes > MOST_ARRAY or array.dtype.hasobject:
+            raise NotSaved("a constant that depends on sizes is made of a large array")
+        memory = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return {"bytes": [array.dtype.str, [*array.shape], self._table.save_bytes(memory)]}
+
+
+def _constants_of(graph: LoweredGraph, node: str) -> list[str]:
+    [reader] = [one for one in graph.nodes if one.name == node]
+    return [name for name in reader.inputs if graph.values[name].constant]
+
+
+def _pieces_data(pieces: Pieces) -> list[Any]:
+    return [pieces.nbytes.tolist(), [*pieces.first], [*pieces.last]]
+
+
+def _end_data(end: SymbolicValue) -> list[Any]:
+    return [end.name, end.dtype, [*end.dims], str(end.layout), end.constant]
+
+
+# --- reading
+
+
+class SavedChoice(Choice):
+    """A choice from the cache; its plan is decoded on first use, its nodes on first inspection.
+
+    Args:
+        data, blob: the data of the entry, and its small weights.
+        key: the input key that the choice was made for.
+        options: of the session.
+        surface: the fingerprint of the model.
+        workspace: the arena, weights and executors that plans share.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        blob: bytes,
+        key: PlanKey,
+        options: Options,
+        surface: ModelFingerprint,
+        workspace: Workspace,
+    ) -> None:
+        applied = frozenset((str(rule), str(node)) for rule, node in data["applied"])
+        super().__init__(key, data["provisional"] is True, applied)
+        self.cached = self.saved = True
+        self.seconds = min(max(float(data["seconds"]), 0.0), MOST_SECONDS)
+        self._data, self._options = data, options
+        plan = data.pop("plan")
+        self._plan = None if plan is None else _PlanReader(plan, blob, surface, workspace)
+
+    def plan_for(self, given: Sequence[int], known: Known) -> SymbolicPlan | None:
+        if self.symbolic is None and self._plan is not None:
+            if evaluated(self._plan.sizes, given, known) is None:
+                return None
+            reader, self._plan = self._plan, None  # a plan that cannot be read is tried once
+            try:
+                self.symbolic = reader.plan()
+            except MemoryError:
+                raise
+            except REFUSALS as why:
+                _log.debug("a saved plan is not taken: %s", why)
+        return self.symbolic
+
+    def of(self, graph: Graph) -> ChosenGraph | None:
+        if self.strategy is None and self._data:
+            from optimizer.pipeline import PASSES
+            from resolver.choice import ChoiceRefused, ChosenGraph
+            from resolver.choice_data import from_plain_data
+
+            data, options, self._data = self._data, self._options, {}
+            passes = (*graph.passes, *(name for name in options.passes if name in PASSES))
+            try:
+                lowered = from_plain_data(
+                    data.get("chosen"), graph, options.delivery, options.preferences, passes
+                )
+                if data.get("versions") != versions_of(lowered):
+                    raise ChoiceRefused("its libraries were others")
+                self.strategy = ChosenGraph.of(lowered)
+                if lowered.certificate is not None:
+                    chosen = replace(self.strategy.chosen, certificate=lowered.certificate)
+                    self.strategy = ChosenGraph(chosen)
+            except ChoiceRefused as why:
+                _log.debug("%s: its choice is not taken: %s", graph.name, why)
+        return self.strategy
+
+
+def decoded(
+    name: str,
+    payload: bytes,
+    read: Callable[[str], bytes | None],
+    like: PlanKey,
+    options: Options,
+    surface: ModelFingerprint,
+    workspace: Workspace,
+) -> Choice:
+    """Return the choice of an entry.
+
+    Args:
+        name, payload: the entry.
+        read: reads other entries by name.
+        like: a key of the entry's input kind.
+        options: of the session.
+        surface: the fingerprint of the model.
+        workspace: the arena, weights and executors that plans share.
+
+    Raises:
+        ValueError, LookupError, TypeError: the payload is damaged, or another entry's.
+    """
+    data = payload_data(payload)
+    if data["name"] != name:
+        raise ValueError("it is another entry, under this name")
+    blob = _weights(data, read)
+    return SavedChoice(data, blob, _key(data["inputs"], like), options, surface, workspace)
+
+
+def _key(rows: list[Any], like: PlanKey) -> PlanKey:
+    """Return a key with the shapes and deciding values of an entry."""
+    inputs = list[InputKey]()
+    for own, (name, shape, value) in zip(like.inputs, rows, strict=True):
+        if name != own.name or len(shape) != len(own.shape):
+            raise ValueError(f"no input {name!r} of rank {len(shape)}")
+        known = None if value is None else bytes.fromhex(value)
+        inputs.append(replace(own, shape=tuple(map(int, shape)), value=known))
+    return replace(like, inputs=tuple(inputs))
+
+
+class _PlanReader:
+    """Reads the symbolic plan of an entry.
+
+    Args:
+        data, blob: the data of the plan, and its small weights.
+        surface: the fingerprint of the model.
+        workspace: the arena, weights and executors that plans share.
+
+    Attributes:
+        sizes: the rows of the graph's trace.
+    """
+
+    def __init__(
+        self, data: Data, blob: bytes, surface: ModelFingerprint, workspace: Workspace
+    ) -> None:
+        self._data, self._blob = data, np.frombuffer(blob, np.uint8)
+        self._surface, self._workspace = surface, workspace
+        self._builds = Builds(data["builds"])
+        about = self._blob, self._builds, surface, workspace
+        self._weights = SavedTable(data["weights"], *about)
+        self.sizes = Rows.of(data["sizes"], ConstantReader(self._builds.module, (), self._array))
+
+    def plan(self) -> SymbolicPlan:
+        """Return the plan; its weights are packed.
+
+        Raises:
+            Exception: of ``REFUSALS``, if this process cannot run the plan.
+        """
+        data, module = self._data, self._builds.module
+        things = self._things(Rows.of(data["outer"], ConstantReader(module)))
+        constant = ConstantReader(module, things, self._array)
+        packed = iter(self._packed())
+        symbolic = [
+            SymbolicConstant(int(region), int(place), _end(*end))
+            for region, place, end in data["symbolic"]
+        ]
+        empty = {one.region for one in symbolic}
+        regions = [
+            np.empty(0, np.uint8) if region in empty else next(packed)
+            for region in range(data["regions"])
+        ]
+        steps = [
+            SymbolicStep(one[0], one[1], tuple(one[2])) if isinstance(one, list) else things[one]
+            for one in data["steps"]
+        ]
+        slots = Slots(
+            steps,
+            data["counts"],
+            _pieces(data["pieces"]),
+            np.array(data["piece"], np.int64),
+            data["region"],
+            np.array(data["begin"], np.int64),
+            (),
+        )
+        slots.check()
+        return SymbolicPlan(
+            self.sizes,
+            [
+                Calls(Rows.of(one["rows"], constant), one["given"], one["natives"], ())
+                for one in data["calls"]
+            ],
+            [(int(source), int(place)) for source, place in data["sources"]],
+            Rows.of(data["memory"], constant),
+            PlanNumbers(data["fixed"]),
+            steps,
+            slots,
+            np.array(data["held"], np.int64),
+            _pieces(data["live"]),
+            [
+                (one, other, [(str(dim), int(at)) for dim, at in dims])
+                for one, other, dims in data["guards"]
+            ],
+            [_end(*one) for one in data["inputs"]],
+            [_end(*one) for one in data["own"]],
+            [SymbolicOutput(alias, _end(*end), binding) for alias, end, binding in data["outputs"]],
+            regions,
+            symbolic,
+            self._held(),
+            data["proven"] is True,
+        )
+
+    def _things(self, outer: Rows) -> Sequence[Any]:
+        """Return the native objects of the constant trace, by place."""
+        things = outer.run([])
+        if things is None:
+            raise ValueError("native code refuses what was recorded")
+        return things
+
+    def _packed(self) -> Sequence[Array]:
+        """Return the memory of each constant."""
+        return self._weights.made()
+
+    def _held(self) -> object:
+        """Return the owner of the packed constants."""
+        return self._workspace.weights.hold(self._weights.memory)
+
+    def _large(self, name: str, steps: Sequence[Any]) -> Any:
+        """Return an array derived from a large array of the model."""
+        return StoredArray(self._surface.large[name].derived(steps))
+
+    def _array(self, data: Data) -> Any:
+        """Return an array operand of a row."""
+        if "array" in data:
+            return self._large(*data["array"])
+        dtype, shape, at = data["bytes"]
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
+        return taken_of(self._blob, at, nbytes).view(dtype).reshape(shape)
+
+
+def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -> None:
+    """Check an entry as far as that needs neither the model nor a kernel.
+
+    The plan is skipped if other builds of native code made it.
+
+    Args:
+        name, payload: the entry.
+        read: reads other entries by name.
+
+    Raises:
+        Exception: of ``MALFORMED``, if the entry is damaged.
+    """
+    data = payload_data(payload)
+    if data["name"] != name:
+        raise ValueError("it is another entry, under this name")
+    blob = _weights(data, read)
+    if type(data["chosen"]) is not dict or type(data["versions"]) is not dict:
+        raise ValueError("it has no choice")
+    saved = data["plan"]
+    if saved is not None and _same_builds(saved["builds"]):
+        _DetachedReader(saved, blob).plan()
+
+
+def _same_builds(data: Data) -> bool:
+    """Return whether the native modules of an entry are those of this process."""
+    builds = Builds(data)
+    try:
+        return all(builds.module(name) for name in data)
+    except (ValueError, ImportError, VTensorError):
+        return False
+
+
+class _DetachedReader(_PlanReader):
+    """Reads a plan without its model: native objects, weights and large arrays are left out."""
+
+    def __init__(self, data: Data, blob: bytes) -> None:
+        nothing: Any = None
+        super().__init__(data, blob, nothing, nothing)
+
+    def _things(self, outer: Rows) -> Sequence[Any]:
+        return [None] * outer.count
+
+    def _packed(self) -> Sequence[Array]:
+        table, packing = self._data["weights"]["table"], self._data["weights"]["packing"]
+        check_bytes(table, self._blob.nbytes)
+        for _, calls in packing:
+            Rows.of(calls, ConstantReader(self._builds.module))
+        return [np.empty(0, np.uint8) for _ in table]
+
+    def _held(self) -> object:
+        return None
+
+    def _large(self, name: str, steps: Sequence[Any]) -> Any:
+        if type(name) is not str:
+            raise ValueError(f"{name!r:.80} is no array {steps!r:.80}")
+
+
+def _pieces(row: Sequence[Any]) -> Pieces:
+    nbytes, first, last = row
+    return Pieces(np.array(nbytes, np.int64), first, last)
+
+
+def _end(name: str, dtype: str, dims: Sequence[Any], layout: str, constant: bool) -> SymbolicValue:
+    """Return a value.
+
+    Raises:
+        ValueError, LookupError, VTensorError: the element type or layout does not exist.
+    """
+    numpy_dtype(dtype)
+    return SymbolicValue(
+        name, dtype, [(str(dim), int(at)) for dim, at in dims], Layout(layout), constant
+    )

@@ -1,0 +1,230 @@
+"""What a cache folder holds: its entries, the models that they are for, and which are damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import stat
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vtensor.errors import InputError
+from vtensor.frontends.fingerprint import check_surface
+from vtensor.frontends.saved_text import check_known
+from vtensor.language.interrupts import MALFORMED, ignored, pass_signals
+from vtensor.language.records import dataclass
+from vtensor.language.wording import counted, reason
+from vtensor.runtime.tuning.timings import clear_timings, count_timings
+from vtensor.storage.entries import (
+    FOLDER,
+    MOST_BYTES,
+    check_folder,
+    foreign,
+    open_entry,
+    payload_of,
+)
+
+#: Names of files that the cache writes: kind, digest and number; writer and thread while written.
+_NAMES = re.compile(r"(model|surface|plan|weights)-[0-9a-f]{32}(-\d+)?(\.\d+\.\d+)?")
+
+#: The files of measured times: the database, and a broken one that was put aside.
+_TIMINGS, _BROKEN = "timings.sqlite", "timings.broken"
+
+#: What reading a damaged entry raises.
+_DAMAGED: tuple[type[Exception], ...] = (*MALFORMED, sqlite3.DatabaseError, OSError)
+
+#: Age in seconds from which on a file that is not yet in its place is a leftover of its writer.
+_LEFTOVER_S = 60.0
+
+
+@dataclass(frozen=True)
+class Item:
+    """An entry of a cache.
+
+    Attributes:
+        path: the entry's file.
+        kind: model, plan, weights or timings.
+        nbytes: size of the file.
+        used: time of the last use, in seconds since the epoch.
+        file: path of the model's file when the entry was written; empty if it is unknown.
+        model: name of the model's graph; empty if it is unknown.
+        inputs: shapes that the entry was made for.
+        quality: provisional, measured, tuned or declared; of timings their number.
+        problem: what is wrong with the entry; empty if nothing is.
+    """
+
+    path: Path
+    kind: str
+    nbytes: int
+    used: float
+    file: str = ""
+    model: str = ""
+    inputs: str = ""
+    quality: str = ""
+    problem: str = ""
+
+
+class Contents(NamedTuple):
+    """The entries of a cache, and how many other files are among them."""
+
+    items: Sequence[Item]
+    foreign: int
+
+
+def contents(folder: Path, deep: bool = False) -> Contents:
+    """Read what a cache holds; a folder that is not there holds nothing.
+
+    Args:
+        folder: the cache.
+        deep: plans are decoded, too, as far as this needs neither model nor kernel.
+
+    Raises:
+        InputError: the folder cannot be read, or is not the user's alone.
+
+    >>> contents(Path("a folder that is not there"))
+    Contents(items=[], foreign=0)
+    """
+    items, others = list[Item](), 0
+    entries = folder / FOLDER
+    try:
+        paths = list[Path]()
+        with ignored(FileNotFoundError):
+            check_folder(entries)
+            paths += sorted(entries.iterdir())
+        paths += [folder / _TIMINGS, folder / _BROKEN]
+    except (OSError, ValueError) as error:
+        pass_signals(error)
+        raise InputError(
+            f"{folder}: the cache cannot be read: {reason(error)}\n  to fix: name a folder that "
+            "only you may write to with --cache-dir or $VTENSOR_CACHE_DIR"
+        ) from error
+    for path in paths:
+        with ignored(FileNotFoundError):  # as other processes remove entries
+            status = path.lstat()
+            if _is_foreign(path, status):
+                others += 1
+            elif (item := _item(path, status, deep)) is not None:
+                items.append(item)
+    return Contents(items, others)
+
+
+def clear(items: Sequence[Item]) -> int:
+    """Remove entries, and return how many bytes that frees.
+
+    Raises:
+        InputError: one cannot be removed; those before it are.
+    """
+    nbytes = 0
+    for item in items:
+        try:
+            if item.path.name == _TIMINGS and not item.problem:
+                clear_timings(item.path)
+                nbytes += item.nbytes - item.path.stat().st_size
+            else:
+                item.path.unlink(missing_ok=True)
+                nbytes += item.nbytes
+        except (OSError, sqlite3.Error) as error:
+            pass_signals(error)
+            raise InputError(f"{item.path}: cannot be removed: {reason(error)}") from error
+    return nbytes
+
+
+def _item(path: Path, status: os.stat_result, deep: bool) -> Item | None:
+    """Return a file as an entry; None if it is just being written, or holds no times."""
+    match = _NAMES.fullmatch(path.name)
+    kind = "timings" if match is None else match[1]
+    about: dict[str, str] = {}
+    try:
+        if match is None:
+            about["quality"] = _timings(path)
+            if not about["quality"]:
+                return None
+        elif match[3]:
+            if time.time() - status.st_mtime < _LEFTOVER_S:
+                return None
+            raise ValueError("its writer was stopped")
+        else:
+            with open_entry(str(path)) as file:
+                payload = payload_of(file.read(MOST_BYTES + 1))
+            if payload is None:
+                raise ValueError("its digest or its format is wrong")
+            about = _about(kind, path, payload, deep)
+            if b"\0" in os.fsencode(about["file"]):
+                raise ValueError("it names no file")
+    except _DAMAGED as why:
+        pass_signals(why)
+        if isinstance(why, FileNotFoundError):
+            raise
+        said = reason(why)
+        about = {"problem": said if type(why) is ValueError else f"{type(why).__name__}: {said}"}
+    kind = "model" if kind == "surface" else kind
+    return Item(path, kind, status.st_size, status.st_mtime, **about)
+
+
+def _is_foreign(path: Path, status: os.stat_result) -> bool:
+    """Return whether the user's cache has not written a file."""
+    named = _NAMES.fullmatch(path.name) is not None or path.parent.name != FOLDER
+    return not named or not stat.S_ISREG(status.st_mode) or foreign(status)
+
+
+def _timings(path: Path) -> str:
+    """Return how many times a database holds; nothing if it is empty."""
+    if path.name == _BROKEN:
+        raise ValueError("it was put aside because it is broken")
+    try:
+        count = count_timings(path)
+        return counted(count, "time") if count else ""
+    except sqlite3.OperationalError as why:  # which is no fault of the file
+        return f"cannot be read now: {why}"
+
+
+def _about(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
+    """Return what an entry says of its model, as attributes of an ``Item``.
+
+    Raises:
+        Exception: of ``MALFORMED``, if it is no such entry.
+    """
+    if kind == "model":
+        return {"file": check_known(payload)}
+    if kind == "surface":
+        file, inputs = check_surface(payload)
+        return {"file": file, "inputs": _shapes((one.name, one.shape) for one in inputs)}
+    from vtensor.runtime.cache.codec import check_plan, weights_of
+
+    if kind == "weights":
+        return {"file": weights_of(path.name, payload)[0]}
+    if deep:
+        check_plan(path.name, payload, partial(_other, path.parent))
+    data = json.loads(payload)
+    file, model, costs = data["file"], data["model"], data["costs"]
+    if not type(file) is type(model) is type(costs) is str:
+        raise ValueError("it names no model")
+    quality = "provisional" if data["provisional"] is True else costs
+    shapes = _shapes(row[:2] for row in data["inputs"])
+    return {"file": file, "model": model, "quality": quality, "inputs": shapes}
+
+
+def _other(folder: Path, name: str) -> bytes | None:
+    """Return what another entry holds; None if there is no sound one."""
+    if _NAMES.fullmatch(name) is None:
+        return None
+    with ignored(OSError), open_entry(str(folder / name)) as file:
+        return payload_of(file.read(MOST_BYTES + 1))
+    return None
+
+
+def _shapes(rows: Any) -> str:
+    """Return shapes as ``--shape`` takes them; an open size is ``?``.
+
+    >>> _shapes([("x", (None, 3)), ("n", ())])
+    'x=?,3 n='
+    """
+    open_sizes = (
+        (name, ",".join("?" if one is None else str(int(one)) for one in s)) for name, s in rows
+    )
+    return " ".join(f"{name}={sizes}" for name, sizes in open_sizes)

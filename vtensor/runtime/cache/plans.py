@@ -1,0 +1,157 @@
+"""The plans of a model in the cache: symbolic plans with their choices, and packed small weights.
+
+An entry is named after the fingerprint of all that its plan depends on: the model without its large
+arrays, whose values decide no choice, the session's options, libraries and processor. It holds no
+code and no address. All of it is checked when it is read; instead of a damaged or foreign entry,
+the planner makes the plan from scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from libdesc.plugins import no_plugins
+from ptensor.background_work import checkpoint
+from vtensor.isa import isa_cap
+from vtensor.language.imported import blake2b, logger
+from vtensor.language.rows import REFUSALS, NotSaved
+from vtensor.runtime.execution.processors import processor
+from vtensor.runtime.planning.choice import MOST_CHOICES, Choice
+from vtensor.runtime.planning.keys import PlanKey
+from vtensor.runtime.planning.options import Options, cache_of
+from vtensor.runtime.planning.source import Source
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.storage.entries import Entries
+
+if TYPE_CHECKING:
+    from vtensor.frontends.fingerprint import ModelFingerprint
+
+_log = logger(__name__)
+
+
+class SavedPlans:
+    """The plans of one session's model in the cache.
+
+    Args:
+        source: the model.
+        entries: the cache.
+        workspace: the arena, weights and executors that plans share.
+    """
+
+    def __init__(self, source: Source, entries: Entries, workspace: Workspace) -> None:
+        self._source, self._entries, self._workspace = source, entries, workspace
+
+    @classmethod
+    def of(cls, source: Source, options: Options, workspace: Workspace) -> SavedPlans | None:
+        """Return the saved plans of a session; None if it has no cache."""
+        entries = cache_of(options)
+        return None if entries is None else cls(source, entries, workspace)
+
+    def read_own(self, key: PlanKey, options: Options) -> Iterator[Choice]:
+        """Yield the exact choice of a key, if one is saved.
+
+        Args:
+            key: input shapes, element types and layouts.
+            options: of the session.
+        """
+        return self._read(key, options, exact=True)
+
+    def read(self, key: PlanKey, options: Options) -> Iterator[Choice]:
+        """Yield the choices for all keys of an input kind; each is read when it is requested.
+
+        Args:
+            key: of the input kind.
+            options: of the session.
+        """
+        return self._read(key, options, exact=False)
+
+    def _read(self, key: PlanKey, options: Options, *, exact: bool) -> Iterator[Choice]:
+        surface = self._source.surface
+        if surface is None or not _is_saved(options):
+            return
+        from vtensor.runtime.cache.codec import decoded
+
+        for name in self._names(surface, key, options, exact=exact):
+            payload = self._entries.read(name)
+            if payload is None:
+                return
+            about = key, options, surface, self._workspace
+            try:
+                choice = decoded(name, payload, self._entries.read, *about)
+            except REFUSALS as why:  # the entry may be damaged in any way
+                _log.debug("%s is not taken: %s", name, why)
+            else:
+                choice.exact = exact
+                yield choice
+
+    def write(self, choice: Choice, options: Options) -> None:
+        """Save a choice and its plan, unless the cache holds the same choice.
+
+        Args:
+            choice: made by this session.
+            options: those that the choice was made with.
+        """
+        if choice.saved or not _is_saved(options):
+            return
+        surface = self._source.save_fingerprint(choice.observed)
+        if surface is None:
+            return
+        from vtensor.runtime.cache.codec import encoded, inputs_data, payload_data
+
+        inputs = inputs_data(choice.key)
+        try:
+            for name in self._names(surface, choice.key, options, exact=choice.exact):
+                checkpoint()
+                payload = self._entries.read(name)
+                head = {} if payload is None else payload_data(payload)
+                if head.get("name") == name and not (
+                    head.get("provisional") is True and not choice.provisional
+                ):
+                    weights = head.get("weights")
+                    whole = weights is None or self._entries.read(weights) is not None
+                    if whole and head.get("inputs") == inputs:
+                        break  # another process made the same choice
+                    if whole:
+                        continue  # a choice for other sizes stays
+                entry, small = encoded(name, choice, self._source, options)
+                for other, blob in small.items():
+                    if self._entries.read(other) is None:
+                        self._entries.write(other, blob)
+                self._entries.write(name, entry)
+                break
+        except NotSaved as why:
+            _log.debug("%s: its choice is not saved: %s", choice.key.shapes, why)
+        choice.saved = True  # set last: a save that is stopped is repeated
+
+    def _names(
+        self, surface: ModelFingerprint, key: PlanKey, options: Options, *, exact: bool
+    ) -> list[str]:
+        """Return the names of entries for a key, or for its input kind, in reading order."""
+        values = [(one.name, one.value) for one in key.inputs if one.value is not None]
+        about = key if exact else (key.kind, values)
+        digest = fingerprint(surface, about, options, self._workspace.executor.threads)
+        return [f"plan-{digest}-{number}" for number in range(1 if exact else MOST_CHOICES)]
+
+
+def fingerprint(surface: ModelFingerprint, about: object, options: Options, threads: int) -> str:
+    """Return the digest of all that an entry depends on.
+
+    Args:
+        surface: the fingerprint of the model.
+        about: the key, or input kind, of the entry.
+        options, threads: of the session.
+    """
+    settings = options.settings
+    facts = (
+        *(surface.digest, surface.code, processor(), isa_cap(), threads, about),
+        *(options.passes, options.preferences, options.tolerance),
+        *(settings.objective, settings.solver, settings.clock is None, settings.speeds is None),
+        sorted(options.delivery.items()),
+    )
+    return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+
+
+def _is_saved(options: Options) -> bool:
+    """Return whether a session's plans are saved: no plug-ins, no progress, no lock file."""
+    return no_plugins() and not (options.progress or options.lock)

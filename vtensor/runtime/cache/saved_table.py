@@ -1,0 +1,376 @@
+"""The packing table of a plan in a cache entry.
+
+It holds the name of a large array of the model, a trace row for a native step, and the bytes of
+every other constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from libdesc.native_trace import (
+    ConstantReader,
+    ConstantWriter,
+    NativeTrace,
+    build_of,
+    native_module,
+)
+from optimizer.computed import Made, cut, multiplied, times
+from optimizer.originals import Original
+from ptensor.buffer import Buffer, TensorStorage
+from ptensor.layout import Layout
+from resolver.values import Value
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.records import replace
+from vtensor.language.rows import Rows
+from vtensor.language.trace import NotSaved
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.recording.packer import Packer
+from vtensor.runtime.recording.packing_table import (
+    SOURCE,
+    TARGET,
+    ConstantRow,
+    Data,
+    PackingStep,
+    SavedStep,
+)
+from vtensor.runtime.recording.weights import Packed, PlanWeights, aligned
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from vtensor.frontends.fingerprint import ModelFingerprint
+    from vtensor.runtime.recording.workspace import Workspace
+
+Array = np.ndarray[Any, Any]
+
+#: The access of a packing step to its slots other than scratch.
+_ACCESS: Mapping[str | int, str] = {SOURCE: "read", TARGET: "write"}
+
+
+class TableWriter:
+    """Writes the constants of a plan for an entry.
+
+    Args:
+        weights: the plan's constants.
+        large: names of the model's deferred arrays, by the id of their ``Original``.
+
+    Attributes:
+        blob: the bytes of constants.
+        modules: the native modules that packing needs.
+    """
+
+    def __init__(self, weights: PlanWeights, large: Mapping[int, str]) -> None:
+        self._weights, self._names = weights, large
+        self.blob, self.modules = bytearray(), set[str]()
+        self._packing: dict[tuple[int, bool], list[tuple[Data, SavedStep]]] = {}
+
+    def data(self, constants: Sequence[TensorStorage]) -> Data:
+        """Return the packing table.
+
+        Args:
+            constants: in the order of the plan's regions.
+
+        Raises:
+            NotSaved: no entry can hold the table.
+        """
+        rows = self._weights.rows
+        if not rows.keys() >= {*constants}:
+            raise NotSaved("a constant is in no row")
+        table = [self._row(rows[one], one) for one in constants]
+        packing = list[tuple[bool, Data]]()
+        for (_, is_large), steps in self._packing.items():
+            calls = steps[0][1].calls
+            if isinstance(calls, NativeTrace):
+                writer = ConstantWriter(calls)
+                calls = writer.rows(calls.rows().pruned({step.place for _, step in steps}))
+                self.modules |= writer.modules
+            for row, step in steps:
+                row["step"] = len(packing), step.place, step.slots
+            packing.append((is_large, calls))
+        return {"table": table, "packing": packing}
+
+    def save_bytes(self, memory: Any) -> int:
+        """Append bytes to the blob and return their offset."""
+        self.blob += bytes(-len(self.blob) % 8)
+        begin = len(self.blob)
+        self.blob += memory.data if isinstance(memory, np.ndarray) else memory
+        return begin
+
+    def array(self, origin: Array | Original) -> str | None:
+        """Return the name of the large array that ``origin`` derives from by its steps, or None."""
+        return self._names.get(id(origin.root)) if isinstance(origin, Original) else None
+
+    def is_large(self, name: str) -> bool:
+        """Return whether a constant is made of a large array of the model."""
+        return self.array(self._weights.source(name)) is not None
+
+    def _row(self, row: ConstantRow, storage: TensorStorage) -> Data:
+        """Return a row as data, without its packing step.
+
+        Raises:
+            NotSaved: no entry can hold the row.
+        """
+        source, given, value = row.source, row.given, row.value
+        name = self.array(source)
+        if name is None or not isinstance(source, Original):
+            return {"bytes": (self.save_bytes(storage.memory), storage.nbytes)}
+        about = numpy_dtype(given.dtype), given.layout, [*given.dims]
+        if about != (source.dtype, Layout.plain(given.dims), [*value.dims]):
+            raise NotSaved(f"{given.name} has another layout than its array")
+        if _shape(source, row.changes) != tuple(given.dims.values()):
+            raise NotSaved(f"{given.name} has other sizes than its array")
+        data = {
+            "array": (name, source.steps),
+            "changes": [*map(self._change, row.changes)],
+            "kind": kind_row(value),
+            "factor": row.factor,
+            "step": None,
+        }
+        if row.saved is not None:
+            key = id(row.saved.calls), row.is_large
+            self._packing.setdefault(key, []).append((data, row.saved))
+        elif given is not value:
+            raise NotSaved(f"no native step that was traced packs {value.name}")
+        return data
+
+    def _change(self, made: Made) -> Sequence[Any]:
+        if made.factor is not None:
+            factor = np.ascontiguousarray(made.factor, np.float64).reshape(-1)
+            return made.factor.shape, self.save_bytes(factor.view(np.uint8))
+        if made.taken is None:
+            raise NotSaved("a constant is computed")
+        return made.taken
+
+
+class Builds:
+    """The native modules of an entry, in the builds that it was made with.
+
+    Args:
+        data: the build of each module by name.
+    """
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+        self._modules: dict[str, ModuleType] = {}
+
+    def module(self, name: str) -> ModuleType:
+        """Return a native module.
+
+        Raises:
+            ValueError: no native module has the name, or it is another build.
+        """
+        if name not in self._modules:
+            self._modules[name] = module = native_module(name)
+            if build_of(module) != self._data[name]:
+                raise ValueError(f"{name} is another build")
+        return self._modules[name]
+
+
+class SavedTable:
+    """The constants of a plan in a cache entry.
+
+    Args:
+        data, blob: the packing table and the bytes of constants.
+        builds: the native modules of the entry.
+        surface: the fingerprint of the model.
+        workspace: the arena, weights and executors that plans share.
+
+    Attributes:
+        memory: the packed constants, after ``made``.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        blob: Array,
+        builds: Builds,
+        surface: ModelFingerprint,
+        workspace: Workspace,
+    ) -> None:
+        self._data, self._blob, self._builds = data, blob, builds
+        self._surface, self._workspace = surface, workspace
+        self._have: list[Packed] = []
+        self.memory: Array = np.empty(0, np.uint8)
+
+    def made(self) -> list[Array]:
+        """Return the memory of each constant, packed now unless another plan has packed it.
+
+        Raises:
+            Exception: of any kind, if the entry has no table of this model.
+        """
+        from vtensor.runtime import _replay
+
+        data, shared = self._data, self._workspace.weights.packed
+        check_bytes(data["table"], self._blob.nbytes)
+        rows = [row_of(one, self._blob, self._surface.large) for one in data["table"]]
+        have = [shared.get(one.key) if isinstance(one, ConstantRow) else None for one in rows]
+        sizes = [
+            0 if packed is not None else aligned(one.nbytes)
+            for one, packed in zip(rows, have, strict=True)
+        ]
+        if sum(sizes) > self._workspace.max_bytes:
+            raise ValueError("the weights exceed the budget")
+        self.memory = memory = _replay.Arena(sum(sizes)).memory()
+        natives = [self._natives(*one) for one in data["packing"]]
+        packer = Packer(_replay.Aside() if _replay.threads() > 1 else None, checks_finite=True)
+        regions, begin, new = list[Array](), 0, list[Packed]()
+        try:
+            for row, packed, size, saved in zip(rows, have, sizes, data["table"], strict=True):
+                room = memory[begin : begin + row.nbytes]
+                begin += size
+                if not isinstance(row, ConstantRow):
+                    room[:] = row
+                elif row.in_place:
+                    room = row.storage().memory
+                elif packed is not None:
+                    room = packed.storage.memory
+                    self._have.append(packed)
+                else:
+                    step = self._step(row, natives, saved["step"])
+                    new.append(Packed(packer.pack(row, step, Buffer(room)), row, memory))
+                regions.append(room)
+            packer.wait()
+        finally:
+            packer.close()
+        self._have += [shared.setdefault(one.row.key, one) for one in new if one.row is not None]
+        return regions
+
+    def _natives(self, is_large: bool, calls: Data) -> list[Any]:
+        """Return the native steps of packing rows, made for all threads or for one.
+
+        Raises:
+            ValueError: the rows are damaged, or native code refuses one.
+        """
+        rows = Rows.of(calls, ConstantReader(self._builds.module))
+        with nullcontext() if is_large else Executor.alone():
+            natives = rows.run([])
+        if natives is None:
+            raise ValueError("native code refuses a packing step")
+        return natives
+
+    def _step(
+        self, row: ConstantRow, natives: Sequence[Sequence[Any]], saved: Any
+    ) -> PackingStep | None:
+        """Return the packing step of a row and set ``row.saved``; None if the row has no step.
+
+        Raises:
+            Exception: of any kind, if the native object is no such step.
+        """
+        from vtensor.runtime import _replay
+
+        if saved is None:
+            return None
+        (group, place, slots), name = saved, row.value.name
+        is_large, calls = self._data["packing"][group]
+        native, scratch = natives[group][place], [one for one in slots if isinstance(one, int)]
+        if sorted(one for one in slots if isinstance(one, str)) != [SOURCE, TARGET]:
+            raise ValueError(f"{name} is packed from and to something else")
+        access = [slot[2] for slot in _replay.describe(native)["slots"]]
+        if is_large is not row.is_large or access != [_ACCESS.get(one, "scratch") for one in slots]:
+            raise ValueError(f"{name} is packed by another step")
+        if sum(scratch) > self._workspace.max_bytes:
+            raise ValueError(f"{name} is packed with more scratch than there may be")
+        row.saved = SavedStep(calls, place, slots)
+        return PackingStep(native, slots, name)
+
+
+def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRow | Array:
+    """Return a row of an entry, or the bytes of a constant.
+
+    Args:
+        data: the row as ``TableWriter`` writes it.
+        blob: the bytes of constants.
+        large: the model's deferred arrays, by name.
+
+    Raises:
+        Exception: of any kind, if the data is no row of this model.
+    """
+    if "bytes" in data:
+        return taken_of(blob, *data["bytes"])
+    name, steps = data["array"]
+    source, changes = large[name].derived(steps), [_made(blob, one) for one in data["changes"]]
+    value = Value(name, *kind_of(*data["kind"]), True)
+    declared, given = Layout.plain(value.dims), value
+    if data["step"] is not None:
+        given = replace(value, layout=declared)
+    elif value.layout != declared:
+        raise ValueError(f"no step packs {name}")
+    is_read = numpy_dtype(value.dtype), tuple(value.dims.values())
+    if is_read != (source.dtype, _shape(source, changes)):
+        raise ValueError(f"{name} has another type or other sizes")
+    in_place = data["step"] is None and not changes
+    in_place = in_place and all(kind != "order" for kind, _ in source.steps)
+    return ConstantRow(source, changes, given, value, data["factor"] is True, in_place)
+
+
+def check_bytes(table: Sequence[Data], end: int) -> None:
+    """Check that no two constants of an entry overlap.
+
+    Args:
+        table: the rows.
+        end: the number of bytes of constants.
+
+    Raises:
+        ValueError: two constants overlap, or end beyond the bytes.
+    """
+    parts = [tuple(row["bytes"]) for row in table if "bytes" in row]
+    changes = [one for row in table if "bytes" not in row for one in row["changes"]]
+    parts += [(one[1], 8 * prod(one[0])) for one in changes if len(one) == 2]
+    last = 0
+    for at, nbytes in sorted(parts):
+        if not last <= at <= at + nbytes <= end:
+            raise ValueError("two constants have the same bytes")
+        last = at + nbytes
+
+
+def taken_of(memory: Array, begin: int, nbytes: int) -> Array:
+    """Return a part of memory.
+
+    Raises:
+        ValueError: the part is not inside the memory.
+    """
+    if not 0 <= begin <= begin + nbytes <= memory.nbytes:
+        raise ValueError(f"no {nbytes} bytes from {begin} on")
+    return memory[begin : begin + nbytes]
+
+
+def kind_row(of: Value | TensorStorage) -> list[Any]:
+    """Return the element type, dims and layout of a value or its memory, as data."""
+    dims = of.dims if isinstance(of, Value) else of.extents
+    return [of.dtype, [*dims.items()], str(of.layout)]
+
+
+def kind_of(dtype: str, dims: list[Any], layout: str) -> tuple[str, dict[str, int], Layout]:
+    """Return the element type, dims and layout of a ``kind_row``."""
+    return dtype, {str(dim): int(size) for dim, size in dims}, Layout(layout)
+
+
+def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
+    """Return the sizes of an array after its cuts.
+
+    Raises:
+        ValueError: the array has no such part.
+    """
+    shape = [*source.shape]
+    for axis, begin, end in (one.taken for one in changes if one.taken is not None):
+        if not (0 <= axis < len(shape) and 0 <= begin < end <= shape[axis]):
+            raise ValueError("an array has no such part")
+        shape[axis] = end - begin
+    return tuple(shape)
+
+
+def _made(blob: Array, change: Sequence[Any]) -> Made:
+    """Return a change of an array, from its data of ``TableWriter``."""
+    if len(change) == 2:
+        sizes, at = change
+        factor = taken_of(blob, at, 8 * prod(sizes)).view(np.float64).reshape(sizes)
+        return Made(lambda array: multiplied(array, factor), times(factor), factor)
+    axis, begin, end = map(int, change)
+    taken = axis, begin, end
+    return Made(lambda array: cut(array, taken), taken, taken=taken)

@@ -1,0 +1,243 @@
+"""Evaluations that run invokers to the end: one executes each step, the others collect steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from libdesc.dispatcher import DispatchContext, dispatcher, run_call
+from libdesc.registry import ready
+from ptensor.buffer import Buffer, TensorStorage
+from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
+from resolver.evaluate import PartialEvaluation
+from vtensor.errors import InputError, NativeError, VTensorError
+from vtensor.language.interrupts import pass_signals
+from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass, replace
+from vtensor.language.tensor import VTensor
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.parallel import side_by_side
+from vtensor.runtime.execution.steps import Failure, RecordedStep
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Recording = TypeVar("Recording", bound="RecordEvaluation")
+
+#: Fewer steps than this are compiled where they are.
+FEW = 4
+
+
+def run_native(
+    step: Step,
+    memory: Sequence[np.ndarray[Any, Any]],
+    node: str,
+    reword: Callable[[str], str] = str,
+) -> None:
+    """Hand a native step its memory and run it, the GIL released; ``reword`` as in RecordedStep."""
+    try:
+        Executor.run_step(step, memory)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise step_error(error, node, reword) from error
+
+
+def step_error(error: Exception, node: str, reword: Callable[[str], str]) -> VTensorError:
+    """The typed error of a native step that failed: InputError where what it was given is wrong."""
+    if getattr(error, "bad_input", False):
+        return InputError(reword(str(error)))
+    return NativeError(f"step of {node!r}: {error}")
+
+
+class NormalEvaluation(Evaluation):
+    """Evaluation that executes each step as it comes; call-back steps run in it."""
+
+    mode = Mode.NORMAL
+
+    def __init__(self, tolerance: float = 0.0) -> None:
+        self.tolerance = max(self.tolerance, tolerance)
+
+    def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
+        """Execute the step now."""
+        memory = [
+            Buffer.allocate(slot).memory if isinstance(slot, int) else storage_of(slot).memory
+            for slot in slots
+        ]
+        run_native(step, memory, call.node, Failure.of(call))
+
+    def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
+        """Let the target look at the source's memory."""
+        storage_of(target).share(storage_of(source))
+
+    def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
+        """Not needed: the invoker runs in place."""
+        run()
+
+
+class RecordEvaluation(Evaluation):
+    """Evaluation that collects steps.
+
+    Args:
+        confirming: variants come from a plan for other sizes, and are confirmed first.
+        inexact: there are inexact ones among them.
+        early: has kernels compiled while others are still recorded.
+    """
+
+    mode = Mode.RECORD
+    #: It is for a recipe, and the call has none, since it calls back into Python.
+    python = False
+
+    def __init__(
+        self,
+        confirming: bool = False,
+        inexact: bool = False,
+        early: Callable[[Step], None] | None = None,
+    ) -> None:
+        self.early = early
+        self.steps: list[RecordedStep] = []
+        self.confirming = confirming
+        self.inexact = inexact
+        self.tolerance = max(self.tolerance, float(inexact))
+
+    def empty_copy(self, kind: type[Recording]) -> Recording:
+        """Return an evaluation of another kind with these settings and no steps."""
+        return kind(self.confirming, self.inexact, self.early)
+
+    def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
+        """Keep the step and the storages of its operands; it is compiled with all others."""
+        slots_of_step = tuple(slot if isinstance(slot, int) else storage_of(slot) for slot in slots)
+        replaces = _replaceable(call)
+        if self.early is not None:
+            self.early(step)
+        self.steps.append(
+            RecordedStep(
+                call.node, call.library, "", step, slots_of_step, None, replaces, Failure.of(call)
+            )
+        )
+
+    def compiled(self, threads: int) -> list[RecordedStep]:
+        """The steps with their kernels, which so many threads compile; those that were begun early
+        are waited for.
+
+        Raises:
+            NativeError: a step is none, or its library cannot compile it.
+        """
+        new = [step for step in self.steps if step.native is not None and not step.kernel]
+        several = [*{step.code: step for step in new}.values()]
+        if threads == 1 or len(several) < FEW or self.early is not None:
+            for step in several:
+                compile_step(step)
+        else:
+            side_by_side(compile_step, several, threads)
+        done = {step: replace(step, kernel=step.code.kernel) for step in new}
+        return [done.get(step, step) for step in self.steps]
+
+    def taken(self) -> list[RecordedStep]:
+        """The steps, which are the caller's now: they refer to this, which must not keep them."""
+        steps, self.steps = self.steps, []
+        return steps
+
+    def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
+        """The target's memory is the source's, in every run."""
+        storage_of(target).share(storage_of(source))
+
+    def callback(self, call: Call, run: Callable[[], None]) -> None:
+        """Keep the invoker itself; it runs in a scope of its own each time.
+
+        Where no output has an element there is nothing to run.
+        """
+        if all(storage_of(output).nbytes == 0 for output in call.outputs):
+            return
+
+        def rerun(evaluation: Evaluation | None = None) -> None:
+            fresh = _anew(call, evaluation or NormalEvaluation(self.tolerance))
+            try:
+                with installed(fresh.evaluation):
+                    run_call(fresh, run)
+            except Decline as why:
+                raise fresh.misuse(f"declines during a run: {why}", at=call.place) from None
+            except InputError as error:
+                raise InputError(call.failure(str(error))) from error
+
+        if self.confirming:
+            rerun(PartialEvaluation(self.tolerance > 0))
+        slots = tuple(map(storage_of, call.operands))
+        self.steps.append(RecordedStep(call.node, call.library, "python", None, slots, rerun))
+
+
+def compile_step(step: RecordedStep) -> None:
+    """Compile a native step, unless another one of the same recipe has been."""
+    from vtensor.runtime import _replay
+
+    if step.code.kernel:
+        return
+    try:
+        about = _replay.describe(step.native)
+        step.code.access = tuple(access for _, _, access in about["slots"])
+        step.code.kernel = str(about["kernel"])
+    except (ValueError, TypeError) as error:
+        raise NativeError(f"step of {step.node!r}: {error}") from error
+    except (VTensorError, MemoryError):
+        raise
+    except Exception as error:  # of its library, or of an author's step
+        pass_signals(error)
+        raise NativeError(step.reword(f"its step cannot be made: {error}")) from error
+
+
+def _anew(call: Call, evaluation: Evaluation) -> Call:
+    """A call once more, in another evaluation."""
+    return Call(
+        call.node,
+        call.op,
+        call.op_name,
+        call.library,
+        call.device,
+        call.inputs,
+        call.outputs,
+        call.roles,
+        evaluation,
+        call.python,
+        call.variant,
+        place=call.place,
+        posted=call.posted,
+        followers=call.followers,
+    )
+
+
+def _replaceable(call: Call) -> dict[TensorStorage, list[TensorStorage]]:
+    """The operands over which the first output of a call may be written, as its invoker says."""
+    info = ready().invokers.get((call.op_name, call.library, call.device))
+    if info is None or not info.inplace:
+        return {}
+    allowed = [
+        storage_of(tensor)
+        for role, tensor in zip(call.roles, call.inputs, strict=False)
+        if role in info.inplace
+    ]
+    return {storage_of(call.outputs[0]): allowed}
+
+
+def storage_of(tensor: VTensor) -> TensorStorage:
+    storage = tensor.storage
+    assert isinstance(storage, TensorStorage), f"{tensor!r} has no memory"
+    return storage
+
+
+@dataclass
+class RecordContext(DispatchContext):
+    """The context of a node being recorded: outputs lie as decided, in memory still to be found."""
+
+    def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
+        """Give the outputs storages in their decided layouts, then dispatch."""
+        assert self.variant is not None, "only what is resolved is recorded"
+        layouts = self.variant.layouts[-len(outputs) :]
+        for value, layout in zip(outputs, layouts, strict=True):
+            value.storage = TensorStorage(value.dtype, value.dims, layout)
+        dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
+
+
+class KindEvaluation(RecordEvaluation):
+    """Evaluation that collects the steps of one call on stand-ins."""
+
+    def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
+        """There is nothing to keep for other calls."""
+        self.python = True

@@ -1,0 +1,132 @@
+"""What a plan is made of: the steps that a run does, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, NamedTuple
+
+from libdesc.routine import reference_kernel
+from ptensor.buffer import TensorStorage
+from ptensor.evaluation import Call, Step
+from vtensor.errors import describe
+from vtensor.language.records import dataclass
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Failure:
+    """As ``Call.failure``, without holding on to the call."""
+
+    op_name: str
+    node: str
+    rows: Mapping[str, tuple[str, Mapping[str, int]]]
+    renamed: tuple[tuple[str, str], ...] = ()
+    #: Values of the trace of its sizes, if they are on one.
+    numbers: Sequence[Any] = ()
+
+    @classmethod
+    def of(cls, call: Call) -> Failure:
+        """What is said of a call."""
+        operands = zip(call.roles, call.operands, strict=True)
+        return cls(call.op_name, call.node, {role: (t.dtype, t.dims) for role, t in operands})
+
+    def __call__(self, text: str) -> str:
+        """The message."""
+        names = dict(self.renamed)
+        rows = {
+            role: (dtype, {names.get(dim, dim): self._number(n) for dim, n in dims.items()})
+            for role, (dtype, dims) in self.rows.items()
+        }
+        return describe(f"{self.op_name} {self.node!r}: {text}", rows)
+
+    def _number(self, size: int) -> int:
+        given: Any = size
+        return size if type(size) is int else self.numbers[given.place]
+
+
+@dataclass(eq=False, slots=True)
+class Code:
+    """What a native step was compiled to; empty until then.
+
+    Attributes:
+        kernel: the library's name for its implementation.
+        access: what it does with each slot: "read", "write", both or "scratch".
+    """
+
+    kernel: str = ""
+    access: tuple[str, ...] = ()
+
+
+class StepRef(NamedTuple):
+    """Stands for a native step that depends on symbols, while a plan is recorded.
+
+    Attributes:
+        source: the number of its kind of calls in the plan; the first is 1.
+        place: its place among the values of that kind's trace.
+        now: the step for the sizes of now.
+    """
+
+    source: int
+    place: int
+    now: Any
+
+    def __vtensor_step__(self) -> object:
+        return self.now.__vtensor_step__()
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedStep:
+    """One thing that a run does: a native step on these operands, or a call back into Python.
+
+    Attributes:
+        node: the node of the lowered graph that it belongs to.
+        library: whose code runs.
+        kernel: the library's name for its implementation; ``python`` for a call-back.
+        native: the step, or None for a call-back.
+        slots: storages, and sizes in bytes of scratch slots; a call-back's are all operands.
+        callback: what to call, or None for a native step.
+        replaces: for an output, the operands over which the step may write it.
+        reword: the message of an error that the step's operands are to blame for, from the step's
+            own words.
+        code: what the native step was compiled to, which those of one recipe share.
+    """
+
+    node: str
+    library: str
+    kernel: str
+    native: Step | None
+    slots: tuple[TensorStorage | int, ...]
+    callback: Callable[[], None] | None = None
+    replaces: Mapping[TensorStorage, Sequence[TensorStorage]] = field(default_factory=dict)
+    reword: Callable[[str], str] = str
+    code: Code = field(default_factory=Code)
+
+    def on(
+        self,
+        node: str,
+        storages: Mapping[TensorStorage, TensorStorage],
+        renamed: tuple[tuple[str, str], ...],
+    ) -> RecordedStep:
+        """The same native step for another node.
+
+        Args:
+            node: its name.
+            found: the storages that take the place of the step's own.
+            renamed: old and new names of dims, for messages.
+        """
+        slots = [slot if isinstance(slot, int) else storages[slot] for slot in self.slots]
+        replaces = {
+            storages[one]: [storages[x] for x in over] for one, over in self.replaces.items()
+        }
+        reword = self.reword
+        if isinstance(reword, Failure):
+            reword = Failure(reword.op_name, node, reword.rows, renamed, reword.numbers)
+        kernel, code = self.code.kernel, self.code
+        return RecordedStep(
+            node, self.library, kernel, self.native, tuple(slots), None, replaces, reword, code
+        )
+
+    @property
+    def is_reference(self) -> bool:
+        """The library has nothing better than its reference code for this."""
+        return reference_kernel(self.kernel)

@@ -1,0 +1,1 @@
+"""Lock files: a choice printed as TOML."""

@@ -1,0 +1,227 @@
+"""Lock files: a plan written down, to be reviewed, compared, and run again as it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resolver.errors import ErrorProof
+from resolver.lock_choice import Choices
+from resolver.lowered import Certificate
+from vtensor import __version__
+from vtensor.errors import InputError, LockError, VTensorError
+from vtensor.language.interrupts import pass_signals
+from vtensor.language.records import dataclass
+from vtensor.language.user_files import parse_toml, read_text
+from vtensor.language.wording import counted, reason
+from vtensor.runtime.lock.plan_options import PlanOptions
+from vtensor.runtime.lock.proof import certificate_of, errors_of, errors_row, proof_row
+from vtensor.runtime.lock.rows import (
+    choices_of,
+    costs_of,
+    input_rows,
+    node_rows,
+)
+from vtensor.runtime.lock.toml import Table, toml_lines
+from vtensor.storage.inputs import parse_layouts
+
+if TYPE_CHECKING:
+    from ptensor.layout import Layout
+    from vtensor.language.graph import Graph
+    from vtensor.runtime.planning.source import Source
+
+#: The form of lock files that is written, and the only one that is read.
+FORMAT = 1
+
+_HEAD = """\
+# How VTensor runs a model, written by `vtensor lock`. Session(MODEL, plan=THIS_FILE) runs it so
+# again, and `vtensor diff` compares two such files. Nodes stand in the order in which they run;
+# what they cost, which differs from machine to machine, stands at the end.
+"""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A plan as it is written down.
+
+    Attributes:
+        model: the network's name.
+        content: a digest of the network: nodes, parameters, sizes, constants.
+        versions: of VTensor and its libraries, by name, with the instructions that they use.
+        processor, threads: where it was made.
+        options: the options that it depends on.
+        passes: the optimisations that made it.
+        choices: what was chosen.
+        costs: by node, in nanoseconds, and how they are known; ``open`` where it had a choice.
+        certificate: what was proved of it, and for which errors.
+        file: where it was read; empty where it was not.
+        lines: where in the file its nodes begin.
+    """
+
+    model: str
+    content: str
+    versions: Mapping[str, str]
+    processor: str
+    threads: int
+    options: PlanOptions
+    passes: tuple[str, ...]
+    choices: Choices
+    costs: Mapping[str, Mapping[str, Any]]
+    certificate: Certificate | None
+    file: str = ""
+    lines: tuple[int, ...] = ()
+
+    @property
+    def proof(self) -> ErrorProof | None:
+        """The errors for which it was chosen; None where all of it is strict."""
+        return self.certificate.errors if self.certificate is not None else None
+
+    @classmethod
+    def read(cls, file: str | os.PathLike[str]) -> Lock:
+        """What a file holds.
+
+        Raises:
+            LockError: it cannot be read, or says what it may not; names line or key.
+        """
+        name = os.fspath(file)
+        try:
+            text = read_text(name)
+            data = parse_toml(text)
+        except (OSError, UnicodeDecodeError) as error:
+            pass_signals(error)
+            raise LockError(f"{name}: cannot be read: {reason(error)}") from error
+        except ValueError as error:
+            raise LockError(f"{name}: is no TOML: {error}") from error
+        return cls.parse(data, text, name)
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any], text: str, file: str) -> Lock:
+        """The same of a file that is parsed already."""
+        top = Table(data, file)
+        top.only(
+            *("format", "model", "content", "passes", "versions", "machine", "options"),
+            *("inputs", "outputs", "node", "errors", "costs", "certificate"),
+        )
+        if (form := top.get("format", int)) != FORMAT:
+            raise top.error("format", f"{form} is not what this VTensor reads, which is {FORMAT}")
+        nodes = top.tables("node")
+        lines = [at for at, line in enumerate(text.split("\n"), 1) if line.strip() == "[[node]]"]
+        if len(lines) != len(nodes):
+            lines = []  # somebody writes them otherwise
+        for at, one in enumerate(nodes):
+            line = f":{lines[at]}" if lines else ""
+            nodes[at] = replace(one, where=f"{file}{line}: node {one.get('name', str)!r}")
+        versions, machine = top.table("versions"), top.table("machine")
+        machine.only("processor", "threads")
+        row = top.table("certificate")
+        return cls(
+            top.get("model", str),
+            top.get("content", str),
+            {key: versions.get(key, str) for key in versions.data},
+            machine.get("processor", str),
+            machine.get("threads", int),
+            PlanOptions.read(top.table("options")),
+            top.texts("passes"),
+            choices_of(top, nodes),
+            costs_of(top.table("costs")),
+            certificate_of(row, errors_of(top.table("errors"))) if row.data else None,
+            file,
+            tuple(lines),
+        )
+
+    def text(self) -> str:
+        """The same as a file holds it."""
+        errors = errors_row(self.certificate)
+        data = {
+            "format": FORMAT,
+            "model": self.model,
+            "content": self.content,
+            "passes": list(self.passes),
+            "versions": dict(self.versions),
+            "machine": {"processor": self.processor, "threads": self.threads},
+            "options": self.options.row(),
+            "inputs": input_rows(self.choices),
+            "outputs": dict(self.choices.outputs),
+            "node": node_rows(self.choices),
+            **({"errors": errors} if errors else {}),
+            "costs": self.costs,
+            "certificate": proof_row(self.certificate),
+        }
+        return _HEAD + "\n".join(toml_lines(data)) + "\n"
+
+    def write(self, file: str | os.PathLike[str]) -> None:
+        """Write it to a file.
+
+        Raises:
+            InputError: that cannot be written.
+        """
+        try:
+            Path(file).write_text(self.text(), encoding="utf-8")
+        except (OSError, ValueError) as error:
+            pass_signals(error)
+            raise InputError(f"{os.fspath(file)}: cannot be written: {reason(error)}") from error
+
+    def layouts(self, source: Source) -> tuple[dict[str, Layout], dict[str, Layout]]:
+        """How inputs lie, and outputs are delivered.
+
+        Raises:
+            LockError: the model has other inputs or outputs.
+        """
+        given = self.choices.inputs
+        ports = {
+            port.name: port.of_rank(len(given[port.name].dims))
+            for port in source.inputs
+            if port.name in given
+        }
+        alike = all(
+            name in ports and (ports[name].dtype, ports[name].dims) == (one.dtype, tuple(one.dims))
+            for name, one in given.items()
+        )
+        if not alike or [*self.choices.outputs] != [port.name for port in source.outputs]:
+            raise self.other("it has other inputs or outputs")
+        entry = {name: one.layout for name, one in given.items()}
+        outputs = self.options.output_layouts
+        try:
+            return (
+                parse_layouts(entry, [*ports.values()], "inputs"),
+                parse_layouts(outputs, source.outputs, "options.output_layouts", any_too=True),
+            )
+        except VTensorError as error:
+            raise LockError(f"{self.file}, {error}") from error
+
+    def refused(self, faults: Sequence[tuple[int | None, str]]) -> LockError:
+        """The error of lines that do not hold, each with the row that it is about."""
+        rows = []
+        for place, text in faults:
+            who = "" if place is None else f"node {self.choices.rows[place].name!r}: "
+            line = f":{self.lines[place]}" if place is not None and self.lines else ""
+            rows.append(f"  {self.file}{line}: {who}{text}")
+        verb = "holds" if len(rows) == 1 else "hold"
+        head = f"{self.file}: {counted(len(rows), 'line')} of it no longer {verb}"
+        return LockError("\n".join([head, *rows, f"  to fix: {self._anew()}"]))
+
+    def other(self, why: str) -> LockError:
+        """The error of a file that is another model's."""
+        made = self.versions.get("vtensor", "another")
+        by = "" if made == __version__ else f", or VTensor {made} read it otherwise"
+        return LockError(
+            f"{self.file}: is the plan of another model, {self.model!r}: {why}{by}"
+            f"\n  to fix: {self._anew()}"
+        )
+
+    def _anew(self) -> str:
+        return "write it anew with `vtensor lock`, or leave out plan="
+
+
+def content(graph: Graph) -> str:
+    """A digest of a network: of its text, but for its name, and of its constants' bytes."""
+    import numpy as np
+
+    found = sha256(str(graph).partition("\n")[2].encode())
+    for array in graph.constants.values():
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return f"sha256:{found.hexdigest()}"

@@ -1,0 +1,292 @@
+"""Choices as rows of a lock file, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, get_args
+
+from libdesc.transforms import LayoutChange
+from optimizer.problem import Clock
+from ptensor.evaluation import Basis, Refusal, Requirement, Variant
+from ptensor.form import Form
+from ptensor.layout import Layout
+from resolver.lock_choice import Choices, NodeChoice
+from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
+from vtensor.errors import VTensorError
+from vtensor.runtime.lock.toml import Table
+
+#: The operator of a Transform, and what was asked where any layout would do.
+TRANSFORM, ANY = "Transform", "ANY"
+
+Row = dict[str, Any]
+
+
+def node_rows(choices: Choices) -> list[Row]:
+    """A row for each node, in the order in which they run; costs are elsewhere."""
+    return [
+        _transform_row(row, choices) if isinstance(row, TransformNode) else _node_row(row, choices)
+        for row in choices.rows
+    ]
+
+
+def cost_rows(graph: LoweredGraph, clock: Clock) -> Row:
+    """By node, nanoseconds: those that were compared, and rough ones where nothing was to choose.
+
+    Args:
+        graph: the plan's.
+        clock: estimates what nobody has compared.
+    """
+    found: Row = {}
+    rows = zip(graph.nodes, Choices.of(graph).rows, strict=True)
+    ahead = {node.name for node in graph.ahead()}
+    for node, row in rows:
+        if isinstance(node, OpNode) and node.variant.ns is not None:
+            found[row.name] = {"ns": node.variant.ns, "basis": node.variant.basis, "open": True}
+        elif isinstance(node, OpNode):
+            found[row.name] = _estimated(clock.node(node, graph.tensors), clock)
+        elif node.name not in ahead:
+            source, target = graph.values[node.input], graph.values[node.output]
+            ns = clock.transform(source.tensor(), LayoutChange(source.layout, target.layout))
+            found[row.name] = {"bytes": source.nbytes + target.nbytes, **_estimated(ns, clock)}
+    return found
+
+
+def _estimated(ns: int | None, clock: Clock) -> Row:
+    return {} if ns is None else {"ns": rough(ns), "basis": clock.basis}
+
+
+def rough(number: int) -> int:
+    """A number to two digits.
+
+    >>> rough(3098), rough(7), rough(0)
+    (3100, 7, 0)
+    """
+    step: int = 10 ** max(0, len(str(number)) - 2)
+    return round(number / step) * step
+
+
+def costs_of(row: Table) -> dict[str, Row]:
+    """The costs that a file holds, by node.
+
+    Raises:
+        LockError: a key is unknown, or its value is none that it may have.
+    """
+    found = {}
+    for name in row.data:
+        cost = row.table(name)
+        cost.only("ns", "basis", "open", "bytes")
+        made: Row = {key: cost.get(key, int) for key in ("bytes", "ns") if key in cost.data}
+        made |= {"basis": basis_of(cost)} if "ns" in made else {}
+        found[name] = made | ({"open": True} if cost.get("open", bool, False) else {})
+    return found
+
+
+def input_rows(choices: Choices) -> Row:
+    """By input, what it was planned for."""
+    return {
+        name: {"dtype": one.dtype, "sizes": dict(one.dims), "layout": str(one.layout)}
+        for name, one in choices.inputs.items()
+    }
+
+
+def _node_row(row: NodeChoice, choices: Choices) -> Row:
+    variant = row.variant
+    names, at = (*row.inputs, *row.outputs), variant.requirements[0].place
+    operands = []
+    for name, role, form, asked in zip(
+        names, row.roles, variant.forms, variant.requirements, strict=True
+    ):
+        operand: Row = {"role": role, "value": name, "layout": str(form)}
+        if name in row.outputs and (lies := choices.layouts[name]) != form.layout:
+            operand["lies"] = str(lies)  # the same place, in other words
+        operand |= {"asked": _texts(asked)} if asked.layouts != (form.layout,) else {}
+        operands.append(operand | ({"at": asked.place} if asked.place != at else {}))
+    found: Row = {"name": row.name, "operator": row.op_name, "library": variant.library, "at": at}
+    found |= {"kernel": variant.kernel} if variant.kernel else {}
+    found |= {"fuses": list(variant.followers)} if variant.followers else {}
+    found |= {"error": variant.error} if variant.inexact else {}
+    found |= {"reference": True} if variant.reference else {}
+    found |= {"reads": operands[: len(row.inputs)], "makes": operands[len(row.inputs) :]}
+    declined = [
+        {"library": one.library, "priority": one.priority, "reason": one.reason}
+        for one in variant.refused
+    ]
+    return found | ({"declined": declined} if declined else {})
+
+
+def _transform_row(row: TransformNode, choices: Choices) -> Row:
+    reasons = []
+    for one in row.reasons:
+        operand: Row = {"node": one.consumer, "operator": one.op, "library": one.library}
+        operand |= {"role": one.role, "made_by": one.producer_op, "value": one.producer}
+        operand = {key: text for key, text in operand.items() if text}
+        if one.requirement:
+            operand |= {"asked": _texts(one.requirement), "at": one.requirement.place}
+        reasons.append(operand)
+    target = {"value": row.output, "layout": str(choices.layouts[row.output])}
+    return {
+        "name": row.name,
+        "operator": TRANSFORM,
+        "library": row.library,
+        "reads": [{"value": row.input}],
+        "makes": [target],
+        "required_by": reasons,
+    }
+
+
+def _texts(one: Requirement) -> list[str]:
+    return [str(layout) for layout in one.layouts] or [ANY]
+
+
+def choices_of(data: Table, nodes: Sequence[Table]) -> Choices:
+    """The choices that a file holds, its costs included.
+
+    Args:
+        data: the file.
+        nodes: its nodes.
+
+    Raises:
+        LockError: a key is missing or unknown, or its value is none that it may have.
+    """
+    inputs, layouts = {}, {}
+    given = data.table("inputs")
+    for name in given.data:
+        inputs[name] = value = _input(name, given.table(name))
+        layouts[name] = value.layout
+    costs = costs_of(data.table("costs"))
+    rows = [_row(one, costs, layouts) for one in nodes]
+    outputs = data.table("outputs")
+    return Choices(
+        inputs, {alias: outputs.get(alias, str) for alias in outputs.data}, tuple(rows), layouts
+    )
+
+
+def _input(name: str, row: Table) -> Value:
+    row.only("dtype", "sizes", "layout")
+    sizes = row.table("sizes")
+    dims = {dim: sizes.get(dim, int) for dim in sizes.data}
+    layout = _parsed(row, "layout", Layout)
+    return Value(name, row.get("dtype", str), dims, layout)
+
+
+def _row(
+    row: Table, costs: Mapping[str, Row], layouts: dict[str, Layout]
+) -> NodeChoice | TransformNode:
+    if row.get("operator", str) == TRANSFORM:
+        return _transform(row, layouts)
+    row.only(
+        *("name", "operator", "library", "at", "kernel", "fuses", "error", "reference"),
+        *("reads", "makes", "declined"),
+    )
+    reads, makes = row.tables("reads"), row.tables("makes")
+    operands = [*reads, *makes]
+    for one in operands:
+        one.only("role", "value", "layout", "lies", "asked", "at")
+    if not makes:
+        raise row.error("makes", "must hold what the node makes")
+    forms = tuple(_parsed(one, "layout", Form) for one in operands)
+    for one, form in zip(makes, forms[len(reads) :], strict=True):
+        lies = _parsed(one, "lies", Layout) if "lies" in one.data else form.layout
+        layouts[one.get("value", str)] = lies
+    name = row.get("name", str)
+    cost = costs.get(name, {})
+    weighed = cost if "open" in cost else {}
+    variant = Variant(
+        row.get("library", str),
+        forms,
+        tuple(map(partial(_requirement, row.get("at", str)), operands, forms)),
+        tuple(map(_refusal, row.tables("declined"))),
+        row.get("kernel", str, ""),
+        weighed.get("ns"),
+        weighed.get("basis", "declared"),
+        row.get("error", float, 0.0),
+        row.texts("fuses"),
+        row.get("reference", bool, False),
+        inexact="error" in row.data,
+    )
+    return NodeChoice(
+        name,
+        row.get("operator", str),
+        tuple(one.get("value", str) for one in reads),
+        tuple(one.get("value", str) for one in makes),
+        tuple(one.get("role", str) for one in operands),
+        variant,
+    )
+
+
+def _transform(row: Table, layouts: dict[str, Layout]) -> TransformNode:
+    row.only("name", "operator", "library", "reads", "makes", "required_by")
+    reads, makes, why = row.tables("reads"), row.tables("makes"), row.tables("required_by")
+    for key, several in (("reads", reads), ("makes", makes)):
+        if len(several) != 1:
+            raise row.error(key, f"must hold one value, not {len(several)}")
+    if not why:
+        raise row.error("required_by", "must say who asked for it")
+    target = makes[0].get("value", str)
+    layouts[target] = _parsed(makes[0], "layout", Layout)
+    first, *more = map(_reason, why)
+    source = reads[0].get("value", str)
+    return TransformNode(
+        row.get("name", str), source, target, row.get("library", str), first, tuple(more)
+    )
+
+
+def _reason(row: Table) -> Reason:
+    row.only("node", "operator", "library", "role", "made_by", "value", "asked", "at")
+    return Reason(
+        row.get("node", str),
+        row.get("value", str),
+        row.get("role", str, ""),
+        row.get("library", str, ""),
+        row.get("operator", str, ""),
+        row.get("made_by", str, ""),
+        _requirement("", row) if "asked" in row.data else None,
+    )
+
+
+def _refusal(row: Table) -> Refusal:
+    row.only("library", "priority", "reason")
+    return Refusal(row.get("priority", int), row.get("library", str), row.get("reason", str))
+
+
+def _requirement(at: str, row: Table, form: Form | None = None) -> Requirement:
+    """What was asked for an operand: its own layout, at the node's place, unless it says so."""
+    texts, layouts = row.texts("asked"), tuple[Layout, ...]()
+    if texts != (ANY,):
+        layouts = tuple(map(_parser(row, "asked", Layout), texts))
+        layouts = layouts or ((form.layout,) if form is not None else ())
+    file, _, line = row.get("at", str, at).rpartition(":")
+    if not line.isdecimal():
+        raise row.error("at", f"must be a file and a line, not {row.data.get('at', at)!r}")
+    return Requirement(layouts, file, int(line))
+
+
+def basis_of(row: Table) -> Basis:
+    """How a row says that its times are known.
+
+    Raises:
+        LockError: it is no such way.
+    """
+    for known in get_args(Basis):
+        if row.get("basis", str, "declared") == known:
+            basis: Basis = known
+            return basis
+    raise row.error("basis", f"must be one of {', '.join(get_args(Basis))}")
+
+
+_KINDS: Mapping[type, Callable[[str], Any]] = {Layout: Layout, Form: Form.parse}
+
+
+def _parsed(row: Table, key: str, kind: type[Any]) -> Any:
+    return _parser(row, key, kind)(row.get(key, str))
+
+
+def _parser(row: Table, key: str, kind: type[Any]) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            return _KINDS[kind](text)
+        except VTensorError as error:
+            raise row.error(key, str(error)) from error
+
+    return parse

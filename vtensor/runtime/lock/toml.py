@@ -1,0 +1,154 @@
+"""TOML as lock files have it: written by hand for readers, and read key by key."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from vtensor.errors import LockError, did_you_mean
+from vtensor.language.records import dataclass
+
+T = TypeVar("T")
+
+#: Words for the types of values.
+_WORDS: dict[type, str] = {
+    str: "text",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a file that anybody may have edited.
+
+    Args:
+        data: what it holds.
+        where: the file and the line, or the key, that it begins at.
+    """
+
+    data: Mapping[str, Any]
+    where: str
+
+    def get(self, key: str, kind: type[T], default: T | None = None) -> T:
+        """A value of a kind.
+
+        Raises:
+            LockError: there is none and no default, or it is of another kind.
+        """
+        value = self.data.get(key, default)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise self.error(key, f"must be {_WORDS[kind]}" + _have(value))
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; empty where there is none.
+
+        Raises:
+            LockError: it is no such list.
+        """
+        values = self.get(key, list, [])
+        if any(type(one) is not str for one in values):
+            raise self.error(key, "must be a list of texts" + _have(values))
+        return tuple(values)
+
+    def table(self, key: str) -> Table:
+        """A table in it; an empty one where there is none.
+
+        Raises:
+            LockError: it is no table.
+        """
+        return Table(self.get(key, dict, {}), f"{self.where}, {key}")
+
+    def tables(self, key: str) -> list[Table]:
+        """The tables of a list; none where there is no list.
+
+        Raises:
+            LockError: it is no list of tables.
+        """
+        values = self.get(key, list, [])
+        if any(type(one) is not dict for one in values):
+            raise self.error(key, "must be a list of tables")
+        return [Table(one, f"{self.where}, {key}[{at}]") for at, one in enumerate(values)]
+
+    def only(self, *keys: str) -> None:
+        """See that there are no other keys.
+
+        Raises:
+            LockError: there are; names the first.
+        """
+        for key in self.data:
+            if key not in keys:
+                raise self.error(key, f"is no key{did_you_mean(key, keys)}")
+
+    def error(self, key: str, what: str) -> LockError:
+        """The error of a key."""
+        return LockError(f"{self.where}, {key}: {what}")
+
+
+def _have(value: object) -> str:
+    return ", and is missing" if value is None else f", not {value!r}"
+
+
+def toml_lines(data: Mapping[str, Any]) -> Iterator[str]:
+    """A table as TOML: plain keys first, then tables; what is in these stands a line each.
+
+    >>> print("\\n".join(toml_lines({"a": 1, "b": {"c": ["x"]}, "d": [{"e": True}]})))
+    a = 1
+    <BLANKLINE>
+    [b]
+    c = ["x"]
+    <BLANKLINE>
+    [[d]]
+    e = true
+    """
+    tables = [key for key, value in data.items() if isinstance(value, dict) or _of_tables(value)]
+    yield from (f"{_key(key)} = {_inline(one)}" for key, one in data.items() if key not in tables)
+    for key in tables:
+        if isinstance(data[key], dict):
+            yield from ("", f"[{_key(key)}]", *_row_lines(data[key]))
+        else:
+            for one in data[key]:
+                yield from ("", f"[[{_key(key)}]]", *_row_lines(one))
+
+
+def _row_lines(table: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of a table; of a list of tables each has a line."""
+    for key, value in table.items():
+        if _of_tables(value) and len(value) > 1:
+            yield from (f"{_key(key)} = [", *(f"  {_inline(one)}," for one in value), "]")
+        else:
+            yield f"{_key(key)} = {_inline(value)}"
+
+
+def _of_tables(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _inline(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(float(value)) if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):  # JSON leaves one character as it is that TOML does not
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        rows = ", ".join(f"{_key(key)} = {_inline(one)}" for key, one in value.items())
+        return f"{{ {rows} }}" if rows else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_inline, value))}]"
+    raise TypeError(f"{value!r} is nothing that TOML has")
+
+
+def _key(key: str) -> str:
+    bare = key.isascii() and key.replace("-", "_").replace("_", "a").isalnum()
+    return key if bare else _inline(key)

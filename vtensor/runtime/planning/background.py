@@ -1,0 +1,286 @@
+"""The background worker: one thread of the process, and its tasks.
+
+A plan that may not be the best has a ``BackgroundTask``: a function that makes its replacement. The
+task begins when the plan's runs have taken as long as planning takes in full, and no other plan was
+made between them: a shape that comes a few times gains nothing, and while sizes grow with every
+run, the task would only take time from runs. The plan store then exchanges the two plans: runs that
+are under way end on the old one. If the task fails, for whatever reason, the old plan stays, and
+the note of the task says why.
+
+Tasks for other processes (saving) begin when the worker is idle. They keep running for a grace
+period after the session is closed or the process ends, since Python waits for its threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from math import inf
+from time import monotonic, sleep
+from typing import Any, Generic, NoReturn, TypeVar
+
+from ptensor.background_work import Stopped, checkpoint, stopping
+from vtensor.language.forks import OwnLock, process_lock
+from vtensor.language.interrupts import pass_signals
+from vtensor.runtime.execution.trim import let_go
+
+T = TypeVar("T")
+
+#: Nice value of the worker thread. A larger one would delay other threads: they wait for Python's
+#: lock while the worker holds it and is not scheduled.
+NICE = 5
+
+#: Delay of tasks for other processes, in seconds: after the last new task and the last run, and
+#: after the last new task whatever runs. A new shape within it finds the worker idle, and choices
+#: that are measured meanwhile are saved once.
+REST_S, BUSY_S = 0.2, 5.0
+
+#: Poll interval of the idle check, in seconds.
+LOOKS_S = 0.01
+
+#: The note of a plan whose choice was made for other sizes.
+UNPROVEN = "it is not proven the best for its sizes"
+
+
+class PlanStays(Exception):  # no error: the plan stays
+    """No better plan was found; the message says why."""
+
+
+class BackgroundTask(Generic[T]):
+    """A function that runs once in the background and hands its result over.
+
+    Args:
+        make: returns the result; raises PlanStays if there is none.
+        why: what the present plan lacks; begins each note.
+        hurries: as for ``stopping``.
+        before_start: imports the modules that ``make`` needs, under the lock that forks wait for.
+        for_other_processes: the result is for other processes; the task begins when the worker is
+            idle.
+        grace_s: seconds for which such a task may keep running after ``stop``.
+
+    Attributes:
+        for_other_processes: the same.
+        note: the state of the task, in words.
+        stays: the present plan is not replaced.
+        done: the task has ended.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], T],
+        why: str,
+        hurries: Callable[[], bool] | None = None,
+        before_start: Callable[[], None] | None = None,
+        *,
+        for_other_processes: bool = False,
+        grace_s: float = 0.0,
+    ) -> None:
+        self.for_other_processes, self._grace_s, self._until = for_other_processes, grace_s, inf
+        self._make, self._why, self._hurries = make, why, hurries
+        self._before_start = before_start or _nothing_else
+        self.note = f"{why}; a better one is made when it is used again"
+        self.stays = False
+        self._wait_s = self._ran_s = 0.0
+        self._others = 0
+        self._process = 0
+        self._over = self.done = self._awaited = False
+        self._at_it = OwnLock()
+        self._exchange: Callable[[T], None] = _ignored
+
+    def wait(self, seconds: float) -> None:
+        """Delay the task until the plan's runs have taken some seconds, with no other plan made."""
+        self._wait_s = seconds
+        self.note = f"{self._why}; a better one is made when it has run for {seconds:.3f} s"
+
+    def ran(self, seconds: float) -> None:
+        """Add the seconds of a run of the plan."""
+        self._ran_s += seconds
+
+    def wanted(self, exchange: Callable[[T], None], others: int = 0) -> None:
+        """Queue the task because its plan is used again, unless it is queued, done or delayed.
+
+        Args:
+            exchange: is called with the result, on the thread that made it.
+            others: the number of plans made so far; the delay begins from scratch if it has grown
+                since the last use.
+        """
+        if others != self._others:
+            self._others, self._ran_s = others, 0.0
+        if self._ran_s < self._wait_s:
+            return
+        if self._process != os.getpid() and not self._over:  # a fork has none of its threads
+            self._process, self._exchange = os.getpid(), exchange
+            self.note = f"{self._why}; a better one is being made"
+            _background.add(self)
+
+    def now(self, exchange: Callable[[T], None]) -> None:
+        """Run the task on this thread without sleeping, or wait for the thread that runs it."""
+        self._awaited = True
+        if not self._process and not self._over:
+            self._exchange = exchange
+        copy_context().run(self.work)
+
+    def stop(self) -> None:
+        """Stop the task; one for other processes keeps running for its grace period."""
+        self._until = min(self._until, monotonic() + self._grace_s)
+        self._over = self._over or not (self._process and self._grace_s)
+        if not self._process:
+            self._make = _nothing  # the function may hold large objects
+
+    def finish(self) -> None:
+        """Stop the task; one for other processes is run now, on this thread."""
+        self.stop()
+        if not self._over and self._process == os.getpid():
+            self._awaited = True
+            copy_context().run(self.work)
+
+    def work(self) -> None:
+        """Run the task once and hand its result over; an error becomes the note."""
+        with self._at_it.here:
+            if not self.done:  # another thread may have run it meanwhile
+                self._work()
+
+    def _work(self) -> None:
+        try:
+            with stopping(self.is_over, self._hurries and self.hurries):
+                checkpoint()
+                self._before_start()
+                result = self._make()
+            self._exchange(result)
+        except Stopped:
+            self._stay("the session was closed before there was a better one")
+        except PlanStays as why:
+            self._stay(f"it stays: {why}")
+        except Exception as error:  # libraries raise any kind; the present plan is right
+            pass_signals(error)
+            self._stay(f"it stays: {type(error).__name__}: {error}")
+        self._end()
+
+    def hurries(self) -> bool:
+        """Return whether the task need not sleep now."""
+        return self._awaited or self._hurries is None or self._hurries()
+
+    @property
+    def ends(self) -> bool:
+        """Whether the task was stopped, even if it keeps running for its grace period."""
+        return self._over or self._until < inf or _background.ended_s() is not None
+
+    def is_over(self) -> bool:
+        """Return whether the task must not continue."""
+        ended_s = _background.ended_s()
+        if ended_s is not None and ended_s >= self._grace_s:
+            return True
+        return self._over or monotonic() >= self._until
+
+    def _stay(self, why: str) -> None:
+        self.note, self.stays = f"{self._why}; {why}", True
+
+    def _end(self) -> None:
+        """Mark this work as done and release what it holds."""
+        self._over = self.done = True
+        self._make, self._exchange = _nothing, _ignored
+
+
+def _nothing_else() -> None:
+    """Do nothing: the task needs no imports."""
+
+
+def _nothing() -> NoReturn:
+    raise PlanStays("it was made already")
+
+
+def _ignored(made: object) -> None:
+    """Drop the result of a task that has no exchange."""
+
+
+class _Background:
+    """The worker thread of the process; it ends when no task is left."""
+
+    def __init__(self) -> None:
+        self._lock = process_lock()
+        self._waiting: deque[BackgroundTask[Any]] = deque()
+        self._thread: threading.Thread | None = None
+        self._added = self._busy = 0.0  # when a task was added, and when runs were seen, last
+        self._ended: float | None = None  # when the interpreter began to end
+        try:
+            threading._register_atexit(self._end)  # type: ignore[attr-defined]  # as pools do
+        except RuntimeError:  # the interpreter ends already
+            self._end()
+
+    def _end(self) -> None:
+        """Let no more tasks begin; called before the interpreter's end waits for threads.
+
+        Under the lock: the interpreter waits for a thread that ``add`` starts meanwhile.
+        """
+        with self._lock:
+            self._ended = monotonic()
+
+    def ended_s(self) -> float | None:
+        """Seconds since the interpreter began to end; None before."""
+        return None if self._ended is None else monotonic() - self._ended
+
+    def add(self, work: BackgroundTask[Any]) -> None:
+        """Queue a task, and start the thread if there is none."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # or of a parent process
+                self._waiting.clear()
+                name = "vtensor-background"
+                thread = threading.Thread(target=self._work, name=name, daemon=False)
+                self._thread = thread
+                with suppress(RuntimeError):  # no thread is available
+                    if self._ended is None or _is_awaited(threading.current_thread()):
+                        thread.start()
+            self._waiting.append(work)
+            self._added = monotonic()
+
+    def _work(self) -> None:
+        with suppress(OSError, AttributeError):  # where threads have no priority of their own
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        while self._waits():
+            while (work := self._next()) is None:
+                sleep(LOOKS_S)
+            work.work()
+            del work  # and what it refers to
+            if not self._waiting:
+                let_go()
+
+    def _waits(self) -> bool:
+        """Return whether a task is queued; the thread ends if not."""
+        with self._lock:
+            if not self._waiting:
+                self._thread = None
+            return bool(self._waiting)
+
+    def _next(self) -> BackgroundTask[Any] | None:
+        """Take the next task; None while only tasks for other processes wait, and runs are made."""
+        with self._lock:
+            task = next((one for one in self._waiting if one.is_over()), None)
+            task = task or next((one for one in self._waiting if not one.for_other_processes), None)
+            if task is None and self._rests(self._waiting[0]):
+                task = self._waiting[0]
+            if task is not None:
+                self._waiting.remove(task)
+            return task
+
+    def _rests(self, work: BackgroundTask[Any]) -> bool:
+        """Return whether a task for other processes may begin."""
+        now = monotonic()
+        if not work.hurries():
+            self._busy = now
+        rests = min(now - self._added, now - self._busy) >= REST_S
+        return work.ends or rests or now - self._added >= BUSY_S
+
+
+def _is_awaited(caller: threading.Thread) -> bool:
+    """Return whether the interpreter's end waits for a thread, and so for threads it starts.
+
+    Handlers of ``atexit`` come afterwards, on the main thread.
+    """
+    return not (caller.daemon or caller is threading.main_thread())
+
+
+_background = _Background()

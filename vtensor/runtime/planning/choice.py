@@ -1,0 +1,99 @@
+"""Choices: the decisions for a network in some sizes, with the symbolic plan recorded of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from libdesc.plugins import plugins_version
+from vtensor.language.records import dataclass
+from vtensor.runtime.planning.keys import PlanKey
+
+if TYPE_CHECKING:
+    from resolver.choice import ChosenGraph
+    from vtensor.frontends.deferred_arrays import Place
+    from vtensor.language.graph import Graph
+    from vtensor.runtime.planning.symbolic_plan import Known, SymbolicPlan
+
+#: The most choices of an input kind, the last made ones: each serves a range of sizes.
+MOST_CHOICES = 8
+
+
+@dataclass(eq=False)
+class Choice:
+    """A choice for a network, made for some sizes.
+
+    Attributes:
+        key: the input key that it was made for.
+        provisional: it was made without times of this machine.
+        applied: rules and nodes of the simplifications of its graph.
+        symbolic: its symbolic plan; None if it can only be recorded on numbers.
+        exact: it holds for no other sizes.
+        later: makes the symbolic plan of a choice recorded on numbers, for saving it.
+        observed: places of the arrays whose values were read to make the graph.
+        strategy: the decisions by node; None for a choice from the cache that was not decoded yet.
+        cached: it was read from the cache.
+        saved: it is in the cache, or cannot be saved.
+        seconds: the time that planning took.
+    """
+
+    key: PlanKey
+    provisional: bool
+    applied: frozenset[tuple[str, str]]
+    symbolic: SymbolicPlan | None = None
+    exact: bool = False
+    later: Callable[[], SymbolicPlan] | None = None
+    observed: frozenset[Place] = frozenset()
+    strategy: ChosenGraph | None = None
+    cached: bool = False
+    saved: bool = False
+    seconds: float = 0.0
+
+    def plan_for(self, given: Sequence[int], known: Known) -> SymbolicPlan | None:  # noqa: ARG002
+        """Return the symbolic plan that may serve open sizes; None if the choice has none.
+
+        Args:
+            given: the sizes.
+            known: values of evaluated rows; it grows.
+        """
+        return self.symbolic
+
+    def of(self, graph: Graph) -> ChosenGraph | None:  # noqa: ARG002
+        """Return the decisions for a graph of the network; None if they cannot be decoded."""
+        return self.strategy
+
+    def refuses(self, key: PlanKey) -> bool:
+        """Return whether it is an exact choice of another key."""
+        return self.exact and self.key != key
+
+
+@dataclass(eq=False)
+class InputKind:
+    """The choices for inputs of one kind: the same ranks, layouts and deciding values.
+
+    Attributes:
+        choices: the last made first; provisional ones after measured ones.
+        saved_choices: choices of the cache that are not read yet; None before the first look-up.
+    """
+
+    choices: list[Choice] = field(default_factory=list)
+    saved_choices: Iterator[Choice] | None = None
+
+    def add(self, choice: Choice) -> None:
+        """Add a choice; a measured one replaces the provisional ones."""
+        if not choice.provisional:
+            self.choices[:] = [one for one in self.choices if not one.provisional]
+        self.choices.insert(0, choice)
+        del self.choices[MOST_CHOICES:]
+
+    def nearest(self, key: PlanKey) -> list[Choice]:
+        """Return choices that may be hints for inputs, the nearest sizes first."""
+        choices = [one for one in self.choices if not one.exact]
+        return sorted(choices, key=lambda one: one.key.distance(key))
+
+
+def kind_of(key: PlanKey) -> Hashable:
+    """Return the input kind of a key, on the present libraries."""
+    values = tuple((one.name, one.value) for one in key.inputs if one.value is not None)
+    return key.kind, values, plugins_version()

@@ -1,0 +1,259 @@
+"""Making a choice: library, layouts, kernel and fusion of every node, and where Transforms are.
+
+Resolve, extend, optimise, check: each step takes what the one before made and changes nothing. The
+nodes of an earlier choice, for other sizes, are hints: they are settled as they were. Only nodes
+that their libraries decline, or that differ in the graph, are chosen from scratch.
+
+A first choice is made without times of this machine, and libraries are queried for other variants
+only where these could save much: it is *provisional*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TypeVar
+
+from libdesc.registry import ready
+from optimizer.pipeline import ASKING, READING, optimise, simplify
+from resolver.check import check
+from resolver.choice import ChoiceRefused, ChosenGraph
+from resolver.lowered import LoweredGraph, OpNode
+from vtensor.language.graph import Graph
+from vtensor.language.imported import logger
+from vtensor.language.records import replace
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.planning.options import Options
+from vtensor.runtime.planning.transform_share import around_transforms, avoidable
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
+from vtensor.runtime.recording.plan_bytes import check_plan
+from vtensor.runtime.recording.workspace import Workspace
+
+T = TypeVar("T")
+
+#: Largest share of Transforms and reference code in a plan's estimated time up to which libraries
+#: are not asked whether they read other layouts.
+ENOUGH = 0.05
+
+#: Largest such share up to which libraries are not asked for other variants either: asking takes
+#: long, and has to save as much of each run.
+WORTH = 0.25
+
+#: Largest distance, in nodes, from a Transform or reference code at which libraries are asked about
+#: a node.
+HOPS = 2
+
+#: Largest share of nodes that may be no hints; with more of them, the hints are dropped.
+MOST = 0.5
+
+#: How many times nodes are added to those that are no hints.
+WIDENED = 8
+
+_log = logger(__name__)
+
+
+def simplified(
+    graph: Graph, options: Options, only: Collection[tuple[str, str]] | None = None
+) -> Graph:
+    """Simplify a graph; rules are applied at these places only, if some are given."""
+    return simplify(graph, options.passes, options.preferences, only)
+
+
+def resolved_of(graph: Graph, options: Options) -> LoweredGraph:
+    """Return a graph with the Transforms that Algorithm 1 leaves, before any pass."""
+    return _resolved(graph, options, {})
+
+
+def _resolved(graph: Graph, options: Options, settled: Mapping[str, OpNode]) -> LoweredGraph:
+    from resolver.evaluate import resolve
+    from resolver.extend import extend
+
+    lowered = resolve(graph, options.entry, options.preferences, settled)
+    return extend(lowered, options.delivery)
+
+
+def chosen(graph: Graph, options: Options, provisional: bool) -> LoweredGraph:
+    """Make the choice for a simplified graph whose sizes are numbers.
+
+    Args:
+        graph, options: the graph, and how it is planned.
+        provisional: without times of this machine.
+
+    Raises:
+        NoInvokerError: no library takes a node, or not the one that it is pinned to.
+    """
+    return _optimised(resolved_of(graph, options), options, None, provisional)
+
+
+def chosen_with_hints(
+    graph: Graph,
+    options: Options,
+    hints: ChosenGraph,
+    reopened: frozenset[str],
+    provisional: bool,
+) -> tuple[LoweredGraph, tuple[str, ...]]:
+    """Make the choice for a graph with hints of a choice for other sizes.
+
+    Args:
+        graph, options, provisional: as for ``chosen``.
+        hints: the earlier choice.
+        reopened: nodes that are no hints.
+
+    Returns:
+        The choice, and the nodes whose variants differ from the hints.
+
+    Raises:
+        ChoiceRefused: too many nodes are no hints.
+        VTensorError: no choice can be made with these hints.
+    """
+    if not reopened:
+        try:
+            return hints.on(graph), ()
+        except ChoiceRefused as why:
+            reopened = why.nodes
+    settled = hints.settled(graph, reopened)
+    resolved = _resolved(graph, options, settled)
+    only = frozenset(node.name for node in resolved.operators if node.name not in settled)
+    lowered = _optimised(resolved, options, only, provisional)
+    before = {name: node.variant for name, node in settled.items()}
+    others = tuple(node.name for node in lowered.operators if before.get(node.name) != node.variant)
+    if len(others) > MOST * len(lowered.operators):
+        raise ChoiceRefused(f"{len(others)} nodes would have other variants")
+    return lowered, others
+
+
+def widened(make: Callable[[frozenset[str]], T], reopened: frozenset[str]) -> T:
+    """Call ``make`` with nodes that are no hints; add further nodes while libraries decline them.
+
+    Raises:
+        Exception: as ``make``.
+    """
+    for _ in range(WIDENED):
+        try:
+            return make(reopened)
+        except ChoiceRefused as why:
+            if why.nodes <= reopened:
+                raise
+            reopened |= why.nodes
+    return make(reopened)
+
+
+def _optimised(
+    resolved: LoweredGraph, options: Options, only: frozenset[str] | None, provisional: bool
+) -> LoweredGraph:
+    """Optimise a resolved graph; ``only`` restricts the nodes that may change."""
+    if provisional:
+        return _soon(resolved, options.soon, only)
+    if only is None:
+        return optimise(resolved, options.passes, options.settings)
+    return _partly(resolved, options, only)
+
+
+def _soon(resolved: LoweredGraph, options: Options, only: frozenset[str] | None) -> LoweredGraph:
+    """Optimise a resolved graph for a provisional plan."""
+    quick = [name for name in options.passes if name not in (*ASKING, READING)]
+    lowered = optimise(resolved, quick, options.settings)
+    if (spared := avoidable(lowered, options)) <= ENOUGH:
+        return lowered
+    reading = [name for name in options.passes if name == READING]
+    lowered = optimise(lowered, reading, replace(options.settings, light=True))
+    if spared <= WORTH or avoidable(lowered, options) <= WORTH:
+        return lowered
+    around = around_transforms(lowered, HOPS)
+    around = around if only is None else around & only
+    lowered = _partly(resolved, options, around)
+    if any(node.name not in around for node in lowered.operators):
+        lowered = replace(lowered, certificate=None)  # other nodes were not considered
+    return lowered
+
+
+def _partly(resolved: LoweredGraph, options: Options, only: frozenset[str]) -> LoweredGraph:
+    """Optimise a resolved graph; the joint choice may change the nodes ``only``.
+
+    The certificate is dropped, since it does not cover other nodes, unless no Transform is left.
+    """
+    lowered = optimise(resolved, options.passes, replace(options.settings, only=only))
+    certificate = lowered.certificate
+    if certificate and (certificate.open_nodes or any(lowered.transforms())):
+        return replace(lowered, certificate=None)
+    return lowered
+
+
+def sound(lowered: LoweredGraph, graph: Graph, options: Options, workspace: Workspace) -> None:
+    """Check that a lowered graph is sound, and that it fits into the memory budget.
+
+    Args:
+        lowered, graph: the lowered graph, and the graph that it was made of.
+        options, workspace: how it is planned.
+
+    Raises:
+        UnsoundPlanError: the lowered graph is unsound.
+        BudgetError: it needs more memory than the workspace may have.
+    """
+    able = [library.name for library in ready().libraries.values() if library.transforms]
+    check(lowered, graph, able, options.entry, options.delivery)
+    check_plan(lowered, workspace.max_bytes)
+
+
+def recorded(
+    graph: Graph,
+    resolved: LoweredGraph | Callable[[], LoweredGraph],
+    lowered: LoweredGraph,
+    options: Options,
+    workspace: Workspace,
+    *,
+    confirming: bool = False,
+) -> Plan:
+    """Return the plan of a choice for numbers, proven sound.
+
+    Args:
+        graph: what the choice was made for.
+        resolved: the same before any pass, or what makes it.
+        lowered: the choice.
+        options, workspace: how plans are made.
+        confirming: libraries are asked again whether they take their nodes so.
+
+    Raises:
+        UnsoundPlanError, BudgetError: as ``sound``.
+        ChoiceRefused: libraries do not confirm the choice.
+    """
+    sound(lowered, graph, options, workspace)
+    return plan_on_numbers(
+        lowered,
+        graph.constants,
+        workspace,
+        options.progress,
+        options.preferences,
+        resolved,
+        confirming=confirming,
+    )
+
+
+def same_choice(one: LoweredGraph, other: LoweredGraph) -> bool:
+    """Return whether two lowered graphs run the same steps, whatever is known of their times."""
+    return _steps(one) == _steps(other)
+
+
+def _steps(graph: LoweredGraph) -> object:
+    nodes = [
+        (
+            node.name,
+            node.inputs,
+            node.outputs,
+            replace(node.variant, ns=None, basis="declared", refused=()),
+        )
+        if isinstance(node, OpNode)
+        else node
+        for node in graph.nodes
+    ]
+    return nodes, {name: one.layout for name, one in graph.values.items()}, graph.outputs
+
+
+def plan_in_full(graph: Graph, options: Options, workspace: Workspace) -> Plan:
+    """Return the plan of a simplified graph whose sizes are numbers, with nothing taken over.
+
+    Raises:
+        NoInvokerError, BudgetError: as ``chosen`` and ``recorded``.
+    """
+    lowered = chosen(graph, options, provisional=False)
+    return recorded(graph, partial(resolved_of, graph, options), lowered, options, workspace)

@@ -1,0 +1,351 @@
+"""Time against error: the plans of a network for several tolerances, and what each takes.
+
+The strict plan is always among them: others are compared with it. Tolerances for which the same is
+chosen have one plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import isfinite
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optimizer.elsewhere import inexact_nodes
+from optimizer.observed import observed
+from ptensor.layout import Layout
+from resolver.lowered import LoweredGraph, OpNode
+from vtensor.errors import InputError
+from vtensor.language.graph import Graph
+from vtensor.language.records import dataclass
+from vtensor.language.wording import counted
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.planning.choosing import resolved_of, simplified
+from vtensor.runtime.planning.locked_plan import lock_of
+from vtensor.runtime.planning.options import Options, Progress
+from vtensor.runtime.planning.tolerance import tolerance_of
+from vtensor.runtime.planning.tuned import plan_of, within_tolerance
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.runtime.tuning.error_amplification import difference, results
+from vtensor.runtime.tuning.measure import in_turns
+from vtensor.runtime.tuning.tolerant_choice import observable
+from vtensor.runtime.tuning.variant_errors import Meter, bound_memory
+from vtensor.storage.inputs import Array, Port, random_array
+
+if TYPE_CHECKING:
+    from vtensor.runtime.lock.lock_file import Lock
+
+#: Default tolerances.
+TOLERANCES = (0.0, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3)
+
+#: What the inputs are drawn from that plans are compared on: nothing was chosen on them.
+SEEDS = (11, 12, 13)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A plan, what it takes, and how far its results are off.
+
+    Attributes:
+        tolerances: those for which it was chosen, the smallest first; 0 is the strict plan's.
+        plan: the plan.
+        forms: how many nodes run in each inexact form, by library and kernel.
+        expected: what the errors of these nodes add up to; 0 of the strict plan.
+        error: the largest error that was found on fresh inputs, compared with strict kernels.
+        runs: nanoseconds of each run.
+        weights: bytes of all constants, in the layouts in which the plan reads them.
+    """
+
+    tolerances: tuple[float, ...]
+    plan: Plan
+    forms: Mapping[str, int]
+    expected: float
+    error: float
+    runs: tuple[int, ...]
+    weights: int
+
+    @property
+    def ns(self) -> float:
+        """Nanoseconds of a run: the median."""
+        return median(self.runs)
+
+    @property
+    def name(self) -> str:
+        """Its tolerances as a text.
+
+        >>> Point((0.0, 1e-06), None, {}, 0.0, 0.0, (1,), 0).name
+        '0, 1e-6'
+        """
+        return ", ".join(map(format_tolerance, self.tolerances))
+
+    def ahead_of(self, other: Point) -> bool:
+        """It is faster at no larger an error, or has a smaller error and takes no longer."""
+        own, its = (self.ns, self.error), (other.ns, other.error)
+        return own != its and own[0] <= its[0] and own[1] <= its[1]
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The points of a network: that of the strict plan, then by tolerance.
+
+    Attributes:
+        name: the network's.
+        threads: the budget of kernel threads.
+        points: at least that of the strict plan.
+        note: why there is no other; empty where there is.
+        make_lock: makes the lock of a plan that was made for a tolerance.
+    """
+
+    name: str
+    threads: int
+    points: tuple[Point, ...]
+    note: str
+    make_lock: Callable[[Plan, float], Lock]
+
+    @property
+    def best(self) -> tuple[Point, ...]:
+        """The points that no other point dominates, ordered by error."""
+        undominated = [
+            one for one in self.points if not any(it.ahead_of(one) for it in self.points)
+        ]
+        return tuple(sorted(undominated, key=lambda one: one.error))
+
+    def lock(self, point: Point) -> Lock:
+        """Return the lock of a point's plan, which ``Session(model, plan=FILE)`` runs."""
+        return self.make_lock(point.plan, point.tolerances[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As data."""
+        best, strict = self.best, self.points[0]
+        return {
+            "model": self.name,
+            "threads": self.threads,
+            "runs": len(strict.runs),
+            "note": self.note,
+            "points": [
+                {
+                    "tolerances": list(one.tolerances),
+                    "best": one in best,
+                    "ns": {"median": one.ns, "min": min(one.runs), "max": max(one.runs)},
+                    "of_strict": one.ns / strict.ns,
+                    "error": one.error if isfinite(one.error) else None,
+                    "expected": one.expected,
+                    "forms": dict(one.forms),
+                    "nodes": len(one.plan.graph.operators),
+                    "transforms": len(one.plan.conversions),
+                    "weights": one.weights,
+                }
+                for one in self.points
+            ],
+        }
+
+
+def format_tolerance(tolerance: float) -> str:
+    """Format a tolerance as a short decimal or power of ten.
+
+    >>> [*map(format_tolerance, (0.0, 0.0001, 1.5e-05, 0.5))]
+    ['0', '1e-4', '1.5e-5', '0.5']
+    """
+    if not 0 < tolerance < 0.1:
+        return f"{tolerance:g}"
+    digits, _, power = f"{tolerance:.6e}".partition("e")
+    return f"{float(digits):g}e{int(power)}"
+
+
+def tolerances_of(given: Sequence[float]) -> tuple[float, ...]:
+    """Tolerances, each once, the smallest first.
+
+    Raises:
+        InputError: there is none, or one is no finite number of at least 0.
+
+    >>> tolerances_of([1e-3, 0, 1e-3])
+    (0.0, 0.001)
+    """
+    if not isinstance(given, Iterable):
+        raise InputError(f"tolerances={given!r} is no list of numbers")
+    if not (numbers := [*given]):
+        raise InputError("tolerances: there must be at least one, as in 0,1e-5 (--tolerances)")
+    return tuple(sorted({*map(tolerance_of, numbers)}))
+
+
+def frontier_of(
+    plan: Plan,
+    graph: Graph,
+    options: Options,
+    workspace: Workspace,
+    tolerances: Sequence[float],
+    given: Mapping[str, Array],
+    runs: int,
+    progress: Progress | None = None,
+) -> Frontier:
+    """Make a plan for each tolerance, compare all with strict kernels, and run them in turns.
+
+    Args:
+        plan: what the session has for the graph.
+        graph: what it was made of, before any pass.
+        options: how it was made, with a clock that measures.
+        workspace: what it shares with other plans.
+        tolerances: as ``tolerances_of`` returns them.
+        given: inputs by name; the others get noise.
+        runs: how often each plan is run, after a first run that does not count.
+        progress: called with a description of each phase.
+    """
+    say = progress or (lambda _: None)
+    simple, executor = simplified(graph, options), workspace.executor
+
+    def within(tolerance: float) -> Options:
+        return replace(options, tolerance=tolerance, progress=None)
+
+    found: dict[object, tuple[Plan, list[float]]] = {}
+
+    def choose() -> tuple[Plan, list[Plan], list[dict[str, Array]], list[float]]:
+        say("strict")
+        strict = plan if not plan.graph.inexact else plan_of(simple, within(0.0), workspace)
+        found[_choice(strict.graph)] = strict, [0.0]
+        meter = _meter(simple, options, workspace)  # each error is measured once
+        for tolerance in tolerances:
+            if tolerance:
+                say(f"tolerance {format_tolerance(tolerance)}")
+                made = within_tolerance(simple, strict, within(tolerance), workspace, meter)
+                made = made if made.graph.inexact else strict
+                found.setdefault(_choice(made.graph), (made, []))[1].append(tolerance)
+        plans = [one for one, _ in found.values()]
+        rows = [*_inputs(strict.graph, given)]
+        return strict, plans, rows, [*_errors(simple, options, workspace, plans, rows)]
+
+    strict, plans, rows, errors = executor.planning(choose)
+    times = _times(plans, rows[0], workspace, runs, say)
+    points = tuple(
+        Point(tuple(named), one, _forms(one.graph), _expected(one), error, took, _weights(one))
+        for (one, named), error, took in zip(found.values(), errors, times, strict=True)
+    )
+    note = "" if len(points) > 1 else _note(strict, tolerances)
+
+    def make_lock(one: Plan, tolerance: float) -> Lock:
+        return lock_of(one, graph, within(tolerance), executor.threads)
+
+    return Frontier(graph.name, executor.threads, points, note, make_lock)
+
+
+def _meter(graph: Graph, options: Options, workspace: Workspace) -> Meter:
+    simple = observable(graph)
+    resolved = resolved_of(simple, options)
+    return Meter(simple, resolved, observed(simple), options.calibrate, workspace)
+
+
+def _choice(graph: LoweredGraph) -> object:
+    """What plans have in common for which the same was chosen."""
+    rows = list[object]()
+    for node in graph.nodes:
+        if isinstance(node, OpNode):
+            variant = node.variant
+            rows.append(
+                (node.name, variant.library, variant.kernel, variant.forms, variant.followers)
+            )
+        else:
+            layout = graph.values[node.output].layout
+            rows.append((graph.sources[node.output], node.library, layout))
+    return tuple(rows)
+
+
+def _forms(graph: LoweredGraph) -> Mapping[str, int]:
+    variants = [node.variant for node in graph.operators if node.variant.inexact]
+    return Counter(f"{one.library} {one.kernel}".strip() for one in variants)
+
+
+def _expected(plan: Plan) -> float:
+    proof = plan.certificate.errors if plan.certificate is not None else None
+    return proof.expected if proof is not None and plan.graph.inexact else 0.0
+
+
+def _weights(plan: Plan) -> int:
+    values = plan.graph.values
+    read = {name for node in plan.graph.operators for name in node.inputs}
+    return sum(values[name].nbytes for name in read if values[name].constant)
+
+
+def _note(strict: Plan, tolerances: Sequence[float]) -> str:
+    """Why all tolerances have the strict plan."""
+    if not any(tolerances):
+        return "tolerance 0 is that of the strict plan alone"
+    able = len(inexact_nodes(strict.resolved))
+    if not able:
+        return "no library has an inexact form of any of its nodes: the strict plan is the only one"
+    nodes = counted(able, "node")
+    return f"{nodes} may run in inexact forms, and no plan with them was faster within a tolerance"
+
+
+def _inputs(graph: LoweredGraph, given: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    """Inputs of a run: what is given, and noise, each time another; once where all is given."""
+    some_missing = not given.keys() >= {*graph.inputs}
+    for seed in SEEDS if some_missing else SEEDS[:1]:
+        generator, feeds = np.random.default_rng(seed), dict[str, Array]()
+        for name in graph.inputs:
+            value = graph.values[name]
+            port = Port(name, value.dtype, tuple(value.dims.values()), tuple(value.dims))
+            feeds[name] = given[name] if name in given else random_array(port, generator)
+        yield feeds
+
+
+def _errors(
+    graph: Graph,
+    options: Options,
+    workspace: Workspace,
+    plans: Sequence[Plan],
+    rows: Sequence[Mapping[str, Array]],
+) -> Iterator[float]:
+    """The largest error of each plan, at the values at which errors count.
+
+    Compared is with what Algorithm 1 leaves, in which no such value passes inside of a node.
+    """
+    simple = observable(graph)
+    names = observed(simple)
+    own = Workspace(workspace.executor, workspace.max_bytes, weights=workspace.weights)
+
+    def answers(lowered: LoweredGraph) -> list[Mapping[str, Array]]:
+        outputs, anyhow = dict(zip(names, names, strict=True)), dict.fromkeys(names, Layout.ANY)
+        there = replace(lowered, outputs=outputs, delivery=anyhow, certificate=None)
+        plan = plan_on_numbers(there, graph.constants, own, confirming=True)
+        return [_answer(plan, row, own) for row in rows]
+
+    strict: list[Mapping[str, Array]] = []
+    for plan in plans:
+        if plan.graph.inexact:
+            strict = strict or answers(resolved_of(simple, options))
+            pairs = zip(strict, answers(plan.graph), strict=True)
+            yield max(difference(one, other) for one, other in pairs)
+        else:
+            yield 0.0
+
+
+def _answer(plan: Plan, feeds: Mapping[str, Array], workspace: Workspace) -> Mapping[str, Array]:
+    memory = bound_memory(plan, feeds)
+    workspace.executor.run(partial(plan.replay, memory))
+    return results(plan, memory)
+
+
+def _times(
+    plans: Sequence[Plan],
+    feeds: Mapping[str, Array],
+    workspace: Workspace,
+    runs: int,
+    say: Progress,
+) -> list[tuple[int, ...]]:
+    """Nanoseconds of the runs of each plan, as a session runs it; all plans take turns."""
+
+    def replay_of(plan: Plan) -> Callable[[], object]:
+        return partial(plan.replay, bound_memory(plan, feeds))
+
+    times_of: list[list[int]] = [[] for _ in plans]
+    each = [*map(replay_of, plans)]
+    for turn in range(1 + runs):
+        say(f"turn {turn} of {runs}")
+        for times, took in zip(times_of, in_turns(each, workspace.executor, 1), strict=True):
+            times += took
+    return [tuple(times[1:]) for times in times_of]

@@ -1,0 +1,146 @@
+"""Keys of plans: input shapes, element types, layouts and deciding values."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from itertools import chain
+from math import log
+
+import numpy as np
+
+from ptensor.layout import Layout
+from vtensor.errors import InputError
+from vtensor.language.cached import cached_property
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.records import dataclass
+from vtensor.storage.inputs import Array, Feed, Port
+
+
+@dataclass(frozen=True)
+class InputKey:
+    """The facts of an input that its plans depend on.
+
+    Attributes:
+        value: the bytes of an input whose value decides shapes; it is then no input of the plan.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    layout: Layout
+    value: bytes | None = None
+
+    @classmethod
+    def of(cls, port: Port, feed: Feed, expected: Layout, decides: bool) -> InputKey:
+        """Return the key of an input of a run.
+
+        Args:
+            port: the input.
+            feed: its array.
+            expected: its layout in the session's plans.
+            decides: whether its value decides shapes.
+
+        Raises:
+            InputError: a deciding value has too many elements.
+        """
+        sizes, layout = feed.part.extents, feed.part.layout
+        shape = tuple(sizes[dim] for dim in feed.dims)
+        if not decides:
+            same = expected.same(layout, sizes)
+            return cls(port.name, shape, port.dtype, expected if same else layout)
+        from vtensor.frontends.values import LIMIT_ELEMENTS
+
+        values = feed.values(feed.dims)
+        if values.size > LIMIT_ELEMENTS:
+            raise InputError(
+                f"input {port.name!r}: its value decides shapes, and {values.size} "
+                f"elements were given; {LIMIT_ELEMENTS} are the most"
+            )
+        return cls(port.name, shape, port.dtype, Layout.plain(feed.dims), values.tobytes())
+
+    def array(self) -> Array:
+        """Return the value that decides shapes."""
+        assert self.value is not None, "a plan has the values of deciding inputs alone"
+        return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class PlanKey:
+    """The key of a plan.
+
+    Attributes:
+        inputs: in the network's order.
+        inner: values that the plan delivers in addition to the network's outputs.
+    """
+
+    inputs: tuple[InputKey, ...]
+    inner: tuple[str, ...] = ()
+
+    @classmethod
+    def of_shapes(
+        cls,
+        ports: Iterable[Port],
+        shapes: Mapping[str, tuple[int, ...]],
+        known: Mapping[str, Array],
+        entry: Mapping[str, Layout],
+    ) -> PlanKey:
+        """Return the key for inputs of these shapes.
+
+        Args:
+            ports: the inputs.
+            shapes: by input.
+            known: values of inputs that decide shapes.
+            entry: layouts of inputs that are not in declared order.
+        """
+        rows = []
+        for port in ports:
+            shape = shapes[port.name]
+            layout = entry.get(port.name, Layout.plain(port.of_rank(len(shape)).dims))
+            value = known[port.name].tobytes() if port.name in known else None
+            rows.append(InputKey(port.name, shape, port.dtype, layout, value))
+        return cls(tuple(rows))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """The hash; a run of new sizes looks up its key a dozen times."""
+        return hash((self.inputs, self.inner))
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all inputs."""
+        return {one.name: one.shape for one in self.inputs}
+
+    @property
+    def known(self) -> dict[str, Array]:
+        """The values of inputs that decide shapes."""
+        return {one.name: one.array() for one in self.inputs if one.value is not None}
+
+    def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> PlanKey:
+        """Return the key for other shapes of the same inputs."""
+        rows = (replace(one, shape=shapes[one.name]) for one in self.inputs)
+        return PlanKey(tuple(rows), self.inner)
+
+    @property
+    def kind(self) -> Hashable:
+        """All facts of the key but sizes and deciding values."""
+        rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]
+        return (*rows, self.inner)
+
+    @property
+    def ones(self) -> list[bool]:
+        """Whether each size is one: guards on sizes of one hold for no other size."""
+        return [size == 1 for size in chain(*self.shapes.values())]
+
+    def distance(self, other: PlanKey) -> float:
+        """Return the distance to another key of the same kind: the sum of sizes' log ratios."""
+        sizes = zip(chain(*self.shapes.values()), chain(*other.shapes.values()), strict=True)
+        return sum(abs(log((a + 1) / (b + 1))) for a, b in sizes)
+
+    @property
+    def entry(self) -> dict[str, Layout]:
+        """The layouts of the plan's inputs."""
+        return {one.name: one.layout for one in self.inputs if one.value is None}

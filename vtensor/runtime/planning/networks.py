@@ -1,0 +1,126 @@
+"""The simplified graphs of a session: made on symbols, and evaluated for sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+from vtensor.language.imported import logger
+from vtensor.language.rows import REFUSALS
+from vtensor.language.trace import NotTraced, Trace
+from vtensor.runtime.planning.choice import kind_of
+from vtensor.runtime.planning.keys import PlanKey
+from vtensor.runtime.planning.options import Options
+from vtensor.runtime.planning.source import Source
+from vtensor.runtime.planning.symbolic_plan import Known
+
+if TYPE_CHECKING:
+    from vtensor.frontends.deferred_arrays import Place
+    from vtensor.language.graph import Graph
+    from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
+
+#: The most symbolic graphs of an input kind, the last used ones.
+MOST_NETWORKS = 4
+
+#: The most input kinds with symbolic graphs, the last used ones.
+KINDS = 8
+
+#: How many times tracing may fail for an input kind before it is given up: single sizes may be
+#: invalid.
+TRIES = 3
+
+_log = logger(__name__)
+
+
+class SimplifiedNetwork:
+    """The simplified graph that a plan is made of.
+
+    Attributes:
+        graph: for the key's sizes.
+        symbolic: the graph on symbols; None if it cannot be traced, or has no open sizes.
+        given: the open sizes.
+        observed: places of the arrays whose values were read to make the graph.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        symbolic: SymbolicGraph | None,
+        given: Sequence[int],
+        observed: frozenset[Place],
+    ) -> None:
+        self.graph, self.symbolic = graph, symbolic
+        self.given, self.observed = given, observed
+
+
+class Networks:
+    """Makes the simplified graph of a network for each combination of its open sizes.
+
+    One thread at a time may use it.
+
+    Args:
+        source: the graph or model of the session.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._graphs: dict[Hashable, list[SymbolicGraph]] = {}
+        self._failures: dict[Hashable, int] = {}
+
+    def of(self, key: PlanKey, options: Options, known: Known) -> SimplifiedNetwork:
+        """Return the simplified graph for a key, from a symbolic graph whose guards hold.
+
+        Args:
+            key: input shapes, element types and layouts.
+            options: how it is simplified.
+            known: values of evaluated rows; it grows.
+        """
+        from vtensor.runtime.planning.choosing import simplified
+
+        given, kind = self._source.open_sizes(key.shapes, key.known), kind_of(key)
+        self._graphs[kind] = graphs = self._graphs.pop(kind, [])
+        if len(self._graphs) > KINDS:
+            del self._graphs[next(iter(self._graphs))]
+        for symbolic in [*graphs] if given else ():
+            values = symbolic.values(given, known)
+            if values is not None:
+                _use(graphs, symbolic)
+                return SimplifiedNetwork(symbolic.graph(values), symbolic, given, symbolic.observed)
+        if given and self._failures.get(kind, 0) < TRIES:
+            traced = self._traced(key, options, given, known)
+            if traced is not None and traced.symbolic is not None:
+                _use(graphs, traced.symbolic)
+                return traced
+            self._failures[kind] = self._failures.get(kind, 0) + 1
+        graph = simplified(self._source.graph(key.shapes, key.known, key.inner), options)
+        return SimplifiedNetwork(graph, None, given, self._source.observed)
+
+    def _traced(
+        self, key: PlanKey, options: Options, given: Sequence[int], known: Known
+    ) -> SimplifiedNetwork | None:
+        """Make the graph on symbols; None if that cannot be done."""
+        from vtensor.runtime.planning.choosing import simplified
+        from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
+
+        trace = Trace()
+        try:
+            graph = self._source.traced(key.shapes, key.known, key.inner, trace)
+            simple = None if graph is None else simplified(graph, options)
+            if simple is None:
+                return None
+            symbolic = SymbolicGraph(simple, trace, self._source.observed)
+            values = symbolic.values(given, known)
+        except (NotTraced, *REFUSALS) as why:  # code may expect sizes to be numbers
+            _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
+            return None
+        if values is None:
+            return None
+        return SimplifiedNetwork(symbolic.graph(values), symbolic, given, symbolic.observed)
+
+
+def _use(graphs: list[SymbolicGraph], graph: SymbolicGraph) -> None:
+    """Put a graph first in the list of its input kind, and drop the least used ones."""
+    if graph in graphs:
+        graphs.remove(graph)
+    graphs.insert(0, graph)
+    del graphs[MOST_NETWORKS:]

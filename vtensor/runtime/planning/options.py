@@ -1,0 +1,162 @@
+"""The options of a session that its plans depend on, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+from libdesc.onnx_reference import LIBRARY as REFERENCE
+from libdesc.preferences import Preferences
+from optimizer.pipeline import MEASURED, pass_names
+from optimizer.settings import Settings
+from ptensor.layout import Layout
+from vtensor.errors import InputError
+from vtensor.language.records import dataclass
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.planning.library_options import preferences_of
+from vtensor.runtime.planning.tolerance import tolerance_of
+from vtensor.runtime.tuning.probing import Probe
+from vtensor.runtime.tuning.speeds import speeds_asked_for
+from vtensor.storage.entries import Entries
+from vtensor.storage.inputs import Array
+
+if TYPE_CHECKING:
+    from vtensor.runtime.lock.lock_file import Lock
+
+#: The value of ``Session(tune=)`` for measured times that refine the first plan.
+BACKGROUND = "background"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How plans are made.
+
+    Attributes:
+        passes: their names, in order.
+        settings: the settings of passes.
+        preferences: the libraries that may take each operator or node.
+        entry: layouts of inputs by name; others are in declared order.
+        delivery: layouts of outputs by name; others are in declared order.
+        progress: called with each node's name while it is recorded.
+        deterministic: no plan is refined after its first run.
+        entries: the cache of choices for later processes; None without a cache.
+        tolerance: largest error of results if times are measured, relative to the largest result.
+        finite: numbers are taken as finite without a check.
+        calibrate: arrays for inputs, by name, that errors are measured on.
+        lock: the lock file of the only plan; None without one.
+        later: the settings of passes for refining by measured times; None without it.
+        first: the settings of passes for provisional plans, which a plan by ``settings`` replaces;
+            None if no plan is provisional.
+    """
+
+    passes: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    preferences: Preferences = field(default_factory=Preferences)
+    entry: Mapping[str, Layout] = field(default_factory=dict)
+    delivery: Mapping[str, Layout] = field(default_factory=dict)
+    progress: Progress | None = None
+    deterministic: bool = False
+    entries: Entries | None = None
+    tolerance: float = 0.0
+    finite: bool = False
+    calibrate: Mapping[str, Array] = field(default_factory=dict)
+    lock: Lock | None = None
+    later: Settings | None = None
+    first: Settings | None = None
+
+    @property
+    def soon(self) -> Options:
+        """Options for a provisional plan, which asks for no times of this machine; these themselves
+        where the session makes none.
+        """
+        return self if self.first is None else replace(self, settings=self.first)
+
+    @classmethod
+    def of(
+        cls,
+        executor: Executor,
+        *,
+        optimize: str | Sequence[str],
+        objective: str,
+        tune: bool | str,
+        libraries: Sequence[str] | None,
+        pin: Mapping[str, str] | None,
+        reference: bool,
+        progress: Progress | None,
+        deterministic: bool,
+        tolerance: float = 0.0,
+        finite: bool = False,
+    ) -> Options:
+        """What a session was told, checked; the arguments are its own.
+
+        Raises:
+            InputError: an option is wrong.
+        """
+        passes = pass_names(optimize)
+        if isinstance(tune, str) and tune != BACKGROUND:
+            raise InputError(f"tune={tune!r} must be True, False or {BACKGROUND!r}")
+        if tune and (objective or MEASURED not in passes):
+            raise InputError(
+                f"tune=True (--tune on the command line) needs the pass {MEASURED!r}, and sets the "
+                "objective itself"
+            )
+        if not (progress is None or callable(progress)):
+            raise InputError(f"progress={progress!r} must take a node's name, or be None")
+        preferences = preferences_of(libraries, pin, barred=() if reference else (REFERENCE,))
+        settings, later = _settings(executor, preferences, objective, tune, deterministic, progress)
+        looks = settings.probe is not None and not objective and MEASURED in passes
+        return cls(
+            passes,
+            settings,
+            preferences,
+            progress=progress,
+            deterministic=deterministic,
+            tolerance=tolerance_of(tolerance),
+            finite=finite,
+            later=later,
+            first=Settings() if looks and not tune and not deterministic else None,
+        )
+
+
+def _settings(
+    executor: Executor,
+    preferences: Preferences,
+    objective: str,
+    tune: bool | str,
+    deterministic: bool,
+    progress: Progress | None,
+) -> tuple[Settings, Settings | None]:
+    """Return the settings of passes, and those for refining in the background, or None."""
+    speeds = speeds_asked_for()
+    later = tune == BACKGROUND and not deterministic
+    if tune:
+        from vtensor.runtime.tuning.measure import BETWEEN
+        from vtensor.runtime.tuning.tuner import Tuner
+    if tune and not later:
+        clock = Tuner(executor, preferences, progress)
+        return Settings("time", clock=clock, speeds=speeds), None
+    probe = Probe(preferences, executor) if speeds is not None else None
+    first = Settings(objective, speeds=speeds, probe=probe)
+    if not later:
+        return first, None
+    clock = Tuner(executor, preferences, None, BETWEEN)
+    return first, Settings("time", clock=clock, speeds=speeds)
+
+
+def transferable(options: Options) -> bool:
+    """Whether what is chosen with such options may be taken to other sizes."""
+    settings = options.settings
+    timed = settings.objective in ("", "time") and settings.clock is None
+    return timed and MEASURED in options.passes
+
+
+def cache_of(options: Options) -> Entries | None:
+    """Where the plans of a session are kept; None where they are not, or not worth it.
+
+    Those of the whole pipeline are, by time: estimated, or measured.
+    """
+    worth = options.settings.objective in ("", "time") and MEASURED in options.passes
+    return options.entries if worth else None

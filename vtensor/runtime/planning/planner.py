@@ -1,0 +1,428 @@
+"""The planner: makes the plan for a key that is not in memory, in one of three ways:
+
+1. the lock file, if the session has one;
+2. a symbolic plan, from memory or from the cache, whose guards hold for these sizes;
+3. a new choice, recorded on symbols. Nodes of the nearest earlier choice are hints.
+
+A choice that cannot be recorded on symbols (it calls back, or sizes change the graph otherwise than
+by numbers) is recorded on numbers, for each combination of sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ptensor.background_work import checkpoint
+from vtensor.errors import VTensorError
+from vtensor.language.imported import logger
+from vtensor.language.trace import NotTraced
+from vtensor.runtime.execution.origin import RECORDED_ON_SIZES, SPECIALISED
+from vtensor.runtime.execution.plan import Nodes, Plan
+from vtensor.runtime.planning.choice import Choice, InputKind, kind_of
+from vtensor.runtime.planning.keys import PlanKey
+from vtensor.runtime.planning.networks import Networks, SimplifiedNetwork
+from vtensor.runtime.planning.options import Options, transferable
+from vtensor.runtime.planning.source import Source
+from vtensor.runtime.planning.symbolic_plan import GuardFailed, Known, SymbolicPlan
+from vtensor.runtime.recording.workspace import Workspace
+
+if TYPE_CHECKING:
+    from resolver.choice import ChosenGraph
+    from resolver.lowered import LoweredGraph
+    from vtensor.runtime.cache.plans import SavedPlans
+    from vtensor.runtime.lock.lock_file import Lock
+
+#: The most input kinds of a session that are remembered, the last used ones.
+KINDS = 32
+
+#: How many of the nearest choices are tried as hints.
+TRIED = 2
+
+_log = logger(__name__)
+
+#: A choice whose guards fail for some sizes, and the nodes that libraries decline there.
+Failed = tuple[Choice, frozenset[str]]
+
+
+class Planner:
+    """Makes the plans of a session. One thread at a time may use it.
+
+    Args:
+        source: the graph or model of the session.
+        options: how plans are made.
+        workspace: the arena, weights and executors that plans share.
+        cache: the saved plans; None without a cache.
+
+    Attributes:
+        networks: the simplified graphs of the session.
+    """
+
+    def __init__(
+        self, source: Source, options: Options, workspace: Workspace, cache: SavedPlans | None
+    ) -> None:
+        self.source, self._options, self._workspace = source, options, workspace
+        self._cache = cache
+        self.networks = Networks(source)
+        self._kinds: dict[Hashable, InputKind] = {}
+
+    def plan(self, key: PlanKey, options: Options) -> tuple[Plan, Choice | None]:
+        """Return the plan for a key and its choice; the choice is None for a lock file.
+
+        Args:
+            key: input shapes, element types and layouts.
+            options: with these layouts; without ``first`` provisional choices are skipped.
+
+        Raises:
+            VTensorError: no plan can be made.
+        """
+        if options.lock is not None:
+            return self._locked(options.lock, key, options), None
+        kind, known, failed = self._kind(key), Known(), list[Failed]()
+        given = self.source.open_sizes(key.shapes, key.known)
+        for choice in self._candidates(kind, key, options):
+            if (symbolic := choice.plan_for(given, known)) is None:
+                continue
+            nodes = partial(self.nodes, choice, key, options)
+            plan = symbolic.specialise(given, self._workspace, known, nodes)
+            if isinstance(plan, GuardFailed):
+                failed.append((choice, plan.nodes))
+                continue
+            plan.origin = replace(SPECIALISED, cached=choice.cached)
+            return self._finished(plan, choice, key), choice
+        return self._new(key, options, kind, known, failed)
+
+    def _kind(self, key: PlanKey) -> InputKind:
+        """Return the input kind of a key, as the last used one."""
+        name = kind_of(key)
+        self._kinds[name] = kind = self._kinds.pop(name, None) or InputKind()
+        if len(self._kinds) > KINDS:
+            del self._kinds[next(iter(self._kinds))]
+        return kind
+
+    def _candidates(self, kind: InputKind, key: PlanKey, options: Options) -> Iterator[Choice]:
+        """Yield the choices that may serve a key: from memory, then from the cache.
+
+        An exact choice for the key comes before those for all sizes.
+        """
+
+        def serves(choice: Choice) -> bool:
+            other_sizes = choice.key != key
+            return not (
+                choice.refuses(key)
+                or (choice.provisional and options.first is None)
+                or (other_sizes and (options.deterministic or not transferable(options)))
+            )
+
+        own = [one for one in kind.choices if one.exact and one.key == key]
+        if self._cache is not None and not own:
+            for choice in self._cache.read_own(key, options):
+                kind.choices.insert(0, choice)
+        yield from filter(serves, [*kind.choices])
+        if self._cache is None or options.settings.clock is not None:
+            return
+        if kind.saved_choices is None:
+            kind.saved_choices = self._cache.read(key, options)
+        for choice in kind.saved_choices:
+            kind.choices.append(choice)
+            if serves(choice):
+                yield choice
+
+    def _finished(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
+        """Copy the quality and the sizes of a choice to its plan; return the plan."""
+        plan.provisional = choice.provisional
+        plan.taken_from = None if choice.key == key else choice.key.shapes
+        return plan
+
+    def _new(
+        self,
+        key: PlanKey,
+        options: Options,
+        kind: InputKind,
+        known: Known,
+        failed: Sequence[Failed],
+    ) -> tuple[Plan, Choice]:
+        """Make a choice and return its plan.
+
+        Args:
+            key, options: as for ``plan``.
+            kind: the input kind of the key.
+            known: values of rows that were evaluated already.
+            failed: the choices whose guards fail for these sizes.
+        """
+        from resolver.choice import ChoiceRefused
+
+        network = self.networks.of(key, options, known)
+        provisional = options.first is not None
+        if options.settings.clock is not None:
+            return self._tuned(key, options, network)
+        for choice, reopened in self._hints(kind, key, options, failed):
+            strategy = choice.of(network.graph)
+            if strategy is None:
+                continue
+            hints = choice, strategy, reopened
+            try:
+                return self._with_hints(key, options, kind, network, known, hints)
+            except (ChoiceRefused, VTensorError) as why:
+                _log.debug("%s: no plan with hints of %s: %s", key.shapes, choice.key.shapes, why)
+        from vtensor.runtime.planning.choosing import chosen
+
+        lowered = chosen(network.graph, options.soon if provisional else options, provisional)
+        recording = self._recorded(key, options, network, lowered, known, confirming=False)
+        return self._added(key, kind, recording, provisional)
+
+    def _hints(
+        self, kind: InputKind, key: PlanKey, options: Options, failed: Sequence[Failed]
+    ) -> list[Failed]:
+        """Return the nearest choices as hints, each with its nodes that libraries decline."""
+        if not transferable(options):
+            return []
+        reopened = dict(failed)
+        nearest = [
+            one for one in kind.nearest(key) if options.first is not None or not one.provisional
+        ]
+        measured = [one for one in nearest if not one.provisional]
+        return [(one, reopened.get(one, frozenset())) for one in (measured or nearest)[:TRIED]]
+
+    def _with_hints(
+        self,
+        key: PlanKey,
+        options: Options,
+        kind: InputKind,
+        network: SimplifiedNetwork,
+        known: Known,
+        hints: tuple[Choice, ChosenGraph, frozenset[str]],
+    ) -> tuple[Plan, Choice]:
+        """Make a choice with hints and return its plan.
+
+        Raises:
+            ChoiceRefused, VTensorError: too many nodes are no hints, or the plan would be too slow.
+        """
+        from vtensor.runtime.planning.choosing import chosen_with_hints, widened
+
+        choice, strategy, declined = hints
+        provisional = choice.provisional
+
+        def make(reopened: frozenset[str]) -> tuple[Plan, Choice]:
+            lowered, others = chosen_with_hints(
+                network.graph, options, strategy, reopened, provisional
+            )
+            if options.deterministic:
+                _check_excess(lowered, options)
+            recording = self._recorded(key, options, network, lowered, known, confirming=True)
+            plan, own = self._added(key, kind, recording, provisional)
+            if choice.key != key:
+                plan.taken_from, plan.anew = choice.key.shapes, others
+            plan.origin = replace(plan.origin, cached=choice.cached)
+            return plan, own
+
+        return widened(make, declined)
+
+    def _recorded(
+        self,
+        key: PlanKey,
+        options: Options,
+        network: SimplifiedNetwork,
+        lowered: LoweredGraph,
+        known: Known,
+        *,
+        confirming: bool,
+    ) -> tuple[Plan, Choice]:
+        """Record a choice on symbols, or on numbers if that cannot be done."""
+        from resolver.choice import ChosenGraph
+        from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
+
+        choice = Choice(key, False, frozenset(network.graph.applied), observed=network.observed)
+        choice.strategy = ChosenGraph.of(lowered)
+        if network.symbolic is not None:
+            from vtensor.runtime.planning.tracing import traced_plan
+
+            sound(lowered, network.graph, options, self._workspace)
+            checkpoint()
+            given = network.given
+            about = network.symbolic, given, lowered, options, self._workspace, known
+            try:
+                choice.symbolic = traced_plan(*about, confirming=confirming)
+            except NotTraced as why:
+                _log.debug("%s: it is recorded on sizes: %s", key.shapes, why)
+            else:
+                nodes = partial(self.nodes, choice, key, options)
+                plan = choice.symbolic.specialise(given, self._workspace, known, nodes)
+                if not isinstance(plan, GuardFailed):
+                    return plan, choice
+                choice.symbolic = None
+        resolved = partial(resolved_of, network.graph, options)
+        about_numbers = network.graph, resolved, lowered, options, self._workspace
+        plan = recorded(*about_numbers, confirming=confirming)
+        choice.later = _symbolic_later(plan, network.given)
+        if network.given:
+            plan.origin = RECORDED_ON_SIZES
+        return plan, choice
+
+    def _added(
+        self,
+        key: PlanKey,
+        kind: InputKind,
+        recording: tuple[Plan, Choice],
+        provisional: bool,
+    ) -> tuple[Plan, Choice]:
+        """Add a choice to its input kind, as a hint for other sizes; return the plan and it."""
+        plan, choice = recording
+        choice.provisional = provisional
+        kind.add(choice)
+        return self._finished(plan, choice, key), choice
+
+    def _tuned(
+        self, key: PlanKey, options: Options, network: SimplifiedNetwork
+    ) -> tuple[Plan, Choice]:
+        """Return the plan whose choice is made by measured times, for the exact sizes."""
+        from resolver.choice import ChosenGraph
+        from vtensor.runtime.planning.tuned import plan_of
+
+        plan = plan_of(network.graph, options, self._workspace)
+        choice = Choice(key, False, frozenset(network.graph.applied), exact=True)
+        choice.later = _symbolic_later(plan, network.given)
+        choice.strategy, choice.observed = ChosenGraph.of(plan.graph), network.observed
+        return plan, choice
+
+    def prepare(self, key: PlanKey, options: Options) -> Choice | None:
+        """Make a choice for a key before its plan is requested; None if one exists already.
+
+        Args:
+            key, options: as for ``plan``.
+
+        Raises:
+            VTensorError: the model takes no such sizes, or no plan can be made.
+        """
+        kind, known, failed = self._kind(key), Known(), list[Failed]()
+        given = self.source.open_sizes(key.shapes, key.known)
+        for choice in self._candidates(kind, key, options):
+            if (symbolic := choice.plan_for(given, known)) is None:
+                continue
+            declined = symbolic.declined(given, known)
+            if declined is not None and not declined:
+                return None
+            failed.append((choice, declined or frozenset()))
+        return self._new(key, options, kind, known, failed)[1]
+
+    def record(
+        self,
+        key: PlanKey,
+        options: Options,
+        network: SimplifiedNetwork,
+        lowered: LoweredGraph,
+        *,
+        exact: bool = False,
+    ) -> tuple[Plan, Choice]:
+        """Record a choice that was made for a key and return its plan.
+
+        Args:
+            key, options: as for ``plan``.
+            network: the simplified graph that the choice was made for.
+            lowered: the choice.
+            exact: the choice serves no other sizes.
+        """
+        kind, known = self._kind(key), Known()
+        plan, choice = self._recorded(key, options, network, lowered, known, confirming=False)
+        choice.exact = exact
+        kind.add(choice)
+        return self._finished(plan, choice, key), choice
+
+    def measured(self, key: PlanKey, options: Options) -> tuple[Plan, Choice] | None:
+        """Return the plan of a measured choice from memory; None if the input kind has none yet.
+
+        Args:
+            key: of the plan.
+            options: without ``first``.
+        """
+        kind = self._kind(key)
+        if any(not one.provisional and not one.exact for one in kind.choices):
+            plan, choice = self.plan(key, options)
+            assert choice is not None, "there is no lock file"
+            return plan, choice
+        return None
+
+    def confirmed(self, choice: Choice, plan: Plan, lowered: LoweredGraph) -> bool:
+        """Return whether a measured choice equals a provisional one, which is then marked measured.
+
+        Args:
+            choice, plan: provisional.
+            lowered: the measured choice.
+        """
+        from resolver.choice import ChosenGraph, lasting_certificate
+        from vtensor.runtime.planning.choosing import same_choice
+
+        before = choice.strategy
+        if plan.taken_from is not None or before is None:
+            return False
+        if not same_choice(ChosenGraph.of(lowered).chosen, before.chosen):
+            return False
+        choice.strategy, choice.provisional = ChosenGraph.of(lowered), False
+        if choice.symbolic is not None:
+            choice.symbolic.proven = lasting_certificate(lowered) is not None
+        if "nodes" in vars(plan):
+            vars(plan)["nodes"] = replace(plan.nodes, graph=lowered)
+        return True
+
+    def nodes(self, choice: Choice, key: PlanKey, options: Options) -> Nodes:
+        """Record a choice on numbers and return the nodes of its plan for a key.
+
+        Args:
+            choice: the choice of the key's plan.
+            key, options: of the plan.
+        """
+        from vtensor.runtime.planning.choosing import (
+            plan_in_full,
+            recorded,
+            resolved_of,
+            simplified,
+        )
+
+        given = self.source.graph(key.shapes, key.known, key.inner)
+        graph = simplified(given, options, choice.applied)
+        strategy = choice.of(graph)
+        if strategy is None:  # the nodes of the entry are damaged, its steps are not
+            return plan_in_full(graph, options, self._workspace).nodes
+        lowered = strategy.on(graph)
+        if choice.key == key:
+            lowered = replace(lowered, certificate=strategy.chosen.certificate)
+        resolved = partial(resolved_of, graph, options)
+        about = graph, resolved, lowered, replace(options, progress=None), self._workspace
+        return recorded(*about, confirming=True).nodes
+
+    def _locked(self, lock: Lock, key: PlanKey, options: Options) -> Plan:
+        """Return the plan of a lock file."""
+        from vtensor.runtime.planning.choosing import simplified
+        from vtensor.runtime.planning.locked_plan import locked_plan
+
+        given = self.source.graph(key.shapes, key.known, key.inner)
+        return locked_plan(lock, given, simplified(given, options), options, self._workspace)
+
+
+def _symbolic_later(plan: Plan, given: Sequence[int]) -> Callable[[], SymbolicPlan] | None:
+    """Return a function that makes the symbolic plan of a plan recorded on numbers.
+
+    None if the plan calls back: no cache entry can hold it.
+    """
+    if plan.recording is None:
+        return None
+    from vtensor.runtime.planning.tracing import plan_of_numbers
+
+    recorder, ends, steps = plan.recording
+    return partial(plan_of_numbers, recorder, ends, steps, given)
+
+
+def _check_excess(lowered: LoweredGraph, options: Options) -> None:
+    """Check that a choice for other sizes is good enough where it is never refined.
+
+    Raises:
+        ChoiceRefused: the choice may take longer than the best one by more than the slack.
+    """
+    from optimizer.bound import excess
+    from resolver.choice import ChoiceRefused
+    from vtensor.runtime.planning.refine import SLACK
+
+    if any(lowered.transforms()) and excess(lowered, options.settings) > SLACK:
+        raise ChoiceRefused("Transforms take more of the time than they did")

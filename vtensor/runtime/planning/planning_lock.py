@@ -1,0 +1,109 @@
+"""The planning lock of a session: one thread at a time makes a plan."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from time import sleep
+from typing import TypeVar, cast
+
+from ptensor.background_work import Stopped, behind, checkpoint, giving_way
+from vtensor.errors import NestedRunError
+from vtensor.language.forks import OwnLock, locked
+from vtensor.runtime.execution.deadlocks import Place
+
+T = TypeVar("T")
+
+NESTED = (
+    "a session makes a plan, and its progress callback runs it with what needs another plan\n"
+    "  to fix: give the callback a Session of its own, or run this one after the plan is made"
+)
+
+#: Poll interval of a waiting thread's deadlock check, in seconds, and the number of checks in a row
+#: that have to find a deadlock.
+PATIENCE, LOOKS = 0.05, 10
+
+#: Poll interval of background work that has yielded to requests, in seconds.
+SOON = 0.001
+
+
+class PlanningLock:
+    """A lock for threads that make plans.
+
+    Attributes:
+        place: the thread that holds it.
+    """
+
+    def __init__(self) -> None:
+        self.place = Place()
+        self._waiting: dict[int, set[int]] = {}
+        self._lock = OwnLock()
+
+    @property
+    def waiting(self) -> set[int]:
+        """Threads of this process that wait for the lock, without those of a parent process."""
+        return self._waiting.setdefault(os.getpid(), set())
+
+    def take(self, work: Callable[[], T]) -> T:
+        """Run ``work`` under the lock and return its result.
+
+        Raises:
+            NestedRunError: this thread holds the lock, or the holder waits for this thread.
+        """
+        lock, own = self._lock.here, threading.get_ident()
+        if lock._is_owned():  # type: ignore[attr-defined]  # as the standard library asks
+            raise NestedRunError(NESTED)
+
+        def taken() -> T:
+            try:
+                self.place.ident = own
+                return work()
+            finally:
+                self.place.ident = 0
+
+        return cast("T", locked(lock, partial(self._acquire, lock), taken))
+
+    def _acquire(self, lock: threading.RLock) -> bool:
+        """Acquire the lock, however long that takes, and return True."""
+        if lock.acquire(blocking=False):
+            return True
+        waiting, own = self.waiting, threading.get_ident()
+        try:
+            waiting.add(own)
+            return behind(partial(self._wait, lock))
+        finally:
+            waiting.discard(own)
+
+    def _wait(self, lock: threading.RLock) -> bool:
+        server, circles = self, 0  # ``server`` is a name that deadlocks.py searches for
+        while not lock.acquire(timeout=PATIENCE):
+            circles = circles + 1 if server.place.waits_for_caller() else 0
+            if circles == LOOKS:
+                raise NestedRunError(NESTED)
+        return True
+
+    def run_background(self, work: Callable[[], None], times: int = 1) -> None:
+        """Run background work under the lock; it yields to requests for plans.
+
+        Args:
+            work: stops at a checkpoint if a request waits, and is then run again.
+            times: how many times it yields.
+
+        Raises:
+            Stopped: the work was stopped.
+        """
+
+        def yielding() -> None:
+            with giving_way(self.waiting.copy):
+                work()
+
+        for _ in range(times):
+            with suppress(Stopped):
+                return self.take(yielding)
+            while self.waiting:  # a thread that takes the lock again at once would overtake them
+                checkpoint()
+                sleep(SOON)
+        return self.take(work)

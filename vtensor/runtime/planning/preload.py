@@ -1,0 +1,54 @@
+"""Imports for background work, before it begins: a fork waits for the lock that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+
+from optimizer.pipeline import import_passes
+from vtensor.language.index import importing
+
+#: What saving needs.
+SAVING = ("vtensor.frontends.fingerprint", "vtensor.runtime.cache.codec", "resolver.choice_data")
+
+#: Modules for refining and preparing other than passes.
+PLANNING = (
+    "vtensor.runtime.planning.choosing",
+    "vtensor.runtime.planning.symbolic_graph",
+    "vtensor.runtime.planning.tracing",
+    "vtensor.runtime.planning.refine",
+    "vtensor.runtime.tuning.calibration",
+    "vtensor.runtime.tuning.timings",
+    "vtensor.runtime.tuning.tuner",
+    "vtensor.runtime.tuning.peaks",
+    "resolver.choice_data",
+)
+
+#: What makes graphs of a model's nodes.
+READING = ("vtensor.frontends.tracing",)
+
+
+def import_all(names: Iterable[str]) -> None:
+    """Import modules, one at a time under the lock that forks wait for."""
+    for name in names:
+        with importing:
+            import_module(name)
+
+
+@cache  # later calls wait for no imports of other threads
+def preload_saving() -> None:
+    """Import what saving needs."""
+    import_all(SAVING)
+
+
+@cache
+def preload_planning(reads_nodes: bool) -> None:
+    """Import what refining and preparing need.
+
+    Args:
+        reads_nodes: whether graphs are made of a model's nodes.
+    """
+    import_all(PLANNING)
+    import_passes()
+    import_all(READING if reads_nodes else ())

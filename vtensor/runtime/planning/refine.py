@@ -1,0 +1,113 @@
+"""Refining: better choices for later runs, made in the background.
+
+A choice by times of this machine replaces a provisional one, for all sizes that it serves. A choice
+for the exact sizes of a plan replaces one for other sizes, if its estimate is faster. With
+``Session(tune="background")`` a plan by measured times replaces one by estimates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+
+from optimizer.pipeline import optimise
+from ptensor.background_work import checkpoint
+from resolver.lowered import LoweredGraph
+from vtensor.language.graph import Graph
+from vtensor.language.imported import logger
+from vtensor.language.index import importing
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.planning.background import PlanStays
+from vtensor.runtime.planning.choosing import resolved_of
+from vtensor.runtime.planning.options import Options
+from vtensor.runtime.recording.workspace import Workspace
+
+#: Share of a plan's estimated time that a refined plan has to save. In a session without refining,
+#: the largest excess of a choice for other sizes over the best one.
+SLACK = 0.02
+
+#: Time limit of a solver in the background, in seconds.
+TIME_LIMIT = 2.0
+
+#: The log message where times cannot be measured.
+FAILED = "%s: times cannot be measured in the background, so its plan stays as it is: %s"
+
+_log = logger(__name__)
+
+
+def measured(graph: Graph, options: Options, seconds: float) -> LoweredGraph:
+    """Make a choice by times of this machine.
+
+    Args:
+        graph: simplified.
+        options: how plans are made.
+        seconds: the time limit of the solver.
+    """
+    _import_libraries()
+    settings = replace(options.settings, time_limit=seconds)
+    resolved = resolved_of(graph, replace(options, settings=settings))
+    return optimise(resolved, options.passes, settings)
+
+
+def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
+    """Make a choice for the exact sizes of a plan whose choice was made for other sizes.
+
+    Raises:
+        PlanStays: the plan would take about as long.
+    """
+    from optimizer.bound import excess, total_ns
+
+    lowered = plan.graph
+    off = excess(lowered, options.settings)
+    if off <= SLACK:
+        raise PlanStays(f"it takes at most {off:.1%} more than the best by estimate")
+    settings = replace(options.settings, time_limit=TIME_LIMIT)
+    own = optimise(resolved_of(graph, options), options.passes, settings)
+    before, after = (total_ns(one, settings) for one in (lowered, own))
+    if before - after <= SLACK * before:
+        raise PlanStays(f"one of its own takes {(before - after) / before:.1%} less")
+    return own
+
+
+def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> Plan:
+    """Return the plan by measured times that replaces a plan.
+
+    Args:
+        plan: made without measurements.
+        graph: simplified with the options' later settings.
+        options: how the plan was made; ``later`` has the settings of the replacement.
+        workspace: the arena, weights and executors that plans share.
+
+    Raises:
+        PlanStays: the plan was chosen for its own sizes, and measured times give no faster one.
+        VTensorError: times cannot be measured.
+    """
+    from vtensor.runtime.planning.tuned import plan_of
+
+    settings = options.later or options.settings
+    options = replace(options, settings=settings, later=None, progress=None)
+    own = plan.taken_from is None
+    try:
+        replacement = plan_of(graph, options, workspace)
+    except Exception as error:  # libraries raise any kind; the present plan is right
+        checkpoint()  # a closed session logs nothing
+        _log.warning(FAILED, graph.name, error)
+        raise
+    if own and all(step.ns is None for step in replacement.steps):
+        raise PlanStays("with measured times none is faster")
+    return replacement
+
+
+def _import_libraries() -> None:
+    """Import the modules for measuring, which a plan from the cache has not loaded."""
+    from libdesc.registry import ready
+    from optimizer.detached_import import import_on_thread
+    from optimizer.solver import solver_name
+
+    for library in ready().libraries.values():
+        if not library.absent:
+            library.version()
+    import_on_thread("pulp")
+    if solver_name() == "HiGHS":
+        with importing:  # forks wait for this lock
+            import_module("highspy")

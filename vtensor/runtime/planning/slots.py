@@ -1,0 +1,181 @@
+"""Places of steps' operands for symbolic sizes: pieces of an arena, offsets in regions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ptensor.buffer import ALIGNMENT, TensorStorage
+from vtensor.language.records import dataclass
+from vtensor.language.trace import SymbolicSize
+
+if TYPE_CHECKING:
+    from vtensor.runtime.execution.plan import Ends, Placed
+    from vtensor.runtime.execution.steps import RecordedStep
+    from vtensor.runtime.recording.offsets import Piece
+
+Array = np.ndarray[Any, Any]
+
+
+class PlanNumbers:
+    """The numbers of a symbolic plan: those of its memory trace, and those without symbols.
+
+    The place of a number is its place on the trace; numbers without symbols have negative places.
+
+    Args:
+        fixed: numbers that have places already.
+    """
+
+    def __init__(self, fixed: Sequence[int] = ()) -> None:
+        self._fixed = {int(number): place for place, number in enumerate(fixed)}
+
+    @property
+    def fixed(self) -> Sequence[int]:
+        """The numbers that depend on no size, in order."""
+        return [*self._fixed]
+
+    def place(self, number: int) -> int:
+        """Return the place of a number."""
+        if type(number) is SymbolicSize:
+            return number.place
+        return -1 - self._fixed.setdefault(number, len(self._fixed))
+
+    def places(self, numbers: Sequence[int]) -> Array:
+        """Return the places of several numbers."""
+        return np.array([*map(self.place, numbers)], np.int64)
+
+    def at(self, values: Sequence[int]) -> Array:
+        """Return all numbers by place, from the values of the memory trace."""
+        return np.array([*values, *reversed(self._fixed)], np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Pieces of an arena: places of their byte counts, and the first and last step of each."""
+
+    nbytes: Array
+    first: Sequence[int]
+    last: Sequence[int]
+
+    @classmethod
+    def of(cls, given: Sequence[Piece], numbers: PlanNumbers) -> Pieces:
+        """Return the pieces of traced sizes."""
+        first, last = [one.first for one in given], [one.last for one in given]
+        return cls(numbers.places([one.nbytes for one in given]), first, last)
+
+    def _rooms(self, numbers: Array) -> Array:
+        """Return the bytes of all pieces, as ``Piece.room``."""
+        rooms: Array = -(-numbers[self.nbytes] // ALIGNMENT) * ALIGNMENT
+        return rooms
+
+    def live(self, numbers: Array) -> int:
+        """Return the most bytes that are live at a step, as ``live_bytes``."""
+        rooms, change = self._rooms(numbers), np.zeros(max(self.last, default=0) + 2, np.int64)
+        np.add.at(change, self.first, rooms)
+        np.subtract.at(change, np.array(self.last, np.int64) + 1, rooms)
+        return int(change.cumsum().max())
+
+    def offsets(self, numbers: Array) -> tuple[list[int], int]:
+        """Return the offset of each piece and the bytes of the arena."""
+        from vtensor.runtime import _replay
+
+        return _replay.offsets(self._rooms(numbers).tolist(), self.first, self.last)
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """The operands of steps, on symbols.
+
+    Attributes:
+        natives: the steps.
+        counts: the number of slots of each step.
+        pieces: of the arena.
+        piece, region, begin: for each slot its piece, or -1; its region if it has no piece; and the
+            place of the number of its first byte there.
+        constants: the constants, whose regions follow those that a run brings.
+    """
+
+    natives: Sequence[Any]
+    counts: Sequence[int]
+    pieces: Pieces
+    piece: Array
+    region: Sequence[int]
+    begin: Array
+    constants: Sequence[TensorStorage]
+
+    @classmethod
+    def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: PlanNumbers) -> Slots:
+        """Return the slots of traced steps, with a place for all memory that they touch."""
+        from vtensor.runtime.recording.placement import (
+            arranged,  # a plan from the cache is arranged already
+        )
+
+        arrangement = arranged(steps, ends.inputs, ends.own)
+        of, scratch = arrangement.lifetimes.of, arrangement.lifetimes.scratch
+        pieces = {lifetime: place for place, lifetime in enumerate(arrangement.ours)}
+        regions = {one: place for place, one in enumerate([*ends.inputs, *ends.own], 1)}
+        brought = len(regions)
+        piece, region, begin = list[int](), list[int](), list[int]()
+        for index, step in enumerate(steps):
+            for slot, one in enumerate(step.slots):
+                root = None if isinstance(one, int) else arrangement.hosts.get(one.root, one.root)
+                lifetime = scratch[index, slot] if root is None else of.get(root)
+                piece.append(pieces.get(lifetime, -1) if lifetime else -1)
+                if piece[-1] >= 0 or root is None:
+                    region.append(0)
+                else:
+                    region.append(regions.setdefault(root, len(regions) + 1))
+                begin.append(numbers.place(0 if isinstance(one, int) else one.begin))
+        return cls(
+            [step.native for step in steps],
+            [len(step.slots) for step in steps],
+            Pieces.of([one.piece for one in arrangement.ours], numbers),
+            np.array(piece, np.int64),
+            region,
+            np.array(begin, np.int64),
+            [*regions][brought:],
+        )
+
+    def check(self) -> None:
+        """Check that each piece is live at all steps that use it.
+
+        Raises:
+            ValueError: a piece is not, or a slot names a piece that does not exist.
+        """
+        if not len(self.piece) == len(self.region) == len(self.begin) == sum(self.counts):
+            raise ValueError("a slot has no place")
+        pieces, used = self.pieces, self.piece >= 0
+        step, piece = np.repeat(np.arange(len(self.counts)), self.counts)[used], self.piece[used]
+        first, last = np.array(pieces.first, np.int64), np.array(pieces.last, np.int64)
+        if not len(pieces.nbytes) == len(first) == len(last) or self.piece.min(initial=0) < -1:
+            raise ValueError("a piece is none")
+        if (step < first[piece]).any() or (step > last[piece]).any():
+            raise ValueError("a piece is needed longer than it is there")
+
+    def check_room(self, natives: Sequence[object], numbers: Array) -> None:
+        """Check that each slot is inside its piece.
+
+        Raises:
+            ValueError: a slot is not.
+        """
+        from vtensor.runtime import _replay
+
+        sizes = {id(one): [row[1] for row in _replay.describe(one)["slots"]] for one in natives}
+        needed = np.array([size for one in natives for size in sizes[id(one)]], np.int64)
+        begin, used = numbers[self.begin], self.piece >= 0
+        room = numbers[self.pieces.nbytes][self.piece[used]]
+        if (begin < 0).any() or (begin[used] + needed[used] > room).any():
+            raise ValueError("a slot is larger than its piece")
+
+    def placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
+        """Return the steps with their operands for some numbers, and the bytes of the arena."""
+        begins, nbytes = self.pieces.offsets(numbers)
+        base = np.array([*begins, 0], np.int64)[self.piece]
+        places = [*zip(self.region, (numbers[self.begin] + base).tolist(), strict=True)]
+        steps, end = list[tuple[object, Sequence[tuple[int, int]]]](), 0
+        for native, count in zip(natives, self.counts, strict=True):
+            steps.append((native, places[end : end + count]))
+            end += count
+        return steps, nbytes

@@ -1,0 +1,527 @@
+"""The source of a session's graphs: a graph, or a model whose sizes may be open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from optimizer.originals import Original, Originals
+from vtensor.errors import InputError, ValuesNeededError
+from vtensor.language.forks import OwnLock
+from vtensor.language.index import importing
+from vtensor.language.sizes import OpenSize, open_names
+from vtensor.storage.budget import max_bytes_of
+from vtensor.storage.inputs import Array, Port
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import onnx
+
+    from vtensor.frontends.deferred_arrays import DeferredArrays, Place
+    from vtensor.frontends.fingerprint import ModelFingerprint
+    from vtensor.frontends.model_file import ModelFile
+    from vtensor.frontends.onnx import Model
+    from vtensor.language.graph import Graph
+    from vtensor.language.trace import Trace
+    from vtensor.storage.entries import Entries
+
+    Given: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
+    Loaded: TypeAlias = tuple[Model | None, Graph | None]
+
+
+#: Largest step between neighbour sizes, in elements: networks halve such a size of a picture five
+#: times.
+STEP = 32
+
+#: Distances of neighbour sizes, in steps: a library may have another kernel there.
+STEPS = (1, 2, -1, 3)
+
+
+class Source:
+    """A graph or a model, from which a graph is made for each choice of the open sizes.
+
+    Args:
+        model: the model or graph that a session is given.
+        reference: nodes may run on ONNX's reference evaluator.
+        max_bytes: the most that constants computed at load may take.
+        external_data_root: the folder that files of external data must be in.
+        entries: the cache; None without one.
+        expect: is called with the bytes of weights if a plan that packs them is likely to follow.
+
+    Attributes:
+        inputs, outputs: the ports of a run.
+
+    Raises:
+        ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
+    """
+
+    def __init__(
+        self,
+        model: Given,
+        reference: bool,
+        max_bytes: int | None,
+        external_data_root: str | os.PathLike[str] | None,
+        entries: Entries | None = None,
+        expect: Callable[[int], None] | None = None,
+    ) -> None:
+        self._expect = expect
+        if entries is not None:
+            model = _as_bytes(model)
+        self._given: Given | None = model
+        self._file = _opened(model)
+        self._reference, self._max_bytes = reference, max_bytes
+        self._root, self._entries = external_data_root, entries
+        self._deferred: DeferredArrays | None = None
+        self._values: tuple[str, ...] = ()
+        self._loading = OwnLock()
+        self._found: Loaded | None = None
+        #: The model, if initializers of it may be given other values.
+        self._overridden: Model | None = None
+        self._corrects = False
+        #: Shapes and deciding values of the last plan, which may have been made without a graph.
+        self.seen: tuple[Mapping[str, tuple[int, ...]], Mapping[str, Array]] | None = None
+        #: The fingerprint of the model, if an earlier process saved it.
+        self.surface = self._surface()
+        if self.surface is None:
+            self.inputs, self.outputs = self._ports(self._loaded)
+        else:
+            self.inputs, self.outputs = self.surface.inputs, self.surface.outputs
+
+    def _surface(self) -> ModelFingerprint | None:
+        if self._file is None or self._entries is None:
+            return None
+        from vtensor.frontends.fingerprint import read_fingerprint
+
+        limit = max_bytes_of(self._max_bytes)
+        return read_fingerprint(self._file, self._reference, self._entries, limit, self._root)
+
+    @property
+    def file(self) -> str:
+        """The absolute path of the model's file; empty if the model came from memory."""
+        return "" if self._file is None else self._file.name
+
+    @property
+    def observed(self) -> frozenset[Place]:
+        """Places of the deferred arrays whose values were read."""
+        return frozenset(self._deferred.observed if self._deferred is not None else ())
+
+    def save_fingerprint(self, observed: frozenset[Place]) -> ModelFingerprint | None:
+        """Save the fingerprint of the model unless the cache has it; None if it cannot be saved.
+
+        Args:
+            observed: places of the arrays that were read before a plan packed the weights.
+        """
+        if self._file is None or self._entries is None or self._deferred is None:
+            return None
+        deciding = self.deciding
+        if (surface := self.surface) is not None:
+            if observed <= surface.observed and {*deciding} <= {*surface.deciding}:
+                return surface
+            observed |= surface.observed
+        from vtensor.frontends.fingerprint import ModelFingerprint, save_fingerprint
+
+        ends = self.inputs, self.outputs
+        surface = ModelFingerprint(
+            *ends, self.static, self.reads_nodes, deciding, observed, self._deferred
+        )
+        saved = save_fingerprint(surface, self._file, self._reference, self._entries)
+        self.surface = saved or self.surface
+        return saved
+
+    @property
+    def large(self) -> Mapping[str, Original]:
+        """The deferred arrays of the model, by name."""
+        return self._deferred.later if self._deferred is not None else {}
+
+    @property
+    def _loaded(self) -> Loaded:
+        if (loaded := self._found) is not None:
+            return loaded
+        with self._loading.here:  # another thread may load it meanwhile
+            if self._found is None:
+                from_cache = self.surface is not None
+                loaded = copy_context().run(self._load)
+                if from_cache:
+                    self._correct(loaded)
+                self._found, self._given = loaded, None
+            return self._found
+
+    def corrected(self) -> bool:
+        """Take inputs and outputs from the model; return whether the cache may have been wrong.
+
+        Afterwards no fact of the cache decides shapes.
+        """
+        _ = self._loaded
+        corrected, self._corrects = self._corrects, False
+        if self.surface is not None and self.surface.deciding:
+            self.surface, corrected = replace(self.surface, deciding=()), True
+        return corrected
+
+    def _correct(self, found: Loaded) -> None:
+        """Take inputs and outputs from the model if the fingerprint has others."""
+        inputs, outputs = self._ports(found)
+        if (inputs, outputs) != (self.inputs, self.outputs):
+            self.inputs[:], self.outputs[:], self.surface = inputs, outputs, None
+            self._corrects = True
+
+    def _load(self) -> Loaded:
+        """Load the model of open sizes, or the graph if all sizes are known."""
+        from vtensor.language.graph import Graph
+
+        model, file, entries = self._given, self._file, self._entries
+        earlier = self.surface.deferred if self.surface is not None else None
+        if isinstance(model, Graph):
+            return None, model if model.sealed else model.seal()
+        if file is not None and entries is not None:
+            from vtensor.frontends.saved_text import MOST_BYTES, read_known, save_known
+
+            limit = max_bytes_of(self._max_bytes)
+            known = read_known(file, entries, limit, self._root, earlier)
+            if known is not None and _agree(earlier, known[1]):
+                self._deferred = known[1]
+                return None, _original(known[0])
+            if file.held > MOST_BYTES:
+                self._file = None
+        else:
+            self._file = None
+        with importing:  # forks wait for this lock
+            from vtensor.frontends.lazy_onnx import defer
+
+            defer()
+            from vtensor.frontends.onnx import Model
+
+        limits: Any = {"max_bytes": self._max_bytes, "external_data_root": self._root}
+        assert model is not None, "a source is loaded once"
+        if isinstance(model, Model):
+            loaded = model
+        else:
+            loaded = Model(file or model, self._reference, **limits, earlier=earlier)
+            if not _agree(earlier, loaded.deferred):  # the fingerprint has wrong places
+                loaded, self.surface = Model(file or model, self._reference, **limits), None
+        self._deferred = loaded.deferred
+        if loaded.overridable:
+            self._overridden = loaded.overriding(())
+        if self._expect is not None and self.surface is None and self._deferred is not None:
+            self._expect(sum(one.nbytes for one in set(self._deferred.later.values())))
+        graph, text = loaded.stored, loaded.text
+        if graph is not None and text is not None and file is not None and entries is not None:
+            save_known(file, text, graph, entries)
+        with suppress(ValuesNeededError):  # the values come with runs, which make the plans
+            if graph is None and loaded.static:
+                graph = loaded.graph({})
+        if graph is not None:
+            return None, _original(graph)
+        return loaded, None
+
+    @property
+    def overridable(self) -> Collection[str]:
+        """Names of the initializers that are inputs as well: a run may give them other values."""
+        _ = self._loaded
+        return self._overridden.overridable if self._overridden is not None else ()
+
+    def overriding(self, names: Collection[str]) -> Source:
+        """Return the source of the same model whose inputs include these initializers.
+
+        Args:
+            names: some of ``overridable``.
+        """
+        assert self._overridden is not None, "only what is overridable is overridden"
+        model = self._overridden.overriding(names)
+        return Source(model, self._reference, self._max_bytes, self._root, self._entries)
+
+    @property
+    def _model(self) -> Model | None:
+        return self._loaded[0]
+
+    @property
+    def _graph(self) -> Graph | None:
+        return self._loaded[1]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Names of all values; empty for a model of open sizes before its first plan."""
+        if not self._values and self.seen is not None:
+            self.graph(*self.seen)
+        return self._values or (tuple(self._graph.values) if self._graph else ())
+
+    @property
+    def static(self) -> bool:
+        """Whether all sizes are known before any run."""
+        if self._found is None and self.surface is not None:
+            return self.surface.static
+        return self._graph is not None and not self._graph.open_sizes
+
+    @property
+    def reads_nodes(self) -> bool:
+        """Whether graphs are made of a model's nodes."""
+        if self._found is None and self.surface is not None:
+            return self.surface.reads_nodes
+        return not self.static and self._graph is None
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """Inputs whose values are known to decide shapes."""
+        known = self.surface.deciding if self.surface is not None else ()
+        if self._found is None and self.surface is not None:
+            return known
+        own = () if self.static or self._model is None else self._model.deciding
+        return tuple(dict.fromkeys([*known, *own]))
+
+    def graph(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        known: Mapping[str, Array],
+        inner: Iterable[str] = (),
+    ) -> Graph:
+        """Return the graph for some input shapes.
+
+        Args:
+            shapes: by input.
+            known: values of inputs that decide shapes.
+            inner: values that are delivered in addition to the outputs.
+
+        Raises:
+            InputError: shapes contradict one another, or a value in ``inner`` does not exist.
+            ValuesNeededError: the value of another input decides shapes.
+        """
+        graph = self._graph
+        if graph is None:
+            assert self._model is not None, "a source has a model or a graph"
+            graph = self._model.graph(dict(shapes), dict(known))
+        elif graph.open_sizes:
+            graph = graph.with_sizes(_decided(graph, shapes))
+        self._values = tuple(graph.values)
+        self._correct_outputs(graph)
+        names = tuple(inner)
+        self.check_values(names)
+        return graph.delivering(names) if names else graph
+
+    def _correct_outputs(self, graph: Graph) -> None:
+        """Open declared sizes of outputs that differ from those of a graph."""
+        for place, port in enumerate(self.outputs):
+            sizes = graph.values[graph.outputs[port.name]].dims.values()
+            if len(sizes) != len(port.shape):
+                self.outputs[place] = Port(port.name, port.dtype, (), (), any_rank=True)
+            if self.outputs[place].any_rank:
+                continue
+            shape = tuple(
+                s if s == have else None for s, have in zip(port.shape, sizes, strict=True)
+            )
+            if shape != port.shape:
+                self.outputs[place] = replace(port, shape=shape)
+
+    def open_sizes(
+        self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
+    ) -> list[int]:
+        """Return the open sizes of some shapes, in order, without inputs whose values are known."""
+        return [
+            size
+            for port in self._ports_of(shapes)
+            if port.name not in known
+            for declared, size in zip(port.shape, shapes[port.name], strict=True)
+            if declared is None
+        ]
+
+    def _ports_of(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Port]:
+        """Yield the input ports, each with the rank of its shape."""
+        return (port.of_rank(len(shapes[port.name])) for port in self.inputs)
+
+    def likely_shapes(
+        self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
+    ) -> list[dict[str, tuple[int, ...]]]:
+        """Return shapes whose symbolic plans are likely to serve other shapes.
+
+        These are the given shapes, and those with two, then three, in place of each open size of
+        one: guards on sizes of one hold for no others, and libraries block weights by how work
+        divides.
+
+        Args:
+            shapes: of a run.
+            known: inputs whose values decide shapes.
+        """
+        sizes = self.open_sizes(shapes, known)
+        likely = [{**shapes}] if any(one != 1 for one in sizes) else []
+        if 1 in sizes:
+            likely += [self._with(shapes, known, partial(_instead, more)) for more in (2, 3)]
+        return likely
+
+    def neighbour_shapes(
+        self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
+    ) -> list[dict[str, tuple[int, ...]]]:
+        """Return shapes with larger and smaller open sizes; the model may take none of them.
+
+        First all open sizes other than one are moved, then those of one dim after another. A
+        library may have a kernel for some sizes and none for their neighbours. Steps divide a size
+        of a picture as often by two as the size itself.
+
+        Args:
+            shapes, known: as for ``likely_shapes``.
+        """
+        names = dict.fromkeys(
+            dim
+            for port in self._ports_of(shapes)
+            if port.name not in known
+            for dim, declared, size in zip(port.dims, port.shape, shapes[port.name], strict=True)
+            if declared is None and size != 1
+        )
+        groups = [[*names], *([one] for one in names)] if len(names) in (2, 3) else [[*names]]
+        moved = [
+            self._with(shapes, known, partial(_moved, frozenset(group), steps))
+            for group in groups
+            for steps in STEPS
+        ]
+        return [one for one in moved if one != shapes]
+
+    def _with(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        known: Collection[str],
+        other: Callable[[str, int], int],
+    ) -> dict[str, tuple[int, ...]]:
+        """Return shapes with ``other(dim, size)`` in place of each open size."""
+        replaced = dict(shapes)
+        for port in self._ports_of(shapes):
+            if port.name not in known:
+                rows = zip(port.dims, port.shape, shapes[port.name], strict=True)
+                replaced[port.name] = tuple([other(n, s) if d is None else s for n, d, s in rows])
+        return replaced
+
+    def traced(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        known: Mapping[str, Array],
+        inner: Iterable[str],
+        trace: Trace,
+    ) -> Graph | None:
+        """Return the graph with symbols in place of its open sizes; None if the model has none.
+
+        Raises:
+            Exception: of any kind, if the graph cannot be traced.
+        """
+        traced = map(trace.size, self.open_sizes(shapes, known))
+        sizes = {
+            port.name: tuple(
+                next(traced) if declared is None and port.name not in known else size
+                for declared, size in zip(port.shape, shapes[port.name], strict=True)
+            )
+            for port in self._ports_of(shapes)
+        }
+        if self._graph is None:
+            assert self._model is not None, "a source has a model or a graph"
+            graph = self._model.traced(sizes, known, trace)
+        else:
+            graph = self._graph.with_sizes(_decided(self._graph, sizes))
+        names = tuple(inner)
+        return graph.delivering(names) if graph is not None and names else graph
+
+    def check_values(self, wanted: Iterable[object]) -> None:
+        """Check that values of some names exist; any name passes before the first plan.
+
+        Raises:
+            InputError: no value has such a name.
+        """
+        wanted, known = [*wanted], [port.name for port in self.outputs]
+        if all(one in known for one in wanted):
+            return
+        values = self.values
+        have = {*known, *values}
+        unknown = [str(n) for n in wanted if not isinstance(n, str) or (values and n not in have)]
+        if unknown:
+            text = f"no output {', '.join(unknown)}; outputs are {', '.join(known)}"
+            raise InputError(f"{text}, and session.values lists what else can be asked for")
+
+    def wanted(self, outputs: Iterable[str] | None) -> list[str]:
+        """Return the names of a run's results; None, or no name at all, is all outputs.
+
+        Raises:
+            InputError: ``outputs`` is no list of names, or no value has such a name.
+        """
+        known = [port.name for port in self.outputs]
+        if outputs is None:
+            return known
+        if isinstance(outputs, str | bytes):
+            raise InputError(f"outputs are given as a list of names: [{outputs!r}]")
+        if not isinstance(outputs, Iterable):
+            raise InputError(f"outputs={outputs!r} is no list of names; outputs are {known}")
+        wanted = list(outputs)
+        self.check_values(wanted)
+        return wanted or known
+
+    def _ports(self, found: Loaded) -> tuple[list[Port], list[Port]]:
+        model, graph = found
+        if graph is None:
+            assert model is not None, "a source has a model or a graph"
+            return model.ports()
+        values = graph.values
+        return (
+            [_port(name, values[name]) for name in graph.inputs],
+            [_port(alias, values[name]) for alias, name in graph.outputs.items()],
+        )
+
+
+def _agree(earlier: DeferredArrays | None, later: DeferredArrays) -> bool:
+    """Return whether arrays are where an entry of the cache says, if there is one."""
+    if earlier is None:
+        return True
+    return earlier.places == {name: later.places[name] for name in later.later}
+
+
+def _instead(more: int, _: str, size: int) -> int:
+    """Replace a size of one."""
+    return more if size == 1 else size
+
+
+def _moved(names: Collection[str], steps: int, dim: str, size: int) -> int:
+    """Move a size by some steps if its dim is among the names and it is not one."""
+    more = steps * min(size & -size, STEP)
+    return size + more if dim in names and size != 1 and size + more > 0 else size
+
+
+def _port(name: str, value: Any) -> Port:
+    sizes = (None if isinstance(size, OpenSize) else size for size in value.dims.values())
+    return Port(name, value.dtype, tuple(sizes), tuple(value.dims))
+
+
+def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the open sizes of a graph, from the shapes of its inputs.
+
+    Raises:
+        InputError: two inputs bring different sizes for one name; names both.
+    """
+    decided: dict[str, tuple[int, str]] = {}
+    for name, shape in shapes.items():
+        for declared, size in zip(graph.values[name].dims.values(), shape, strict=True):
+            for unknown in open_names([declared]):
+                have, by = decided.setdefault(unknown, (size, name))
+                if have != size:
+                    raise InputError(f"{unknown} is {have} in input {by!r} and {size} in {name!r}")
+    return {unknown: size for unknown, (size, _) in decided.items()}
+
+
+def _opened(model: Given) -> ModelFile | None:
+    """Open a path or bytes; None for a graph, a model or a proto."""
+    if not isinstance(model, str | os.PathLike | bytes | None):
+        return None
+    from vtensor.frontends.model_file import opened
+
+    return opened(model)
+
+
+def _as_bytes(model: Given) -> Given:
+    """Return a ModelProto as bytes, by which the cache knows it; others as they are."""
+    serialize = getattr(model, "SerializeToString", None)
+    try:
+        return model if serialize is None else bytes(serialize())
+    except ValueError:  # it has more than 2 GB
+        return model
+
+
+def _original(graph: Graph) -> Graph:
+    """Return a graph whose constants can be released."""
+    return replace(graph, constants=Originals.of(graph.constants))

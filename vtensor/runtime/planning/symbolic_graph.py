@@ -1,0 +1,143 @@
+"""The simplified graph of a network on symbols: it is made once, and put into sizes afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from optimizer.computed import Computed, origin
+from optimizer.originals import Originals, copied
+from vtensor.language.graph import Graph, Node
+from vtensor.language.symbolic_arrays import SymbolicArray
+from vtensor.language.tensor import VTensor
+from vtensor.language.trace import MARK, NotTraced, SymbolicSize, Trace, is_open, substituted
+from vtensor.runtime.planning.symbolic_plan import Known, evaluated
+
+if TYPE_CHECKING:
+    from vtensor.frontends.deferred_arrays import Place
+
+
+class SymbolicGraph:
+    """A simplified graph whose sizes are on a trace.
+
+    Args:
+        graph: sealed.
+        trace: of its sizes, and of constants that depend on them.
+        observed: where arrays are whose values were looked at to make it.
+
+    Attributes:
+        trace: the trace.
+        rows: its rows.
+
+    Raises:
+        NotTraced: sizes may be where they are not found.
+    """
+
+    def __init__(
+        self, graph: Graph, trace: Trace, observed: frozenset[Place] = frozenset()
+    ) -> None:
+        if trace.failed:
+            raise NotTraced(trace.failed)
+        names = (*graph.values, *graph.nodes, *(node.op_name for node in graph.nodes.values()))
+        if any(MARK in name for name in names):
+            raise NotTraced("sizes are in names")
+        self._graph, self.observed = graph, observed
+        self._values = {name: value for name, value in graph.values.items() if is_open(value.dims)}
+        self._nodes = {name: node for name, node in graph.nodes.items() if is_open(node.op)}
+        self._offers = [
+            lead
+            for lead, offered in graph.offers.items()
+            if any(node.name in self._nodes for node in offered)
+        ]
+        arrays = _symbolic_arrays(graph.constants)
+        self._places = {name: array.place for name, array in arrays.items()}
+        self.trace, self.rows = trace, trace.rows()
+
+    def values(self, given: Sequence[int], known: Known) -> Sequence[Any] | None:
+        """Return the values of its trace for open sizes; None where it would be another graph."""
+        return evaluated(self.rows, given, known)
+
+    def graph(self, values: Sequence[Any]) -> Graph:
+        """Return the graph for sizes.
+
+        Args:
+            values: of its trace.
+        """
+        graph = self.on(lambda size: values[size.place])
+        constants = cast("MutableMapping[str, Any]", self.constants(values))
+        return replace(graph, constants=constants)
+
+    def constants(self, values: Sequence[Any]) -> Mapping[str, Any]:
+        """Return the constants for sizes."""
+        arrays = {name: values[place] for name, place in self._places.items()}
+        return _with_arrays(self._graph.constants, arrays)
+
+    def is_symbolic(self, constant: str) -> bool:
+        """Return whether the values of a constant depend on symbols."""
+        constants = self._graph.constants
+        return constant in constants and isinstance(origin(constants, constant)[0], SymbolicArray)
+
+    def array_place(self, constant: str) -> int:
+        """Return the place of a constant's array on the trace.
+
+        Raises:
+            NotTraced: a pass changes the array further.
+        """
+        array, change = origin(self._graph.constants, constant)
+        if not isinstance(array, SymbolicArray) or change is not None:
+            raise NotTraced("a constant that depends on sizes is changed by a pass")
+        return array.place
+
+    def on(self, number: Callable[[SymbolicSize], Any]) -> Graph:
+        """Return the graph with numbers in the place of its sizes, and its constants as they are.
+
+        Args:
+            number: gives the number of a size; it may be a size of another trace.
+        """
+        graph = self._graph
+        values = {
+            name: VTensor.as_known(one.dtype, substituted(dict(one.dims), number), one.option)
+            for name, one in self._values.items()
+        }
+        nodes = {
+            name: Node(name, substituted(one.op, number), one.op_name, one.inputs, one.outputs)
+            for name, one in self._nodes.items()
+        }
+        offers = {
+            lead: tuple(nodes.get(one.name, one) for one in graph.offers[lead])
+            for lead in self._offers
+        }
+        return replace(
+            graph,
+            values={**graph.values, **values},
+            nodes={**graph.nodes, **nodes},
+            offers={**graph.offers, **offers},
+        )
+
+
+def _symbolic_arrays(constants: Mapping[str, Any]) -> dict[str, SymbolicArray]:
+    """Return the constants whose values depend on symbols.
+
+    Raises:
+        NotTraced: what a pass computes of a constant does.
+    """
+    if isinstance(constants, Computed):
+        if any(is_open(made.key) for made in constants.functions):
+            raise NotTraced("a constant is cut by sizes")
+        arrays, rows = _symbolic_arrays(constants.given), constants.more
+    else:
+        arrays = {}
+        rows = constants.origins() if isinstance(constants, Originals) else constants
+    return arrays | {name: one for name, one in rows.items() if isinstance(one, SymbolicArray)}
+
+
+def _with_arrays(constants: Mapping[str, Any], arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the same constants, but for these arrays."""
+    if not arrays:
+        return constants
+    if isinstance(constants, Computed):
+        return constants.over(_with_arrays(constants.given, arrays), arrays)
+    replaced = copied(constants)
+    replaced.update((name, one) for name, one in arrays.items() if name in constants)
+    return replaced

@@ -1,0 +1,395 @@
+"""A symbolic plan: a recorded network as a program of its symbols.
+
+A symbolic plan has several traces, each a list of rows: the graph's trace (all sizes of the graph,
+and constants that depend on them), one for each kind of call (its native steps, and how much memory
+they need), and the memory trace (byte counts and places). If a guard of one of them fails, or two
+layouts no longer agree, the symbolic plan cannot be specialised for the sizes. A plan of fixed
+sizes has no symbols, and its steps exist already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ptensor.buffer import TensorStorage
+from ptensor.layout import Layout
+from resolver.addresses import addresses
+from resolver.values import Value
+from vtensor.errors import UnsoundPlanError
+from vtensor.language.records import dataclass
+from vtensor.language.rows import REFUSALS, Rows
+from vtensor.language.tensor import VTensor
+from vtensor.runtime.execution.delivery import Delivery
+from vtensor.runtime.execution.parallel import all_of
+from vtensor.runtime.execution.plan import Nodes, Plan, PlanPorts
+
+if TYPE_CHECKING:
+    from libdesc.native_trace import NativeTrace
+    from resolver.lowered import LoweredGraph
+    from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots
+    from vtensor.runtime.recording.workspace import Workspace
+
+Array = np.ndarray[Any, Any]
+
+#: The name of a dim in a layout.
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+#: Rows, and the sizes that they are evaluated for.
+Asked = tuple[Rows, tuple[int, ...]]
+
+#: Values of evaluated rows; None if a guard failed. Symbolic plans of one network share call kinds.
+Known = dict[Asked, "list[Any] | None"]
+
+#: Dims, and the places of their sizes among a plan's numbers.
+Dims = Sequence[tuple[str, int]]
+
+#: Two layouts that have to place the elements of a value alike, and its dims.
+LayoutGuard = tuple[str, str, Dims]
+
+
+@dataclass(eq=False)
+class Calls:
+    """Calls of one kind on the same sizes.
+
+    Attributes:
+        rows: the trace of the call kind.
+        given: the places of their sizes among the values of the graph's trace.
+        natives: the places of native steps among the values of the rows.
+        nodes: names of the nodes that make the calls.
+        took: seconds that evaluating the rows took; infinite if a guard failed.
+    """
+
+    rows: Rows
+    given: Sequence[int]
+    natives: Sequence[int]
+    nodes: Sequence[str]
+    took: float = 0.0
+
+
+class SymbolicStep(NamedTuple):
+    """A reference to a native step that depends on symbols.
+
+    Attributes:
+        source: the number of its kind of calls; the first is 1.
+        place: its place among the values of that kind's rows.
+        access: how the step uses each of its slots.
+    """
+
+    source: int
+    place: int
+    access: tuple[str, ...]
+
+
+class SymbolicValue(NamedTuple):
+    """A value that runs bring or deliver, or a constant; its sizes are places of numbers."""
+
+    name: str
+    dtype: str
+    dims: Dims
+    layout: Layout
+    constant: bool = False
+
+    def value(self, numbers: Array) -> Value:
+        """Return the value in the sizes of some numbers."""
+        dims = sizes_of(self.dims, numbers)
+        return Value(self.name, self.dtype, dims, self.layout, self.constant)
+
+    def storage(self, numbers: Array) -> TensorStorage:
+        """Return its memory in the sizes of some numbers."""
+        return TensorStorage(self.dtype, sizes_of(self.dims, numbers), self.layout)
+
+    @property
+    def form(self) -> Hashable:
+        """Its layout without names of dims: constants of one array and form share memory."""
+        return unnamed(str(self.layout), [dim for dim, _ in self.dims])
+
+
+class SymbolicOutput(NamedTuple):
+    """An output of runs.
+
+    Attributes:
+        alias: the name under which it is delivered.
+        end: its type, dims and layout.
+        binding: the number of the input, or of the plan's own memory, that holds it.
+        constant: the constant that holds it instead.
+    """
+
+    alias: str
+    end: SymbolicValue
+    binding: int | None
+    constant: TensorStorage | None = None
+
+
+class SymbolicConstant(NamedTuple):
+    """A constant whose values depend on symbols.
+
+    Attributes:
+        region: its number among the plan's constants.
+        place: its array among the values of the graph's trace.
+        end: its type, dims and layout.
+    """
+
+    region: int
+    place: int
+    end: SymbolicValue
+
+
+class GuardFailed(NamedTuple):
+    """The failure of a symbolic plan's guards for some sizes.
+
+    Attributes:
+        nodes: the nodes that their libraries decline as recorded; empty if the graph or its memory
+            would be another one.
+    """
+
+    nodes: frozenset[str] = frozenset()
+
+
+def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """Return a layout with its dims renamed by place, and the names in order.
+
+    A layout without spaces between its dims stays unchanged. Memory is laid out alike if both
+    results are equal.
+
+    >>> unnamed("B D21 D6", ["D6", "B", "D21"]), unnamed("NHWC", "NCHW")
+    (('d1 d2 d0', ('d0', 'd1', 'd2')), ('NHWC', ('N', 'C', 'H', 'W')))
+    """
+    names = {name: f"d{place}" for place, name in enumerate(dims)}
+    if " " not in layout:
+        return layout, tuple(names)
+    order, *encoding = layout.partition(":")
+    by_place = _NAME.sub(lambda match: names.get(match[0], match[0]), order)
+    return "".join((by_place, *encoding)), tuple(names.values())
+
+
+def sizes_of(dims: Dims, numbers: Array) -> dict[str, int]:
+    """Return dims with their sizes."""
+    return {dim: int(numbers[place]) for dim, place in dims}
+
+
+class Traces(NamedTuple):
+    """The recording of a symbolic plan, for saving it.
+
+    Attributes:
+        outer: the trace of native calls that depend on no symbol.
+        graph: the lowered graph on symbols.
+        weights: its constants.
+        alone: the nodes of calls that may have read the values of constants.
+    """
+
+    outer: NativeTrace
+    graph: LoweredGraph
+    weights: Any
+    alone: frozenset[str]
+
+
+@dataclass(eq=False)
+class SymbolicPlan:
+    """A recorded network as a program of its symbols.
+
+    Attributes:
+        sizes: the graph's trace.
+        calls: call kinds; as sources of numbers they count from 1, and the graph's trace is 0.
+        sources: of each symbol of the memory trace, the source and the place there.
+        memory: the memory trace.
+        numbers: places of the numbers on that trace, and of those that depend on no symbol.
+        steps: native steps, or references to those that depend on symbols.
+        slots: the places of the steps' operands.
+        held, live: places of the byte counts of memory that a plan holds throughout, and the pieces
+            of its arena, as the budget counts them.
+        guards: pairs of layouts.
+        inputs, own, outputs: values that runs bring, hold and deliver.
+        regions: the memory of constants; empty of those that depend on symbols.
+        symbolic: the constants that depend on symbols.
+        packed: the owner of the constants.
+        proven: the choice is proven the best for all sizes.
+        traces: the recording, for saving; None for a plan from the cache, whose places are checked.
+    """
+
+    sizes: Rows
+    calls: Sequence[Calls]
+    sources: Sequence[tuple[int, int]]
+    memory: Rows
+    numbers: PlanNumbers
+    steps: Sequence[object]
+    slots: Slots
+    held: Array
+    live: Pieces
+    guards: Sequence[LayoutGuard]
+    inputs: Sequence[SymbolicValue]
+    own: Sequence[SymbolicValue]
+    outputs: Sequence[SymbolicOutput]
+    regions: Sequence[Array]
+    symbolic: Sequence[SymbolicConstant]
+    packed: object
+    proven: bool
+    traces: Traces | None = None
+
+    def specialise(
+        self,
+        given: Sequence[int],
+        workspace: Workspace,
+        known: Known,
+        nodes: Callable[[], Nodes],
+    ) -> Plan | GuardFailed:
+        """Evaluate the plan for open sizes.
+
+        Args:
+            given: the sizes, in the order of the symbols.
+            workspace: the arena, weights and executors that plans share.
+            known: values of evaluated rows, also of other symbolic plans; it grows.
+            nodes: makes the plan's nodes on their first inspection.
+
+        Returns:
+            The plan, or the failure of its guards.
+
+        Raises:
+            BudgetError: the plan needs more memory than the workspace may have.
+        """
+        sizes = evaluated(self.sizes, given, known)
+        if sizes is None:
+            return GuardFailed()
+        refused = self._ask(sizes, known, workspace)
+        if refused is not None:
+            return GuardFailed(refused)
+        values = [sizes, *(known[asked] or [] for asked in self._asked(sizes))]
+        on_trace = self.memory.run([values[source][place] for source, place in self.sources])
+        if on_trace is None:
+            return GuardFailed()
+        numbers = self.numbers.at(on_trace)
+        needs = int(numbers[self.held].sum()) + self.live.live(numbers)
+        if needs > workspace.max_bytes or not self._layouts_hold(numbers):
+            return GuardFailed()
+        natives = [
+            values[step.source][step.place] if type(step) is SymbolicStep else step
+            for step in self.steps
+        ]
+        if not self._same_access(natives):
+            return GuardFailed()
+        regions = self._regions(sizes, numbers)
+        if self.traces is None:
+            self.slots.check_room(natives, numbers)
+        steps, nbytes = self.slots.placed(natives, numbers)
+        live, brought = self.slots.pieces.live(numbers), self._brought(numbers)
+        return Plan(brought, steps, nbytes, live, regions, self.packed, workspace, nodes)
+
+    def declined(self, given: Sequence[int], known: Known) -> frozenset[str] | None:
+        """Return the nodes whose libraries decline some open sizes, without compiling any step.
+
+        None if the graph's guards fail.
+        """
+        sizes = evaluated(self.sizes, given, known)
+        if sizes is None:
+            return None
+        rows = zip(self.calls, self._asked(sizes), strict=True)
+        return frozenset(
+            name
+            for calls, (asked, numbers) in rows
+            if evaluated(asked, numbers, known) is None
+            for name in calls.nodes
+        )
+
+    def _asked(self, sizes: Sequence[Any]) -> list[Asked]:
+        return [(one.rows, tuple([sizes[place] for place in one.given])) for one in self.calls]
+
+    def _ask(
+        self, sizes: Sequence[Any], known: Known, workspace: Workspace
+    ) -> frozenset[str] | None:
+        """Evaluate all call kinds and compile their steps, on several threads.
+
+        Returns:
+            None if all guards hold; else the nodes of the call kinds that are known to fail.
+        """
+        asked = [*zip(self.calls, self._asked(sizes), strict=True)]
+        new = {key: calls for calls, key in asked if key not in known}
+        order = sorted(new, key=lambda key: -new[key].took)  # failed ones first, then slow ones
+        takes = sum(calls.took for calls in new.values())
+        ask = partial(_compiled, known, new)
+        if all(known.get(key, ()) is not None for _, key in asked):
+            all_of(ask, order, workspace.executor, workspace.lanes.threads, takes)
+        failed = [calls for calls, key in asked if known.get(key, ()) is None]
+        if not failed:
+            return None
+        return frozenset(name for calls in failed for name in calls.nodes)
+
+    def _layouts_hold(self, numbers: Array) -> bool:
+        """Return whether all pairs of layouts place elements alike."""
+        try:
+            return all(
+                addresses(one, dims) == addresses(other, dims)
+                for one, other, places in self.guards
+                if (dims := sizes_of(places, numbers)) is not None
+            )
+        except UnsoundPlanError:
+            return False
+
+    def _same_access(self, natives: Sequence[object]) -> bool:
+        """Return whether native steps use their slots as the recorded ones."""
+        rows = {
+            (id(native), stand.access): native
+            for native, stand in zip(natives, self.steps, strict=True)
+            if type(stand) is SymbolicStep
+        }
+        return all(described(native)[1] == access for (_, access), native in rows.items())
+
+    def _regions(self, sizes: Sequence[Any], numbers: Array) -> Sequence[Array]:
+        """Return the memory of constants; those of one array and form share it."""
+        if not self.symbolic:
+            return self.regions
+        regions, made = [*self.regions], dict[Hashable, Array]()
+        for region, place, end in self.symbolic:
+            key = id(sizes[place]), end.form
+            if key not in made:
+                tensor = VTensor(end.dtype, sizes_of(end.dims, numbers))
+                storage = TensorStorage.of_array(sizes[place], tensor, end.layout, constant=True)
+                made[key] = storage.buffer.memory
+            regions[region] = made[key]
+        return regions
+
+    def _brought(self, numbers: Array) -> PlanPorts:
+        """Return the ports of the plan."""
+        own = [end.storage(numbers) for end in self.own]
+        bound = [*(end.storage(numbers) for end in self.inputs), *own]
+        deliveries = {}
+        for alias, end, binding, constant in self.outputs:
+            memory = bound[binding] if binding is not None else constant
+            assert memory is not None, "an output that is not bound is a constant"
+            deliveries[alias] = Delivery(alias, end.value(numbers), memory, binding)
+        return PlanPorts([end.value(numbers) for end in self.inputs], own, deliveries)
+
+
+def evaluated(rows: Rows, given: Sequence[int], known: Known) -> list[Any] | None:
+    """Evaluate rows once and return their values; None if a guard fails."""
+    key = rows, tuple(given)
+    if key not in known:
+        known[key] = rows.run(given)
+    return known[key]
+
+
+def _compiled(known: Known, calls: Mapping[Asked, Calls], key: Asked) -> bool:
+    """Evaluate the rows of a call kind and compile its steps; return whether its guards hold."""
+    begun, (rows, given) = perf_counter(), key
+    values = rows.run(given)
+    try:
+        for place in calls[key].natives if values is not None else ():
+            described(values[place] if values is not None else None)
+    except REFUSALS:  # the library does not compile the step
+        values = None
+    known[key] = values
+    calls[key].took = inf if values is None else perf_counter() - begun
+    return values is not None
+
+
+def described(native: Any) -> tuple[str, tuple[str, ...]]:
+    """Compile a native step; return the name of its kernel and the access to each slot."""
+    from vtensor.runtime import _replay
+
+    about = _replay.describe(native)
+    return str(about["kernel"]), tuple(access for _, _, access in about["slots"])

@@ -1,0 +1,28 @@
+"""How far results may be off, as a session is told."""
+
+from __future__ import annotations
+
+from math import inf
+from numbers import Real
+
+from vtensor.errors import InputError
+
+#: Default tolerance of results, relative to the largest result.
+DEFAULT_TOLERANCE = 1e-5
+
+
+def tolerance_of(given: object) -> float:
+    """A tolerance.
+
+    Raises:
+        InputError: it is no finite number of at least 0.
+    """
+    number = -1.0
+    if not isinstance(given, bool) and isinstance(given, Real):
+        number = float(given)
+    if 0 <= number < inf:
+        return number
+    raise InputError(
+        f"tolerance={given!r} (--tolerance on the command line) must be a number of at least 0; at "
+        "0 no result is off by more than the order of sums"
+    )

@@ -1,0 +1,248 @@
+"""Makes symbolic plans: records a choice on symbols, and assembles the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ptensor.buffer import TensorStorage
+from resolver.guards import layout_pairs, put, transform_guards
+from resolver.lowered import LoweredGraph, Value
+from vtensor.language.trace import NotTraced, Rows, SymbolicSize, Trace
+from vtensor.runtime.execution.plan import Ends
+from vtensor.runtime.execution.steps import RecordedStep, StepRef
+from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots
+from vtensor.runtime.planning.symbolic_plan import (
+    Calls,
+    Known,
+    LayoutGuard,
+    SymbolicConstant,
+    SymbolicOutput,
+    SymbolicPlan,
+    SymbolicStep,
+    SymbolicValue,
+    Traces,
+    unnamed,
+)
+from vtensor.runtime.recording.live_steps import needed
+from vtensor.runtime.recording.plan_bytes import held, pieces
+from vtensor.runtime.recording.recorder import GRAPH, MemoryTrace, Recorder
+
+if TYPE_CHECKING:
+    from vtensor.runtime.planning.options import Options
+    from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
+    from vtensor.runtime.recording.workspace import Workspace
+
+Array = np.ndarray[Any, Any]
+
+#: Placeholder of memory that is made for each combination of sizes.
+_NONE: Array = np.empty(0, np.uint8)
+
+
+class _GraphSizes:
+    """Maps sizes of the graph's trace to symbols of the memory trace.
+
+    Args:
+        memory: the memory trace.
+        values: of the graph's trace, for the present sizes.
+    """
+
+    def __init__(self, memory: MemoryTrace, values: Sequence[Any]) -> None:
+        self._memory, self._values = memory, values
+
+    def __call__(self, size: SymbolicSize) -> SymbolicSize:
+        return self._memory.number(GRAPH, size.place, self._values[size.place])
+
+
+def traced_plan(
+    network: SymbolicGraph,
+    given: Sequence[int],
+    lowered: LoweredGraph,
+    options: Options,
+    workspace: Workspace,
+    known: Known,
+    *,
+    confirming: bool = False,
+) -> SymbolicPlan:
+    """Record a choice on the symbols of a graph.
+
+    Args:
+        network: the simplified graph on symbols.
+        given: the sizes that the choice was made for, and is recorded on.
+        lowered: the checked choice for these sizes.
+        options, workspace: as for ``plan_of``.
+        known: receives the values of rows for these sizes.
+        confirming: ask libraries whether they take their nodes with the hints of the choice.
+
+    Raises:
+        NotTraced: a node or a constant cannot be recorded on symbols.
+        ChoiceRefused: libraries do not confirm the choice.
+        VTensorError: a node cannot be recorded.
+    """
+    values = network.values(given, known)
+    if values is None:
+        raise NotTraced("the graph's guards do not hold for these sizes")
+    memory = MemoryTrace()
+    graph = put(lowered, network.on(_GraphSizes(memory, values)))
+    for name, layout, agrees in transform_guards(lowered):
+        value = graph.values[name]
+        if value.layout.same(layout.normalized(value.dtype), value.dims) != agrees:
+            raise NotTraced("layouts are equal in other sizes only")
+    recorder = Recorder(
+        graph,
+        network.constants(values),
+        workspace,
+        confirming=confirming,
+        memory=memory,
+        symbolic=[name for name in graph.values if network.is_symbolic(name)],
+    )
+    with recorder.recording():
+        recorder.record(options.progress)
+        compiled = recorder.evaluation.compiled(workspace.lanes.threads)
+        ends = Ends.of(graph, recorder.storages)
+        steps = needed(compiled, ends.outputs)
+    if any(step.callback is not None for step in steps):
+        raise NotTraced("steps call back")
+    plan = _plan(network.rows, network.array_place, recorder, memory, ends, steps)
+    plan.guards = _guards(lowered, graph, plan.numbers, options)
+    known[plan.sizes, tuple(given)] = [*values]
+    for calls, kind in zip(plan.calls, recorder.kinds, strict=True):
+        numbers = tuple([values[place] for place in calls.given])
+        known[calls.rows, numbers] = [*kind.use.values]
+    return plan
+
+
+def plan_of_numbers(
+    recorder: Recorder, ends: Ends, steps: Sequence[RecordedStep], given: Sequence[int]
+) -> SymbolicPlan:
+    """Return the symbolic plan of a recording on numbers; it holds for no other sizes.
+
+    Args:
+        recorder: after its recording.
+        ends: the memory of inputs and outputs.
+        steps: the steps that the outputs need.
+        given: the open sizes; empty for a model of fixed sizes.
+    """
+    trace = Trace()
+    for size in given:
+        trace.size(size).pinned()
+    return _plan(trace.rows(), _no_place, recorder, MemoryTrace(), ends, steps)
+
+
+def _no_place(constant: str) -> int:
+    raise NotTraced(f"{constant} depends on no symbol")
+
+
+def _plan(
+    sizes: Rows,
+    array_place: Callable[[str], int],
+    recorder: Recorder,
+    memory: MemoryTrace,
+    ends: Ends,
+    steps: Sequence[RecordedStep],
+) -> SymbolicPlan:
+    """Return the symbolic plan of a recording, without its layout guards."""
+    graph, numbers = recorder.graph, PlanNumbers()
+    slots = Slots.of(steps, ends, numbers)
+    symbolic, regions = list[SymbolicConstant](), list[Array]()
+    for region, storage in enumerate(slots.constants):
+        constant = recorder.symbolic.get(storage)
+        if constant is None:
+            regions.append(storage.buffer.memory)
+            continue
+        value = constant.changes[-1][1] if constant.changes else constant.value
+        if not _same_elements(constant.value, value):
+            raise NotTraced("a constant that depends on sizes has other elements")
+        place = array_place(constant.value.name)
+        symbolic.append(SymbolicConstant(region, place, _end(value, numbers)))
+        regions.append(_NONE)
+    outputs = [
+        SymbolicOutput(alias, _end(one.value, numbers), one.binding, _constant(one, recorder))
+        for alias, one in ends.deliveries.items()
+    ]
+    kinds = [kind.use.kind.trace for kind in recorder.kinds if kind.use.kind.trace is not None]
+    natives = [set[int]() for _ in range(len(kinds) + 1)]
+    for step in steps:
+        if isinstance(step.native, StepRef):
+            natives[step.native.source].add(step.native.place)
+    calls = [
+        Calls(trace.rows(), kind.given, sorted(natives[source]), kind.use.nodes)
+        for source, (kind, trace) in enumerate(zip(recorder.kinds, kinds, strict=True), 1)
+    ]
+    live = Pieces.of([*pieces(graph)], numbers)
+    held_sizes = numbers.places([value.nbytes for value in held(graph)])
+    inputs = [_end(graph.values[name], numbers) for name in graph.inputs]
+    own = [_memory_end(storage, numbers) for storage in ends.own]
+    return SymbolicPlan(
+        sizes,
+        calls,
+        memory.sources,
+        memory.rows(),
+        numbers,
+        [_reference(step) for step in steps],
+        slots,
+        held_sizes,
+        live,
+        (),
+        inputs,
+        own,
+        outputs,
+        regions,
+        symbolic,
+        recorder.packed,
+        graph.certificate is not None,
+        Traces(recorder.outer, graph, recorder.packed, frozenset(recorder.alone)),
+    )
+
+
+def _reference(step: RecordedStep) -> object:
+    """Return the native step, or the reference to it if it depends on symbols."""
+    native = step.native
+    if not isinstance(native, StepRef):
+        return native
+    return SymbolicStep(native.source, native.place, step.code.access)
+
+
+def _constant(delivery: Any, recorder: Recorder) -> TensorStorage | None:
+    """Return the constant that an output delivers; None if a step makes the output."""
+    if delivery.binding is not None:
+        return None
+    if delivery.memory in recorder.symbolic:
+        raise NotTraced("a constant that depends on sizes is delivered")
+    memory: TensorStorage = delivery.memory
+    return memory
+
+
+def _end(value: Value, numbers: PlanNumbers) -> SymbolicValue:
+    dims = [(dim, numbers.place(size)) for dim, size in value.dims.items()]
+    return SymbolicValue(value.name, value.dtype, dims, value.layout, value.constant)
+
+
+def _memory_end(memory: TensorStorage, numbers: PlanNumbers) -> SymbolicValue:
+    dims = [(dim, numbers.place(size)) for dim, size in memory.extents.items()]
+    return SymbolicValue("", memory.dtype, dims, memory.layout)
+
+
+def _same_elements(value: Value, other: Value) -> bool:
+    """Return whether two values have the same elements, perhaps in other places."""
+    kinds = [(one.dtype, [*one.dims], one.layout.encoding) for one in (value, other)]
+    return kinds[0] == kinds[1]
+
+
+def _guards(
+    lowered: LoweredGraph, graph: LoweredGraph, numbers: PlanNumbers, options: Options
+) -> list[LayoutGuard]:
+    """Return the pairs of layouts that the checker compared, once each, with dims by place."""
+    guards = dict[LayoutGuard, None]()
+    for name, *texts in layout_pairs(lowered, options.entry, options.delivery):
+        dims: Mapping[str, int] = graph.values[name].dims
+        rows = [unnamed(text, dims) for text in texts]
+        if rows[0][1] != rows[1][1]:  # one layout spells its dims by name
+            rows = [(text, tuple(dims)) for text in texts]
+        [one, names], [other, _] = rows
+        if one != other:
+            places = map(numbers.place, dims.values())
+            guards[one, other, tuple(zip(names, places, strict=True))] = None
+    return [*guards]

@@ -1,0 +1,71 @@
+"""The share of Transforms in a plan's estimated time, and the nodes around Transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from libdesc.transforms import LayoutChange
+
+if TYPE_CHECKING:
+    from optimizer.estimate import Estimate
+    from resolver.lowered import LoweredGraph, OpNode
+    from vtensor.runtime.planning.options import Options
+
+
+def burden(graph: LoweredGraph, options: Options) -> float:
+    """Return the share of Transforms in a plan's estimated time."""
+    clock = _clock(options)
+    changes = _changes(graph, clock)
+    if not changes:
+        return 0.0
+    return changes / (changes + sum(clock.node(node, graph.tensors) for node in graph.operators))
+
+
+def avoidable(graph: LoweredGraph, options: Options) -> float:
+    """Return the share of Transforms and reference code: other variants can save no more."""
+    clock, takes = _clock(options), dict[bool, int]()
+    for node in graph.operators:
+        reference = node.variant.reference
+        takes[reference] = takes.get(reference, 0) + clock.node(node, graph.tensors)
+    least, most = takes.get(False, 0), takes.get(True, 0) + _changes(graph, clock)
+    return most / (least + most) if most else 0.0
+
+
+def around_transforms(graph: LoweredGraph, hops: int) -> frozenset[str]:
+    """Return the nodes at the ends of Transforms, those in reference code, and their neighbours.
+
+    Args:
+        graph: with its Transforms.
+        hops: the largest distance of a neighbour, in nodes.
+    """
+    ends = {name for one in graph.transforms() for name in (one.input, one.output)}
+    found = {node.name for node in graph.operators if node.variant.reference}
+    found |= _touching(graph, ends)
+    for _ in range(hops):
+        nodes = [node for node in graph.operators if node.name in found]
+        ends = {name for node in nodes for name in _ends(node) if not graph.values[name].constant}
+        found |= _touching(graph, ends)
+    return frozenset(found)
+
+
+def _touching(graph: LoweredGraph, values: AbstractSet[str]) -> set[str]:
+    return {node.name for node in graph.operators if not values.isdisjoint(_ends(node))}
+
+
+def _ends(node: OpNode) -> tuple[str, ...]:
+    return (*node.inputs, *node.outputs)
+
+
+def _clock(options: Options) -> Estimate:
+    from optimizer.estimate import Estimate
+
+    return Estimate(options.preferences, options.settings.speeds)
+
+
+def _changes(graph: LoweredGraph, clock: Estimate) -> int:
+    pairs = ((graph.values[one.input], graph.values[one.output]) for one in graph.transforms())
+    return sum(
+        clock.transform(source.tensor(), LayoutChange(source.layout, target.layout))
+        for source, target in pairs
+    )

@@ -1,0 +1,157 @@
+"""Plans by measured times: several are recorded and raced, the fastest is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from optimizer.pipeline import optimise
+from optimizer.settings import Settings
+from ptensor.background_work import checkpoint
+from resolver.lowered import LoweredGraph
+from vtensor.errors import BudgetError, UnsoundPlanError, VTensorError
+from vtensor.language.graph import Graph
+from vtensor.language.imported import logger
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
+from vtensor.runtime.planning.options import Options
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
+from vtensor.runtime.recording.workspace import Workspace
+from vtensor.runtime.tuning.fewest_transforms import with_fewer_transforms
+
+if TYPE_CHECKING:
+    from vtensor.runtime.execution.executor import Executor
+    from vtensor.runtime.tuning.variant_errors import Meter
+
+#: The log message where the plan with measured times is not faster.
+UNTIMED = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
+
+#: The log message where the plan within the tolerance is not faster.
+SLOWER = "%s: within the tolerance the plan takes %.2f ms, strictly %.2f ms: it stays strict"
+
+_log = logger(__name__)
+
+
+def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
+    """As ``measure.fastest``, which is imported where plans are timed."""
+    from vtensor.runtime.tuning import measure
+
+    return measure.fastest(plans, executor)
+
+
+def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
+    """The plan of a graph whose sizes are known; where times are measured, the fastest of those
+    with measured times, with fewer Transforms, and with estimates.
+
+    Args:
+        graph: simplified.
+        options: how it is made.
+        workspace: what it shares with other plans.
+
+    Raises:
+        NoInvokerError: no library takes a node, or not the one that it is pinned to.
+        BudgetError: it needs more memory than the workspace may have.
+    """
+    resolved = resolved_of(graph, options)
+    measured = _recorded(graph, resolved, options, options.settings, workspace)
+    if options.settings.clock is None:
+        return measured
+    untimed = _recorded(
+        graph, resolved, options, Settings(speeds=options.settings.speeds), workspace
+    )
+    choice = partial(optimise, resolved, options.passes)
+    few = list[Plan]()
+    for lowered in with_fewer_transforms(measured.graph, options.settings, choice):
+        with suppress(BudgetError):
+            few.append(recorded(graph, resolved, lowered, options, workspace))
+    try:
+        best, took = fastest([*few, measured, untimed], workspace.executor)
+    except VTensorError as error:
+        checkpoint()
+        _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
+        return untimed
+    if best is untimed:
+        _log.warning(UNTIMED, graph.name, took[-1] / 1e6, min(took[:-1]) / 1e6)
+    return within_tolerance(graph, best, options, workspace)
+
+
+def within_tolerance(
+    graph: Graph,
+    strict: Plan,
+    options: Options,
+    workspace: Workspace,
+    meter: Meter | None = None,
+) -> Plan:
+    """The plan whose results may be off by the tolerance, if it is faster than the strict one.
+
+    Args:
+        graph, options, workspace: as for ``plan_of``; the options have a clock that measures.
+        strict: a plan of the graph, which answers where numbers are not finite.
+        meter: what has measured errors for another tolerance.
+    """
+    if not options.tolerance:
+        return strict
+    from vtensor.runtime.tuning.tolerant_choice import observable, tolerant  # nothing else needs it
+
+    strictly = partial(  # recorded when it is needed: its packed weights need not be kept
+        plan_on_numbers,
+        strict.graph,
+        graph.constants,
+        workspace,
+        preferences=options.preferences,
+        resolved=strict.resolved,
+    )
+    simple = observable(graph)
+    try:
+        choices = tolerant(
+            simple,
+            resolved_of(simple, options),
+            options.passes,
+            options.settings,
+            options.tolerance,
+            options.calibrate,
+            workspace,
+            meter,
+        )
+        if not choices:
+            return strict
+        plans = list[Plan]()
+        for lowered in choices:
+            with suppress(BudgetError):
+                sound(lowered, simple, options, workspace)
+                plan = plan_on_numbers(
+                    lowered,
+                    graph.constants,
+                    workspace,
+                    options.progress,
+                    options.preferences,
+                    strict.resolved,
+                    strictly=None if options.finite else strictly,
+                )
+                plans.append(plan)
+        if not plans:
+            return strict
+        best, took = fastest([*plans, strict], workspace.executor)
+        if best is strict:
+            _log.info(SLOWER, graph.name, min(took[:-1]) / 1e6, took[-1] / 1e6)
+    except UnsoundPlanError:
+        raise
+    except VTensorError as error:
+        checkpoint()
+        _log.warning("%s: no plan within the tolerance, so it is strict: %s", graph.name, error)
+        return strict
+    return best
+
+
+def _recorded(
+    graph: Graph,
+    resolved: LoweredGraph,
+    options: Options,
+    settings: Settings,
+    workspace: Workspace,
+) -> Plan:
+    """Optimise a resolved graph, prove it sound, and record it."""
+    lowered = optimise(resolved, options.passes, settings)
+    return recorded(graph, resolved, lowered, options, workspace)

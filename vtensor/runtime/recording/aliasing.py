@@ -1,0 +1,174 @@
+"""Aliasing: slices and concatenations without copies, as stretches of the whole's memory.
+
+A slice that is one stretch of its input's memory is read in place. If all inputs of a concatenation
+are stretches of its output's memory, they are made in place; and if they are adjacent already, in
+the output of a later concatenation, the output is read in place. Operators declare that they cut
+or join by the trait ``Structural``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from ptensor.buffer import ALIGNMENT, TensorStorage
+from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
+
+if TYPE_CHECKING:
+    from vtensor.runtime.execution.steps import RecordedStep
+
+#: A tensor, and where its first element is in another tensor, by dim.
+Located = tuple[TensorStorage, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Division:
+    """A value and its parts, as a slice or a concatenation was recorded.
+
+    Attributes:
+        whole: the input of a slice, the output of a concatenation.
+        parts: the parts with elements, and the offset of each in the whole's memory, in bytes.
+        joins: whether the whole is made of the parts.
+        steps: the steps that copy.
+    """
+
+    whole: TensorStorage
+    parts: Sequence[tuple[TensorStorage, int]]
+    joins: bool
+    steps: Sequence[RecordedStep]
+
+    def on(
+        self,
+        storages: Mapping[TensorStorage, TensorStorage],
+        steps: Mapping[RecordedStep, RecordedStep],
+    ) -> Division:
+        """Return the division with other storages and steps."""
+        parts = [(storages[part], begin) for part, begin in self.parts]
+        own = [steps[step] for step in self.steps]
+        return Division(storages[self.whole], parts, self.joins, own)
+
+
+def division(
+    op: object,
+    inputs: Sequence[TensorStorage],
+    output: TensorStorage,
+    steps: Sequence[RecordedStep],
+) -> Division | None:
+    """Return the division of an operator; None without one, or if a part is no stretch.
+
+    Args:
+        op: any operator.
+        inputs, output: its operands in their layouts.
+        steps: the steps of its call.
+    """
+    kind = info_of(op).structural
+    if kind not in ("slice", "concat"):
+        return None
+    joins = kind == "concat"
+    whole, rows = (
+        (output, _joined(op, inputs)) if joins else (inputs[0], _cut(op, inputs[0], output))
+    )
+    parts = [(part, _begin(whole, part, at)) for part, at in rows if part.nbytes]
+    known = [(part, begin) for part, begin in parts if begin is not None and not begin % ALIGNMENT]
+    return Division(whole, known, joins, steps) if known and len(known) == len(parts) else None
+
+
+def _joined(op: Any, inputs: Sequence[TensorStorage]) -> Iterator[Located]:
+    """Yield the inputs of a concatenation, and their positions in its output."""
+    ends = accumulate((one.extents[op.axis] for one in inputs), initial=0)
+    for part, begin in zip(inputs, ends, strict=False):
+        yield part, {op.axis: begin}
+
+
+def _cut(op: Any, x: TensorStorage, y: TensorStorage) -> Iterator[Located]:
+    """Yield the output of a slice of steps of one, and its position in its input."""
+    if all(step == 1 for step in op.steps):
+        rows = zip(op.axes, op.starts, strict=True)
+        yield y, {dim: _first(start, x.extents[dim]) for dim, start in rows}
+
+
+def _first(start: int | None, size: int) -> int:
+    """Return the index at which a slice begins."""
+    if start is None:
+        return 0
+    return min(start, size) if start >= 0 else max(start + size, 0)
+
+
+def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> int | None:
+    """Return the offset of a part in the whole's memory, in bytes; None if it is no stretch.
+
+    A part is a stretch if it has a single position along all axes before some axis, and all
+    positions along the axes after it. Blocks are not cut: pads at the end are those of the whole.
+    """
+    layout, stored = whole.layout, whole.layout.stored(whole.dtype)
+    if part.dtype != whole.dtype or not stored.simple:
+        return None
+    around, own = (layout.physical_shape(one.extents) for one in (whole, part))
+    first = next((axis for axis, size in enumerate(own) if size > 1), len(own))
+    if own[first + 1 :] != around[first + 1 :] or not part.layout.same(layout, part.extents):
+        return None
+    for dim, begin in at.items():
+        block, end = layout.block(dim), begin + part.extents[dim]
+        if begin % block or (end % block and end != whole.extents[dim]):
+            return None
+    return stored.nbytes(layout.offset({**dict.fromkeys(whole.extents, 0), **at}, whole.extents))
+
+
+def uncopied(
+    steps: Sequence[RecordedStep],
+    divisions: Sequence[Division],
+    lasting: Collection[TensorStorage],
+) -> list[RecordedStep]:
+    """Place parts in their wholes where possible; return the steps that are still needed.
+
+    The last concatenation is placed first: earlier ones often join the same values.
+
+    Args:
+        steps: of a plan, in running order.
+        divisions: of some steps, in the same order.
+        lasting: owners of memory that each run brings: inputs and outputs of the plan.
+    """
+    idle: set[RecordedStep] = set()
+    for one in reversed([one for one in divisions if one.joins]):
+        if _side_by_side(one, lasting) or _made_there(one, lasting):
+            idle.update(one.steps)
+    for one in divisions:
+        if not one.joins and _read_there(one, lasting):
+            idle.update(one.steps)
+    return [step for step in steps if step not in idle]
+
+
+def _side_by_side(one: Division, lasting: Collection[TensorStorage]) -> bool:
+    """Read the whole in place, if the parts are adjacent in memory; return whether they are."""
+    first, _ = one.parts[0]
+    if one.whole in lasting or one.whole.root is not one.whole:
+        return False
+    for part, begin in one.parts:
+        if part.root is not first.root or part.begin != first.begin + begin:
+            return False
+    one.whole.lie_in(first.root, first.begin)
+    return True
+
+
+def _made_there(one: Division, lasting: Collection[TensorStorage]) -> bool:
+    """Make each part in the whole's memory, if all have their own; return whether they have."""
+    roots = [part.root for part, _ in one.parts]
+    if len(set(roots)) < len(roots) or one.whole in roots:
+        return False
+    for root, (part, _) in zip(roots, one.parts, strict=True):
+        if root in lasting or root.bound or root.nbytes != part.nbytes:
+            return False
+    for root, (_, begin) in zip(roots, one.parts, strict=True):
+        root.lie_in(one.whole, begin)
+    return True
+
+
+def _read_there(one: Division, lasting: Collection[TensorStorage]) -> bool:
+    """The part is no more than a stretch of the whole, unless it has another place already."""
+    [(part, begin)] = one.parts
+    if part in lasting or part.root is not part:
+        return False
+    part.lie_in(one.whole, begin)
+    return True

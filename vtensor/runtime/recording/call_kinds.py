@@ -1,0 +1,366 @@
+"""Call kinds: one recording for all calls that differ in nothing that recording depends on.
+
+Networks repeat their layers, so each kind of call is recorded once, on stand-ins for its operands.
+A kind is the operator, its fused followers, the variant, and of each operand its element type,
+dims, layout and whether it is constant. Symbolic sizes count by the order in which they first
+occur: such a kind is recorded on symbols of its own, and holds for all sizes that pass the guards
+of its trace. A call that reads the values of constants, or that calls back into Python, has no kind
+and is recorded by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any, NamedTuple
+
+from libdesc.native_trace import NativeTrace
+from libdesc.registry import ready
+from ptensor.buffer import TensorStorage
+from ptensor.evaluation import Variant
+from ptensor.layout import Layout
+from resolver.canonical_dims import Names
+from resolver.lowered import LoweredNode, OpNode, Value
+from vtensor.language.forks import process_lock
+from vtensor.language.records import dataclass, replace
+from vtensor.language.tensor import Option, VTensor
+from vtensor.language.trace import SymbolicSize, substituted
+from vtensor.runtime.execution.steps import Code, Failure, RecordedStep
+from vtensor.runtime.recording.aliasing import Division
+
+#: The code of the first symbolic size in a key; others count up from it. No size of a network is so
+#: large.
+CODED = 1 << 48
+
+#: The most values of a session's outer trace before the next plan begins another: each recording
+#: of a network may add values.
+MOST = 8192
+
+#: Guards the call kinds of all sessions, for moments; its holder takes no other lock.
+_keeping = process_lock(3)
+
+
+class Operand(NamedTuple):
+    """A value as a call takes or makes it.
+
+    Attributes:
+        value: its name, element type and dims.
+        layout: the layout that was decided for it here.
+        known: whether it is constant.
+        storage: its memory; None for an output.
+    """
+
+    value: Value
+    layout: Layout
+    known: bool = False
+    storage: TensorStorage | None = None
+
+    def tensor(self, storage: TensorStorage) -> VTensor:
+        """Return the operand with its own storage, or with a stand-in."""
+        tensor = VTensor(self.value.dtype, self.value.dims, Option(name=self.value.name))
+        tensor.storage = storage
+        return tensor
+
+
+class Recorded(NamedTuple):
+    """The recording of a call: its outputs, the steps that make them, and its division."""
+
+    outputs: Sequence[TensorStorage]
+    steps: Sequence[RecordedStep]
+    division: Division | None
+
+
+class Key:
+    """The key of a call kind, hashed once.
+
+    Attributes:
+        parts: the compared values; None if a parameter cannot be hashed.
+        names: the made-up names of dims, in order of occurrence; not compared.
+        symbols: the symbolic sizes of the call, in order of occurrence; not compared.
+    """
+
+    __slots__ = ("_hash", "names", "parts", "symbols")
+
+    def __init__(
+        self, parts: Hashable, names: tuple[str, ...], symbols: tuple[SymbolicSize, ...]
+    ) -> None:
+        try:
+            self._hash = hash(parts)
+        except TypeError:
+            parts, self._hash = None, 0
+        self.parts, self.names, self.symbols = parts, names, symbols
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self._hash == other._hash and self.parts == other.parts
+
+
+class Keys:
+    """Makes the keys of one plan's calls.
+
+    Args:
+        threads: the number of threads that kernels are made for.
+        confirming, inexact: as for ``RecordEvaluation``.
+    """
+
+    def __init__(self, threads: int, confirming: bool, inexact: bool) -> None:
+        self._plan = threads, confirming, inexact, ready().version
+
+    def of(self, node: LoweredNode, operands: Sequence[Operand]) -> Key:
+        """Return the key of a node's call on operands, its outputs included."""
+        names = Names()
+        key = self._key(node, operands, names)
+        return self._key(node, operands, Names(literal=True)) if names.literal else key
+
+    def _key(self, node: LoweredNode, operands: Sequence[Operand], names: Names) -> Key:
+        symbols = dict[int, SymbolicSize]()
+        codes = dict[int, int]()
+
+        def code(size: SymbolicSize) -> int:
+            symbols.setdefault(size.place, size)
+            return codes.setdefault(size.place, CODED + len(codes))
+
+        kinds = []
+        for one in operands:
+            dims = {
+                dim: code(size) if type(size) is SymbolicSize else size
+                for dim, size in one.value.dims.items()
+            }
+            kinds.append(names.kind(one.value.dtype, dims, one.layout, one.known))
+        if isinstance(node, OpNode):
+            way: Hashable = _way(node.variant)
+            call: Hashable = names.of(substituted(node.op, code)), *_fused(node, names, code)
+        else:
+            way, call = node.library, ()
+        parts = self._plan, way, tuple(kinds), call
+        return Key(parts, tuple(names.made_up), tuple(symbols.values()))
+
+
+def _way(variant: Variant) -> Hashable:
+    """Return the facts of a variant other than the forms of its operands."""
+    device = variant.forms[0].device  # of all
+    return variant.library, device, variant.kernel, variant.reference, variant.inexact
+
+
+def _fused(node: OpNode, names: Names, code: Callable[[SymbolicSize], int]) -> Iterator[Hashable]:
+    """Yield each fused follower of a node, and which of its inputs are the value it follows."""
+    value = node.value
+    for follower in node.followers:
+        places = tuple([name == value for name in follower.inputs])
+        yield names.of(substituted(follower.op, code)), places
+        value = follower.outputs[0]
+
+
+@dataclass(frozen=True, eq=False)
+class CallKind:
+    """The recording of a key's calls, on stand-ins.
+
+    Attributes:
+        inputs: the stand-ins of the inputs.
+        recorded: outputs and steps; for a kind with symbols, sizes and natives are on its trace.
+        names: the made-up names of its dims, in the order of the key's.
+        trace: of its symbols; None for a kind without symbols.
+    """
+
+    inputs: Sequence[TensorStorage]
+    recorded: Recorded
+    names: tuple[str, ...]
+    trace: NativeTrace | None = None
+
+    @classmethod
+    def of(
+        cls,
+        key: Key,
+        inputs: Sequence[TensorStorage],
+        outputs: Sequence[Operand],
+        recorded: Recorded,
+        trace: NativeTrace | None,
+    ) -> CallKind | None:
+        """Return the kind of a recording on stand-ins; None if it depends on more than the key.
+
+        Args:
+            key: of the call.
+            inputs: the stand-ins.
+            outputs: the declared outputs of the call.
+            recorded: the recording of the call.
+            trace: of its symbols.
+        """
+        results, steps, _ = recorded
+        known = {*inputs, *results}
+        touched = {slot for step in steps for slot in step.slots if isinstance(slot, TensorStorage)}
+        touched |= {output.root for output in results}
+        kinds = [(one.dtype, [*one.extents.items()], one.layout) for one in results]
+        if (
+            not touched <= known
+            or any(step.native is None for step in steps)
+            or any(one.constant and not one.untouched for one in inputs)
+            or any(one.root is not one for one in inputs)
+            or kinds != [(v.dtype, [*v.dims.items()], layout) for v, layout, *_ in outputs]
+        ):
+            return None
+        for stand_in in inputs:
+            stand_in.forget()
+        return cls(inputs, recorded, key.names, trace)
+
+
+@dataclass(eq=False)
+class CallUse:
+    """A kind of call in one plan.
+
+    Attributes:
+        kind: the call kind.
+        values: by place on the kind's trace, for the present sizes; empty without a trace.
+        number: maps a size of the kind's trace to the plan's number.
+        native: maps a step of the kind to the plan's native step, or to a reference to it.
+        nodes: names of the nodes that make the calls.
+    """
+
+    kind: CallKind
+    values: Sequence[Any] = ()
+    number: Callable[[Any], Any] = field(default=lambda size: size)
+    native: Callable[[Any], Any] = field(default=lambda native: native)
+    nodes: list[str] = field(default_factory=list)
+    _codes: dict[RecordedStep, Code] = field(default_factory=dict)
+
+    def on(
+        self,
+        node: str,
+        names: tuple[str, ...],
+        inputs: Sequence[TensorStorage],
+        outputs: Sequence[Operand],
+    ) -> Recorded:
+        """Return the recording of a node's call.
+
+        Args:
+            node: its name.
+            names: the made-up names of its dims, in the order of its key.
+            inputs: the memory of its inputs.
+            outputs: its declared outputs.
+        """
+        self.nodes.append(node)
+        kind, number = self.kind, self.number
+        templates, steps, division = kind.recorded
+        results = list[TensorStorage]()
+        for template, to in zip(templates, outputs, strict=True):
+            results.append(TensorStorage.like(template, to.value.dims, to.layout))
+            results[-1].nbytes = number(template.nbytes)
+        storages = dict(zip((*kind.inputs, *templates), (*inputs, *results), strict=True))
+        for template, own in zip(templates, results, strict=True):
+            if (root := template.root) is not template:
+                own.lie_in(storages[root], number(template.begin))
+        renamed = tuple(zip(kind.names, names, strict=True))
+        bound = {step: self._step(step, node, storages, renamed) for step in steps}
+        if division is not None:
+            parts = [(part, number(begin)) for part, begin in division.parts]
+            division = replace(division, parts=parts).on(storages, bound)
+        return Recorded(results, [*bound.values()], division)
+
+    def _step(
+        self,
+        step: RecordedStep,
+        node: str,
+        storages: Mapping[TensorStorage, TensorStorage],
+        renamed: tuple[tuple[str, str], ...],
+    ) -> RecordedStep:
+        """Return a step of the kind for a node's operands."""
+        reword, code = step.reword, self._codes.get(step)
+        if isinstance(reword, Failure):
+            reword = Failure(reword.op_name, node, reword.rows, renamed, self.values)
+        if code is None:  # a native step on symbols differs from plan to plan
+            code = self._codes[step] = step.code if self.kind.trace is None else Code()
+        return RecordedStep(
+            node,
+            step.library,
+            code.kernel,
+            self.native(step.native),
+            tuple(
+                [
+                    storages[slot] if isinstance(slot, TensorStorage) else self.number(slot)
+                    for slot in step.slots
+                ]
+            ),
+            None,
+            {storages[one]: [storages[x] for x in over] for one, over in step.replaces.items()},
+            reword,
+            code,
+        )
+
+
+class Symbolic:
+    """A call on symbols of a trace of its own.
+
+    Args:
+        key: of the call.
+        node, operands: the call; its inputs have storages.
+        values: the present value of each of the key's symbols.
+        outer: the trace of calls that depend on no symbol.
+        now: the call is on the present sizes instead.
+
+    Attributes:
+        trace: of the symbols.
+        node, operands: the call on them, with stand-ins for storages.
+    """
+
+    def __init__(
+        self,
+        key: Key,
+        node: LoweredNode,
+        operands: Sequence[Operand],
+        values: Sequence[int],
+        outer: NativeTrace,
+        now: bool = False,
+    ) -> None:
+        self.trace = NativeTrace(outer)
+        self._symbols: dict[int, int] = {}
+        for size, value in zip(key.symbols, values, strict=True):
+            self._symbols[size.place] = value if now else self.trace.size(value)
+        self.node = self._on_symbols(node)
+        self.operands = [self._operand(one) for one in operands]
+
+    def _symbol(self, size: SymbolicSize) -> Any:
+        return self._symbols[size.place]
+
+    def _on_symbols(self, node: LoweredNode) -> LoweredNode:
+        if not isinstance(node, OpNode):
+            return node
+        followers = [replace(one, op=substituted(one.op, self._symbol)) for one in node.followers]
+        return replace(node, op=substituted(node.op, self._symbol), followers=tuple(followers))
+
+    def _operand(self, operand: Operand) -> Operand:
+        value, storage = operand.value, operand.storage
+        dims = substituted(dict(value.dims), self._symbol)
+        value = Value(value.name, value.dtype, dims, value.layout, value.constant)
+        if storage is not None:
+            storage = TensorStorage.stand_in(storage)
+            storage.extents, storage.nbytes = dict(dims), operand.layout.nbytes(dims, storage.dtype)
+        return Operand(value, operand.layout, operand.known, storage)
+
+
+class CallKinds:
+    """The call kinds of a session, and the outer trace: native calls that depend on no symbol."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Key, list[CallKind | None]] = {}
+        self._outer = NativeTrace()
+
+    def outer(self) -> NativeTrace:
+        """Return the outer trace for another plan; drop a long one together with all kinds."""
+        with _keeping:
+            before = self._kinds
+            if len(self._outer.values) > MOST:
+                self._kinds, self._outer = {}, NativeTrace()
+            outer = self._outer
+        del before  # freed after the lock is released
+        return outer
+
+    def of(self, key: Key) -> Sequence[CallKind | None]:
+        """Return the kinds of a key, several if it has symbols; None marks calls without kind."""
+        with _keeping:
+            return tuple(self._kinds.get(key, ()))
+
+    def add(self, key: Key, kind: CallKind | None) -> None:
+        """Add a kind of a key's calls; None marks calls without a kind."""
+        with _keeping:
+            self._kinds.setdefault(key, []).append(kind)

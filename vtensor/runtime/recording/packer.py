@@ -1,0 +1,380 @@
+"""The packer: executes rows of a packing table, for first plans and for plans from the cache.
+
+A native thread reads and packs weights, touches the pages that they go to, and compiles kernels,
+concurrently with recording; none of that needs Python. The calling thread helps at the end, and
+waits. It also packs constants that native code cannot pack, and large ones, on all threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from libdesc.native_trace import Foreign
+from optimizer.originals import Original
+from ptensor.buffer import Buffer, TensorStorage
+from ptensor.layout import Layout
+from ptensor.pages import passing
+from ptensor.transform import pack
+from resolver.values import Value
+from vtensor.language.dtype import exponent
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.recording.packing_table import SOURCE, TARGET, ConstantRow, PackingStep
+from vtensor.storage.open_file import OpenFile, Stretch
+
+if TYPE_CHECKING:
+    from ptensor.evaluation import Step
+    from vtensor.errors import VTensorError
+    from vtensor.runtime import _replay
+
+    #: Called with a constant's memory once it is packed, and whether subnormals were set to zero.
+    Done = Callable[[TensorStorage, bool], None]
+
+Array = np.ndarray[Any, Any]
+
+#: Fewest bytes whose pages are touched early: a few page faults take less than a thread.
+LEAST = 4 << 20
+
+#: Most bytes whose pages are touched early: later ones would come too late.
+MOST = 1 << 29
+
+#: Fewest bytes of a row in a file that are worth a system call of their own.
+LEAST_ROW = 1 << 9
+
+
+class Expected:
+    """Memory for weights, allocated before their layouts are known; a thread touches its pages.
+
+    Args:
+        nbytes: the bytes of the weights in their file.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        from vtensor.runtime import _replay
+
+        self._process = os.getpid()
+        self.thread = _replay.Aside()
+        self._arena = _replay.Arena(min(nbytes, MOST))
+        self.thread.bring(self._arena.memory())
+
+    @property
+    def lost(self) -> bool:
+        """Whether this process is a fork of the one that started the thread."""
+        return os.getpid() != self._process
+
+    def room(self, nbytes: int) -> Array:
+        """Return memory of some bytes and give other touched pages back to the system."""
+        self.thread.leave_pages()
+        self._arena.grow(nbytes)
+        self._arena.leave(nbytes)
+        return self._arena.memory()[:nbytes]
+
+
+class FileSlice(NamedTuple):
+    """A part of an array in a file that native code can read: some rows, perhaps multiplied.
+
+    Attributes:
+        stretch: the array in its file.
+        offset: of its first row in the array, in bytes.
+        rows, row, step: the number of rows, the bytes of a row, and those from a row to the next.
+        factors: f64 factors of its elements and for how many elements each holds; None without.
+    """
+
+    stretch: Stretch
+    offset: int
+    rows: int
+    row: int
+    step: int
+    factors: tuple[list[float], int] | None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its elements."""
+        return self.rows * self.row
+
+    @property
+    def place(self) -> tuple[OpenFile, int, int, int, int]:
+        """The source that ``_replay.Aside.run`` takes."""
+        begin = self.stretch.offset + self.offset
+        return self.stretch.file, begin, self.rows, self.row, self.step
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole array, without factors."""
+        return self.offset == 0 and self.nbytes == self.stretch.nbytes and self.factors is None
+
+    @classmethod
+    def of(cls, row: ConstantRow) -> FileSlice | None:
+        """Return the part of a file that a row reads.
+
+        None if the array is in memory, or if native code cannot make the row's changes.
+        """
+        source, given = row.source, row.given
+        stretch = source.reader if isinstance(source, Original) else None
+        if not isinstance(stretch, Stretch) or stretch.nbytes != source.nbytes:
+            return None
+        sizes, size, left = [*source.shape], source.dtype.itemsize, [*row.changes]
+        offset, rows, nbytes = 0, 1, source.nbytes
+        step = nbytes
+        if left and left[0].taken is not None:
+            axis, begin, end = left.pop(0).taken or (0, 0, 0)
+            if not (0 <= axis < len(sizes) and 0 <= begin < end <= sizes[axis]):
+                return None
+            inner = prod(sizes[axis + 1 :]) * size
+            offset, rows = begin * inner, prod(sizes[:axis])
+            nbytes, step = (end - begin) * inner, sizes[axis] * inner
+            sizes[axis] = end - begin
+            if rows > 1 and nbytes < LEAST_ROW:
+                return None
+        factors = None
+        if left and left[0].factor is not None and source.dtype == np.float32:
+            factors = _spread(left.pop(0).factor, sizes)
+            if factors is None:
+                return None
+        as_read = given.layout == Layout.plain(given.dims) and sizes == [*given.dims.values()]
+        if left or not as_read or rows * nbytes == 0:
+            return None
+        return cls(stretch, offset, rows, nbytes, step, factors)
+
+
+def _spread(factor: Any, sizes: Sequence[int]) -> tuple[list[float], int] | None:
+    """Return the numbers of a factor in order, and for how many elements each holds.
+
+    None if the factor's axes other than one are not adjacent, or have other sizes.
+    """
+    if factor.ndim != len(sizes):
+        return None
+    along = [axis for axis, size in enumerate(factor.shape) if size != 1]
+    first, last = (along[0], along[-1] + 1) if along else (0, 0)
+    if tuple(factor.shape[first:last]) != tuple(sizes[first:last]):
+        return None
+    return factor.reshape(-1).tolist(), prod(sizes[last:])
+
+
+class _Work(NamedTuple):
+    """A row that is being packed: its storage, the memory for it, and the callback."""
+
+    row: ConstantRow
+    step: PackingStep | None
+    storage: TensorStorage
+    room: Buffer
+    done: Done | None
+
+    def slots(self, given: Array | None) -> list[Array | None]:
+        """Return the memory of the native step's slots; None for the slot read from a file."""
+        memory = {SOURCE: given, TARGET: self.room.memory}
+        slots = self.step.slots if self.step is not None else ()
+        return [Buffer.allocate(x).memory if isinstance(x, int) else memory[x] for x in slots]
+
+    def finish(self, lost: bool) -> None:
+        """Bind the constant to its memory; ``lost``: subnormals were set to zero."""
+        self.storage.forget()
+        self.storage.bind(self.room)
+        if self.done is not None:
+            self.done(self.storage, lost)
+
+
+class Packer:
+    """Packs constants, on a native thread as far as native code can pack them.
+
+    Args:
+        thread: packs and compiles; None if the calling thread does.
+        checks_finite: whether to check folded constants: arrays may differ from those that the plan
+            was chosen for, and products may be infinite.
+    """
+
+    def __init__(self, thread: _replay.Aside | None = None, checks_finite: bool = False) -> None:
+        self._thread, self._checks_finite = thread, checks_finite
+        self._runs: list[_Work | None] = []  # of the thread, in order; None for a kernel
+        self._files = set[OpenFile]()  # that the thread reads
+        self._large: Callable[[], None] | None = None  # packs the array that the thread reads
+        self._failed: BaseException | None = None
+
+    def close(self) -> None:
+        """Stop packing, end the thread and release all memory."""
+        self._thread, self._large, self._runs = None, None, []
+
+    def compile(self, step: Step) -> None:
+        """Compile a kernel on the thread, if its library can do so without Python.
+
+        Other users of the kernel wait for it.
+        """
+        if isinstance(step, Foreign):
+            step = step.own
+        compiling = getattr(type(step), "compiling", None)
+        if compiling is not None and self._thread is not None:
+            self._thread.run([(compiling(step), ())])
+            self._runs.append(None)
+
+    def pack(
+        self,
+        row: ConstantRow,
+        step: PackingStep | None,
+        room: Buffer,
+        given: TensorStorage | None = None,
+        done: Done | None = None,
+    ) -> TensorStorage:
+        """Return the memory of a constant that may still be packed: its first use waits.
+
+        Args:
+            row: the constant.
+            step: packs it; None if its array is stored unchanged.
+            room: the memory for it.
+            given: the input of the step, if it is in memory; else the row's array is read.
+            done: called once it is packed.
+
+        Raises:
+            VTensorError, ValueError: as ``wait``.
+        """
+        storage = _storage(row.value)
+        work = _Work(row, step, storage, room, done)
+        if self._starts(work, given):
+            storage.bind_later(lambda: self._filled(room))
+        else:
+            self._run(work, given)
+        return storage
+
+    def wait(self) -> None:
+        """Wait until all constants are packed; a failure is raised at each call.
+
+        Raises:
+            ModelError: a file was changed, or cannot be read.
+            NativeError: a step failed.
+            ValueError: a folded constant is not finite.
+        """
+        if self._failed is not None:
+            raise self._failed
+        try:
+            self._wait()
+            large, self._large = self._large, None
+            if large is not None:
+                large()
+        except BaseException as error:
+            self._failed = error
+            raise
+
+    def _filled(self, room: Buffer) -> Buffer:
+        self.wait()
+        return room
+
+    def _starts(self, work: _Work, given: TensorStorage | None) -> bool:
+        """Let the thread pack a constant or read its array; return whether it can."""
+        row, step, room, thread = work.row, work.step, work.room, self._thread
+        if thread is None or step is None:
+            return False
+        part = FileSlice.of(row) if given is None else None
+        if row.is_large:
+            if part is None or not part.is_whole:
+                return False
+            self.wait()  # one at a time, since its array takes much memory until it is packed
+            into = Buffer(passing((part.nbytes,), np.dtype(np.uint8)))
+            self._large = partial(self._run, work, _storage(row.given, into))
+            thread.read(part.stretch.file, part.stretch.offset, into.memory)
+        else:
+            same_type = row.value.layout.stored(row.value.dtype).numpy == row.source.dtype
+            if step.native is None or (self._checks(row) and not same_type):
+                return False
+            if given is None and part is None:
+                given = row.storage()
+            slots = work.slots(None if given is None else given.memory)
+            place, factors = (None, None) if part is None else (part.place, part.factors)
+            thread.run([(step.native, slots)], room.memory if row.clears else None, place, factors)
+            self._runs.append(work)
+        if part is not None:
+            self._files.add(part.stretch.file)
+        return True
+
+    def _run(self, work: _Work, given: TensorStorage | None) -> None:
+        """Pack a constant on the calling thread.
+
+        Raises:
+            VTensorError, ValueError: as ``wait``.
+        """
+        row, step, _, room, _ = work
+        if step is None:
+            given = _storage(row.value, room)
+            given.data()[...] = pack(row.read(), [*row.given.dims], row.value.layout)
+        elif given is None:
+            given = row.storage()
+        self._check_finite(row, given.memory)
+        with nullcontext() if row.is_large else Executor.alone():
+            if step is not None and step.run is not None:
+                step.run(given, room)
+            elif step is not None:
+                slots = [one for one in work.slots(given.memory) if one is not None]
+                try:
+                    Executor.run_step(step.native, slots)
+                except (RuntimeError, ValueError, TypeError) as error:
+                    raise _error(error, step) from error
+        work.finish(step is not None and row.clears and _clear_subnormals(room.memory))
+
+    def _wait(self) -> None:
+        runs, self._runs = self._runs, []
+        files, self._files = self._files, set()
+        if self._thread is None or not (runs or files):
+            return
+        try:
+            lost = self._thread.wait()
+        except (OSError, EOFError) as error:
+            for file in files:
+                file.check()
+            why = error if isinstance(error, OSError) else None
+            raise next(iter(files)).read_error(why) from error
+        except (RuntimeError, ValueError, TypeError) as error:
+            failed = runs[getattr(error, "index", 0)]
+            raise _error(error, failed and failed.step) from error
+        for file in files:
+            file.check()
+        for work, has_lost in zip(runs, lost, strict=True):
+            if work is not None:
+                self._check_finite(work.row, work.room.memory)
+                work.finish(has_lost)
+
+    def _checks(self, row: ConstantRow) -> bool:
+        return self._checks_finite and row.is_folded
+
+    def _check_finite(self, row: ConstantRow, memory: Array) -> None:
+        """Check that a folded constant is finite, unless the plan was chosen for its array.
+
+        The check runs on one thread: a thread team of the calling thread would outlive it, and
+        libgomp's threads hardly spin while teams have more threads than there are processors.
+
+        Raises:
+            ValueError: the constant is not finite.
+        """
+        from vtensor.runtime import _replay
+
+        if self._checks(row):
+            with Executor.alone():
+                if not _replay.finite([memory], [exponent(row.value.dtype)]):
+                    raise ValueError(f"{row.value.name} is folded, and not finite")
+
+
+def _storage(value: Value, buffer: Buffer | None = None) -> TensorStorage:
+    return TensorStorage(value.dtype, value.dims, value.layout, buffer, constant=True)
+
+
+def _error(why: Exception, step: PackingStep | None) -> VTensorError:
+    """Return the typed error of a native step that failed."""
+    from vtensor.runtime.execution.evaluations import (
+        step_error,  # a plan of the cache records nothing
+    )
+
+    return step_error(why, *(("", str) if step is None else (step.node, step.reword)))
+
+
+def _clear_subnormals(memory: Array) -> bool:
+    """Set subnormal floats of a packed factor to zero; return whether there were any.
+
+    They add nothing to a sum that has any other term, unless their other factor is beyond 1e30, and
+    processors are slow at products with them.
+    """
+    from vtensor.runtime import _replay
+
+    return _replay.clear_subnormals(memory)

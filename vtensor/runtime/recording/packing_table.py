@@ -1,0 +1,130 @@
+"""The packing table of a plan: how each constant that its steps read is made.
+
+A row has an array, the changes made to it in order, and the native step that packs the result into
+the layout of a kernel. A cache entry has the same rows: with the name of a large array of the
+model, a trace row for a native step, and the bytes of every other constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from libdesc.native_trace import NativeTrace
+from optimizer.computed import Made
+from optimizer.originals import Original, place
+from ptensor.buffer import TensorStorage
+from resolver.values import Value
+from vtensor.language.records import dataclass
+
+if TYPE_CHECKING:
+    from ptensor.buffer import Buffer
+
+Array = np.ndarray[Any, Any]
+Data = dict[str, Any]
+
+#: Fewest bytes of a constant that all threads pack.
+LARGE = 1 << 24
+
+#: Slots of a packing step other than scratch; scratch is given as its number of bytes.
+SOURCE, TARGET = "source", "target"
+
+
+class PackingStep(NamedTuple):
+    """The step that packs a constant into its layout, once.
+
+    Attributes:
+        native: the native step; None if ``run`` does it.
+        slots: of the native step: SOURCE, TARGET, or a number of bytes of scratch.
+        node: the node that errors name.
+        reword: the message of an error that the operands are to blame for, from the step's words.
+        run: packs its argument into memory, in Python.
+    """
+
+    native: Any
+    slots: Sequence[str | int]
+    node: str
+    reword: Callable[[str], str] = str
+    run: Callable[[TensorStorage, Buffer], None] | None = None
+
+
+class SavedStep(NamedTuple):
+    """A native packing step as data.
+
+    Attributes:
+        calls: the trace of the native calls, or the rows of an entry as data.
+        place: the place of the step among the values of these.
+        slots: as for ``PackingStep``.
+    """
+
+    calls: NativeTrace | Data
+    place: int
+    slots: Sequence[str | int]
+
+
+@dataclass(eq=False)
+class ConstantRow:
+    """One constant of a plan.
+
+    Attributes:
+        source: an array of this process, or the original that holds an array of the model.
+        changes: made to the array before it is packed, in order.
+        given: the result of ``changes``, as the packing step reads it.
+        value: the constant as the plan's steps read it; ``given`` if no step packs it.
+        factor: whether it is a factor of products and nothing else.
+        in_place: whether the array itself is read; else the constant is in packed memory.
+        saved: the packing step as data; None without a step, or if it cannot be saved.
+    """
+
+    source: Array | Original
+    changes: Sequence[Made]
+    given: Value
+    value: Value
+    factor: bool = False
+    in_place: bool = False
+    saved: SavedStep | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """An identity: while both live, constants with equal keys have the same bytes."""
+        source = self.source
+        change: Hashable = None
+        for one in self.changes:
+            change = change, one.key
+        which = id(source) if isinstance(source, Original) else place(source)
+        return which, tuple(self.value.dims), change, self.value.layout, self.clears
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of packed memory that the constant takes."""
+        return 0 if self.in_place else self.value.nbytes
+
+    @property
+    def is_large(self) -> bool:
+        """Whether packing is worth all threads."""
+        return self.value.nbytes >= LARGE
+
+    @property
+    def clears(self) -> bool:
+        """Whether subnormals are cleared: of factors that are floats of 32 bits alone."""
+        stored = self.value.layout.stored(self.value.dtype)
+        return self.factor and stored.dtype == "f32" and stored.rest is None
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the array is multiplied, which may make it infinite."""
+        return any(one.factor is not None for one in self.changes)
+
+    def read(self) -> Array:
+        """Return the elements of ``given``, with an axis for each dim."""
+        array = self.source.now() if isinstance(self.source, Original) else self.source
+        for one in self.changes:
+            array = one.function(array)
+        return array
+
+    def storage(self) -> TensorStorage:
+        """Return ``given`` in memory."""
+        given = self.given
+        return TensorStorage.of_array(self.read(), given.tensor(), given.layout, constant=True)

@@ -1,0 +1,173 @@
+"""Places of all memory that a plan's steps touch: regions, and offsets in the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ptensor.buffer import Buffer, TensorStorage
+from vtensor.language.records import dataclass
+from vtensor.runtime.execution.steps import RecordedStep
+from vtensor.runtime.recording.lifetimes import Lifetime, Lifetimes, lifetimes
+from vtensor.runtime.recording.offsets import live_bytes, offsets
+
+if TYPE_CHECKING:
+    from vtensor.runtime._replay import Arena, Program
+
+Array = np.ndarray[Any, Any]
+
+#: A place in memory: a region, and the offset of the first byte there.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The regions of a plan: the arena, what each run binds, constants.
+
+    Attributes:
+        steps: in running order.
+        bound: owners of memory that each run brings: inputs, then outputs.
+        hosts: the output whose memory a storage uses, for storages outside the arena.
+        offsets: of storages in the arena, in bytes.
+        scratch: offsets of scratch in the arena, in bytes, by step and slot.
+        nbytes: the bytes of the arena.
+        live: the most bytes that are live at a step: no arena could be smaller.
+    """
+
+    steps: Sequence[RecordedStep]
+    bound: Sequence[TensorStorage]
+    hosts: Mapping[TensorStorage, TensorStorage]
+    offsets: Mapping[TensorStorage, int]
+    scratch: Mapping[tuple[int, int], int]
+    nbytes: int
+    live: int
+
+    def program(self, arena: Arena) -> Program:
+        """The steps as one native program on an arena that is large enough.
+
+        Raises:
+            ValueError: a step does not fit its memory.
+        """
+        from vtensor.runtime import _replay
+
+        constants = self.constants()
+        regions: list[object] = [arena, *(storage.nbytes for storage in self.bound)]
+        regions += [storage.buffer.memory for storage in constants]
+        return _replay.Program(regions, self.placed(constants), repeatable=True)
+
+    def placed(self, constants: Sequence[TensorStorage]) -> list[tuple[object, list[Place]]]:
+        """Return the steps with the place of each slot.
+
+        The arena is the first region; the memory that runs bring, and then the constants, follow.
+        """
+        where = {storage: region for region, storage in enumerate([*self.bound, *constants], 1)}
+
+        def place(index: int, slot: int, of: TensorStorage | int) -> Place:
+            if isinstance(of, int):
+                return 0, self.scratch[index, slot]
+            root = self.hosts.get(of.root, of.root)
+            region, begin = (0, self.offsets[root]) if root in self.offsets else (where[root], 0)
+            return region, begin + of.begin
+
+        steps: list[tuple[object, list[Place]]] = []
+        for index, step in enumerate(self.steps):
+            if step.callback is not None:
+                steps.append((step.callback, []))
+            else:
+                slots = enumerate(step.slots)
+                steps.append((step.native, [place(index, slot, of) for slot, of in slots]))
+        return steps
+
+    def constants(self) -> list[TensorStorage]:
+        """Return the owners of constants' memory, each once."""
+        roots = {
+            slot.root: None
+            for step in self.steps
+            for slot in step.slots
+            if not isinstance(slot, int) and slot.root.bound
+        }
+        return [root for root in roots if root not in self.bound]
+
+    def memory(self, index: int, arena: Array) -> list[Array]:
+        """Return the memory of a step's slots; all storages are bound."""
+        memory_of = []
+        for slot, of in enumerate(self.steps[index].slots):
+            if isinstance(of, int):
+                begin = self.scratch[index, slot]
+                memory_of.append(arena[begin : begin + of])
+            else:
+                memory_of.append(of.memory)
+        return memory_of
+
+    def buffers(self, arena: Arena) -> dict[TensorStorage, Buffer]:
+        """What the storages have in an arena, for Python that is about to look at them."""
+        memory = arena.memory()
+        return {
+            storage: Buffer(memory[begin : begin + storage.nbytes])
+            for storage, begin in self.offsets.items()
+        }
+
+
+def place(
+    steps: Sequence[RecordedStep], inputs: Sequence[TensorStorage], outputs: Sequence[TensorStorage]
+) -> Placement:
+    """Place all memory that steps touch.
+
+    Args:
+        steps: in running order.
+        inputs, outputs: owners of the memory that each run brings.
+    """
+    arrangement = arranged(steps, inputs, outputs)
+    begins, nbytes = offsets([lifetime.piece for lifetime in arrangement.ours])
+    begin = dict(zip(arrangement.ours, begins, strict=True))
+    away = arrangement.away
+    return Placement(
+        steps,
+        [*inputs, *outputs],
+        arrangement.hosts,
+        {storage: begin[t] for storage, t in arrangement.lifetimes.of.items() if t not in away},
+        {key: begin[t] for key, t in arrangement.lifetimes.scratch.items()},
+        nbytes,
+        live_bytes([lifetime.piece for lifetime in arrangement.ours]),
+    )
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """The lifetimes of memory, and its owners.
+
+    Attributes:
+        lifetimes: of all memory in the arena or in an output.
+        hosts: as for ``Placement``.
+        away: the lifetimes in an output's memory.
+        ours: the lifetimes in the arena.
+    """
+
+    lifetimes: Lifetimes
+    hosts: Mapping[TensorStorage, TensorStorage]
+    away: Collection[Lifetime]
+    ours: Sequence[Lifetime]
+
+
+def arranged(
+    steps: Sequence[RecordedStep], inputs: Sequence[TensorStorage], outputs: Sequence[TensorStorage]
+) -> Arranged:
+    """Return the lifetimes of all memory that steps touch; arguments as for ``place``."""
+    constants = {
+        slot.root
+        for step in steps
+        for slot in step.slots
+        if not isinstance(slot, int) and slot.root.bound
+    }
+    times = lifetimes(steps, constants | set(inputs), set(outputs))
+    hosts = {
+        storage: output
+        for output in outputs
+        if output in times.of
+        for storage in times.of[output].storages
+        if storage is not output
+    }
+    away = {times.of[output] for output in outputs if output in times.of}
+    return Arranged(times, hosts, away, [one for one in times.distinct() if one not in away])

@@ -1,0 +1,586 @@
+"""The recorder: runs every invoker once and records the library's steps.
+
+A lowered graph is recorded on numbers, or on symbolic sizes; the same code does both. Calls of one
+kind are recorded once (``call_kinds.py``). All native calls go through traces, so that a recording
+can be saved, and evaluated for other sizes. Constants are packed once, while the graph is recorded;
+all other values get their memory when all steps are known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from libdesc.native_trace import Foreign, NativeTrace
+from libdesc.tracing import tracing
+from libdesc.transforms import LayoutChange, run_transform
+from optimizer.computed import Computed
+from ptensor.buffer import Buffer, TensorStorage
+from ptensor.evaluation import Evaluation, installed
+from resolver.choice import ChoiceRefused
+from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
+from vtensor.errors import ContractError, VTensorError
+from vtensor.language.imported import logger
+from vtensor.language.operators import run_compute
+from vtensor.language.records import dataclass
+from vtensor.language.rows import REFUSALS
+from vtensor.language.tensor import Option, VTensor
+from vtensor.language.trace import NotTraced, SymbolicSize, Trace
+from vtensor.runtime.execution.evaluations import (
+    KindEvaluation,
+    NormalEvaluation,
+    RecordContext,
+    RecordEvaluation,
+    storage_of,
+)
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.execution.steps import RecordedStep, StepRef
+from vtensor.runtime.recording.aliasing import Division, division, uncopied
+from vtensor.runtime.recording.call_kinds import (
+    CallKind,
+    CallUse,
+    Key,
+    Keys,
+    Operand,
+    Recorded,
+    Symbolic,
+)
+from vtensor.runtime.recording.packer import Packer
+from vtensor.runtime.recording.packing_table import SOURCE, TARGET, ConstantRow, PackingStep
+from vtensor.runtime.recording.weights import PlanWeights
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptensor.layout import Layout
+    from vtensor.runtime.recording.workspace import Workspace
+
+    Record = Callable[[RecordEvaluation, Sequence[VTensor]], Recorded]
+
+_log = logger(__name__)
+
+#: The source number of the graph's trace; call kinds have the next numbers.
+GRAPH = 0
+
+
+class MemoryTrace(Trace):
+    """The memory trace: its symbols are sizes of the graph and memory sizes of call kinds.
+
+    Attributes:
+        sources: the origin of each symbol: the number of its trace, and the place there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources: list[tuple[int, int]] = []
+        self._numbers: dict[tuple[int, int], SymbolicSize] = {}
+        self._origins: dict[int, int] = {}
+
+    def number(self, source: int, place: int, value: int) -> SymbolicSize:
+        """Return the symbol of a number of another trace."""
+        known = self._numbers.get((source, place))
+        if known is None:
+            known = self._numbers[source, place] = self.size(value)
+            self.sources.append((source, place))
+            self._origins[known.place] = place
+        return known
+
+    def origin(self, size: SymbolicSize) -> int:
+        """Return the place of a symbol on the trace that it comes from.
+
+        Raises:
+            NotTraced: the size was computed on this trace.
+        """
+        if size.place not in self._origins:
+            raise NotTraced("a size of the graph is computed while it is recorded")
+        return self._origins[size.place]
+
+
+@dataclass(eq=False)
+class TracedKind:
+    """A call kind in a symbolic plan.
+
+    Attributes:
+        use: the call kind in this plan.
+        given: the places of its sizes on the graph's trace.
+    """
+
+    use: CallUse
+    given: Sequence[int]
+
+
+@dataclass(frozen=True)
+class DeferredConstant:
+    """A constant whose values depend on symbols.
+
+    Attributes:
+        value: its name, dims and layout.
+        changes: Transforms that change it before a run, in order, each with its output.
+    """
+
+    value: Value
+    changes: tuple[tuple[TransformNode, Value], ...] = ()
+
+
+class Recorder:
+    """Records a lowered graph: steps in order, and the storages of values.
+
+    Args:
+        graph: checked and optimised; its sizes may be on a memory trace.
+        constants: arrays of the graph's constants by name.
+        workspace: holds constants and call kinds of the session's other plans.
+        confirming: as for ``RecordEvaluation``.
+        memory: the trace of the graph's sizes; None if they are numbers.
+        symbolic: the constants whose values depend on symbols.
+
+    Attributes:
+        kinds: of calls that depend on symbols, in the order of their sources.
+        symbolic: constants that depend on symbols, by storage.
+        alone: the nodes of calls without a call kind.
+        outer: the trace of native calls that depend on no symbol.
+    """
+
+    def __init__(
+        self,
+        graph: LoweredGraph,
+        constants: Mapping[str, np.ndarray[Any, Any]],
+        workspace: Workspace,
+        confirming: bool = False,
+        memory: MemoryTrace | None = None,
+        symbolic: Collection[str] = (),
+    ) -> None:
+        from vtensor.runtime import _replay
+
+        self._without = frozenset(
+            name for name in symbolic if graph.values[name].constant and name in constants
+        )
+        if self._without:
+            constants = Without(constants, self._without)
+        self.graph = graph
+        self.constants = constants
+        self.storages: dict[str, TensorStorage] = {}
+        for name in graph.inputs:
+            value = graph.values[name]
+            self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
+        several = _replay.threads() > 1
+        expected = workspace.expected.pop() if several and workspace.expected else None
+        if expected is not None and expected.lost:
+            expected = None
+        room_of = _room if expected is None else expected.room
+        self.packed = PlanWeights(graph, constants, workspace.weights.packed, room_of)
+        thread = expected.thread if expected is not None else _replay.Aside()
+        #: Packs and compiles concurrently if the session has several threads.
+        self.packer = Packer(thread if several else None)
+        early = self.packer.compile if several else None
+        self.evaluation = RecordEvaluation(confirming, graph.inexact, early)
+        #: Nodes that their libraries decline as chosen, with the reason.
+        self.refused: dict[str, str] = {}
+        self._known, self._memory = workspace.kinds, memory
+        self.outer = self._known.outer()
+        self._keys = Keys(_replay.threads(), confirming, graph.inexact)
+        self._uses: dict[tuple[Key, tuple[int, ...]], CallUse | None] = {}
+        self.kinds: list[TracedKind] = []
+        self.symbolic: dict[TensorStorage, DeferredConstant] = {}
+        self.alone: set[str] = set()
+        self._divisions: list[Division] = []
+        #: How many nodes and outputs have not read a constant yet.
+        self._readers = Counter(
+            name
+            for names in (*(node.inputs for node in graph.nodes), graph.outputs.values())
+            for name in names
+            if graph.values[name].constant and name in constants
+        )
+
+    def record(self, progress: Callable[[str], None] | None = None) -> None:
+        """Record every node; what only changes a constant's layout is executed here and now.
+
+        Raises:
+            ChoiceRefused: libraries do not confirm a choice for other sizes.
+            NotTraced: a call cannot be recorded on symbols.
+            VTensorError: a node cannot be recorded.
+        """
+        for node in self.graph.nodes:
+            if progress is not None:
+                progress(node.name)
+            if isinstance(node, OpNode):
+                self._operator(node)
+            elif self.graph.values[node.input].constant:
+                self._ahead(node)
+            else:
+                self._transform(node)
+            for name in node.inputs:
+                if name in self._readers:
+                    self._readers[name] -= 1
+                    if not self._readers[name]:
+                        self.storages.pop(name, None)  # steps hold the memory that they read
+        values = [self.graph.values[name] for name in self.graph.outputs.values()]
+        lasting = {self._storage(value).root for value in values}
+        for why in self.refused.values():
+            raise ChoiceRefused(why, self.refused)
+        lasting |= {self.storages[name] for name in self.graph.inputs}
+        self.evaluation.steps = uncopied(self.evaluation.steps, self._divisions, lasting)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record inside the block, and wait at its end until all constants are packed.
+
+        If the block fails, packing stops.
+        """
+        try:
+            yield
+            self.packer.wait()
+        finally:
+            self.packer.close()  # call-backs keep the recorder alive
+
+    def _storage(self, value: Value) -> TensorStorage:
+        """Return a value's storage; that of a constant is made on the first request."""
+        if value.name not in self.storages:
+            if value.name in self._without:
+                storage = self._deferred(value, DeferredConstant(value))
+            else:
+                storage = self.packed.given(value, self.packer)
+            self.storages[value.name] = storage
+        return self.storages[value.name]
+
+    def _deferred(self, value: Value, constant: DeferredConstant) -> TensorStorage:
+        """Return the storage of a constant that depends on symbols; reading it raises."""
+        tensor = VTensor(value.dtype, value.dims)
+        storage = TensorStorage.deferred(_no_values, tensor, value.layout)
+        self.symbolic[storage] = constant
+        return storage
+
+    def _operand(self, value: Value, layout: Layout) -> Operand:
+        """Return a value as an operand: its storage in the layout that is decided for it."""
+        storage = self._storage(value)
+        if storage.layout != layout:  # another spelling of an equal layout
+            seen = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
+            seen.share(storage)
+            storage = seen
+        return Operand(value, layout, storage.constant, storage)
+
+    def _operator(self, node: OpNode) -> None:
+        values, layouts = self.graph.values, node.variant.layouts
+        inputs = [
+            self._operand(values[x], one) for x, one in zip(node.inputs, layouts, strict=False)
+        ]
+        outputs = [
+            Operand(values[name], layout)
+            for name, layout in zip(node.outputs, layouts[len(inputs) :], strict=True)
+        ]
+        try:
+            recorded = self._call(node, inputs, outputs)
+        except VTensorError as why:
+            if not self.evaluation.confirming:
+                raise
+            self._refuse(node, str(why))
+            return
+        self._take(node.outputs, recorded)
+
+    def _call(
+        self,
+        node: LoweredNode,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+    ) -> Recorded:
+        """Return the recording of a call, from its call kind or by itself.
+
+        Raises:
+            NotTraced: the call depends on symbols and has no kind.
+            VTensorError: the library declines the call.
+        """
+        key = self._keys.of(node, [*inputs, *outputs])
+        place = key, tuple([size.place for size in key.symbols])
+        if key.parts is not None and place not in self._uses:
+            symbolic = self._symbolic_use if key.symbols else self._use
+            self._uses[place] = symbolic(key, node, inputs, outputs)
+        use = self._uses.get(place)
+        if use is not None:
+            storages = [one.storage for one in inputs if one.storage is not None]
+            return use.on(node.name, key.names, storages, outputs)
+        if key.symbols:
+            raise NotTraced(f"{node.name} cannot be recorded on symbolic sizes")
+        self.alone.add(node.name)
+        evaluation = self.evaluation.empty_copy(RecordEvaluation)
+        with installed(evaluation), tracing(self.outer):
+            tensors = [one.tensor(one.storage) for one in inputs if one.storage]
+            return _recording(node, outputs[-1].value)(evaluation, tensors)
+
+    def _use(
+        self,
+        key: Key,
+        node: LoweredNode,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+    ) -> CallUse | None:
+        """Return the use of a kind without symbols; None for a call without a kind."""
+        known = self._known.of(key)
+        if known:
+            [kind] = known[:1]
+        else:
+            kind = self._kind(key, node, inputs, outputs, self.outer)
+            self._known.add(key, kind)
+        return None if kind is None else CallUse(kind)
+
+    def _symbolic_use(
+        self,
+        key: Key,
+        node: LoweredNode,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+    ) -> CallUse | None:
+        """Return the use of a kind with symbols whose guards hold now; None without such a kind."""
+        assert self._memory is not None, "symbols are on a trace"
+        memory, numbers = self._memory, [size.value for size in key.symbols]
+        values: Sequence[Any] | None = None
+        for kind in self._known.of(key):
+            if kind is not None and kind.trace is not None:
+                values = kind.trace.run(numbers)
+                if values is not None:
+                    break
+        else:
+            kind = self._traced_kind(key, node, [*inputs, *outputs], len(inputs), numbers)
+            if kind is None or kind.trace is None:
+                return None
+            values = kind.trace.values
+        assert kind is not None, "one was found, or recorded"
+        source = len(self.kinds) + 1
+
+        def number(size: Any) -> Any:
+            if type(size) is not SymbolicSize:
+                return size
+            return memory.number(source, size.place, values[size.place])
+
+        def native(step: Any) -> Any:
+            if type(step) is not Foreign or step.trace is not kind.trace:
+                return step
+            place = step.where
+            assert isinstance(place, int), "a row has made it"
+            return StepRef(source, place, values[place])
+
+        use = CallUse(kind, values, number, native)
+        self.kinds.append(TracedKind(use, [memory.origin(size) for size in key.symbols]))
+        return use
+
+    def _traced_kind(
+        self,
+        key: Key,
+        node: LoweredNode,
+        operands: Sequence[Operand],
+        count: int,
+        numbers: Sequence[int],
+    ) -> CallKind | None:
+        """Record a call on symbols of its own; None if that cannot be done.
+
+        Args:
+            key: of the call.
+            node, operands: the call; outputs follow inputs.
+            count: the number of inputs.
+            numbers: the present values of the key's symbols.
+
+        Raises:
+            VTensorError: the library declines the call on the present sizes.
+        """
+        call = Symbolic(key, node, operands, numbers, self.outer)
+        own = call.operands
+        try:
+            kind = self._kind(key, call.node, own[:count], own[count:], call.trace)
+        except REFUSALS as why:
+            _log.debug("%s is not recorded on symbols: %r", node.name, why)
+            now = Symbolic(key, node, operands, numbers, self.outer, now=True)
+            own = now.operands
+            self._kind(
+                key, now.node, own[:count], own[count:], self.outer
+            )  # the library may decline
+            return None
+        if kind is None or call.trace.failed:
+            _log.debug("%s is not recorded on symbols: %s", node.name, call.trace.failed)
+            return None
+        if not call.trace.pinned:
+            self._known.add(key, kind)
+        return kind
+
+    def _kind(
+        self,
+        key: Key,
+        node: LoweredNode,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        trace: NativeTrace,
+    ) -> CallKind | None:
+        """Record a call on stand-ins; None if it has no kind."""
+        own = [TensorStorage.stand_in(one.storage) for one in inputs if one.storage is not None]
+        tensors = [one.tensor(storage) for one, storage in zip(inputs, own, strict=True)]
+        evaluation = self.evaluation.empty_copy(KindEvaluation)
+        with installed(evaluation), tracing(trace):
+            recorded = _recording(node, outputs[-1].value)(evaluation, tensors)
+        if evaluation.python:
+            return None
+        return CallKind.of(key, own, outputs, recorded, None if trace is self.outer else trace)
+
+    def _take(self, names: Sequence[str], recorded: Recorded) -> None:
+        """Add the recording of a node."""
+        self.evaluation.steps += recorded.steps
+        self._divisions += [recorded.division] if recorded.division else []
+        self.storages |= zip(names, recorded.outputs, strict=False)
+
+    def _refuse(self, node: OpNode, why: str) -> None:
+        """Note that a library declines a node as chosen; recording continues with the next."""
+        self.refused[node.name] = why
+        for name in node.outputs:
+            value = self.graph.values[name]
+            self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
+
+    def _transform(self, node: TransformNode) -> None:
+        source, target = self.graph.values[node.input], self.graph.values[node.output]
+        x, y = self._operand(source, source.layout), Operand(target, target.layout)
+        self._take([node.output], self._call(node, [x], [y]))
+
+    def _is_symbolic(self, node: TransformNode) -> bool:
+        """Return whether a Transform of a constant reads one that depends on symbols."""
+        return node.input in self._without or self.storages.get(node.input) in self.symbolic
+
+    def _ahead(self, node: TransformNode) -> None:
+        """Pack the constant that a Transform makes."""
+        source, target = self.graph.values[node.input], self.graph.values[node.output]
+        before = self.symbolic.get(self._storage(source)) if self._is_symbolic(node) else None
+        if before is not None:
+            constant = DeferredConstant(before.value, (*before.changes, (node, target)))
+            self.storages[node.output] = self._deferred(target, constant)
+            return
+        storage = self.packed.find(target)
+        if storage is None:
+            row, given = self.packed.row(target), self.storages.get(node.input)
+            with tracing(self.packed.calls):
+                step = packing_step(node, row, given)
+            storage = self.packed.pack(row, step, self.packer, given)
+        self.storages[node.output] = storage
+
+
+class Without(Computed):
+    """The constants of a graph without those that depend on symbols."""
+
+    def __init__(self, given: Mapping[str, Any], without: frozenset[str]) -> None:
+        super().__init__(given)
+        self._without = without
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self._without and super().__contains__(name)
+
+
+def _no_values() -> NoReturn:
+    raise NotTraced("the values of a constant that depends on sizes decide something")
+
+
+def _room(nbytes: int) -> np.ndarray[Any, Any]:
+    """Allocate memory for constants."""
+    from vtensor.runtime import _replay
+
+    return _replay.Arena(nbytes).memory()
+
+
+def packing_step(
+    node: TransformNode, row: ConstantRow, given: TensorStorage | None = None
+) -> PackingStep:
+    """Return the packing step of a constant: one native step, or the library's Python.
+
+    Args:
+        node: the Transform.
+        row: the constant.
+        given: the input of the step, if it is in memory.
+
+    Raises:
+        VTensorError: the library declines the Transform.
+    """
+    if given is None:
+        given = TensorStorage.deferred(row.read, row.given.tensor(), row.given.layout)
+    evaluation = RecordEvaluation()
+    with nullcontext() if row.is_large else Executor.alone(), installed(evaluation):
+        x = Operand(row.given, row.given.layout).tensor(given)
+        recorded = _transformed(node, row.value, evaluation, [x])
+    names = {given: SOURCE, recorded.outputs[0]: TARGET}
+    for step in recorded.steps:
+        slots = [one if isinstance(one, int) else names.get(one, "") for one in step.slots]
+        is_alone = len(recorded.steps) == 1 and step.native is not None
+        if is_alone and sorted(one for one in slots if isinstance(one, str)) == [SOURCE, TARGET]:
+            return PackingStep(step.native, slots, node.name, step.reword)
+    return PackingStep(None, (), node.name, run=partial(_packed_here, node, row))
+
+
+def _packed_here(node: TransformNode, row: ConstantRow, given: TensorStorage, room: Buffer) -> None:
+    """Transform a constant on the calling thread, by the steps of its library."""
+    value, evaluation = row.value, NormalEvaluation()
+    storage = TensorStorage(value.dtype, value.dims, value.layout, room)
+    x = Operand(row.given, row.given.layout).tensor(given)
+    with installed(evaluation):
+        _change(node, x, value, storage, evaluation)
+
+
+def _recording(node: LoweredNode, made: Value) -> Record:
+    """Return the function that records a node; ``made`` is the node's last output."""
+    if isinstance(node, OpNode):
+        return partial(_recorded, node)
+    return partial(_transformed, node, made)
+
+
+def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTensor]) -> Recorded:
+    """Record an operator on its library."""
+    own, followers = node.split(inputs)
+    ctx = RecordContext(
+        node=node.name, names=node.outputs, variant=node.variant, followers=followers
+    )
+    outputs = [*map(storage_of, run_compute(ctx, node.op, own))]
+    steps = evaluation.taken()
+    if not evaluation.python:
+        what = f"{node.op_name} {node.name!r}, {node.variant.library} invoker"
+        _check_outputs(what, steps, node.outputs, outputs)
+    divided = None
+    if outputs and not followers:
+        divided = division(node.op, [*map(storage_of, own)], outputs[0], steps)
+    return Recorded(outputs, steps, divided)
+
+
+def _transformed(
+    node: TransformNode, target: Value, evaluation: RecordEvaluation, inputs: Sequence[VTensor]
+) -> Recorded:
+    """Record a Transform on its library."""
+    storage = TensorStorage(target.dtype, target.dims, target.layout)
+    _change(node, inputs[0], target, storage, evaluation)
+    steps = evaluation.taken()
+    if not evaluation.python:
+        what = f"Transform {node.name!r}, {node.library} transformer"
+        _check_outputs(what, steps, node.outputs, [storage])
+    return Recorded([storage], steps, None)
+
+
+def _change(
+    node: TransformNode, x: VTensor, target: Value, storage: TensorStorage, evaluation: Evaluation
+) -> None:
+    y = VTensor(target.dtype, target.dims, Option(name=target.name))
+    y.storage = storage
+    source = storage_of(x).layout
+    run_transform(node.name, node.library, x, y, LayoutChange(source, target.layout), evaluation)
+
+
+def _check_outputs(
+    what: str,
+    steps: Sequence[RecordedStep],
+    names: Sequence[str],
+    outputs: Sequence[TensorStorage],
+) -> None:
+    """Check that a call's steps touch every output: else a run would deliver garbage.
+
+    Raises:
+        ContractError: no step touches an output, which shares no other value's memory.
+    """
+    if any(step.callback is not None for step in steps):
+        return  # a call-back may write any memory
+    touched = {id(s.root) for step in steps for s in step.slots if not isinstance(s, int)}
+    for name, storage in zip(names, outputs, strict=False):
+        if storage.nbytes and storage.root is storage and id(storage) not in touched:
+            raise ContractError(
+                f"{what}: after lib_tagger no step writes the output {name!r}; "
+                "call the library, or share an input's memory"
+            )

@@ -1,0 +1,259 @@
+"""The packed constants of a session: each once, adjacent in the order in which steps read them.
+
+Plans that need a constant in the same layout share it. It is freed with the last of these plans.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import numpy as np
+
+from libdesc.native_trace import Foreign, NativeTrace
+from optimizer.computed import changes, origin
+from optimizer.originals import Original
+from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
+from ptensor.encoding import of_type
+from ptensor.layout import Layout
+from ptensor.pages import contiguous
+from ptensor.transform import unpack
+from resolver.values import Value
+from vtensor.language.records import dataclass
+from vtensor.runtime.recording.packer import Packer
+from vtensor.runtime.recording.packing_table import (
+    ConstantRow,
+    PackingStep,
+    SavedStep,
+)
+
+if TYPE_CHECKING:
+    from resolver.lowered import LoweredGraph
+
+Array = np.ndarray[Any, Any]
+
+#: Constants up to so many bytes are copied next to packed ones; larger ones stay in place, except
+#: for those that a pass computes: each plan would compute them for itself.
+SMALL = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A constant in a layout.
+
+    Attributes:
+        storage: its memory.
+        row: its row of the packing table; it keeps the source alive, and so the source's address.
+        memory: the memory of all constants that were packed together with it.
+    """
+
+    storage: TensorStorage
+    row: ConstantRow | None
+    memory: Array
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of ``memory``."""
+        return self.memory.nbytes
+
+
+class Weights:
+    """The packed constants of a session; each is freed with the last plan that uses it.
+
+    Attributes:
+        packed: constants by ``ConstantRow.key``, and the memory of plans by its id.
+    """
+
+    def __init__(self) -> None:
+        self.packed: WeakValueDictionary[Hashable, Packed] = WeakValueDictionary()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all memory in which a plan has a constant."""
+        have = [packed for one in self.packed.valuerefs() if (packed := one()) is not None]
+        return sum({id(one.memory): one.memory.nbytes for one in have}.values())
+
+    def hold(self, memory: Array) -> Packed:
+        """Count the memory of a plan's constants for as long as the result is alive."""
+        whole = TensorStorage("u8", {"N": memory.nbytes}, Layout.plain("N"), Buffer(memory), True)
+        self.packed[id(memory)] = packed = Packed(whole, None, memory)
+        return packed
+
+
+class PlanWeights:
+    """The constants of one plan: its packing table.
+
+    Args:
+        graph: decides which constants are read, in which order and layouts.
+        constants: arrays by name.
+        packed: the constants of other plans; new ones are added.
+        room_of: allocates memory for the constants that this plan packs, from a number of bytes.
+
+    Attributes:
+        nbytes: the bytes of packed constants that the plan reads, also of other plans.
+        factors: names of the constants that are factors of products, and nothing else.
+        calls: the trace of the native calls of packing steps.
+    """
+
+    def __init__(
+        self,
+        graph: LoweredGraph,
+        constants: Mapping[str, Array],
+        packed: WeakValueDictionary[Hashable, Packed],
+        room_of: Callable[[int], Array],
+    ) -> None:
+        self._constants, self._packed, self._values = constants, packed, graph.values
+        self._sources = {node.output: node.input for node in graph.ahead()}
+        self.factors, self.calls = factors_of(graph), NativeTrace()
+        self._have: dict[str, Packed] = {}
+        #: Rows of arrays that are read in place, by their memory, as long as a step uses it.
+        self._in_place: WeakKeyDictionary[TensorStorage, ConstantRow] = WeakKeyDictionary()
+        self._offsets: dict[str, int] = {}
+        room = 0
+        #: How many constants of a source are not packed yet, by the source's id.
+        self._left: Counter[int] = Counter()
+        for value in self._read(graph):
+            row = self.row(value)
+            if (shared := packed.get(row.key)) is not None:
+                self._have[value.name] = shared
+            elif value.name not in self._offsets:
+                self._offsets[value.name] = room
+                self._left[id(row.source)] += 1
+                room += aligned(value.nbytes)
+        sizes = {id(one): one.storage.nbytes for one in self._have.values()}
+        self.nbytes: int = room + sum(map(aligned, sizes.values()))
+        self._memory = room_of(room)
+
+    def _read(self, graph: LoweredGraph) -> Iterator[Value]:
+        """Yield the constants that are packed into adjacent memory, in reading order."""
+        for node in graph.operators:
+            for value in (graph.values[name] for name in node.inputs):
+                if not value.constant or self._root(value.name) not in self._constants:
+                    continue
+                packed = value.name in self._sources or value.nbytes <= SMALL
+                if packed or origin(self._constants, value.name)[1] is not None:
+                    yield value
+
+    def _root(self, name: str) -> str:
+        """Return the constant that Transforms make a constant of, or the constant itself."""
+        while name in self._sources:
+            name = self._sources[name]
+        return name
+
+    def source(self, name: str) -> Array | Original:
+        """Return the array that a constant is made of, or its ``Original``."""
+        return origin(self._constants, self._root(name))[0]
+
+    def row(self, value: Value) -> ConstantRow:
+        """Return the row of a constant, without a packing step."""
+        root, given = self._root(value.name), self._sources.get(value.name)
+        return ConstantRow(
+            self.source(root),
+            changes(self._constants, root),
+            value if given is None else self._values[given],
+            value,
+            value.name in self.factors,
+        )
+
+    @property
+    def rows(self) -> dict[TensorStorage, ConstantRow]:
+        """The packing table, by the memory of constants."""
+        packed = {one.storage: one.row for one in self._have.values() if one.row is not None}
+        return packed | dict(self._in_place)
+
+    def find(self, value: Value) -> TensorStorage | None:
+        """Return a constant that is packed or being packed; None otherwise."""
+        return self._have[value.name].storage if value.name in self._have else None
+
+    def given(self, value: Value, packer: Packer) -> TensorStorage:
+        """Return a constant that no step packs: copied next to packed ones, or in place."""
+        if (storage := self.find(value)) is not None:
+            return storage
+        row = self.row(value)
+        if value.name in self._offsets:
+            return self.pack(row, None, packer)
+        row.in_place, storage = True, row.storage()
+        self._in_place[storage] = row
+        return storage
+
+    def pack(
+        self,
+        row: ConstantRow,
+        step: PackingStep | None,
+        packer: Packer,
+        given: TensorStorage | None = None,
+    ) -> TensorStorage:
+        """Pack a constant, next to the others if an operator reads it.
+
+        Arguments and errors are those of ``Packer.pack``.
+        """
+        value, native = row.value, None if step is None else step.native
+        if step is not None and type(native) is Foreign and isinstance(native.where, int):
+            row.saved = SavedStep(self.calls, native.where, step.slots)
+        begin = self._offsets.get(value.name)
+        if begin is None:
+            return packer.pack(row, step, Buffer.allocate(value.nbytes), given)
+        room = Buffer(self._memory[begin : begin + value.nbytes])
+        storage = packer.pack(row, step, room, given, partial(self._share, row))
+        if value.name not in self._have:  # for this plan alone, until it is packed
+            self._have[value.name] = Packed(storage, row, self._memory)
+        return storage
+
+    def _share(self, row: ConstantRow, storage: TensorStorage, lost: bool) -> None:
+        """Share a packed constant with other plans; ``lost``: packing changed its elements."""
+        packed, source = Packed(storage, row, self._memory), row.source
+        self._have[row.value.name] = self._packed[row.key] = packed
+        self._left[id(source)] -= 1
+        if not isinstance(source, Original) or source.nbytes <= SMALL:
+            return
+        if not row.changes and not lost and row.given is not row.value:
+            self._recover(source, row, storage)
+        if not self._left[id(source)]:
+            source.let_go()
+
+    def _recover(self, source: Original, row: ConstantRow, storage: TensorStorage) -> None:
+        """Let an array be recovered from its packed constant, if that has the same elements."""
+        given, value = row.given, row.value
+        own, dims = of_type(given.dtype), list(given.dims)
+        moved = all(one.layout.stored(one.dtype) == own for one in (given, value))
+        if given.name in self._sources or not moved or own.numpy != source.dtype:
+            return
+        if source.shape != tuple(given.dims.values()):
+            return
+        layout, sizes = value.layout, dict(given.dims)
+
+        def recovered() -> Array:
+            array = contiguous(unpack(storage.data(), layout, dims, sizes))
+            array = array.view()  # flags of the library's memory stay unchanged
+            array.flags.writeable = False
+            return array
+
+        source.recovered_by(recovered)
+
+
+def factors_of(graph: LoweredGraph) -> frozenset[str]:
+    """Return the names of constants that are factors of sums of products, and nothing else.
+
+    Subnormal elements of such constants may be set to zero.
+    """
+    from vtensor.language.operators import info_of  # a plan of the cache has no graph
+    from vtensor.language.traits import Linear
+
+    factors, others = set[str](), {*graph.outputs.values()}
+    others |= {node.input for node in (*graph.transforms(), *graph.ahead())}
+    for node in graph.operators:
+        linear = info_of(node.op).trait(Linear)
+        roles = linear.inputs if linear is not None else ()
+        for name, role in zip(node.inputs, node.roles, strict=False):
+            value = graph.values[name]
+            is_factor = value.constant and role in roles and len(value.dims) > 1
+            (factors if is_factor else others).add(name)
+    return frozenset(factors - others)
+
+
+def aligned(nbytes: int) -> int:
+    """Round a number of bytes up to the alignment of the next constant."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

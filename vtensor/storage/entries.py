@@ -1,0 +1,239 @@
+"""Entries of the cache: files in a folder of the user, shared by processes.
+
+An entry that is unreadable, damaged, foreign or of another format counts as missing, and its caller
+makes the content from scratch. An entry is written to a temporary file and then renamed, so that it
+is whole or missing. Without a writable folder there is no cache; a warning says so once a process.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+from vtensor.errors import InputError
+from vtensor.language.imported import blake2b, logger
+from vtensor.language.interrupts import ignored, pass_signals
+from vtensor.language.wording import reason
+from vtensor.storage.cache_folder import cache_folder
+
+#: Environment variable: whether sessions use the user's cache by default, ``on`` or ``off``.
+VARIABLE = "VTENSOR_CACHE"
+
+#: The folder of entries in a cache.
+FOLDER = "plans"
+
+#: The first bytes of an entry: its format, before the digest of its payload.
+FORMAT = b"vtensor entry 3"
+
+#: The most bytes of an entry, and of all entries; the oldest are removed first.
+MOST_BYTES, MOST_IN_ALL = 1 << 23, 1 << 26
+
+#: Mode bits that make an entry or a folder foreign: other users may write to it.
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+#: The packages whose code makes entries.
+_PACKAGES = ("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops")
+
+_log = logger(__name__)
+
+
+class Entries:
+    """The entries of one cache.
+
+    Args:
+        folder: the cache; None is the user's cache.
+
+    Raises:
+        InputError: the named folder cannot be used.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self._folder = (cache_folder() if folder is None else Path(folder)) / FOLDER
+        #: Whether the user's folder existed: a removed folder is not created again.
+        self._was_there = folder is None and self._folder.is_dir()
+        if folder is not None:
+            try:
+                self._make()
+            except (OSError, ValueError) as error:  # a NUL in the name
+                pass_signals(error)
+                raise InputError(
+                    f"cache_dir={os.fspath(folder)!r} cannot be used: {reason(error)}\n  to fix: "
+                    "name a folder of your own, which nobody else may write to, or cache_dir=None "
+                    "for no cache"
+                ) from error
+
+    def read(self, name: str) -> bytes | None:
+        """Return the payload of an entry; None if it is missing or damaged.
+
+        Reading sets the time of the entry's last use.
+        """
+        try:  # open first, since most names have no entry
+            with open_entry(f"{self._folder}/{name}") as file:
+                check_folder(self._folder)
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode) or foreign(status):
+                    return None
+                content = file.read(MOST_BYTES + 1)
+                with ignored(OSError):  # on a disk that is read only
+                    os.utime(file.fileno())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            pass_signals(error)
+            _say(str(self._folder), reason(error))
+            return None
+        return payload_of(content)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of entries with a prefix, the last used first."""
+        try:
+            rows = sorted(self._rows(), reverse=True)
+        except OSError as error:  # ``read`` meets it as well, and warns
+            pass_signals(error)
+            return []
+        return [name for _, name, _ in rows if name.startswith(prefix)]
+
+    def write(self, name: str, payload: bytes) -> None:
+        """Write an entry, and remove the oldest ones beyond the limit.
+
+        Nothing is written, without a warning, once the folder was removed.
+        """
+        entry = _head(payload) + b"\n" + payload
+        if len(entry) > MOST_BYTES:
+            return
+        temporary = self._folder / f"{name}.{os.getpid()}.{threading.get_ident()}"
+        try:
+            self._make()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                with open(os.open(temporary, flags, 0o600), "wb") as file:  # noqa: PTH123
+                    file.write(entry)
+                temporary.replace(self._folder / name)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            self._shrink()
+        except OSError as error:
+            pass_signals(error)
+            if not self._folder.exists() and self._was_there:
+                return
+            _say(str(self._folder), reason(error))
+
+    def _make(self) -> None:
+        """Make the folder, unless it existed before.
+
+        Raises:
+            OSError: as ``check_folder``; or the folder is missing, or cannot be made.
+        """
+        if not self._was_there:
+            self._folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+            self._folder.mkdir(0o700, exist_ok=True)
+            self._was_there = True
+        check_folder(self._folder)
+
+    def _rows(self) -> Iterator[tuple[int, str, int]]:
+        """Yield the time of the last use, the name and the bytes of each entry."""
+        with os.scandir(self._folder) as files:
+            for file in files:
+                with ignored(FileNotFoundError):  # another process has removed it
+                    status = file.stat(follow_symlinks=False)
+                    yield status.st_mtime_ns, file.name, status.st_size
+
+    def _shrink(self) -> None:
+        """Remove the oldest entries beyond the limit of all entries."""
+        total = 0
+        for _, name, size in sorted(self._rows(), reverse=True):
+            total += size
+            if total > MOST_IN_ALL:
+                (self._folder / name).unlink(missing_ok=True)
+
+
+def entries_of(cache_dir: str | os.PathLike[str] | bool | None) -> Entries | None:
+    """Return the entries of a session's ``cache_dir``; None without a cache.
+
+    Raises:
+        InputError: ``cache_dir`` is no path, no bool and not None, or a folder that cannot be used;
+            or the environment variable is neither ``on`` nor ``off``.
+    """
+    if cache_dir is None or isinstance(cache_dir, bool):
+        return Entries() if cache_dir and is_on() else None
+    if not isinstance(cache_dir, str | os.PathLike) or not os.fspath(cache_dir):
+        raise InputError(f"cache_dir={cache_dir!r} is no folder; True is the user's, None is none")
+    return Entries(cache_dir)
+
+
+def is_on() -> bool:
+    """Return whether sessions use the user's cache by default.
+
+    Raises:
+        InputError: the variable is neither ``on`` nor ``off``.
+    """
+    word = os.environ.get(VARIABLE) or "on"
+    if word not in ("on", "off"):
+        raise InputError(f"{VARIABLE}={word!r} must be on or off")
+    return word == "on"
+
+
+def _head(payload: bytes) -> bytes:
+    return FORMAT + b" " + blake2b(payload, digest_size=16).hexdigest().encode()
+
+
+def open_entry(path: str) -> BinaryIO:
+    """Open an entry's file for reading; a link is not followed, and a pipe is not waited for.
+
+    Raises:
+        OSError: the file is not there, is a link, or cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return open(os.open(path, flags), "rb")  # noqa: PTH123
+
+
+def payload_of(content: bytes) -> bytes | None:
+    """Return the payload of an entry's file; None if its format or its digest is wrong."""
+    head, _, payload = content.partition(b"\n")
+    return payload if head == _head(payload) and len(content) <= MOST_BYTES else None
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a folder of entries belongs to the user alone.
+
+    Raises:
+        OSError: the folder belongs to another user, others may write to it, or it is missing.
+    """
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or foreign(status):
+        raise PermissionError(f"{folder} is not the user's alone")
+
+
+def foreign(status: os.stat_result) -> bool:
+    """Return whether another user owns a file or folder, or may write to it."""
+    return status.st_uid != os.geteuid() or bool(status.st_mode & _OTHERS)
+
+
+@cache
+def _say(folder: str, why: str) -> None:
+    """Warn once a process that there is no cache."""
+    _log.warning("%s: %s; plans are made without a cache on disk", folder, why)
+
+
+@cache
+def code_state() -> tuple[int, int]:
+    """Return the number of code files and the time of the last change of one.
+
+    They identify the code of a checkout, whose version does not change with each edit.
+    """
+    root, times = Path(__file__).parents[2], list[int]()
+    folders = [str(root / package) for package in _PACKAGES]
+    while folders:
+        with os.scandir(folders.pop()) as files:
+            for file in files:
+                if file.name.endswith((".py", ".toml", ".so")):
+                    times.append(file.stat().st_mtime_ns)
+                elif file.name != "__pycache__" and file.is_dir(follow_symlinks=False):
+                    folders.append(file.path)
+    return len(times), max(times)

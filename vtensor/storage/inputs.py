@@ -1,0 +1,428 @@
+"""The inputs of a run: arrays of any kind, checked, and copied only if they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ptensor.layout import Layout
+from ptensor.parts import Part
+from vtensor.errors import DLPackError, InputError, VTensorError
+from vtensor.language.dtype import from_numpy, numpy_dtype
+from vtensor.language.interrupts import pass_signals
+from vtensor.language.records import dataclass
+from vtensor.language.tensor import VTensor
+
+Array = np.ndarray[Any, Any]
+
+#: Python's own types of numbers, and of lists of them.
+PYTHON = (list, tuple, bool, int, float, complex)
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or an output of a network.
+
+    Attributes:
+        name: the name to give or to ask for it by.
+        dtype: element type.
+        shape: sizes in presentation order; None where each run decides.
+        dims: dim names in presentation order.
+        any_rank: True if each run decides the rank as well; shape and dims are then empty.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    dims: tuple[str, ...]
+    any_rank: bool = False
+
+    def of_rank(self, rank: int) -> Port:
+        """Return the port as a run with an array of this rank has it.
+
+        >>> print(Port("x", "f32", (), (), any_rank=True).of_rank(2))
+        x : f32 D0=? D1=?
+        """
+        if not self.any_rank:
+            return self
+        return Port(
+            self.name, self.dtype, (None,) * rank, tuple(f"D{axis}" for axis in range(rank))
+        )
+
+    def __str__(self) -> str:
+        if self.any_rank:
+            return f"{self.name} : {self.dtype} of any rank"
+        sizes = " ".join(
+            f"{dim}={'?' if size is None else size}"
+            for dim, size in zip(self.dims, self.shape, strict=True)
+        )
+        return f"{self.name} : {self.dtype} {sizes}"
+
+
+def random_array(port: Port, generator: np.random.Generator) -> Array:
+    """Return random numbers for a port, with 0 for open sizes.
+
+    Integers are 0 and 1, which most often are valid indices.
+    """
+    sizes = tuple(size or 0 for size in port.shape)
+    real = "f" in port.dtype
+    numbers = generator.standard_normal(sizes) if real else generator.integers(0, 2, sizes)
+    return numbers.astype(numpy_dtype(port.dtype))
+
+
+def noise(ports: Sequence[Port], given: Mapping[str, object]) -> dict[str, object]:
+    """What is given, and seeded random numbers for the ports that are missing there.
+
+    Raises:
+        InputError: a missing one has open sizes, or what is given has another name.
+    """
+    generator, feeds = np.random.default_rng(0), dict(given)
+    for port in ports:
+        if port.name not in feeds:
+            if port.any_rank or None in port.shape:
+                raise InputError(f"input {port.name!r} has open sizes: give {port}")
+            feeds[port.name] = random_array(port, generator)
+    check_names(feeds, ports)
+    return feeds
+
+
+def calibration(given: Mapping[str, object] | None, ports: Sequence[Port]) -> dict[str, Array]:
+    """Arrays on which errors are measured, by input, as dense arrays.
+
+    Raises:
+        InputError: one is of no input, or has another element type, or a shape that the input
+            cannot have.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"calibrate is given as {{name: array}}, not as {type(given).__name__}")
+    known, found = {port.name: port for port in ports}, dict[str, Array]()
+    for name, array in (given or {}).items():
+        if name not in known:
+            raise InputError(f"calibrate: no input {name!r}; inputs are {', '.join(known)}")
+        try:
+            feed = feed_of(array, known[name])
+        except InputError as error:
+            raise InputError(f"calibrate: {error}") from None
+        found[name] = np.array(feed.values(feed.dims))
+    return found
+
+
+def as_array(what: str, given: object, *, writable: bool = False) -> Array:
+    """Return a NumPy array of an argument, without a copy where possible.
+
+    Args:
+        what: its name in errors: ``"input 'x'"``.
+        given: an array, or an object with ``__dlpack__`` or ``__array__``.
+        writable: the array will be written, so ``given`` is never copied; ``__array__`` may copy
+            without notice, and is refused.
+
+    Raises:
+        InputError: ``given`` is no array, would be copied though ``writable``, or has a mask.
+    """
+    if isinstance(given, np.ndarray):
+        if type(given) is not np.ndarray and isinstance(given, np.ma.MaskedArray):
+            remedy = "array.data" if writable else "array.filled(value)"
+            raise InputError(f"{what}: a masked array was given; to fix: {remedy}")
+        return given
+    try:
+        if hasattr(given, "__dlpack__"):
+            from ptensor.dlpack import array_of
+
+            return array_of(given, copy=False if writable else None)
+        if hasattr(given, "__array__") and not writable:
+            return np.asarray(given)
+    except DLPackError as error:
+        raise InputError(f"{what}: {error}") from error
+    except Exception as error:  # the object may raise any kind
+        pass_signals(error)
+        raise InputError(f"{what}: {type(given).__name__} gives no array: {error}") from error
+    wanted = "__dlpack__" if writable else "__dlpack__ or __array__"
+    raise InputError(
+        f"{what}: {type(given).__name__} is no array; give a NumPy array or an object with {wanted}"
+    )
+
+
+def converted(given: object, port: Port) -> Array:
+    """Convert Python's own numbers, or nested lists of them, to the element type of an input.
+
+    Raises:
+        InputError: lists are ragged, or an element is no number or does not fit the element type.
+
+    >>> converted([[1, 2.5]], Port("x", "f32", (1, 2), ("N", "C")))
+    array([[1. , 2.5]], dtype=float32)
+    """
+    wrong = f"input {port.name!r}: this {type(given).__name__} is no array of {port.dtype}"
+    try:
+        array = np.asarray(given)
+    except Exception as error:  # of any kind: elements may be objects of any class
+        pass_signals(error)
+        raise InputError(f"{wrong}: {error}; wanted is {port}") from error
+    real = port.dtype != "bool" and port.dtype[0] in "bcf"
+    kinds = "biufc" if port.dtype[0] == "c" else "biuf" if real else "biu"
+    if array.size and array.dtype.kind not in kinds:
+        raise InputError(f"{wrong}: NumPy makes {array.dtype} of it; wanted is {port}")
+    with np.errstate(all="ignore"):
+        result = array.astype(numpy_dtype(port.dtype))
+    if real:
+        fits = np.array_equal(np.isfinite(result), np.isfinite(array))
+    else:
+        fits = np.array_equal(
+            result if result.dtype.kind in kinds else result.astype(np.int64), array
+        )
+    if not fits:
+        raise InputError(f"{wrong}: some elements are out of its range; wanted is {port}")
+    return result
+
+
+def check_names(feeds: Mapping[str, object], ports: Sequence[Port]) -> None:
+    """Every input is given, and nothing else.
+
+    Raises:
+        InputError: a name is missing or unknown; lists what there is.
+    """
+    if not isinstance(feeds, Mapping):
+        raise InputError(f"inputs are given as {{name: array}}, not as {type(feeds).__name__}")
+    known = dict.fromkeys(port.name for port in ports)
+    missing = [name for name in known if name not in feeds]
+    unknown = [str(name) for name in feeds if name not in known]
+    if missing or unknown:
+        faults = [f"missing: {', '.join(missing)}"] * bool(missing)
+        faults += [f"unknown: {', '.join(unknown)}"] * bool(unknown)
+        listed = "\n".join(f"  {port}" for port in ports) or "  none"
+        raise InputError(f"inputs {'; '.join(faults)}. This network's inputs are\n{listed}")
+
+
+def check_array(array: Array, port: Port) -> Array:
+    """An array as its port declares it: rank, sizes, element type; native byte order.
+
+    Raises:
+        InputError: it is something else; says what is wanted and what was given.
+    """
+    check_kind(array.shape, array.dtype, port)
+    array = np.asarray(array)  # what a subclass makes of shapes and copies is its own
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def check_kind(shape: tuple[int, ...], dtype: np.dtype[Any], port: Port) -> None:
+    """A shape and an element type as a port declares them.
+
+    Raises:
+        InputError: they are something else; says what is wanted and what was given.
+    """
+    sizes = port.of_rank(len(shape)).shape
+    if len(shape) != len(sizes):
+        raise InputError(
+            f"input {port.name!r}: rank {len(shape)} was given (shape {shape}), wanted is {port}"
+        )
+    if any(want not in (None, size) for size, want in zip(shape, sizes, strict=True)):
+        raise InputError(f"input {port.name!r}: shape {shape} was given, wanted is {port}")
+    try:
+        have = from_numpy(dtype)
+    except VTensorError as error:
+        raise InputError(f"input {port.name!r}: {error}; wanted is {port}") from None
+    if have != port.dtype:
+        raise InputError(
+            f"input {port.name!r}: element type {have} was given, wanted is {port}; "
+            f"to fix: array.astype({numpy_dtype(port.dtype).name!r})"
+        )
+
+
+@dataclass(frozen=True)
+class Feed:
+    """An input as a run takes it.
+
+    Attributes:
+        part: the elements, contiguous, and how they lie.
+        given: the caller's memory.
+        dims: names in presentation order.
+        elements: gives what is in the caller's memory now, an axis a dim.
+    """
+
+    part: Part
+    given: Array
+    dims: tuple[str, ...]
+    elements: Callable[[], Array]
+
+    @property
+    def copied(self) -> bool:
+        """True where the elements had to be copied to be taken."""
+        return self.given.size > 0 and not np.may_share_memory(self.part.array, self.given)
+
+    def values(self, dims: Sequence[str]) -> Array:
+        """The elements, an axis a dim."""
+        return self.part.logical(dims)
+
+
+def feed_of(given: object, port: Port) -> Feed:
+    """What was given for an input, as it lies where that is dense; else a copy in declared order.
+
+    A VTensor is taken by the names of its dims if they are the port's, else by their positions.
+
+    Raises:
+        InputError: it is no array, or none that the port takes.
+    """
+    if isinstance(given, VTensor):
+        port = port.of_rank(given.ndimensions())
+        order = port.dims if given.dims.keys() == set(port.dims) else tuple(given.dims)
+        check_kind(tuple(map(given.size, order)), numpy_dtype(given.dtype), port)
+        elements: Callable[[], Array] = partial(given.numpy, order)
+        if (part := dense_part(given)) is not None:
+            renamed = part.renamed(dict(zip(order, port.dims, strict=True)))
+            return Feed(renamed, part.array, port.dims, elements)
+        owner, array = given.data(), elements()
+    else:
+        if isinstance(given, PYTHON) and not hasattr(given, "__array__"):
+            given = converted(given, port)
+        owner = as_array(f"input {port.name!r}", given)
+        array = check_array(owner, port)
+        port = port.of_rank(array.ndim)
+        elements = partial(np.asarray, owner)
+    layout = layout_of(array, port.dims)
+    if layout is None:
+        array, layout = np.array(array, order="C"), Layout.plain(port.dims)
+    lying = array.transpose([port.dims.index(dim) for dim in layout.dims])
+    part = Part(lying, layout, dict(zip(port.dims, array.shape, strict=True)))
+    return Feed(part, owner, port.dims, elements)
+
+
+def memory_of(given: object, port: Port) -> Feed:
+    """An input that stays where it is: what is given is memory, or is refused.
+
+    Raises:
+        InputError: as ``feed_of``, or it has no memory to be read.
+    """
+    if not isinstance(given, VTensor):
+        given = as_array(f"input {port.name!r}", given, writable=True)
+    return feed_of(given, port)
+
+
+def dense_part(tensor: VTensor) -> Part | None:
+    """A tensor's elements as they lie; None when they have gaps or need another form."""
+    part = tensor.part()
+    return part if part is not None and part.dense else None
+
+
+def layout_of(array: Array, dims: Sequence[str]) -> Layout | None:
+    """The order in which a dense array lies; None when it has gaps, overlaps, runs backwards or is
+    not aligned to its elements.
+
+    >>> layout_of(np.zeros((1, 4, 4, 3), np.float32).transpose(0, 3, 1, 2), "NCHW")
+    Layout('NHWC')
+    """
+    if not array.flags.aligned:
+        return None
+    if array.flags.c_contiguous:
+        return Layout.plain(dims)
+    # axes of size 1 come first: their strides say nothing, and must not tell two plans apart
+    order = sorted(
+        range(array.ndim), key=lambda axis: (array.shape[axis] != 1, -array.strides[axis])
+    )
+    if not array.transpose(order).flags.c_contiguous:
+        return None
+    return Layout.plain([dims[axis] for axis in order])
+
+
+def check_out(
+    out: Mapping[str, object] | None,
+    ports: Sequence[Port],
+    wanted: Sequence[str],
+) -> dict[str, Array]:
+    """The arrays that outputs are to be written to.
+
+    Raises:
+        InputError: a name is no output that is wanted, or is wanted twice; or an array has another
+            rank, size, element type or byte order, is read-only, overlaps itself or another.
+    """
+    if out is None:
+        return {}
+    if not isinstance(out, Mapping):
+        raise InputError(f"out is given as {{name: array}}, not as {type(out).__name__}")
+    known = {port.name: port for port in ports}
+    arrays: dict[str, Array] = {}
+    for name, given in out.items():
+        if list(wanted).count(name) != 1:
+            listed = ", ".join(wanted) or "none"
+            raise InputError(f"out: {name!r} is not one of the outputs wanted, once: {listed}")
+        what, port = f"out {name!r}", known[name]
+        array = as_array(what, given, writable=True)
+        try:
+            have = from_numpy(array.dtype) if array.dtype.isnative else str(array.dtype)
+        except VTensorError as error:
+            raise InputError(f"{what}: {error}; wanted is {port}") from None
+        if have != port.dtype:
+            raise InputError(f"{what}: element type {have} was given, wanted is {port}")
+        if not array.flags.writeable:
+            raise InputError(f"{what}: it is read-only")
+        if _overlaps_itself(array):
+            raise InputError(f"{what}: its elements overlap, so not all of them can be written")
+        for other, one in arrays.items():
+            if np.may_share_memory(array, one):
+                raise InputError(
+                    f"{what}: its memory is that of out {other!r} too: give it its own"
+                )
+        arrays[name] = array
+    return arrays
+
+
+def check_fits(name: str, array: Array, sizes: Mapping[str, int | None]) -> None:
+    """An output has the sizes of the array that it is to be written to, where they are known.
+
+    Raises:
+        InputError: it has others.
+    """
+    known = tuple(sizes.values())
+    if len(known) != array.ndim or any(
+        want not in (None, have) for want, have in zip(known, array.shape, strict=True)
+    ):
+        listed = " ".join(f"{dim}={'?' if one is None else one}" for dim, one in sizes.items())
+        raise InputError(f"out {name!r}: shape {array.shape} was given, the output has {listed}")
+
+
+def _overlaps_itself(array: Array) -> bool:
+    """True unless each axis steps over all that the axes with smaller steps reach."""
+    if array.size == 0:
+        return False
+    reach = array.itemsize
+    axes = zip(array.strides, array.shape, strict=True)
+    for step, size in sorted((abs(step), size) for step, size in axes if size > 1):
+        if step < reach:
+            return True
+        reach = step * (size - 1) + reach
+    return False
+
+
+def parse_layouts(
+    given: Mapping[str, Layout | str] | None,
+    ports: Sequence[Port],
+    what: str,
+    *,
+    any_too: bool = False,
+) -> dict[str, Layout]:
+    """Layouts by port name, parsed and checked; ANY among them only where ``any_too``.
+
+    Raises:
+        InputError: a port does not exist, or the layout does not hold its dims, or encodes elements
+            otherwise.
+        LayoutError: the text does not parse.
+    """
+    layouts: dict[str, Layout] = {}
+    known = {port.name: port for port in ports}
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"{what}={given!r} is no {{name: layout}}; there are {', '.join(known)}")
+    for name, layout in (given or {}).items():
+        if name not in known:
+            raise InputError(f"{what}: no {name!r} here; there are {', '.join(known) or 'none'}")
+        parsed = Layout(layout).normalized(known[name].dtype)
+        if known[name].any_rank and not (parsed.is_any and any_too):
+            raise InputError(f"{what}: {name!r} is of any rank, so that no layout can be named")
+        fits = any_too if parsed.is_any else set(parsed.dims) == set(known[name].dims)
+        if not fits or parsed.encoding:
+            raise InputError(
+                f"{what}: {parsed} cannot hold {known[name]}; what goes in or out lies in some "
+                "order of exactly these dims, in its own element type"
+            )
+        layouts[name] = parsed
+    return layouts

@@ -1,0 +1,209 @@
+"""Files that stay open after they were read."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from weakref import finalize
+
+import numpy as np
+
+from ptensor.pages import Room, reused
+from vtensor.errors import ModelError
+from vtensor.language.interrupts import pass_signals
+from vtensor.language.records import dataclass
+from vtensor.language.wording import reason
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+#: Fewest bytes of an array whose reading from a file is deferred.
+LATER = 1 << 16
+
+
+#: Linux's clock of file times, ``CLOCK_REALTIME_COARSE``. It moves in ticks of 1 to 10 ms.
+_FILE_CLOCK = 5
+
+#: The longest tick of a file clock, and the unit of file systems that store whole seconds, in ns.
+_TICK, _SECOND = 20_000_000, 1_000_000_000
+
+#: Poll interval of the wait for the next tick, in seconds.
+_POLL_S = 0.001
+
+#: The number of samples of a file, and the bytes of each.
+_SAMPLES, _SAMPLE = 16, 64
+
+
+class State(NamedTuple):
+    """The facts by which two versions of a file are told apart.
+
+    ``changed_ns`` is the only time that a program cannot set back: tools that keep ``modified_ns``
+    (``cp -p``, ``rsync -t``, ``tar``) still move it. It moves for a new name or mode, too.
+
+    Attributes:
+        device, inode: the file itself.
+        size: its bytes.
+        modified_ns: the time of the last write, or what a program has set it to.
+        names: the number of its names (hard links); 0 once it is removed or replaced.
+        changed_ns: the time of the last change of bytes, names, mode, owner or ``modified_ns``.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    names: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, facts: os.stat_result) -> State:
+        """Return the state that the system reports."""
+        times = facts.st_mtime_ns, facts.st_nlink, facts.st_ctime_ns
+        return cls(facts.st_dev, facts.st_ino, facts.st_size, *times)
+
+
+def settled(descriptor: int) -> os.stat_result:
+    """Return the facts of a file, once any later write gives it another state.
+
+    A write in the same clock tick as the last change leaves all times equal (git calls such a file
+    racily clean), so this waits until that tick is over. What is read afterwards includes such a
+    write; a later one moves ``st_ctime_ns``. A time further ahead than a tick comes from another
+    machine's clock, and is not waited for.
+    """
+    facts = os.fstat(descriptor)
+    unit = 1 if facts.st_ctime_ns % _SECOND else _SECOND
+    over = facts.st_ctime_ns + unit
+    while 0 < over - time.clock_gettime_ns(_FILE_CLOCK) <= max(unit, _TICK):
+        time.sleep(_POLL_S)
+    return facts
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Bytes of a file that stays open; called, it reads them, as ``OpenFile.read``."""
+
+    file: OpenFile
+    offset: int
+    nbytes: int
+
+    def __call__(self, room: Room) -> Bytes:
+        return self.file.read(self.offset, self.nbytes, room)
+
+
+class Data(NamedTuple):
+    """Raw data of a tensor.
+
+    Attributes:
+        bytes: the data; None if it was not read yet.
+        nbytes: its number of bytes.
+        read: reads it any number of times; None if the data is in memory only.
+    """
+
+    bytes: Bytes | None
+    nbytes: int
+    read: Callable[[Room], Bytes] | None = None
+
+    @property
+    def reader(self) -> Callable[[Room], Bytes]:
+        """The function that reads data that was not read yet."""
+        assert self.read is not None, "what is to be read later can be read"
+        return self.read
+
+    def now(self, room: Room = reused) -> Bytes:
+        """Return the data, reading it into new memory if it was not read yet."""
+        if self.bytes is not None:
+            return self.bytes
+        return self.reader(room)
+
+
+class OpenFile:
+    """A file that stays open, so that it can be read as long as its bytes are those at opening.
+
+    That holds also after its name is removed or given to another file.
+
+    A new or lost name moves ``State.changed_ns`` as a write does. Only then samples of the bytes
+    decide; any other difference counts as a write.
+
+    Args:
+        descriptor: of the file.
+        facts: the file's, as ``settled`` returns them.
+        label: what errors call it.
+    """
+
+    def __init__(self, descriptor: int, facts: os.stat_result, label: str) -> None:
+        self._descriptor, self._label = os.dup(descriptor), label
+        finalize(self, os.close, self._descriptor)
+        self.size, self._state = facts.st_size, State.of(facts)
+        self._samples = self._sampled()
+
+    def _sampled(self) -> bytes:
+        places = range(0, self.size, max(self.size // _SAMPLES, 1))
+        return b"".join([os.pread(self._descriptor, _SAMPLE, place) for place in places])
+
+    def stretch(self, offset: int, nbytes: int) -> Stretch:
+        """Return a stretch of the file, without reading it."""
+        return Stretch(self, offset, nbytes)
+
+    def fileno(self) -> int:
+        """Return the descriptor, which is open as long as this object lives."""
+        return self._descriptor
+
+    def fill(self, offset: int, into: Bytes) -> bool:
+        """Read bytes into memory, as ``Fill``; return False if the file ends too soon."""
+        view, done = into.data, 0
+        while done < len(view):
+            more = os.preadv(self._descriptor, [view[done:]], offset + done)
+            if not more:
+                return False
+            done += more
+        return True
+
+    def is_same(self, facts: os.stat_result) -> bool:
+        """Return whether facts are those of this file, in any state."""
+        return (facts.st_dev, facts.st_ino) == self._state[:2]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the bytes may differ from those at opening."""
+        if State.of(os.fstat(self._descriptor)) == self._state:
+            return False
+        state = State.of(settled(self._descriptor))
+        renamed = self._state._replace(names=state.names, changed_ns=state.changed_ns) == state
+        if not renamed or state.names == self._state.names or self._sampled() != self._samples:
+            return True
+        self._state = state
+        return False
+
+    def check(self) -> None:
+        """Check that the bytes are those at opening; call this after each read.
+
+        Raises:
+            ModelError: the bytes may differ.
+        """
+        if self.changed:
+            raise ModelError(f"{self._label} was changed since it was opened; load it again")
+
+    def read(self, offset: int, nbytes: int, room: Room) -> Bytes:
+        """Read bytes into new memory and return them.
+
+        Raises:
+            ModelError: the file was changed, or cannot be read.
+        """
+        memory = room(nbytes)
+        try:
+            whole = self.fill(offset, memory)
+        except OSError as error:
+            pass_signals(error)
+            raise self.read_error(error) from error
+        self.check()
+        if not whole:
+            raise self.read_error()
+        memory.flags.writeable = False
+        return memory
+
+    def read_error(self, error: OSError | None = None) -> ModelError:
+        """Return the error of a failed read; without a system error, the file ends too soon."""
+        if error is None:
+            return ModelError(f"{self._label} is shorter than it was; load it again")
+        return ModelError(f"{self._label} cannot be read again: {reason(error)}")
