@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 
 from libdesc.transforms import LayoutChange, choose_library
-from ptensor.evaluation import Variant, installed
+from ptensor.evaluation import installed
 from ptensor.layout import Layout
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, Reason, TransformNode, Value
@@ -64,40 +63,6 @@ def extend(
     )
 
 
-def extended_with(
-    graph: LoweredGraph, variants: Mapping[str, Variant], layouts: Mapping[str, Layout]
-) -> LoweredGraph:
-    """A graph with some nodes in other variants, and the Transforms that are needed then.
-
-    Args:
-        graph: with its Transforms.
-        variants: by node.
-        layouts: of the values that lie otherwise then.
-
-    Raises:
-        NoInvokerError: no library can change one layout into another.
-    """
-    own = graph.values
-    moved = {name: replace(own[name], layout=layout) for name, layout in layouts.items()}
-    insert = _Inserter(replace(graph, values={**own, **moved}), lambda *_: None, {})
-    with installed(insert.evaluation):
-        for node in graph.nodes:
-            if isinstance(node, TransformNode):
-                insert.changed(node, node.input in layouts)
-            else:
-                insert.nodes.append(insert.with_variant(node, variants.get(node.name)))
-        outputs = {
-            alias: insert.output(alias, insert.instead.get(name, name), graph.delivery.get(alias))
-            for alias, name in graph.outputs.items()
-        }
-    read = {name for node in insert.nodes for name in node.inputs} | {*outputs.values()}
-    unused = {node.output for node in insert.nodes if isinstance(node, TransformNode)} - read
-    nodes = [node for node in insert.nodes if unused.isdisjoint(node.outputs)]
-    gone = unused | insert.instead.keys()
-    values = {name: value for name, value in insert.values.items() if name not in gone}
-    return replace(graph, values=values, nodes=nodes, outputs=outputs)
-
-
 class _Inserter:
     """Collects the nodes and values of a graph that is being extended."""
 
@@ -111,12 +76,8 @@ class _Inserter:
         self.taken = {*graph.values, *(node.name for node in graph.nodes)}
         self.evaluation = PartialEvaluation()
         self.counts: Counter[str] = Counter()
-        #: Of a value that needs no Transform any more, what is read instead.
-        self.instead: dict[str, str] = {}
         #: Who runs Transforms, by all that libraries are told of one.
         self.libraries: dict[object, str] = {}
-        #: Values in layouts that new Transforms have made.
-        self.found: dict[tuple[str, Layout], str] = {}
 
     def input(self, node: OpNode, index: int) -> str:
         """The value that a node's input reads: the producer's, or a Transform's of it."""
@@ -135,38 +96,6 @@ class _Inserter:
         if passed is not None:
             name = self._transform(name, passed, reason)
         return self._transform(name, required, reason)
-
-    def changed(self, node: TransformNode, moved: bool) -> None:
-        """Keep a Transform, if it is needed; those who read its value have what it reads, else."""
-        source, target = self.values[node.input], self.values[node.output]
-        if not source.constant and source.layout.same(target.layout, source.dims):
-            self.instead[target.name] = self.instead.get(source.name, source.name)
-            return
-        if moved:
-            change = LayoutChange(source.layout, target.layout)
-            node = replace(node, library=self._library(change, node.reason))
-        self.nodes.append(node)
-
-    def with_variant(self, node: OpNode, variant: Variant | None) -> OpNode:
-        """A node, perhaps in another variant, that reads values as it takes them."""
-        inputs = tuple(self.instead.get(name, name) for name in node.inputs)
-        if variant is None:
-            return node if inputs == node.inputs else replace(node, inputs=inputs)
-        made = replace(node, inputs=inputs, variant=variant)
-        return replace(made, inputs=tuple(map(partial(self._taken, made), range(len(inputs)))))
-
-    def _taken(self, node: OpNode, index: int) -> str:
-        """An input as a node takes it: as it is there already, or of a new Transform."""
-        name, required = node.inputs[index], node.variant.layouts[index]
-        value, source = self.values[name], self.graph.sources[name]
-        required = required.normalized(value.dtype)
-        if value.layout.same(required, value.dims):
-            return name
-        found = self.found.get((source, required))
-        if found is None:
-            own = replace(node, inputs=(*node.inputs[:index], source, *node.inputs[index + 1 :]))
-            found = self.found[source, required] = self.input(own, index)
-        return found
 
     def output(self, alias: str, name: str, layout: Layout | None) -> str:
         """The value that is delivered under a name."""

@@ -53,9 +53,6 @@ from vtensor.storage.budget import max_bytes_of
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
-#: ONNX's own domain has two names.
-ONNX_DOMAINS = ("", "ai.onnx")
-
 #: What stands for the name of a size that has none, beside text without a letter or a digit.
 _NAMELESS = ("none", "null", "unk", "unknown", "-1")
 

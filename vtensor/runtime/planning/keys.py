@@ -130,11 +130,6 @@ class PlanKey:
         rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]
         return (*rows, self.inner)
 
-    @property
-    def ones(self) -> list[bool]:
-        """Whether each size is one: guards on sizes of one hold for no other size."""
-        return [size == 1 for size in chain(*self.shapes.values())]
-
     def distance(self, other: PlanKey) -> float:
         """Return the distance to another key of the same kind: the sum of sizes' log ratios."""
         sizes = zip(chain(*self.shapes.values()), chain(*other.shapes.values()), strict=True)

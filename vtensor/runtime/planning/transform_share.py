@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from vtensor.runtime.planning.options import Options
 
 
-def burden(graph: LoweredGraph, options: Options) -> float:
-    """Return the share of Transforms in a plan's estimated time."""
-    clock = _clock(options)
-    changes = _changes(graph, clock)
-    if not changes:
-        return 0.0
-    return changes / (changes + sum(clock.node(node, graph.tensors) for node in graph.operators))
-
-
 def avoidable(graph: LoweredGraph, options: Options) -> float:
     """Return the share of Transforms and reference code: other variants can save no more."""
     clock, takes = _clock(options), dict[bool, int]()
