@@ -430,14 +430,14 @@ class _PlanReader:
         data, module = self._data, self._builds.module
         things = self._things(Rows.of(data["outer"], ConstantReader(module)))
         constant = ConstantReader(module, things, self._array)
-        packed = iter(self._packed())
+        packed = [*self._packed()]
         symbolic = [
             SymbolicConstant(int(region), int(place), _end(*end))
             for region, place, end in data["symbolic"]
         ]
         empty = {one.region for one in symbolic}
         regions = [
-            np.empty(0, np.uint8) if region in empty else next(packed)
+            np.empty(0, np.uint8) if region in empty else packed.pop(0)
             for region in range(data["regions"])
         ]
         steps = [

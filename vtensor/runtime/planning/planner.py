@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ptensor.background_work import checkpoint
 from vtensor.errors import VTensorError
 from vtensor.language.imported import logger
+from vtensor.language.interrupts import MALFORMED, pass_signals
 from vtensor.language.trace import NotTraced
 from vtensor.runtime.execution.origin import RECORDED_ON_SIZES, SPECIALISED
 from vtensor.runtime.execution.plan import Nodes, Plan
@@ -86,7 +87,15 @@ class Planner:
             if (symbolic := choice.plan_for(given, known)) is None:
                 continue
             nodes = partial(self.nodes, choice, key, options)
-            plan = symbolic.specialise(given, self._workspace, known, nodes)
+            try:
+                plan = symbolic.specialise(given, self._workspace, known, nodes)
+            except MALFORMED as why:
+                pass_signals(why)
+                if not choice.cached:
+                    raise
+                _log.debug("a cached plan is not taken: %s", why)
+                choice.symbolic = None
+                continue
             if isinstance(plan, GuardFailed):
                 failed.append((choice, plan.nodes))
                 continue
