@@ -13,6 +13,9 @@ from tests.planning.rows import Array, Feeds, saved
 from vtensor import Session
 from vtensor.errors import BudgetError
 from vtensor.language.graph import same_bytes
+from vtensor.runtime.execution.origin import Origin
+from vtensor.runtime.planning.choice import MOST_CHOICES, Choice, InputKind
+from vtensor.runtime.planning.keys import PlanKey
 
 Model = Callable[[str], Path]
 
@@ -133,3 +136,29 @@ def test_the_budget_counts_for_every_size(file: Model, tmp_path: Path) -> None:
             with pytest.raises(BudgetError):
                 session.run(None, large)
             assert same_bytes(session.run(None, small)[0], wanted[0])
+
+
+def test_choices_for_single_sizes_drop_none_that_serves_all() -> None:
+    kind, general = InputKind(), Choice(PlanKey(()), False, frozenset())
+    kind.add(general)
+    for number in range(3 * MOST_CHOICES):
+        kind.add(Choice(PlanKey((), (str(number),)), False, frozenset(), exact=True))
+    assert general in kind.choices
+    assert len(kind.choices) == 1 + MOST_CHOICES
+    for number in range(2 * MOST_CHOICES):
+        kind.add(Choice(PlanKey((), (str(number),)), False, frozenset()))
+    assert len(kind.choices) == 2 * MOST_CHOICES
+
+
+def test_of_a_model_from_memory_with_many_weights_the_choice_is_saved(tmp_path: Path) -> None:
+    """Its weights are in no file that an entry could name, and too many for the entry itself."""
+    text = "g (float[n, 1600] x) => (float[n, 1600] y) { y = MatMul(x, w) }"
+    proto = model(text, w=f32(1600, 1600))
+    origins, answers = [], []
+    for given in (proto.SerializeToString(), proto):
+        for _ in range(2):
+            with Session(given, threads=1, cache_dir=tmp_path) as session:
+                answers.append(session.run(None, {"x": f32(2, 1600)})[0].tobytes())
+                origins.append(session.plan.origin)
+    assert origins == [Origin("planned"), *[Origin("planned", cached=True)] * 3]
+    assert len({*answers}) == 1

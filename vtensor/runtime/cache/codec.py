@@ -33,7 +33,7 @@ from vtensor.runtime.planning.choice import Choice
 from vtensor.runtime.planning.keys import InputKey, PlanKey
 from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots
 from vtensor.runtime.planning.symbolic_plan import (
-    Calls,
+    CallsOfKind,
     Known,
     SymbolicConstant,
     SymbolicOutput,
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
 
-#: The most bytes of an entry without its digest.
-MOST = MOST_BYTES - (1 << 10)
+#: The most bytes of an entry without its digest, and of small weights without the model's path.
+MOST = MOST_BYTES - (1 << 13)
 
 #: The most bytes of an array of this process that an entry may hold.
 MOST_ARRAY = 1 << 20
@@ -125,13 +125,16 @@ def encoded(
     if symbolic is not None:
         try:
             head["plan"], blob = _plan_data(symbolic, source)
+            if len(blob) > MOST:
+                raise NotSaved("its small weights are too large")
         except NotSaved as why:
+            head["plan"], blob = None, b""
             _log.debug("%s: its plan is recorded in each process: %s", name, why)
     if blob:
         head["weights"] = weights_name(blob)
         weights[head["weights"]] = source.file.encode(errors="surrogateescape") + b"\0" + blob
     text = json.dumps(head, separators=(",", ":")).encode()
-    if max(map(len, (text, *weights.values()))) > MOST:
+    if len(text) > MOST:
         raise NotSaved("it is too large")
     return text, weights
 
@@ -457,7 +460,7 @@ class _PlanReader:
         return SymbolicPlan(
             self.sizes,
             [
-                Calls(Rows.of(one["rows"], constant), one["given"], one["natives"], ())
+                CallsOfKind(Rows.of(one["rows"], constant), one["given"], one["natives"], ())
                 for one in data["calls"]
             ],
             [(int(source), int(place)) for source, place in data["sources"]],

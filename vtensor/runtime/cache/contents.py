@@ -149,9 +149,7 @@ def _item(path: Path, status: os.stat_result, deep: bool) -> Item | None:
                 return None
             raise ValueError("its writer was stopped")
         else:
-            with open_entry(str(path)) as file:
-                payload = payload_of(file.read(MOST_BYTES + 1))
-            if payload is None:
+            if (payload := _payload(path)) is None:
                 raise ValueError("its digest or its format is wrong")
             about = _about(kind, path, payload, deep)
             if b"\0" in os.fsencode(about["file"]):
@@ -213,9 +211,15 @@ def _other(folder: Path, name: str) -> bytes | None:
     """Return what another entry holds; None if there is no sound one."""
     if _NAMES.fullmatch(name) is None:
         return None
-    with ignored(OSError), open_entry(str(folder / name)) as file:
-        return payload_of(file.read(MOST_BYTES + 1))
+    with ignored(OSError):
+        return _payload(folder / name)
     return None
+
+
+def _payload(path: Path) -> bytes | None:
+    """Return what an entry holds, without counting as a use; None if its digest is wrong."""
+    with open_entry(str(path)) as file:
+        return payload_of(file.read(MOST_BYTES + 1))
 
 
 def _shapes(rows: Any) -> str:

@@ -105,15 +105,13 @@ class SavedPlans:
                 checkpoint()
                 payload = self._entries.read(name)
                 head = {} if payload is None else payload_data(payload)
-                if head.get("name") == name and not (
-                    head.get("provisional") is True and not choice.provisional
-                ):
-                    weights = head.get("weights")
-                    whole = weights is None or self._entries.read(weights) is not None
-                    if whole and head.get("inputs") == inputs:
+                weights = head.get("weights")
+                whole = weights is None or self._entries.read(weights) is not None
+                refined = head.get("provisional") is True and not choice.provisional
+                if whole and not refined and head.get("name") == name:
+                    if head.get("inputs") == inputs:
                         break  # another process made the same choice
-                    if whole:
-                        continue  # a choice for other sizes stays
+                    continue  # a choice for other sizes stays
                 entry, small = encoded(name, choice, self._source, options)
                 for other, blob in small.items():
                     if self._entries.read(other) is None:

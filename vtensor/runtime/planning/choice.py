@@ -81,11 +81,16 @@ class InputKind:
     saved_choices: Iterator[Choice] | None = None
 
     def add(self, choice: Choice) -> None:
-        """Add a choice; a measured one replaces the provisional ones."""
-        if not choice.provisional:
+        """Add a choice; a measured one for all sizes replaces the provisional ones.
+
+        Exact choices are counted apart: they serve no other sizes and drop no choice that does.
+        """
+        if not choice.provisional and not choice.exact:
             self.choices[:] = [one for one in self.choices if not one.provisional]
         self.choices.insert(0, choice)
-        del self.choices[MOST_CHOICES:]
+        alike = [one for one in self.choices if one.exact is choice.exact]
+        for oldest in alike[MOST_CHOICES:]:
+            self.choices.remove(oldest)
 
     def nearest(self, key: PlanKey) -> list[Choice]:
         """Return choices that may be hints for inputs, the nearest sizes first."""

@@ -128,7 +128,7 @@ class Planner:
         own = [one for one in kind.choices if one.exact and one.key == key]
         if self._cache is not None and not own:
             for choice in self._cache.read_own(key, options):
-                kind.choices.insert(0, choice)
+                kind.add(choice)
         yield from filter(serves, [*kind.choices])
         if self._cache is None or options.settings.clock is not None:
             return

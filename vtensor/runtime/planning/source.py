@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     Loaded: TypeAlias = tuple[Model | None, Graph | None]
 
 
+#: The largest ModelProto that the cache knows, in bytes: each start serialises and hashes it.
+MOST_PROTO_BYTES = 1 << 26
+
 #: Largest step between neighbour sizes, in elements: networks halve such a size of a picture five
 #: times.
 STEP = 32
@@ -514,12 +517,11 @@ def _opened(model: Given) -> ModelFile | None:
 
 
 def _as_bytes(model: Given) -> Given:
-    """Return a ModelProto as bytes, by which the cache knows it; others as they are."""
-    serialize = getattr(model, "SerializeToString", None)
-    try:
-        return model if serialize is None else bytes(serialize())
-    except ValueError:  # it has more than 2 GB
+    """Return a small ModelProto as bytes, by which the cache knows it; others as they are."""
+    count, serialize = (getattr(model, name, None) for name in ("ByteSize", "SerializeToString"))
+    if count is None or serialize is None or count() > MOST_PROTO_BYTES:
         return model
+    return bytes(serialize())
 
 
 def _original(graph: Graph) -> Graph:

@@ -55,7 +55,7 @@ LayoutGuard = tuple[str, str, Dims]
 
 
 @dataclass(eq=False)
-class Calls:
+class CallsOfKind:
     """Calls of one kind on the same sizes.
 
     Attributes:
@@ -214,7 +214,7 @@ class SymbolicPlan:
     """
 
     sizes: Rows
-    calls: Sequence[Calls]
+    calls: Sequence[CallsOfKind]
     sources: Sequence[tuple[int, int]]
     memory: Rows
     numbers: PlanNumbers
@@ -373,7 +373,7 @@ def evaluated(rows: Rows, given: Sequence[int], known: Known) -> list[Any] | Non
     return known[key]
 
 
-def _compiled(known: Known, calls: Mapping[Asked, Calls], key: Asked) -> bool:
+def _compiled(known: Known, calls: Mapping[Asked, CallsOfKind], key: Asked) -> bool:
     """Evaluate the rows of a call kind and compile its steps; return whether its guards hold."""
     begun, (rows, given) = perf_counter(), key
     values = rows.run(given)

@@ -15,7 +15,7 @@ from vtensor.runtime.execution.plan import Ends
 from vtensor.runtime.execution.steps import RecordedStep, StepRef
 from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots
 from vtensor.runtime.planning.symbolic_plan import (
-    Calls,
+    CallsOfKind,
     Known,
     LayoutGuard,
     SymbolicConstant,
@@ -168,7 +168,7 @@ def _plan(
         if isinstance(step.native, StepRef):
             natives[step.native.source].add(step.native.place)
     calls = [
-        Calls(trace.rows(), kind.given, sorted(natives[source]), kind.use.nodes)
+        CallsOfKind(trace.rows(), kind.given, sorted(natives[source]), kind.use.nodes)
         for source, (kind, trace) in enumerate(zip(recorder.kinds, kinds, strict=True), 1)
     ]
     live = Pieces.of([*pieces(graph)], numbers)
