@@ -58,7 +58,7 @@ MOST_NEIGHBOURS = 2
 _keeping = process_lock(2)
 
 
-class PlanEntry(NamedTuple):
+class PlanInMemory(NamedTuple):
     """A plan in memory, and its choice; None of one from a lock file."""
 
     plan: Plan
@@ -87,7 +87,7 @@ class PlanStore:
         self.source, self._options, self._workspace = source, options, workspace
         #: In order of their last use. An ``OrderedDict`` would turn what a signal handler raises
         #: while a key is hashed into a ``KeyError``.
-        self._plans: dict[PlanKey, PlanEntry] = {}
+        self._plans: dict[PlanKey, PlanInMemory] = {}
         #: Keys of plans that were replaced, as long as a run or caller holds them.
         self._replaced: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
         self._making = PlanningLock()
@@ -166,7 +166,7 @@ class PlanStore:
         self._longest_s = max(self._longest_s, seconds)
         self._count += 1
         self._refinable(key, plan, choice)
-        self._add(key, PlanEntry(plan, choice))
+        self._add(key, PlanInMemory(plan, choice))
         if choice is not None and not choice.cached and not choice.saved:
             self._unsaved.append(choice)
         return plan
@@ -179,7 +179,7 @@ class PlanStore:
         elif self._count % MOST_PLANS == 0:  # kernels of dropped plans leave holes
             give_back()
 
-    def _use(self, key: PlanKey) -> PlanEntry | None:
+    def _use(self, key: PlanKey) -> PlanInMemory | None:
         """Return a plan in memory, mark it as used and queue its refinement; None if not held."""
         with _keeping:
             held = self._plans.pop(key, None)
@@ -189,9 +189,9 @@ class PlanStore:
             refinement.wanted(partial(self._exchange, key, held.plan), self._count)
         return held
 
-    def _add(self, key: PlanKey, held: PlanEntry) -> None:
+    def _add(self, key: PlanKey, held: PlanInMemory) -> None:
         """Add a plan and drop the least recently used ones beyond the limit."""
-        most, dropped = 1 if self._workspace.full else MOST_PLANS, list[PlanEntry]()
+        most, dropped = 1 if self._workspace.full else MOST_PLANS, list[PlanInMemory]()
         with _keeping:
             self._plans[key] = held
             while len(self._plans) > most:
@@ -343,7 +343,7 @@ class PlanStore:
         with _keeping:
             held = self._plans.get(key)
             if held is not None and held.plan is old and new is not old:
-                self._plans[key] = PlanEntry(new, held.choice)
+                self._plans[key] = PlanInMemory(new, held.choice)
                 self._replaced[old] = key
         if provisional and new.taken_from is None:  # other shapes are prepared from the new choice
             self.prepared = False
