@@ -13,7 +13,7 @@ from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
 from ops._places import one_output
 from ptensor import PTensor
-from vtensor.language.dims import broadcast
+from vtensor.language.dims import broadcast, is_one
 from vtensor.language.symbolic_arrays import spread
 from vtensor.operators import Context, Cost, Match, operator, param
 from vtensor.tensor import VTensor
@@ -38,7 +38,11 @@ def _apart(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bo
 
 def _fit(op: Attention, q: VTensor, k: VTensor, _: VTensor, *masks: VTensor) -> bool:
     sizes = _scores(op, q, k)
-    return all(s in (1, sizes.get(dim)) for mask in masks for dim, s in mask.dims.items())
+    return all(
+        is_one(size) or size in (sizes.get(dim), 1)
+        for mask in masks
+        for dim, size in mask.dims.items()
+    )
 
 
 def _cost(op: Attention, q: VTensor, k: VTensor, v: VTensor, *rest: VTensor) -> int:

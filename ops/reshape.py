@@ -295,7 +295,7 @@ def _parts(x: VTensor, sizes: Iterable[int]) -> list[list[str]]:
     rest, found = list(x.dims), list[list[str]]()
     for size in sizes:
         part: list[str] = []
-        while rest and (prod(map(x.size, part)) < size or (not part and x.size(rest[0]) == size)):
+        while rest and ((not part and x.size(rest[0]) == size) or prod(map(x.size, part)) < size):
             part.append(rest.pop(0))
         if prod(map(x.size, part)) != size:
             return []

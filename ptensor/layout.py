@@ -17,6 +17,7 @@ from ptensor.convert import preserves
 from ptensor.encoding import Encoding, of_type
 from ptensor.parse import Axis, check_axes, parse, spell
 from vtensor.errors import DimError, LayoutError
+from vtensor.language.dims import is_one
 
 __all__ = ["Axis", "Encoding", "Layout"]
 
@@ -214,6 +215,26 @@ class Layout:
         """
         return self.stored(dtype).nbytes(self.num_elements(extents))
 
+    def step(self, dim: str, start: int, length: int, extents: Mapping[str, int]) -> int:
+        """How far apart in memory two indices of a dim are, in elements; they need not exist.
+
+        Args:
+            dim: of the layout.
+            start: the first index.
+            length: how much larger the other index is.
+            extents: as for ``physical_shape``.
+
+        >>> Layout("NCHW16c").step("C", 0, 16, {"N": 1, "C": 32, "H": 2, "W": 3})
+        96
+        """
+        return sum(
+            (_digit(start + length, unit, block) - _digit(start, unit, block)) * stride
+            for (own, block), unit, stride in zip(
+                self._order(), self._units, self.strides(extents), strict=True
+            )
+            if own == dim
+        )
+
     def strides(self, extents: Mapping[str, int]) -> tuple[int, ...]:
         """Distance in elements from one position of each axis to the next; the last is 1.
 
@@ -244,8 +265,7 @@ class Layout:
                 raise DimError(f"index {place[dim]} of dim {dim} in {self}: must be below {limit}")
         total = 0
         for (dim, block), unit, stride in zip(self._order(), self._units, strides, strict=True):
-            digit = place[dim] // unit
-            total += (digit % block if block else digit) * stride
+            total += _digit(place[dim], unit, block) * stride
         return total
 
     def same(self, other: Layout, extents: Mapping[str, int], dtype: str | None = None) -> bool:
@@ -285,7 +305,11 @@ class Layout:
             return False
         if self._axes == other._axes:
             return True
-        return mine == theirs and (mine == 0 or _steps(self, sizes) == _steps(other, sizes))
+        if mine != theirs or mine == 0:
+            return mine == theirs
+        steps = _steps(self, sizes), _steps(other, sizes)
+        differ = [size for dim, size in sizes if steps[0][dim] != steps[1][dim]]
+        return prod(differ) == 1  # of open sizes alone, for of other dims of one there are no steps
 
     def _steps(self, extents: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
         """Per dim, what an index contributes to the offset, in normal form: pairs (unit, stride).
@@ -294,14 +318,17 @@ class Layout:
         ever differ from 0, and a unit is kept only where f departs from the line that the unit
         before it began. What remains is a function of f alone: the first unit is 1 with f(1), and
         every further one is the first index at which f leaves the line, with f there. So two
-        layouts put every element at the same offset exactly if these lists agree.
+        layouts put every element at the same offset exactly if these lists agree. Those of an open
+        size are lists for several indices: of a single one they may differ.
         """
         sizes = self.stored_sizes(extents)
         steps: dict[str, list[tuple[int, int]]] = {dim: [] for dim in sizes}
         rows = zip(self._order(), self._units, self.strides(extents), strict=True)
         for (dim, _), unit, stride in sorted(rows, key=lambda row: row[1]):
             line = steps[dim]
-            if unit >= sizes[dim] or (line and stride * line[-1][0] == line[-1][1] * unit):
+            if (is_one(sizes[dim]) if unit == 1 else unit >= sizes[dim]) or (
+                line and stride * line[-1][0] == line[-1][1] * unit
+            ):
                 continue
             line.append((unit, stride))
         return steps
@@ -481,6 +508,12 @@ def _plain(dims: tuple[str, ...], encoding: Encoding | None) -> Layout:
 @lru_cache(maxsize=4096)
 def _from_text(text: str) -> Layout:
     return _build(*parse(text))
+
+
+def _digit(index: int, unit: int, block: int) -> int:
+    """The place along an axis of ``unit`` that an index has."""
+    digit = index // unit
+    return digit % block if block else digit
 
 
 @_remembered

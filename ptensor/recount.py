@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ptensor.layout import Layout
 from vtensor.errors import LayoutError
+from vtensor.language.dims import is_one
 
 
 class _Run(NamedTuple):
@@ -49,7 +50,7 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
     runs: list[_Run] = []
     for run in _runs(layout, extents):
         for end, begin in pairwise(_marks(run, units)):
-            dim = next(dim for dim, unit in units.items() if unit <= begin < unit * shape[dim])
+            dim = _owner(begin, end, units, shape)
             last = runs[-1] if runs else None
             if last is not None and last.dim == dim and last.unit == end:
                 runs[-1] = _Run(dim, begin, last.size * (end // begin))
@@ -60,6 +61,17 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
     return plain if found.same(plain, shape) else found
 
 
+def _owner(begin: int, end: int, units: Mapping[str, int], shape: Mapping[str, int]) -> str:
+    """The dim that counts from ``begin`` to ``end``; of several, where open sizes are 1, the first
+    one.
+    """
+    return next(
+        dim
+        for dim, unit in units.items()
+        if not is_one(shape[dim]) and unit <= begin and end <= unit * shape[dim]
+    )
+
+
 def _units(sizes: Mapping[str, int]) -> dict[str, int]:
     """Of each dim, how many elements are counted from one index to the next."""
     names = list(sizes)
@@ -67,13 +79,18 @@ def _units(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_Run]:
-    """The axes of a layout that have more than one place."""
+    """The axes of a layout that have more than one place, or may have: an open size that comes
+    first here and there is the same axis whatever it is.
+    """
     units = _units(extents)
     for dim, size in extents.items():
         if size % layout.block(dim):
             raise LayoutError(f"{layout} pads {dim}={size}")
+    first = next(iter(extents), None)
     rows = zip(layout.axes, layout.units, layout.physical_shape(extents), strict=True)
-    yield from (_Run(axis.dim, units[axis.dim] * unit, n) for axis, unit, n in rows if n > 1)
+    for place, (axis, unit, n) in enumerate(rows):
+        if (place == 0 and axis.dim == first and not is_one(n)) or n > 1:
+            yield _Run(axis.dim, units[axis.dim] * unit, n)
 
 
 def _marks(run: _Run, units: Mapping[str, int]) -> list[int]:

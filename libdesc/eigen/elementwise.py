@@ -14,6 +14,7 @@ from libdesc.routine import Routine
 from ptensor.evaluation import Call, Decline, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
+from vtensor.language.dims import is_one
 from vtensor.language.expression import Expression
 from vtensor.language.operators import Follower, expression_of, info_of
 from vtensor.language.tensor import VTensor
@@ -172,7 +173,7 @@ def _alike(
     """An operand's axes are among those of dst, where it is not repeated."""
     there = dict(zip(_places(target), target.physical_shape(whole), strict=True))
     sizes = zip(_places(layout), layout.physical_shape(dims), strict=True)
-    return all(there.get(place) == size for place, size in sizes if size > 1)
+    return all(is_one(size) or there.get(place) == size or size <= 1 for place, size in sizes)
 
 
 def _whole(
@@ -236,9 +237,13 @@ def _strides(source: PTensor, dst: PTensor) -> list[int]:
     """Along each axis of dst: how far the operand's elements are, 0 where it is repeated."""
     layout = source.required_layout
     shape, strides = layout.physical_shape(source.dims), layout.strides(source.dims)
-    rows = zip(_places(layout), shape, strides, strict=True)
-    steps = {place: 0 if size == 1 else stride for place, size, stride in rows}
-    return [steps.get(place, 0) for place in _places(dst.required_layout)]
+    own = {place: row for place, *row in zip(_places(layout), shape, strides, strict=True)}
+    target = dst.required_layout
+    return [
+        0 if is_one(row[0]) or row[0] != size else row[1]
+        for place, size in zip(_places(target), target.physical_shape(dst.dims), strict=True)
+        if (row := own.get(place, (1, 0)))
+    ]
 
 
 def _places(layout: Layout) -> Iterator[tuple[str, int]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ptensor.layout import Layout
 from ptensor.physical import pad_slabs
 from ptensor.tensor import PTensor
+from vtensor.language.dims import is_one
 
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box
@@ -108,13 +109,17 @@ def nested(layouts: Sequence[Layout], extents: Mapping[str, int]) -> list[Axis] 
 
 def strides_along(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) -> list[int]:
     """How far an operand's neighbours along some axes are; 0 where it is repeated, or is none."""
-    none = dict.fromkeys(dims, 0)
     return [
-        layout.offset({**none, axis.dim: axis.unit}, dims)
-        if axis.size > 1 and dims.get(axis.dim, 1) > 1 and 0 not in dims.values()
-        else 0
-        for axis in axes
+        0 if _repeats(axis, dims) else layout.step(axis.dim, 0, axis.unit, dims) for axis in axes
     ]
+
+
+def _repeats(axis: Axis, dims: Mapping[str, int]) -> bool:
+    """Whether an operand has one element along an axis, or there is one only."""
+    size = dims.get(axis.dim, 1)
+    if is_one(size) or is_one(axis.size) or 0 in dims.values():
+        return True
+    return axis.size != size and (axis.size <= 1 or size <= 1)
 
 
 def run_length(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) -> int:
@@ -189,10 +194,10 @@ def strided(
     offset = layout.offset(start, extents)
     shape, strides = [], []
     for dim, piece in rows:
+        size = extents.get(dim, 0)
         for count, step in piece.steps:
-            if count > 1:
-                at = {dim: piece.start + step}
-                there = at[dim] < extents.get(dim, 0)
+            if type(count) is not int or count > 1:
+                there = count == size or piece.start + step < size
                 shape.append(count)
-                strides.append(layout.offset({**start, **at}, extents) - offset if there else 0)
+                strides.append(layout.step(dim, piece.start, step, extents) if there else 0)
     return Region(shape, offset, strides)

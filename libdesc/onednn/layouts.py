@@ -6,7 +6,7 @@ for one of size 1 that the tensor lacks. Inner blocks are always innermost in a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache, lru_cache
 from itertools import combinations
 from math import prod
@@ -257,10 +257,22 @@ def _outer_orders(layout: Layout, order: Order, sizes: Sequence[int]) -> Iterato
     place = {dim: i for i, dim in enumerate(layout.dims)}
     block = {dim: layout.block(dim) for dim in layout.dims}
     literal = sorted(range(len(order)), key=lambda i: (place.get(order[i], -1), i))
-    free = {i for i, dim in enumerate(order) if not dim or sizes[i] <= block[dim]}
+    if "" not in order:
+        yield tuple(literal)
+    else:  # whatever the sizes are
+        lacked = {i for i, dim in enumerate(order) if not dim}
+        yield from _known(order, literal, lacked)
+    yield from _known(
+        order, literal, {i for i, dim in enumerate(order) if not dim or sizes[i] <= block[dim]}
+    )
+    if "" in order:
+        yield tuple(literal)
+
+
+def _known(order: Order, literal: Sequence[int], free: Set[int]) -> Iterator[tuple[int, ...]]:
+    """The familiar orders that differ from the literal one in free dims alone."""
     fixed = [i for i in literal if i not in free]
-    known = [o for o in _familiar(order) if [i for i in o if i not in free] == fixed]
-    yield from [*known, tuple(literal)] if "" in order else [tuple(literal), *known]
+    return (o for o in _familiar(order) if [i for i in o if i not in free] == fixed)
 
 
 def _familiar(order: Order) -> Iterator[tuple[int, ...]]:

@@ -11,6 +11,7 @@ from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, wit
 from libdesc.patterns import OTHER, X, binary, bounds, matched, split_bounds
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
+from vtensor.language.dims import is_one
 from vtensor.language.expression import Expression
 from vtensor.language.operators import Follower, info_of
 from vtensor.language.tensor import VTensor
@@ -170,8 +171,8 @@ class FusingRoutine(OneDnnRoutine):
 
 def _meets(tensor: VTensor, out: VTensor) -> bool:
     """Whether an operand has no dims but those of the output, of one element or as many."""
-    return all(size in (1, out.dims.get(dim)) for dim, size in tensor.dims.items()) and (
-        tensor.dtype == out.dtype
+    return tensor.dtype == out.dtype and all(
+        is_one(size) or size in (out.dims.get(dim), 1) for dim, size in tensor.dims.items()
     )
 
 

@@ -18,6 +18,7 @@ from ptensor.layout import Layout
 from ptensor.views import produced
 from vtensor.errors import LayoutError
 from vtensor.language.cached import cached_property
+from vtensor.language.dims import same_sizes
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
@@ -76,7 +77,7 @@ class MatMul(RowWise, FusingRoutine):
         self.image = _image(src, turned, out) if single and pixels else ()
         self.always_flat = right.constant and not single
         self.over, self.column = over, out.order[-1]
-        whole = [i for i, t in enumerate(self.tensors) if dict(t.dims) == dict(dst.dims) and i > 1]
+        whole = [i for i, t in enumerate(self.tensors) if i > 1 and same_sizes(t.dims, dst.dims)]
         self.row_dims = {0: over, **dict.fromkeys(whole, self.column)}
 
     heavy = True

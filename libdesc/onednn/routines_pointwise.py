@@ -12,6 +12,7 @@ from libdesc.onednn.routines import OneDnnRoutine, Operand, emit_on, is_referenc
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
+from vtensor.language.dims import same_sizes
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.tensor import VTensor
 
@@ -65,13 +66,14 @@ def _numbered(desc: Desc) -> Desc:
     Its kernel of two operands goes by all strides: where one of those lies elsewhere and an operand
     is repeated, it computes nothing or leaves elements out.
     """
-    if 1 not in desc.dims or 0 in desc.dims or desc.inner_blocks:
+    if 0 in desc.dims or desc.inner_blocks:
         return desc
     strides, inner = list(desc.strides), 1
     for axis in reversed(range(len(strides))):
-        if desc.dims[axis] == 1:
+        if strides[axis] != inner and desc.dims[axis] == 1:
             strides[axis] = inner
-        inner = max(inner, strides[axis] * desc.dims[axis])
+        if axis:
+            inner = max(inner, strides[axis] * desc.dims[axis])
     return dnnl.Desc.strided(desc.dims, desc.dtype, strides)
 
 
@@ -167,7 +169,7 @@ class Binary(OneDnnRoutine):
     """
 
     def __init__(self, alg: str, left: VTensor, right: VTensor, dst: VTensor) -> None:
-        if alg in ("add", "mul", "max", "min") and not _whole(left, dst):
+        if alg in ("add", "mul", "max", "min") and not same_sizes(left.dims, dst.dims):
             left, right = right, left
         order = canonical_order(dst.dims)
         named = {"src0": left, "src1": right, "dst": dst}
@@ -176,10 +178,11 @@ class Binary(OneDnnRoutine):
         if not _whole(left, dst):
             raise Decline(f"repeats one operand of {alg} only, not both")
         self.alg = alg
+        self.whole = same_sizes(left.dims, dst.dims) and same_sizes(right.dims, dst.dims)
 
     def make(self, src0: Desc, src1: Desc, dst: Desc) -> Primitive:
         """The primitive on src0, src1 and dst."""
-        if src0 == src1 == dst:
+        if self.whole and src0 == src1 == dst:
             src0 = src1 = dst = flat(dst, keeps_zero=self.alg != "div")
         else:
             src0, src1, dst = map(_numbered, (src0, src1, dst))

@@ -138,7 +138,7 @@ class Slice(FollowingRoutine):
     def _part(self, src: Desc) -> Desc:
         """The elements of src that are taken, where they lie."""
         counts, starts = [count for count, _, _ in self.runs], [start for _, start, _ in self.runs]
-        steps = [step if count > 1 else 1 for count, _, step in self.runs]
+        steps = [step if step == 1 or count > 1 else 1 for count, _, step in self.runs]
         if not src.inner_blocks and not any(starts):
             strides = [stride * step for stride, step in zip(src.strides, steps, strict=True)]
             strided: Desc = dnnl.Desc.strided(counts, src.dtype, strides)

@@ -87,6 +87,26 @@ def product_source(expression: str) -> str:
     return " * ".join(factors)
 
 
+def is_one(size: int) -> bool:
+    """Return whether a size is 1, whatever the open sizes of a model are: no symbolic size is.
+
+    Code that asks this first asks fewer guards: what is recorded for a batch of one holds for
+    others.
+    """
+    return type(size) is int and size == 1
+
+
+def same_sizes(dims: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    """Return whether two tensors have the same dims and sizes, whatever the open sizes are.
+
+    >>> same_sizes({"N": 2, "C": 3}, {"C": 3, "N": 2}), same_sizes({"N": 1}, {"N": 2})
+    (True, False)
+    """
+    return dims.keys() == other.keys() and all(
+        is_one(size) == is_one(other[dim]) and size == other[dim] for dim, size in dims.items()
+    )
+
+
 def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
     """Sizes of an element-wise result: every name, each size the largest; size 1 and absence
     broadcast.
@@ -104,9 +124,12 @@ def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
     for dims in sorted(operands, key=len, reverse=True):
         for name, size in dims.items():
             have = result.get(name, 1)
-            if 1 not in (have, size) and have != size:
-                raise DimError(f"dim {name} is {have} in one operand and {size} in another")
-            result[name] = size if have == 1 else have
+            if is_one(have):
+                result[name] = size
+            elif not is_one(size) and have != size:
+                if 1 not in (have, size):
+                    raise DimError(f"dim {name} is {have} in one operand and {size} in another")
+                result[name] = size if have == 1 else have
     return result
 
 

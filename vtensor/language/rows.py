@@ -203,6 +203,27 @@ class Rows:
             raise ValueError(f"no rows: {why!r}") from why
 
 
+#: Rows, and the sizes that they are evaluated for.
+Asked = tuple[Rows, tuple[int, ...]]
+
+#: Values of evaluated rows; None if a guard failed.
+Known = dict[Asked, "list[Any] | None"]
+
+
+def evaluated(rows: Rows, given: Sequence[int], known: Known) -> list[Any] | None:
+    """Evaluate rows once and return their values; None if a guard fails.
+
+    Args:
+        rows: a closed trace.
+        given: as for ``Rows.run``.
+        known: what was evaluated before; it grows.
+    """
+    key = rows, tuple(given)
+    if key not in known:
+        known[key] = rows.run(given)
+    return known[key]
+
+
 class _Reader:
     """Checks rows that are data."""
 

@@ -20,7 +20,7 @@ from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.imported import blake2b, logger
 from vtensor.language.records import replace
-from vtensor.language.rows import REFUSALS, NotSaved, Rows
+from vtensor.language.rows import REFUSALS, Known, NotSaved, Rows, evaluated
 from vtensor.language.symbolic_arrays import StoredArray
 from vtensor.runtime.cache.saved_table import (
     Builds,
@@ -34,13 +34,11 @@ from vtensor.runtime.planning.keys import InputKey, PlanKey
 from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots
 from vtensor.runtime.planning.symbolic_plan import (
     CallsOfKind,
-    Known,
     SymbolicConstant,
     SymbolicOutput,
     SymbolicPlan,
     SymbolicStep,
     SymbolicValue,
-    evaluated,
 )
 from vtensor.runtime.recording.workspace import Workspace
 from vtensor.storage.entries import MOST_BYTES

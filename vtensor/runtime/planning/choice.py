@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from resolver.choice import ChosenGraph
     from vtensor.frontends.deferred_arrays import Place
     from vtensor.language.graph import Graph
-    from vtensor.runtime.planning.symbolic_plan import Known, SymbolicPlan
+    from vtensor.language.rows import Known
+    from vtensor.runtime.planning.symbolic_plan import SymbolicPlan
 
 #: The most choices of an input kind, the last made ones: each serves a range of sizes.
 MOST_CHOICES = 8

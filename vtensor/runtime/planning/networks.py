@@ -6,13 +6,12 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from vtensor.language.imported import logger
-from vtensor.language.rows import REFUSALS
+from vtensor.language.rows import REFUSALS, Known
 from vtensor.language.trace import NotTraced, Trace
 from vtensor.runtime.planning.choice import kind_of
 from vtensor.runtime.planning.keys import PlanKey
 from vtensor.runtime.planning.options import Options
 from vtensor.runtime.planning.source import Source
-from vtensor.runtime.planning.symbolic_plan import Known
 
 if TYPE_CHECKING:
     from vtensor.frontends.deferred_arrays import Place

@@ -19,6 +19,7 @@ from ptensor.background_work import checkpoint
 from vtensor.errors import VTensorError
 from vtensor.language.imported import logger
 from vtensor.language.interrupts import MALFORMED, pass_signals
+from vtensor.language.rows import Known
 from vtensor.language.trace import NotTraced
 from vtensor.runtime.execution.origin import RECORDED_ON_SIZES, SPECIALISED
 from vtensor.runtime.execution.plan import Nodes, Plan
@@ -27,7 +28,7 @@ from vtensor.runtime.planning.keys import PlanKey
 from vtensor.runtime.planning.networks import Networks, SimplifiedNetwork
 from vtensor.runtime.planning.options import Options, transferable
 from vtensor.runtime.planning.source import Source
-from vtensor.runtime.planning.symbolic_plan import GuardFailed, Known, SymbolicPlan
+from vtensor.runtime.planning.symbolic_plan import SymbolicPlan
 from vtensor.runtime.recording.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ TRIED = 2
 
 _log = logger(__name__)
 
-#: A choice whose guards fail for some sizes, and the nodes that libraries decline there.
-Failed = tuple[Choice, frozenset[str]]
+#: Choices whose guards fail for some sizes, with their symbolic plans.
+Failed = dict[Choice, SymbolicPlan]
 
 
 class Planner:
@@ -81,7 +82,7 @@ class Planner:
         """
         if options.lock is not None:
             return self._locked(options.lock, key, options), None
-        kind, known, failed = self._kind(key), Known(), list[Failed]()
+        kind, known, failed = self._kind(key), Known(), Failed()
         given = self.source.open_sizes(key.shapes, key.known)
         for choice in self._candidates(kind, key, options):
             if (symbolic := choice.plan_for(given, known)) is None:
@@ -96,8 +97,8 @@ class Planner:
                 _log.debug("a cached plan is not taken: %s", why)
                 choice.symbolic = None
                 continue
-            if isinstance(plan, GuardFailed):
-                failed.append((choice, plan.nodes))
+            if plan is None:
+                failed[choice] = symbolic
                 continue
             plan.origin = replace(SPECIALISED, cached=choice.cached)
             return self._finished(plan, choice, key), choice
@@ -151,7 +152,7 @@ class Planner:
         options: Options,
         kind: InputKind,
         known: Known,
-        failed: Sequence[Failed],
+        failed: Failed,
     ) -> tuple[Plan, Choice]:
         """Make a choice and return its plan.
 
@@ -167,11 +168,13 @@ class Planner:
         provisional = options.first is not None
         if options.settings.clock is not None:
             return self._tuned(key, options, network)
-        for choice, reopened in self._hints(kind, key, options, failed):
+        for choice in self._hints(kind, key, options):
             strategy = choice.of(network.graph)
             if strategy is None:
                 continue
-            hints = choice, strategy, reopened
+            symbolic = failed.get(choice)
+            declined = symbolic and symbolic.declined(network.given, known)
+            hints = choice, strategy, declined or frozenset()
             try:
                 return self._with_hints(key, options, kind, network, known, hints)
             except (ChoiceRefused, VTensorError) as why:
@@ -182,18 +185,15 @@ class Planner:
         recording = self._recorded(key, options, network, lowered, known, confirming=False)
         return self._added(key, kind, recording, provisional)
 
-    def _hints(
-        self, kind: InputKind, key: PlanKey, options: Options, failed: Sequence[Failed]
-    ) -> list[Failed]:
-        """Return the nearest choices as hints, each with its nodes that libraries decline."""
+    def _hints(self, kind: InputKind, key: PlanKey, options: Options) -> list[Choice]:
+        """Return the nearest choices as hints."""
         if not transferable(options):
             return []
-        reopened = dict(failed)
         nearest = [
             one for one in kind.nearest(key) if options.first is not None or not one.provisional
         ]
         measured = [one for one in nearest if not one.provisional]
-        return [(one, reopened.get(one, frozenset())) for one in (measured or nearest)[:TRIED]]
+        return (measured or nearest)[:TRIED]
 
     def _with_hints(
         self,
@@ -259,7 +259,7 @@ class Planner:
             else:
                 nodes = partial(self.nodes, choice, key, options)
                 plan = choice.symbolic.specialise(given, self._workspace, known, nodes)
-                if not isinstance(plan, GuardFailed):
+                if plan is not None:
                     return plan, choice
                 choice.symbolic = None
         resolved = partial(resolved_of, network.graph, options)
@@ -305,7 +305,7 @@ class Planner:
         Raises:
             VTensorError: the model takes no such sizes, or no plan can be made.
         """
-        kind, known, failed = self._kind(key), Known(), list[Failed]()
+        kind, known, failed = self._kind(key), Known(), Failed()
         given = self.source.open_sizes(key.shapes, key.known)
         for choice in self._candidates(kind, key, options):
             if (symbolic := choice.plan_for(given, known)) is None:
@@ -313,7 +313,7 @@ class Planner:
             declined = symbolic.declined(given, known)
             if declined is not None and not declined:
                 return None
-            failed.append((choice, declined or frozenset()))
+            failed[choice] = symbolic
         return self._new(key, options, kind, known, failed)[1]
 
     def record(

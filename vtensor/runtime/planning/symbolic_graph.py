@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 from optimizer.computed import Computed, origin
 from optimizer.originals import Originals, copied
 from vtensor.language.graph import Graph, Node
+from vtensor.language.rows import Known, evaluated
 from vtensor.language.symbolic_arrays import SymbolicArray
 from vtensor.language.tensor import VTensor
 from vtensor.language.trace import MARK, NotTraced, SymbolicSize, Trace, is_open, substituted
-from vtensor.runtime.planning.symbolic_plan import Known, evaluated
 
 if TYPE_CHECKING:
     from vtensor.frontends.deferred_arrays import Place

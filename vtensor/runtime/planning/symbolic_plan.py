@@ -24,7 +24,7 @@ from resolver.addresses import addresses
 from resolver.values import Value
 from vtensor.errors import UnsoundPlanError
 from vtensor.language.records import dataclass
-from vtensor.language.rows import REFUSALS, Rows
+from vtensor.language.rows import REFUSALS, Asked, Known, Rows, evaluated
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.delivery import Delivery
 from vtensor.runtime.execution.parallel import all_of
@@ -40,12 +40,6 @@ Array = np.ndarray[Any, Any]
 
 #: The name of a dim in a layout.
 _NAME = re.compile(r"[A-Za-z_]\w*")
-
-#: Rows, and the sizes that they are evaluated for.
-Asked = tuple[Rows, tuple[int, ...]]
-
-#: Values of evaluated rows; None if a guard failed. Symbolic plans of one network share call kinds.
-Known = dict[Asked, "list[Any] | None"]
 
 #: Dims, and the places of their sizes among a plan's numbers.
 Dims = Sequence[tuple[str, int]]
@@ -141,17 +135,6 @@ class SymbolicConstant(NamedTuple):
     end: SymbolicValue
 
 
-class GuardFailed(NamedTuple):
-    """The failure of a symbolic plan's guards for some sizes.
-
-    Attributes:
-        nodes: the nodes that their libraries decline as recorded; empty if the graph or its memory
-            would be another one.
-    """
-
-    nodes: frozenset[str] = frozenset()
-
-
 def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     """Return a layout with its dims renamed by place, and the names in order.
 
@@ -238,7 +221,7 @@ class SymbolicPlan:
         workspace: Workspace,
         known: Known,
         nodes: Callable[[], Nodes],
-    ) -> Plan | GuardFailed:
+    ) -> Plan | None:
         """Evaluate the plan for open sizes.
 
         Args:
@@ -248,31 +231,30 @@ class SymbolicPlan:
             nodes: makes the plan's nodes on their first inspection.
 
         Returns:
-            The plan, or the failure of its guards.
+            The plan; None if a guard fails.
 
         Raises:
             BudgetError: the plan needs more memory than the workspace may have.
         """
         sizes = evaluated(self.sizes, given, known)
         if sizes is None:
-            return GuardFailed()
-        refused = self._ask(sizes, known, workspace)
-        if refused is not None:
-            return GuardFailed(refused)
+            return None
+        if not self._ask(sizes, known, workspace):
+            return None
         values = [sizes, *(known[asked] or [] for asked in self._asked(sizes))]
         on_trace = self.memory.run([values[source][place] for source, place in self.sources])
         if on_trace is None:
-            return GuardFailed()
+            return None
         numbers = self.numbers.at(on_trace)
         needs = int(numbers[self.held].sum()) + self.live.live(numbers)
         if needs > workspace.max_bytes or not self._layouts_hold(numbers):
-            return GuardFailed()
+            return None
         natives = [
             values[step.source][step.place] if type(step) is SymbolicStep else step
             for step in self.steps
         ]
         if not self._same_access(natives):
-            return GuardFailed()
+            return None
         regions = self._regions(sizes, numbers)
         if self.traces is None:
             self.slots.check_room(natives, numbers)
@@ -299,25 +281,20 @@ class SymbolicPlan:
     def _asked(self, sizes: Sequence[Any]) -> list[Asked]:
         return [(one.rows, tuple([sizes[place] for place in one.given])) for one in self.calls]
 
-    def _ask(
-        self, sizes: Sequence[Any], known: Known, workspace: Workspace
-    ) -> frozenset[str] | None:
+    def _ask(self, sizes: Sequence[Any], known: Known, workspace: Workspace) -> bool:
         """Evaluate all call kinds and compile their steps, on several threads.
 
         Returns:
-            None if all guards hold; else the nodes of the call kinds that are known to fail.
+            Whether all guards hold; others are not evaluated once one has failed.
         """
         asked = [*zip(self.calls, self._asked(sizes), strict=True)]
         new = {key: calls for calls, key in asked if key not in known}
         order = sorted(new, key=lambda key: -new[key].took)  # failed ones first, then slow ones
         takes = sum(calls.took for calls in new.values())
         ask = partial(_compiled, known, new)
-        if all(known.get(key, ()) is not None for _, key in asked):
-            all_of(ask, order, workspace.executor, workspace.lanes.threads, takes)
-        failed = [calls for calls, key in asked if known.get(key, ()) is None]
-        if not failed:
-            return None
-        return frozenset(name for calls in failed for name in calls.nodes)
+        return all(known.get(key, ()) is not None for _, key in asked) and all_of(
+            ask, order, workspace.executor, workspace.lanes.threads, takes
+        )
 
     def _layouts_hold(self, numbers: Array) -> bool:
         """Return whether all pairs of layouts place elements alike."""
@@ -363,14 +340,6 @@ class SymbolicPlan:
             assert memory is not None, "an output that is not bound is a constant"
             deliveries[alias] = Delivery(alias, end.value(numbers), memory, binding)
         return PlanPorts([end.value(numbers) for end in self.inputs], own, deliveries)
-
-
-def evaluated(rows: Rows, given: Sequence[int], known: Known) -> list[Any] | None:
-    """Evaluate rows once and return their values; None if a guard fails."""
-    key = rows, tuple(given)
-    if key not in known:
-        known[key] = rows.run(given)
-    return known[key]
 
 
 def _compiled(known: Known, calls: Mapping[Asked, CallsOfKind], key: Asked) -> bool:

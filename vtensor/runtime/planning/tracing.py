@@ -10,13 +10,13 @@ import numpy as np
 from ptensor.buffer import TensorStorage
 from resolver.guards import layout_pairs, put, transform_guards
 from resolver.lowered import LoweredGraph, Value
+from vtensor.language.rows import Known
 from vtensor.language.trace import NotTraced, Rows, SymbolicSize, Trace
 from vtensor.runtime.execution.plan import Ends
 from vtensor.runtime.execution.steps import RecordedStep, StepRef
 from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots
 from vtensor.runtime.planning.symbolic_plan import (
     CallsOfKind,
-    Known,
     LayoutGuard,
     SymbolicConstant,
     SymbolicOutput,
@@ -96,6 +96,7 @@ def traced_plan(
         workspace,
         confirming=confirming,
         memory=memory,
+        known=known,
         symbolic=[name for name in graph.values if network.is_symbolic(name)],
     )
     with recorder.recording():

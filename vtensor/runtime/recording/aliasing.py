@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ptensor.buffer import ALIGNMENT, TensorStorage
@@ -38,16 +39,6 @@ class Division:
     parts: Sequence[tuple[TensorStorage, int]]
     joins: bool
     steps: Sequence[RecordedStep]
-
-    def on(
-        self,
-        storages: Mapping[TensorStorage, TensorStorage],
-        steps: Mapping[RecordedStep, RecordedStep],
-    ) -> Division:
-        """Return the division with other storages and steps."""
-        parts = [(storages[part], begin) for part, begin in self.parts]
-        own = [steps[step] for step in self.steps]
-        return Division(storages[self.whole], parts, self.joins, own)
 
 
 def division(
@@ -106,8 +97,8 @@ def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> 
     if part.dtype != whole.dtype or not stored.simple:
         return None
     around, own = (layout.physical_shape(one.extents) for one in (whole, part))
-    first = next((axis for axis, size in enumerate(own) if size > 1), len(own))
-    if own[first + 1 :] != around[first + 1 :] or not part.layout.same(layout, part.extents):
+    last = max((axis for axis, size in enumerate(own) if size != around[axis]), default=0)
+    if prod(own[:last]) != 1 or not part.layout.same(layout, part.extents):
         return None
     for dim, begin in at.items():
         block, end = layout.block(dim), begin + part.extents[dim]

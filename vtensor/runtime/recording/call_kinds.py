@@ -26,7 +26,6 @@ from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.trace import SymbolicSize, substituted
 from vtensor.runtime.execution.steps import Code, Failure, RecordedStep
-from vtensor.runtime.recording.aliasing import Division
 
 #: The code of the first symbolic size in a key; others count up from it. No size of a network is so
 #: large.
@@ -63,11 +62,10 @@ class Operand(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """The recording of a call: its outputs, the steps that make them, and its division."""
+    """The recording of a call: its outputs, and the steps that make them."""
 
     outputs: Sequence[TensorStorage]
     steps: Sequence[RecordedStep]
-    division: Division | None
 
 
 class Key:
@@ -102,11 +100,11 @@ class Keys:
 
     Args:
         threads: the number of threads that kernels are made for.
-        confirming, inexact: as for ``RecordEvaluation``.
+        inexact: as for ``RecordEvaluation``.
     """
 
-    def __init__(self, threads: int, confirming: bool, inexact: bool) -> None:
-        self._plan = threads, confirming, inexact, ready().version
+    def __init__(self, threads: int, inexact: bool) -> None:
+        self._plan = threads, inexact, ready().version
 
     def of(self, node: LoweredNode, operands: Sequence[Operand]) -> Key:
         """Return the key of a node's call on operands, its outputs included."""
@@ -187,7 +185,7 @@ class CallKind:
             recorded: the recording of the call.
             trace: of its symbols.
         """
-        results, steps, _ = recorded
+        results, steps = recorded
         known = {*inputs, *results}
         touched = {slot for step in steps for slot in step.slots if isinstance(slot, TensorStorage)}
         touched |= {output.root for output in results}
@@ -241,7 +239,7 @@ class CallUse:
         """
         self.nodes.append(node)
         kind, number = self.kind, self.number
-        templates, steps, division = kind.recorded
+        templates, steps = kind.recorded
         results = list[TensorStorage]()
         for template, to in zip(templates, outputs, strict=True):
             results.append(TensorStorage.like(template, to.value.dims, to.layout))
@@ -252,10 +250,7 @@ class CallUse:
                 own.lie_in(storages[root], number(template.begin))
         renamed = tuple(zip(kind.names, names, strict=True))
         bound = {step: self._step(step, node, storages, renamed) for step in steps}
-        if division is not None:
-            parts = [(part, number(begin)) for part, begin in division.parts]
-            division = replace(division, parts=parts).on(storages, bound)
-        return Recorded(results, [*bound.values()], division)
+        return Recorded(results, [*bound.values()])
 
     def _step(
         self,

@@ -26,7 +26,7 @@ from vtensor.errors import ContractError, VTensorError
 from vtensor.language.imported import logger
 from vtensor.language.operators import run_compute
 from vtensor.language.records import dataclass
-from vtensor.language.rows import REFUSALS
+from vtensor.language.rows import REFUSALS, Known, evaluated
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.trace import NotTraced, SymbolicSize, Trace
 from vtensor.runtime.execution.evaluations import (
@@ -134,6 +134,7 @@ class Recorder:
         workspace: holds constants and call kinds of the session's other plans.
         confirming: as for ``RecordEvaluation``.
         memory: the trace of the graph's sizes; None if they are numbers.
+        known: values of rows that were evaluated already; it grows.
         symbolic: the constants whose values depend on symbols.
 
     Attributes:
@@ -150,6 +151,7 @@ class Recorder:
         workspace: Workspace,
         confirming: bool = False,
         memory: MemoryTrace | None = None,
+        known: Known | None = None,
         symbolic: Collection[str] = (),
     ) -> None:
         from vtensor.runtime import _replay
@@ -178,9 +180,10 @@ class Recorder:
         self.evaluation = RecordEvaluation(confirming, graph.inexact, early)
         #: Nodes that their libraries decline as chosen, with the reason.
         self.refused: dict[str, str] = {}
-        self._known, self._memory = workspace.kinds, memory
-        self.outer = self._known.outer()
-        self._keys = Keys(_replay.threads(), confirming, graph.inexact)
+        self._memory, self._known = memory, {} if known is None else known
+        self._call_kinds = workspace.kinds
+        self.outer = self._call_kinds.outer()
+        self._keys = Keys(_replay.threads(), graph.inexact)
         self._uses: dict[tuple[Key, tuple[int, ...]], CallUse | None] = {}
         self.kinds: list[TracedKind] = []
         self.symbolic: dict[TensorStorage, DeferredConstant] = {}
@@ -278,6 +281,10 @@ class Recorder:
             self._refuse(node, str(why))
             return
         self._take(node.outputs, recorded)
+        if recorded.outputs and not node.followers:
+            storages = [one.storage for one in inputs if one.storage is not None]
+            divided = division(node.op, storages, recorded.outputs[0], recorded.steps)
+            self._divisions += [divided] if divided else []
 
     def _call(
         self,
@@ -316,12 +323,12 @@ class Recorder:
         outputs: Sequence[Operand],
     ) -> CallUse | None:
         """Return the use of a kind without symbols; None for a call without a kind."""
-        known = self._known.of(key)
+        known = self._call_kinds.of(key)
         if known:
             [kind] = known[:1]
         else:
             kind = self._kind(key, node, inputs, outputs, self.outer)
-            self._known.add(key, kind)
+            self._call_kinds.add(key, kind)
         return None if kind is None else CallUse(kind)
 
     def _symbolic_use(
@@ -335,9 +342,9 @@ class Recorder:
         assert self._memory is not None, "symbols are on a trace"
         memory, numbers = self._memory, [size.value for size in key.symbols]
         values: Sequence[Any] | None = None
-        for kind in self._known.of(key):
+        for kind in self._call_kinds.of(key):
             if kind is not None and kind.trace is not None:
-                values = kind.trace.run(numbers)
+                values = evaluated(kind.trace.rows(), numbers, self._known)
                 if values is not None:
                     break
         else:
@@ -399,7 +406,7 @@ class Recorder:
             _log.debug("%s is not recorded on symbols: %s", node.name, call.trace.failed)
             return None
         if not call.trace.pinned:
-            self._known.add(key, kind)
+            self._call_kinds.add(key, kind)
         return kind
 
     def _kind(
@@ -423,7 +430,6 @@ class Recorder:
     def _take(self, names: Sequence[str], recorded: Recorded) -> None:
         """Add the recording of a node."""
         self.evaluation.steps += recorded.steps
-        self._divisions += [recorded.division] if recorded.division else []
         self.storages |= zip(names, recorded.outputs, strict=False)
 
     def _refuse(self, node: OpNode, why: str) -> None:
@@ -536,10 +542,7 @@ def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTens
     if not evaluation.python:
         what = f"{node.op_name} {node.name!r}, {node.variant.library} invoker"
         _check_outputs(what, steps, node.outputs, outputs)
-    divided = None
-    if outputs and not followers:
-        divided = division(node.op, [*map(storage_of, own)], outputs[0], steps)
-    return Recorded(outputs, steps, divided)
+    return Recorded(outputs, steps)
 
 
 def _transformed(
@@ -552,7 +555,7 @@ def _transformed(
     if not evaluation.python:
         what = f"Transform {node.name!r}, {node.library} transformer"
         _check_outputs(what, steps, node.outputs, [storage])
-    return Recorded([storage], steps, None)
+    return Recorded([storage], steps)
 
 
 def _change(
