@@ -22,6 +22,7 @@ from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pattern
+from vtensor.language.symbolic_arrays import SymbolicArray
 from vtensor.language.traits import Commutes
 
 #: How far a constant may be off the number that a pattern wants: what rounding it may have done.
@@ -102,8 +103,11 @@ class Matcher:
 
     def _hole(self, hole: Hole, value: str, met: Met) -> Iterator[Met]:
         constant = bool(hole.kind) and value in self.graph.constants
-        several = self.graph.values[value].num_elements != 1
-        if hole.kind and (not constant or (hole.kind == "scalar" and several)):
+        if hole.kind and not constant:
+            return
+        if hole.kind == "scalar" and (
+            self._is_symbolic(value) or self.graph.values[value].num_elements != 1
+        ):
             return
         have = met.values.get(hole.name)
         if have is None:
@@ -117,9 +121,16 @@ class Matcher:
         arrays = self.graph.constants
         return (a.dtype, a.dims) == (b.dtype, b.dims) and np.array_equal(arrays[one], arrays[other])
 
+    def _is_symbolic(self, value: str) -> bool:
+        """Return whether a constant's elements differ from size to size."""
+        array: object = self.graph.constants.get(value)
+        return isinstance(array, SymbolicArray)
+
     def _is(self, value: str, number: float) -> bool:
         array = self.graph.constants.get(value)
-        if array is None or not array.size or array.dtype.kind in "bOSU":
+        if array is None or self._is_symbolic(value):
+            return False
+        if not array.size or array.dtype.kind in "bOSU":
             return False
         tolerance = TOLERANCE.get(self.graph.values[value].dtype, ROUNDED) * abs(number)
         first = float(array.flat[0])

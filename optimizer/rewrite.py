@@ -147,9 +147,13 @@ class _Work:
 
     def _match(self, met: Met, root: Node) -> Match:
         values = {hole: self.graph.values[name] for hole, name in met.values.items()}
-        arrays = {hole: self.graph.constants.get(name) for hole, name in met.values.items()}
+        arrays: dict[str, Any] = {
+            hole: self.graph.constants.get(name) for hole, name in met.values.items()
+        }
         numbers = {
-            hole: float(array.flat[0]) if array.size == 1 else array
+            hole: array
+            if isinstance(array, SymbolicArray) or array.size != 1
+            else float(array.flat[0])
             for hole, array in arrays.items()
             if array is not None
         }

@@ -82,11 +82,14 @@ class SavedPlans:
             except REFUSALS as why:  # the entry may be damaged in any way
                 _log.debug("%s is not taken: %s", name, why)
             else:
-                choice.exact = exact
+                choice.exact = exact and not options.deterministic
                 yield choice
 
     def write(self, choice: Choice, options: Options) -> None:
         """Save a choice and its plan, unless the cache holds the same choice.
+
+        A choice of a deterministic session is saved for its own sizes: it serves no others, and
+        would take the place of one that does.
 
         Args:
             choice: made by this session.
@@ -101,7 +104,8 @@ class SavedPlans:
 
         inputs = inputs_data(choice.key)
         try:
-            for name in self._names(surface, choice.key, options, exact=choice.exact):
+            alone = choice.exact or options.deterministic
+            for name in self._names(surface, choice.key, options, exact=alone):
                 checkpoint()
                 payload = self._entries.read(name)
                 head = {} if payload is None else payload_data(payload)
