@@ -20,6 +20,7 @@ from libdesc.preferences import EVERY, Preferences
 from optimizer.computed import Computed, Made, cut
 from optimizer.readers import Readers
 from vtensor.errors import VTensorError
+from vtensor.language.dims import is_one
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.records import dataclass, replace
@@ -168,8 +169,8 @@ def _traced(graph: Graph, between: Sequence[Node], dim: str) -> list[str]:
         elif info_of(node.op).structural == "reshape":
             place = list(after).index(found[0])
             ahead = prod([*after.values()][:place])
-            source = (d for d, ahead_of in _ahead(before) if ahead_of == ahead and before[d] > 1)
-            old_dim = next(source, "")
+            rows = reversed([row for row in _ahead(before) if not is_one(before[row[0]])])
+            old_dim = next((dim for dim, ahead_of in rows if ahead_of == ahead), "")
             if not old_dim or before[old_dim] % after[found[0]]:
                 return []
             found.insert(0, old_dim)

@@ -119,11 +119,14 @@ class _Traced(Rebuilder):
         if ahead is not None and not ahead.only_traced:
             traced, function = ahead.traced, partial(ahead.compute, read)
         sample = np.asarray(function(*arrays))
+        computes = None if ahead is None else _computes(node, ahead, read)
+        if computes is not None and ahead is not None and ahead.only_traced:
+            result = agreeing(computes, arrays, sample)
+            computes, sample = (None, sample) if result is None else (computes, result)
         elements = self._elements(function, given, sample) if traced else None
         shape = sample.shape if elements is not None else self._shape(node, given, sample)
         if tuple(map(number_of, shape)) != sample.shape:
             raise NotTraced(f"{node.described} is of another shape than was foreseen")
-        computes = None if ahead is None else _computes(node, ahead, read, arrays, sample)
         sources = [*map(self._source, node.proto.input, given)]
         return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
 
@@ -218,32 +221,41 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
     return facts.arrays[node.outputs[0]]
 
 
+#: The most roundings of the largest element by which two ways to add up may differ.
+ROUNDINGS = 4
+
 #: What an attribute may be that rows have.
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def _computes(
-    node: NetworkNode, ahead: Ahead, read: Any, arrays: Sequence[Array], sample: Array
-) -> Computes | None:
-    """Return what computes a node in rows that other processes have, too; None where its function
-    has no name, an attribute is not plain, or the result is another one.
+def _computes(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None:
+    """Return the function that computes a node in rows that can be saved.
+
+    None if the function has no name, or an attribute is not plain.
     """
     attributes = {one.name: read(one.name, None) for one in node.proto.attribute}
     values = [row if type(row) is list else [row] for row in attributes.values()]
     plain = all(isinstance(one, _PLAIN) for row in values for one in row)
-    if not plain or pure_name(ahead.compute) is None:
-        return None
-    computes = Computes(ahead.compute, attributes)
-    return computes if not ahead.only_traced or gives(computes, arrays, sample) else None
+    return Computes(ahead.compute, attributes) if plain and pure_name(ahead.compute) else None
 
 
-def gives(function: Computes, arrays: Sequence[Array], sample: Array) -> bool:
-    """Return whether a function gives this very array."""
+def agreeing(function: Computes, arrays: Sequence[Array], sample: Array) -> Array | None:
+    """Return the result of a function; None if it is no ``sample``, apart from rounding.
+
+    Sums that are added up in another order differ in the last bits.
+    """
     try:
         result = np.asarray(function(*arrays))
     except (TypeError, ValueError):
-        return False
-    return result.dtype == sample.dtype and result.tobytes() == sample.tobytes()
+        return None
+    if (result.dtype, result.shape) != (sample.dtype, sample.shape):
+        return None
+    if result.tobytes() == sample.tobytes():
+        return result
+    if result.dtype.kind != "f" or not np.isfinite(sample).all():
+        return None
+    bound = ROUNDINGS * float(np.finfo(sample.dtype.name).eps) * np.abs(sample).max(initial=0)
+    return result if (np.abs(result - sample) <= bound).all() else None
 
 
 def _ahead(node: NetworkNode) -> Ahead | None:
