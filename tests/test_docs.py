@@ -6,11 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from eval import operator_table
-from vtensor import call
 from vtensor.language.operators import OPERATORS
 
 
@@ -91,17 +89,3 @@ def test_the_glossary_is_short() -> None:
     words = re.findall(r"^\| (\w[\w -]*) \| ", text.partition("## Words")[2], re.MULTILINE)
     assert words[0] == "word"
     assert 20 <= len(words) - 1 <= 30
-
-
-@pytest.mark.usefixtures("scratch")
-def test_the_readmes_operator_runs(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Write an operator")[2]
-    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    file = tmp_path / "square.py"
-    file.write_text(code, encoding="utf-8")
-    names: dict[str, Any] = {"__name__": "square"}
-    exec(compile(code, str(file), "exec"), names)
-    x = np.array([[-2, 0, 3]], np.float32)
-    for library in ("onednn", "numpy"):
-        found = call(names["Square"](), x, pin=library)
-        np.testing.assert_array_equal(found, [[4, 0, 9]])
