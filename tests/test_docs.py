@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from eval import operator_table
+from eval import operator_table, routine_table
 from vtensor.language.operators import OPERATORS
 
 
 def test_operators_are_those_that_are_registered() -> None:
     text = operator_table.FILE.read_text(encoding="utf-8")
     assert text == operator_table.table(), "python -m eval.operator_table rewrites the document"
+
+
+def test_routines_are_those_that_are_registered() -> None:
+    text = routine_table.FILE.read_text(encoding="utf-8")
+    assert text == routine_table.page(), "python -m eval.routine_table rewrites the document"
+    for library in routine_table.LIBRARIES:
+        assert list(routine_table.routines(library)), library
 
 
 def test_another_operator_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
