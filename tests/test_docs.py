@@ -96,3 +96,22 @@ def test_the_glossary_is_short() -> None:
     words = re.findall(r"^\| (\w[\w -]*) \| ", text.partition("## Words")[2], re.MULTILINE)
     assert words[0] == "word"
     assert 20 <= len(words) - 1 <= 30
+
+
+def incomplete(text: str) -> list[str]:
+    """Return the titles of decisions without a context, a decision or a consequence."""
+    paragraphs = [part for part in text.split("\n\n") if part.startswith("**")]
+    labels = ("Context:", "Decision:", "Consequence:")
+    return [part.split("**")[1] for part in paragraphs if not all(x in part for x in labels)]
+
+
+def test_decisions_have_context_decision_and_consequence() -> None:
+    assert incomplete((ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")) == []
+    assert incomplete("**One.** Context: a. Decision: b.\n\n## Two") == ["One."]
+
+
+def test_changelog_is_short() -> None:
+    """The present version's part; what changes for users, and the rest is in the commits."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    _, version, *_ = text.split("\n## ")
+    assert len(version.splitlines()) <= 150
