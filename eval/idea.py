@@ -241,7 +241,7 @@ def _draw_box(
         text = SubElement(parent, "text", x=f"{x + WIDTH / 2:g}", y=f"{y + down:g}")
         text.text = line
         if conversion:
-            text.set("style", f"fill: {colours['conversion']}")
+            text.set("style", f"fill: {colours['conversion']}; font-size: 10px")
 
 
 def _draw_key(parent: Element, colours: Mapping[str, str]) -> None:
