@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eval import operator_table, routine_table
+from eval import api_reference, operator_table, routine_table
 from vtensor.language.operators import OPERATORS
 
 
@@ -22,6 +23,15 @@ def test_routines_are_those_that_are_registered() -> None:
     assert text == routine_table.page(), "python -m eval.routine_table rewrites the document"
     for library in routine_table.LIBRARIES:
         assert list(routine_table.routines(library)), library
+
+
+def test_public_interface_is_what_is_public() -> None:
+    """Python's versions print some signatures otherwise: the text is that of the oldest one."""
+    text, page = api_reference.FILE.read_text(encoding="utf-8"), api_reference.page()
+    headings = re.compile(r"^##+ .*$", re.MULTILINE)
+    assert headings.findall(text) == headings.findall(page)
+    if sys.version_info[:2] == (3, 11):
+        assert text == page, "python -m eval.api_reference rewrites the document"
 
 
 def test_another_operator_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
