@@ -20,7 +20,7 @@ from statistics import fmean
 import typer
 
 from eval.converted import LEVELS
-from eval.drawing import bars, drawn
+from eval.drawing import bars, drawn, legend
 from eval.experiment import Scope, Store, command
 from eval.markdown import percent, picture, table, told
 from eval.networks import NAMES
@@ -218,7 +218,7 @@ def plot_gains(
         dots = [less[name][0] - less[name][1] if name in less else None for name in found]
         other.plot(range(len(found)), dots, "kD", markersize=4, label="conversions removed")
         other.set_ylabel("conversions removed")
-        other.legend(fontsize="small", frameon=False, loc="upper right")
+        legend(axes, other)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-#: Okabe and Ito's colours, which every reader can tell apart.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+#: Okabe and Ito's colours, which every reader can tell apart, and a ninth, since a plot has nine
+#: series at most.
+COLOURS = (
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999"),
+    "#882255",
+)
 #: Of the width of a group, what its bars take together.
 WIDTH = 0.8
 
@@ -77,5 +81,15 @@ def bars(
     axes.axhline(0, color="black", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     if any(not label.startswith("_") for label in series):
-        axes.legend(fontsize="small", frameon=False, ncols=5)
+        legend(axes)
+    if title := about.pop("title", ""):
+        axes.set_title(title, loc="left")
     axes.set(**about)
+
+
+def legend(axes: Any, *others: Any) -> None:
+    """Add one legend for axes and others on the same panel, above it, where no bar is."""
+    pairs = [one.get_legend_handles_labels() for one in (axes, *others)]
+    handles, labels = ([entry for pair in pairs for entry in pair[side]] for side in (0, 1))
+    look = {"fontsize": "small", "frameon": False, "ncols": 5, "borderaxespad": 0.2}
+    axes.legend(handles, labels, loc="lower right", bbox_to_anchor=(1, 1), **look)

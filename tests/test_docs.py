@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from eval import operator_table
-from vtensor import call
+from eval import api_reference, operator_table, routine_table
 from vtensor.language.operators import OPERATORS
 
 
 def test_operators_are_those_that_are_registered() -> None:
     text = operator_table.FILE.read_text(encoding="utf-8")
     assert text == operator_table.table(), "python -m eval.operator_table rewrites the document"
+
+
+def test_routines_are_those_that_are_registered() -> None:
+    text = routine_table.FILE.read_text(encoding="utf-8")
+    assert text == routine_table.page(), "python -m eval.routine_table rewrites the document"
+    for library in routine_table.LIBRARIES:
+        assert list(routine_table.routines(library)), library
+
+
+def test_public_interface_is_what_is_public() -> None:
+    """Python's versions print some signatures otherwise: the text is that of the oldest one."""
+    text, page = api_reference.FILE.read_text(encoding="utf-8"), api_reference.page()
+    headings = re.compile(r"^##+ .*$", re.MULTILINE)
+    assert headings.findall(text) == headings.findall(page)
+    if sys.version_info[:2] == (3, 11):
+        assert text == page, "python -m eval.api_reference rewrites the document"
 
 
 def test_another_operator_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,15 +108,20 @@ def test_the_glossary_is_short() -> None:
     assert 20 <= len(words) - 1 <= 30
 
 
-@pytest.mark.usefixtures("scratch")
-def test_the_readmes_operator_runs(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Write an operator")[2]
-    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    file = tmp_path / "square.py"
-    file.write_text(code, encoding="utf-8")
-    names: dict[str, Any] = {"__name__": "square"}
-    exec(compile(code, str(file), "exec"), names)
-    x = np.array([[-2, 0, 3]], np.float32)
-    for library in ("onednn", "numpy"):
-        found = call(names["Square"](), x, pin=library)
-        np.testing.assert_array_equal(found, [[4, 0, 9]])
+def incomplete(text: str) -> list[str]:
+    """Return the titles of decisions without a context, a decision or a consequence."""
+    paragraphs = [part for part in text.split("\n\n") if part.startswith("**")]
+    labels = ("Context:", "Decision:", "Consequence:")
+    return [part.split("**")[1] for part in paragraphs if not all(x in part for x in labels)]
+
+
+def test_decisions_have_context_decision_and_consequence() -> None:
+    assert incomplete((ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")) == []
+    assert incomplete("**One.** Context: a. Decision: b.\n\n## Two") == ["One."]
+
+
+def test_changelog_is_short() -> None:
+    """The present version's part; what changes for users, and the rest is in the commits."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    _, version, *_ = text.split("\n## ")
+    assert len(version.splitlines()) <= 150
