@@ -18,7 +18,7 @@ from vtensor.runtime.execution.executor import check_running
 from vtensor.runtime.execution.origin import IN_MEMORY
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, copies
-from vtensor.runtime.execution.trim import let_go
+from vtensor.runtime.execution.trim import trim_memory
 from vtensor.runtime.planning.options import Options
 from vtensor.runtime.planning.source import Source
 from vtensor.runtime.planning.store import PlanStore
@@ -385,7 +385,7 @@ class Runner:
         closes = self.plans is not None
         self._close()
         if closes:
-            let_go()
+            trim_memory()
 
     def _close(self) -> None:
         plans, self.plans = self.plans, None

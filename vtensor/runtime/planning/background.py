@@ -26,7 +26,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from ptensor.background_work import Stopped, checkpoint, stopping
 from vtensor.language.forks import OwnLock, process_lock
 from vtensor.language.interrupts import pass_signals
-from vtensor.runtime.execution.trim import let_go
+from vtensor.runtime.execution.trim import trim_memory
 
 T = TypeVar("T")
 
@@ -246,7 +246,7 @@ class _Background:
             work.work()
             del work  # and what it refers to
             if not self._waiting:
-                let_go()
+                trim_memory()
 
     def _waits(self) -> bool:
         """Return whether a task is queued; the thread ends if not."""

@@ -19,7 +19,7 @@ from ptensor.pages import give_back
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language.forks import process_lock
 from vtensor.runtime.execution.plan import Plan
-from vtensor.runtime.execution.trim import let_go, trim_kernels
+from vtensor.runtime.execution.trim import trim_kernels, trim_memory
 from vtensor.runtime.planning.background import UNPROVEN, BackgroundTask
 from vtensor.runtime.planning.choice import Choice
 from vtensor.runtime.planning.keys import InputKey, PlanKey
@@ -174,7 +174,7 @@ class PlanStore:
     def _tidy(self, before: int) -> None:
         """Return memory to the system if planning packed weights or left holes."""
         if self._workspace.weights.nbytes > before:
-            tidy = give_back if self._count else let_go
+            tidy = give_back if self._count else trim_memory
             tidy()
         elif self._count % MOST_PLANS == 0:  # kernels of dropped plans leave holes
             give_back()
