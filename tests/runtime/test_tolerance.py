@@ -36,7 +36,7 @@ from vtensor.runtime.tuning import measure
 from vtensor.runtime.tuning import tolerant_choice as tolerant
 from vtensor.runtime.tuning import tuner as tuning
 from vtensor.runtime.tuning import variant_errors as erring
-from vtensor.runtime.tuning.measure import GLANCE, LEAST, node_ns
+from vtensor.runtime.tuning.measure import GLANCE, MIN_RUNS, node_ns
 
 #: What measures where no test says otherwise.
 TUNER = tuning.Tuner
@@ -530,5 +530,5 @@ def test_what_nobody_waits_for_queues_in_small_parts(monkeypatch: pytest.MonkeyP
                 node_ns(graph.operators[0], graph.tensors, Executor.of(1), GLANCE)
                 plan.visit(measure._memory(plan), visitor)
             counts.append(len(queued))
-    assert counts[1] - counts[0] >= LEAST
+    assert counts[1] - counts[0] >= MIN_RUNS
     assert where[0] != where[1] == threading.get_ident()

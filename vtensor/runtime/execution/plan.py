@@ -276,7 +276,7 @@ class Plan(OneProcess):
 
     @cached_property
     def exponents(self) -> Sequence[tuple[int, int]]:
-        """For each input and output, its element's exponent bits; empty if runs do not check them."""
+        """The exponent bits of inputs' and outputs' elements; empty if runs do not check them."""
         if self._strictly is None:
             return ()
         dtypes = [*(value.dtype for value in self.inputs), *(value.dtype for value in self.own)]
@@ -336,7 +336,7 @@ class Plan(OneProcess):
         """Check that outputs may be written to arrays.
 
         Raises:
-            InputError: an array has another shape than its output, or shares memory with a constant.
+            InputError: an array has another shape than its output, or is a constant's memory.
         """
         for name, array in into.items():
             check_fits(name, array, self.sizes(name))
