@@ -182,7 +182,7 @@ class Meter:
 
 
 def bound_memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
-    """Return the memory that a run of a plan binds: inputs in its layouts and memory for outputs."""
+    """Return the memory that a run binds: inputs in the plan's layouts and memory for outputs."""
     rows = list[Array]()
     for name in plan.graph.inputs:
         value = plan.graph.values[name]
