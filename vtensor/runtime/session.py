@@ -98,8 +98,8 @@ class Session(OneProcess):
             threads, ``"throughput"`` one on each thread.
         max_queued: the most runs of ``run_async`` that may wait while all streams are busy.
         deterministic: True never replaces the plan of a shape by a better one, so that equal
-            inputs give equal bits as long as the plan is in memory. All measuring takes place before
-            the first run.
+            inputs give equal bits as long as the plan is in memory. All measuring takes
+            place before the first run.
         cache_dir: the folder in which choices are cached for later processes. True is the user's
             own cache (``VTENSOR_CACHE_DIR`` names another one, ``VTENSOR_CACHE=off`` means none);
             None or False means no cache. An entry holds choices, symbolic plans and the positions

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Fewest bytes whose pages are touched early: a few page faults take less than a thread.
-LEAST = 4 << 20
+#: Fewest bytes whose pages are touched early: a few page faults take less time than a thread.
+MIN_BYTES_TOUCHED = 4 << 20
 
 #: Most bytes whose pages are touched early: later ones would come too late.
-MOST = 1 << 29
+MAX_BYTES_TOUCHED = 1 << 29
 
 #: Fewest bytes of a row in a file that are worth a system call of their own.
-LEAST_ROW = 1 << 9
+MIN_ROW_BYTES = 1 << 9
 
 
 class Expected:
@@ -60,12 +60,12 @@ class Expected:
 
         self._process = os.getpid()
         self.thread = _replay.Aside()
-        self._arena = _replay.Arena(min(nbytes, MOST))
+        self._arena = _replay.Arena(min(nbytes, MAX_BYTES_TOUCHED))
         self.thread.bring(self._arena.memory())
 
     @property
     def lost(self) -> bool:
-        """Whether this process is a fork of the one that started the thread."""
+        """True if this process is a fork of the one that started the thread."""
         return os.getpid() != self._process
 
     def room(self, nbytes: int) -> Array:
@@ -81,9 +81,9 @@ class FileSlice(NamedTuple):
 
     Attributes:
         stretch: the array in its file.
-        offset: of its first row in the array, in bytes.
+        offset: the offset of its first row in the array, in bytes.
         rows, row, step: the number of rows, the bytes of a row, and those from a row to the next.
-        factors: f64 factors of its elements and for how many elements each holds; None without.
+        factors: f64 factors of its elements and for how many elements each holds; or None.
     """
 
     stretch: Stretch
@@ -106,7 +106,7 @@ class FileSlice(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the whole array, without factors."""
+        """True if it is the whole array, without factors."""
         return self.offset == 0 and self.nbytes == self.stretch.nbytes and self.factors is None
 
     @classmethod
@@ -115,7 +115,7 @@ class FileSlice(NamedTuple):
 
         None if the array is in memory, or if native code cannot make the row's changes.
         """
-        source, given = row.source, row.given
+        source, read_value = row.source, row.given
         stretch = source.reader if isinstance(source, Original) else None
         if not isinstance(stretch, Stretch) or stretch.nbytes != source.nbytes:
             return None
@@ -130,14 +130,16 @@ class FileSlice(NamedTuple):
             offset, rows = begin * inner, prod(sizes[:axis])
             nbytes, step = (end - begin) * inner, sizes[axis] * inner
             sizes[axis] = end - begin
-            if rows > 1 and nbytes < LEAST_ROW:
+            if rows > 1 and nbytes < MIN_ROW_BYTES:
                 return None
         factors = None
         if left and left[0].factor is not None and source.dtype == np.float32:
             factors = _spread(left.pop(0).factor, sizes)
             if factors is None:
                 return None
-        as_read = given.layout == Layout.plain(given.dims) and sizes == [*given.dims.values()]
+        as_read = read_value.layout == Layout.plain(read_value.dims) and sizes == [
+            *read_value.dims.values()
+        ]
         if left or not as_read or rows * nbytes == 0:
             return None
         return cls(stretch, offset, rows, nbytes, step, factors)
@@ -185,14 +187,14 @@ class Packer:
 
     Args:
         thread: packs and compiles; None if the calling thread does.
-        checks_finite: whether to check folded constants: arrays may differ from those that the plan
+        checks_finite: True checks folded constants: arrays may differ from those that the plan
             was chosen for, and products may be infinite.
     """
 
     def __init__(self, thread: _replay.Aside | None = None, checks_finite: bool = False) -> None:
         self._thread, self._checks_finite = thread, checks_finite
-        self._runs: list[_Work | None] = []  # of the thread, in order; None for a kernel
-        self._files = set[OpenFile]()  # that the thread reads
+        self._runs: list[_Work | None] = []  # the thread's work, in order; None for a kernel
+        self._files = set[OpenFile]()  # the files that the thread reads
         self._large: Callable[[], None] | None = None  # packs the array that the thread reads
         self._failed: BaseException | None = None
 
@@ -230,7 +232,7 @@ class Packer:
             done: called once it is packed.
 
         Raises:
-            VTensorError, ValueError: as ``wait``.
+            VTensorError, ValueError: as in ``wait``.
         """
         storage = _storage(row.value)
         work = _Work(row, step, storage, room, done)
@@ -294,7 +296,7 @@ class Packer:
         """Pack a constant on the calling thread.
 
         Raises:
-            VTensorError, ValueError: as ``wait``.
+            VTensorError, ValueError: as in ``wait``.
         """
         row, step, _, room, _ = work
         if step is None:
@@ -307,7 +309,7 @@ class Packer:
             if step is not None and step.run is not None:
                 step.run(given, room)
             elif step is not None:
-                slots = [one for one in work.slots(given.memory) if one is not None]
+                slots = [slot for slot in work.slots(given.memory) if slot is not None]
                 try:
                     Executor.run_step(step.native, slots)
                 except (RuntimeError, ValueError, TypeError) as error:
@@ -361,9 +363,9 @@ def _storage(value: Value, buffer: Buffer | None = None) -> TensorStorage:
 
 
 def _error(why: Exception, step: PackingStep | None) -> VTensorError:
-    """Return the typed error of a native step that failed."""
+    """Return the typed error of a failed native step."""
     from vtensor.runtime.execution.evaluations import (
-        step_error,  # a plan of the cache records nothing
+        step_error,  # a cached plan records nothing
     )
 
     return step_error(why, *(("", str) if step is None else (step.node, step.reword)))

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _log = logger(__name__)
 
-#: The source number of the graph's trace; call kinds have the next numbers.
+#: The source number of the graph's trace; call kinds have the numbers after it.
 GRAPH = 0
 
 
@@ -129,18 +129,18 @@ class Recorder:
     """Records a lowered graph: steps in order, and the storages of values.
 
     Args:
-        graph: checked and optimised; its sizes may be on a memory trace.
+        graph: the checked and optimised graph; its sizes may be on a memory trace.
         constants: arrays of the graph's constants by name.
         workspace: holds constants and call kinds of the session's other plans.
-        confirming: as for ``RecordEvaluation``.
+        confirming: as in ``RecordEvaluation``.
         memory: the trace of the graph's sizes; None if they are numbers.
-        known: values of rows that were evaluated already; it grows.
-        symbolic: the constants whose values depend on symbols.
+        known: the values of rows that were evaluated already; recording adds to it.
+        symbolic: names of the constants whose values depend on symbols.
 
     Attributes:
-        kinds: of calls that depend on symbols, in the order of their sources.
-        symbolic: constants that depend on symbols, by storage.
-        alone: the nodes of calls without a call kind.
+        kinds: the kinds of calls that depend on symbols, in the order of their sources.
+        symbolic: the constants that depend on symbols, by storage.
+        alone: names of the nodes whose calls have no call kind.
         outer: the trace of native calls that depend on no symbol.
     """
 
@@ -160,7 +160,7 @@ class Recorder:
             name for name in symbolic if graph.values[name].constant and name in constants
         )
         if self._without:
-            constants = Without(constants, self._without)
+            constants = ConstantsWithout(constants, self._without)
         self.graph = graph
         self.constants = constants
         self.storages: dict[str, TensorStorage] = {}
@@ -189,7 +189,7 @@ class Recorder:
         self.symbolic: dict[TensorStorage, DeferredConstant] = {}
         self.alone: set[str] = set()
         self._divisions: list[Division] = []
-        #: How many nodes and outputs have not read a constant yet.
+        #: How many nodes and outputs have not yet read each constant, by name.
         self._readers = Counter(
             name
             for names in (*(node.inputs for node in graph.nodes), graph.outputs.values())
@@ -198,7 +198,7 @@ class Recorder:
         )
 
     def record(self, progress: Callable[[str], None] | None = None) -> None:
-        """Record every node; what only changes a constant's layout is executed here and now.
+        """Record every node; a Transform that only changes a constant's layout is executed at once.
 
         Raises:
             ChoiceRefused: libraries do not confirm a choice for other sizes.
@@ -256,7 +256,7 @@ class Recorder:
         return storage
 
     def _operand(self, value: Value, layout: Layout) -> Operand:
-        """Return a value as an operand: its storage in the layout that is decided for it."""
+        """Return a value as an operand: its storage in the layout that is chosen for it."""
         storage = self._storage(value)
         if storage.layout != layout:  # another spelling of an equal layout
             seen = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
@@ -267,7 +267,8 @@ class Recorder:
     def _operator(self, node: OpNode) -> None:
         values, layouts = self.graph.values, node.variant.layouts
         inputs = [
-            self._operand(values[x], one) for x, one in zip(node.inputs, layouts, strict=False)
+            self._operand(values[x], layout)
+            for x, layout in zip(node.inputs, layouts, strict=False)
         ]
         outputs = [
             Operand(values[name], layout)
@@ -282,7 +283,7 @@ class Recorder:
             return
         self._take(node.outputs, recorded)
         if recorded.outputs and not node.followers:
-            storages = [one.storage for one in inputs if one.storage is not None]
+            storages = [operand.storage for operand in inputs if operand.storage is not None]
             divided = division(node.op, storages, recorded.outputs[0], recorded.steps)
             self._divisions += [divided] if divided else []
 
@@ -305,14 +306,14 @@ class Recorder:
             self._uses[place] = symbolic(key, node, inputs, outputs)
         use = self._uses.get(place)
         if use is not None:
-            storages = [one.storage for one in inputs if one.storage is not None]
+            storages = [operand.storage for operand in inputs if operand.storage is not None]
             return use.on(node.name, key.names, storages, outputs)
         if key.symbols:
             raise NotTraced(f"{node.name} cannot be recorded on symbolic sizes")
         self.alone.add(node.name)
         evaluation = self.evaluation.empty_copy(RecordEvaluation)
         with installed(evaluation), tracing(self.outer):
-            tensors = [one.tensor(one.storage) for one in inputs if one.storage]
+            tensors = [operand.tensor(operand.storage) for operand in inputs if operand.storage]
             return _recording(node, outputs[-1].value)(evaluation, tensors)
 
     def _use(
@@ -352,7 +353,7 @@ class Recorder:
             if kind is None or kind.trace is None:
                 return None
             values = kind.trace.values
-        assert kind is not None, "one was found, or recorded"
+        assert kind is not None, "a kind was found or recorded"
         source = len(self.kinds) + 1
 
         def number(size: Any) -> Any:
@@ -379,11 +380,11 @@ class Recorder:
         count: int,
         numbers: Sequence[int],
     ) -> CallKind | None:
-        """Record a call on symbols of its own; None if that cannot be done.
+        """Record a call on symbols of its own; return None if that cannot be done.
 
         Args:
-            key: of the call.
-            node, operands: the call; outputs follow inputs.
+            key: the call's key.
+            node, operands: the call; its outputs follow its inputs.
             count: the number of inputs.
             numbers: the present values of the key's symbols.
 
@@ -391,15 +392,17 @@ class Recorder:
             VTensorError: the library declines the call on the present sizes.
         """
         call = Symbolic(key, node, operands, numbers, self.outer)
-        own = call.operands
+        operands_on_trace = call.operands
         try:
-            kind = self._kind(key, call.node, own[:count], own[count:], call.trace)
+            kind = self._kind(
+                key, call.node, operands_on_trace[:count], operands_on_trace[count:], call.trace
+            )
         except REFUSALS as why:
             _log.debug("%s is not recorded on symbols: %r", node.name, why)
             now = Symbolic(key, node, operands, numbers, self.outer, now=True)
-            own = now.operands
+            operands_on_trace = now.operands
             self._kind(
-                key, now.node, own[:count], own[count:], self.outer
+                key, now.node, operands_on_trace[:count], operands_on_trace[count:], self.outer
             )  # the library may decline
             return None
         if kind is None or call.trace.failed:
@@ -417,15 +420,23 @@ class Recorder:
         outputs: Sequence[Operand],
         trace: NativeTrace,
     ) -> CallKind | None:
-        """Record a call on stand-ins; None if it has no kind."""
-        own = [TensorStorage.stand_in(one.storage) for one in inputs if one.storage is not None]
-        tensors = [one.tensor(storage) for one, storage in zip(inputs, own, strict=True)]
+        """Record a call on stand-ins; return None if it has no kind."""
+        stand_ins = [
+            TensorStorage.stand_in(operand.storage)
+            for operand in inputs
+            if operand.storage is not None
+        ]
+        tensors = [
+            operand.tensor(storage) for operand, storage in zip(inputs, stand_ins, strict=True)
+        ]
         evaluation = self.evaluation.empty_copy(KindEvaluation)
         with installed(evaluation), tracing(trace):
             recorded = _recording(node, outputs[-1].value)(evaluation, tensors)
         if evaluation.python:
             return None
-        return CallKind.of(key, own, outputs, recorded, None if trace is self.outer else trace)
+        return CallKind.of(
+            key, stand_ins, outputs, recorded, None if trace is self.outer else trace
+        )
 
     def _take(self, names: Sequence[str], recorded: Recorded) -> None:
         """Add the recording of a node."""
@@ -465,11 +476,11 @@ class Recorder:
         self.storages[node.output] = storage
 
 
-class Without(Computed):
+class ConstantsWithout(Computed):
     """The constants of a graph without those that depend on symbols."""
 
-    def __init__(self, given: Mapping[str, Any], without: frozenset[str]) -> None:
-        super().__init__(given)
+    def __init__(self, constants: Mapping[str, Any], without: frozenset[str]) -> None:
+        super().__init__(constants)
         self._without = without
 
     def __contains__(self, name: object) -> bool:
@@ -508,9 +519,9 @@ def packing_step(
         recorded = _transformed(node, row.value, evaluation, [x])
     names = {given: SOURCE, recorded.outputs[0]: TARGET}
     for step in recorded.steps:
-        slots = [one if isinstance(one, int) else names.get(one, "") for one in step.slots]
+        slots = [slot if isinstance(slot, int) else names.get(slot, "") for slot in step.slots]
         is_alone = len(recorded.steps) == 1 and step.native is not None
-        if is_alone and sorted(one for one in slots if isinstance(one, str)) == [SOURCE, TARGET]:
+        if is_alone and sorted(slot for slot in slots if isinstance(slot, str)) == [SOURCE, TARGET]:
             return PackingStep(step.native, slots, node.name, step.reword)
     return PackingStep(None, (), node.name, run=partial(_packed_here, node, row))
 
@@ -524,20 +535,20 @@ def _packed_here(node: TransformNode, row: ConstantRow, given: TensorStorage, ro
         _change(node, x, value, storage, evaluation)
 
 
-def _recording(node: LoweredNode, made: Value) -> Record:
-    """Return the function that records a node; ``made`` is the node's last output."""
+def _recording(node: LoweredNode, last_output: Value) -> Record:
+    """Return the function that records a node; ``last_output`` is the node's last output."""
     if isinstance(node, OpNode):
         return partial(_recorded, node)
-    return partial(_transformed, node, made)
+    return partial(_transformed, node, last_output)
 
 
 def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTensor]) -> Recorded:
     """Record an operator on its library."""
-    own, followers = node.split(inputs)
+    operands, followers = node.split(inputs)
     ctx = RecordContext(
         node=node.name, names=node.outputs, variant=node.variant, followers=followers
     )
-    outputs = [*map(storage_of, run_compute(ctx, node.op, own))]
+    outputs = [*map(storage_of, run_compute(ctx, node.op, operands))]
     steps = evaluation.taken()
     if not evaluation.python:
         what = f"{node.op_name} {node.name!r}, {node.variant.library} invoker"
@@ -573,10 +584,10 @@ def _check_outputs(
     names: Sequence[str],
     outputs: Sequence[TensorStorage],
 ) -> None:
-    """Check that a call's steps touch every output: else a run would deliver garbage.
+    """Check that a call's steps touch every output: otherwise a run would deliver garbage.
 
     Raises:
-        ContractError: no step touches an output, which shares no other value's memory.
+        ContractError: no step touches an output that has memory of its own.
     """
     if any(step.callback is not None for step in steps):
         return  # a call-back may write any memory
