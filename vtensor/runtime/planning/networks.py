@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
 
 #: The most symbolic graphs of an input kind, the last used ones.
-MOST_NETWORKS = 4
+MAX_GRAPHS = 4
 
 #: The most input kinds with symbolic graphs, the last used ones.
-KINDS = 8
+MAX_KINDS = 8
 
 #: How many times tracing may fail for an input kind before it is given up: single sizes may be
 #: invalid.
-TRIES = 3
+MAX_TRACING_FAILURES = 3
 
 _log = logger(__name__)
 
@@ -35,7 +35,7 @@ class SimplifiedNetwork:
     """The simplified graph that a plan is made of.
 
     Attributes:
-        graph: for the key's sizes.
+        graph: the graph for the key's sizes.
         symbolic: the graph on symbols; None if it cannot be traced, or has no open sizes.
         given: the open sizes.
         observed: places of the arrays whose values were read to make the graph.
@@ -71,21 +71,21 @@ class Networks:
 
         Args:
             key: input shapes, element types and layouts.
-            options: how it is simplified.
-            known: values of evaluated rows; it grows.
+            options: the session's options, with the passes that simplify it.
+            known: the values of evaluated rows; new ones are added.
         """
         from vtensor.runtime.planning.choosing import simplified
 
         given, kind = self._source.open_sizes(key.shapes, key.known), kind_of(key)
         self._graphs[kind] = graphs = self._graphs.pop(kind, [])
-        if len(self._graphs) > KINDS:
+        if len(self._graphs) > MAX_KINDS:
             del self._graphs[next(iter(self._graphs))]
         for symbolic in [*graphs] if given else ():
             values = symbolic.values(given, known)
             if values is not None:
                 _use(graphs, symbolic)
                 return SimplifiedNetwork(symbolic.graph(values), symbolic, given, symbolic.observed)
-        if given and self._failures.get(kind, 0) < TRIES:
+        if given and self._failures.get(kind, 0) < MAX_TRACING_FAILURES:
             traced = self._traced(key, options, given, known)
             if traced is not None and traced.symbolic is not None:
                 _use(graphs, traced.symbolic)
@@ -97,7 +97,7 @@ class Networks:
     def _traced(
         self, key: PlanKey, options: Options, given: Sequence[int], known: Known
     ) -> SimplifiedNetwork | None:
-        """Make the graph on symbols; None if that cannot be done."""
+        """Return the graph made on symbols; None if it cannot be traced."""
         from vtensor.runtime.planning.choosing import simplified
         from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
 
@@ -122,4 +122,4 @@ def _use(graphs: list[SymbolicGraph], graph: SymbolicGraph) -> None:
     if graph in graphs:
         graphs.remove(graph)
     graphs.insert(0, graph)
-    del graphs[MOST_NETWORKS:]
+    del graphs[MAX_GRAPHS:]

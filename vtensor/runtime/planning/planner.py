@@ -169,12 +169,12 @@ class Planner:
         if options.settings.clock is not None:
             return self._tuned(key, options, network)
         for choice in self._hints(kind, key, options):
-            strategy = choice.of(network.graph)
-            if strategy is None:
+            decisions = choice.of(network.graph)
+            if decisions is None:
                 continue
             symbolic = failed.get(choice)
             declined = symbolic and symbolic.declined(network.given, known)
-            hints = choice, strategy, declined or frozenset()
+            hints = choice, decisions, declined or frozenset()
             try:
                 return self._with_hints(key, options, kind, network, known, hints)
             except (ChoiceRefused, VTensorError) as why:
@@ -211,12 +211,12 @@ class Planner:
         """
         from vtensor.runtime.planning.choosing import chosen_with_hints, widened
 
-        choice, strategy, declined = hints
+        choice, decisions, declined = hints
         provisional = choice.provisional
 
         def make(reopened: frozenset[str]) -> tuple[Plan, Choice]:
             lowered, others = chosen_with_hints(
-                network.graph, options, strategy, reopened, provisional
+                network.graph, options, decisions, reopened, provisional
             )
             if options.deterministic:
                 _check_excess(lowered, options)
@@ -244,7 +244,7 @@ class Planner:
         from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
 
         choice = Choice(key, False, frozenset(network.graph.applied), observed=network.observed)
-        choice.strategy = ChosenGraph.of(lowered)
+        choice.decisions = ChosenGraph.of(lowered)
         if network.symbolic is not None:
             from vtensor.runtime.planning.tracing import traced_plan
 
@@ -293,7 +293,7 @@ class Planner:
         plan = plan_of(network.graph, options, self._workspace)
         choice = Choice(key, False, frozenset(network.graph.applied), exact=True)
         choice.later = _symbolic_later(plan, network.given)
-        choice.strategy, choice.observed = ChosenGraph.of(plan.graph), network.observed
+        choice.decisions, choice.observed = ChosenGraph.of(plan.graph), network.observed
         return plan, choice
 
     def prepare(self, key: PlanKey, options: Options) -> Choice | None:
@@ -363,12 +363,12 @@ class Planner:
         from resolver.choice import ChosenGraph, lasting_certificate
         from vtensor.runtime.planning.choosing import same_choice
 
-        before = choice.strategy
+        before = choice.decisions
         if plan.taken_from is not None or before is None:
             return False
         if not same_choice(ChosenGraph.of(lowered).chosen, before.chosen):
             return False
-        choice.strategy, choice.provisional = ChosenGraph.of(lowered), False
+        choice.decisions, choice.provisional = ChosenGraph.of(lowered), False
         if choice.symbolic is not None:
             choice.symbolic.proven = lasting_certificate(lowered) is not None
         if "nodes" in vars(plan):
@@ -391,12 +391,12 @@ class Planner:
 
         given = self.source.graph(key.shapes, key.known, key.inner)
         graph = simplified(given, options, choice.applied)
-        strategy = choice.of(graph)
-        if strategy is None:  # the nodes of the entry are damaged, its steps are not
+        decisions = choice.of(graph)
+        if decisions is None:  # the nodes of the entry are damaged, its steps are not
             return plan_in_full(graph, options, self._workspace).nodes
-        lowered = strategy.on(graph)
+        lowered = decisions.on(graph)
         if choice.key == key:
-            lowered = replace(lowered, certificate=strategy.chosen.certificate)
+            lowered = replace(lowered, certificate=decisions.chosen.certificate)
         resolved = partial(resolved_of, graph, options)
         about = graph, resolved, lowered, replace(options, progress=None), self._workspace
         return recorded(*about, confirming=True).nodes

@@ -1,4 +1,4 @@
-"""How far results may be off, as a session is told."""
+"""The tolerance of results: its default and its check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_TOLERANCE = 1e-5
 
 
 def tolerance_of(given: object) -> float:
-    """A tolerance.
+    """Return a tolerance as a float.
 
     Raises:
         InputError: it is no finite number of at least 0.
