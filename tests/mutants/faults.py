@@ -47,8 +47,8 @@ FAULTS = (
         "Symbolic plans and choices are looked up without the layouts of inputs: those that were "
         "made for an input in another layout are taken.",
         RUNTIME + "planning/keys.py",
-        "rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]",
-        "rows = [(one.name, len(one.shape), one.value is None) for one in self.inputs]",
+        "rows = [(row.name, len(row.shape), row.layout, row.value is None) for row in self.inputs]",
+        "rows = [(row.name, len(row.shape), row.value is None) for row in self.inputs]",
     ),
     Fault(
         3,

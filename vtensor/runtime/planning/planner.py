@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from vtensor.runtime.cache.plans import SavedPlans
     from vtensor.runtime.lock.lock_file import Lock
 
-#: The most input kinds of a session that are remembered, the last used ones.
-KINDS = 32
+#: The most input kinds that a session remembers, the last used ones.
+MAX_KINDS = 32
 
-#: How many of the nearest choices are tried as hints.
-TRIED = 2
+#: The most of the nearest choices that are tried as hints.
+MAX_HINTS = 2
 
 _log = logger(__name__)
 
@@ -54,7 +54,7 @@ class Planner:
 
     Args:
         source: the graph or model of the session.
-        options: how plans are made.
+        options: the options of plans.
         workspace: the arena, weights and executors that plans share.
         cache: the saved plans; None without a cache.
 
@@ -75,7 +75,7 @@ class Planner:
 
         Args:
             key: input shapes, element types and layouts.
-            options: with these layouts; without ``first`` provisional choices are skipped.
+            options: the options with these layouts; without ``first`` no provisional choice serves.
 
         Raises:
             VTensorError: no plan can be made.
@@ -101,14 +101,14 @@ class Planner:
                 failed[choice] = symbolic
                 continue
             plan.origin = replace(SPECIALISED, cached=choice.cached)
-            return self._finished(plan, choice, key), choice
+            return self._with_quality(plan, choice, key), choice
         return self._new(key, options, kind, known, failed)
 
     def _kind(self, key: PlanKey) -> InputKind:
         """Return the input kind of a key, as the last used one."""
         name = kind_of(key)
         self._kinds[name] = kind = self._kinds.pop(name, None) or InputKind()
-        if len(self._kinds) > KINDS:
+        if len(self._kinds) > MAX_KINDS:
             del self._kinds[next(iter(self._kinds))]
         return kind
 
@@ -126,8 +126,8 @@ class Planner:
                 or (other_sizes and (options.deterministic or not transferable(options)))
             )
 
-        own = [one for one in kind.choices if one.exact and one.key == key]
-        if self._cache is not None and not own:
+        exact = [choice for choice in kind.choices if choice.exact and choice.key == key]
+        if self._cache is not None and not exact:
             for choice in self._cache.read_own(key, options):
                 kind.add(choice)
         yield from filter(serves, [*kind.choices])
@@ -140,7 +140,7 @@ class Planner:
             if serves(choice):
                 yield choice
 
-    def _finished(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
+    def _with_quality(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
         """Copy the quality and the sizes of a choice to its plan; return the plan."""
         plan.provisional = choice.provisional
         plan.taken_from = None if choice.key == key else choice.key.shapes
@@ -157,9 +157,9 @@ class Planner:
         """Make a choice and return its plan.
 
         Args:
-            key, options: as for ``plan``.
+            key, options: as in ``plan``.
             kind: the input kind of the key.
-            known: values of rows that were evaluated already.
+            known: the values of rows that were evaluated already.
             failed: the choices whose guards fail for these sizes.
         """
         from resolver.choice import ChoiceRefused
@@ -183,17 +183,19 @@ class Planner:
 
         lowered = chosen(network.graph, options.soon if provisional else options, provisional)
         recording = self._recorded(key, options, network, lowered, known, confirming=False)
-        return self._added(key, kind, recording, provisional)
+        return self._add_choice(key, kind, recording, provisional)
 
     def _hints(self, kind: InputKind, key: PlanKey, options: Options) -> list[Choice]:
         """Return the nearest choices as hints."""
         if not transferable(options):
             return []
         nearest = [
-            one for one in kind.nearest(key) if options.first is not None or not one.provisional
+            choice
+            for choice in kind.nearest(key)
+            if options.first is not None or not choice.provisional
         ]
-        measured = [one for one in nearest if not one.provisional]
-        return (measured or nearest)[:TRIED]
+        measured = [choice for choice in nearest if not choice.provisional]
+        return (measured or nearest)[:MAX_HINTS]
 
     def _with_hints(
         self,
@@ -221,11 +223,11 @@ class Planner:
             if options.deterministic:
                 _check_excess(lowered, options)
             recording = self._recorded(key, options, network, lowered, known, confirming=True)
-            plan, own = self._added(key, kind, recording, provisional)
+            plan, new_choice = self._add_choice(key, kind, recording, provisional)
             if choice.key != key:
                 plan.taken_from, plan.anew = choice.key.shapes, others
             plan.origin = replace(plan.origin, cached=choice.cached)
-            return plan, own
+            return plan, new_choice
 
         return widened(make, declined)
 
@@ -270,18 +272,18 @@ class Planner:
             plan.origin = RECORDED_ON_SIZES
         return plan, choice
 
-    def _added(
+    def _add_choice(
         self,
         key: PlanKey,
         kind: InputKind,
         recording: tuple[Plan, Choice],
         provisional: bool,
     ) -> tuple[Plan, Choice]:
-        """Add a choice to its input kind, as a hint for other sizes; return the plan and it."""
+        """Add a choice to its input kind as a hint for other sizes; return its plan and it."""
         plan, choice = recording
         choice.provisional = provisional
         kind.add(choice)
-        return self._finished(plan, choice, key), choice
+        return self._with_quality(plan, choice, key), choice
 
     def _tuned(
         self, key: PlanKey, options: Options, network: SimplifiedNetwork
@@ -300,7 +302,7 @@ class Planner:
         """Make a choice for a key before its plan is requested; None if one exists already.
 
         Args:
-            key, options: as for ``plan``.
+            key, options: as in ``plan``.
 
         Raises:
             VTensorError: the model takes no such sizes, or no plan can be made.
@@ -328,26 +330,26 @@ class Planner:
         """Record a choice that was made for a key and return its plan.
 
         Args:
-            key, options: as for ``plan``.
+            key, options: as in ``plan``.
             network: the simplified graph that the choice was made for.
             lowered: the choice.
-            exact: the choice serves no other sizes.
+            exact: True if the choice serves no other sizes.
         """
         kind, known = self._kind(key), Known()
         plan, choice = self._recorded(key, options, network, lowered, known, confirming=False)
         choice.exact = exact
         kind.add(choice)
-        return self._finished(plan, choice, key), choice
+        return self._with_quality(plan, choice, key), choice
 
     def measured(self, key: PlanKey, options: Options) -> tuple[Plan, Choice] | None:
         """Return the plan of a measured choice from memory; None if the input kind has none yet.
 
         Args:
-            key: of the plan.
-            options: without ``first``.
+            key: the plan's key.
+            options: the options without ``first``.
         """
         kind = self._kind(key)
-        if any(not one.provisional and not one.exact for one in kind.choices):
+        if any(not known.provisional and not known.exact for known in kind.choices):
             plan, choice = self.plan(key, options)
             assert choice is not None, "there is no lock file"
             return plan, choice
@@ -357,7 +359,7 @@ class Planner:
         """Return whether a measured choice equals a provisional one, which is then marked measured.
 
         Args:
-            choice, plan: provisional.
+            choice, plan: the provisional choice and its plan.
             lowered: the measured choice.
         """
         from resolver.choice import ChosenGraph, lasting_certificate
@@ -380,7 +382,7 @@ class Planner:
 
         Args:
             choice: the choice of the key's plan.
-            key, options: of the plan.
+            key, options: the plan's key and options.
         """
         from vtensor.runtime.planning.choosing import (
             plan_in_full,
@@ -392,7 +394,7 @@ class Planner:
         given = self.source.graph(key.shapes, key.known, key.inner)
         graph = simplified(given, options, choice.applied)
         decisions = choice.of(graph)
-        if decisions is None:  # the nodes of the entry are damaged, its steps are not
+        if decisions is None:  # the entry's nodes are damaged, but not its steps
             return plan_in_full(graph, options, self._workspace).nodes
         lowered = decisions.on(graph)
         if choice.key == key:
@@ -424,7 +426,7 @@ def _symbolic_later(plan: Plan, given: Sequence[int]) -> Callable[[], SymbolicPl
 
 
 def _check_excess(lowered: LoweredGraph, options: Options) -> None:
-    """Check that a choice for other sizes is good enough where it is never refined.
+    """Check that a choice for other sizes is good enough for a session that never refines.
 
     Raises:
         ChoiceRefused: the choice may take longer than the best one by more than the slack.
