@@ -19,7 +19,7 @@ from vtensor import Session
 from vtensor.errors import BudgetError, ModelError, NativeError
 from vtensor.runtime import _replay
 from vtensor.runtime.recording import packing_table, recorder
-from vtensor.runtime.recording.packer import MOST, Expected, FileSlice, Packer
+from vtensor.runtime.recording.packer import MAX_BYTES_TOUCHED, Expected, FileSlice, Packer
 from vtensor.runtime.recording.packing_table import PackingStep
 from vtensor.runtime.recording.weights import PlanWeights
 from vtensor.runtime.recording.workspace import Workspace
@@ -343,7 +343,7 @@ def test_expected_memory_has_the_size_that_is_wanted(nbytes: int) -> None:
     room = expected.room(nbytes)
     assert room.nbytes == nbytes
     room[:] = 3
-    assert MOST >= 5 << 20
+    assert MAX_BYTES_TOUCHED >= 5 << 20
 
 
 #: What is compared above is found out where it is wrong.

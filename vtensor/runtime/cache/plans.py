@@ -139,19 +139,17 @@ class SavedPlans:
         return [f"plan-{digest}-{number}" for number in range(1 if exact else MOST_CHOICES)]
 
 
-def entry_digest(
-    model_fingerprint: ModelFingerprint, about: object, options: Options, threads: int
-) -> str:
+def entry_digest(model: ModelFingerprint, about: object, options: Options, threads: int) -> str:
     """Return the digest of all that an entry depends on.
 
     Args:
-        model_fingerprint: the fingerprint of the model.
+        model: the fingerprint of the model.
         about: the key, or input kind, of the entry.
         options, threads: the session's options and number of kernel threads.
     """
     settings = options.settings
     facts = (
-        *(model_fingerprint.digest, model_fingerprint.code, processor(), isa_cap(), threads, about),
+        *(model.digest, model.code, processor(), isa_cap(), threads, about),
         *(options.passes, options.preferences, options.tolerance),
         *(settings.objective, settings.solver, settings.clock is None, settings.speeds is None),
         sorted(options.delivery.items()),

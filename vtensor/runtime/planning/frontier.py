@@ -84,7 +84,7 @@ class Point:
         """
         return ", ".join(map(format_tolerance, self.tolerances))
 
-    def dominates(self, other: Point) -> bool:
+    def ahead_of(self, other: Point) -> bool:
         """Return whether it is better in time or error than another, and worse in neither."""
         values, other_values = (self.ns, self.error), (other.ns, other.error)
         return (
@@ -116,7 +116,7 @@ class Frontier:
         undominated = [
             point
             for point in self.points
-            if not any(other.dominates(point) for other in self.points)
+            if not any(other.ahead_of(point) for other in self.points)
         ]
         return tuple(sorted(undominated, key=lambda point: point.error))
 
