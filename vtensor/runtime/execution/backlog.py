@@ -30,9 +30,8 @@ class Backlog:
         if not isinstance(most, int) or isinstance(most, bool) or most < 0:
             raise InputError(f"max_queued={most!r} must be an integer of at least 0")
         self._threads, self._most = threads, most
-        self._pools: dict[
-            int, ThreadPoolExecutor
-        ] = {}  # by process: a forked child has none of its parent's threads
+        #: By process: a forked child has none of its parent's threads.
+        self._pools: dict[int, ThreadPoolExecutor] = {}
         self._unfinished: set[Future[Any]] = set()
 
     async def run(self, work: Callable[[], T]) -> T:

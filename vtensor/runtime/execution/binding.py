@@ -144,9 +144,7 @@ def _owner(array: Array) -> Owner:
 def _reader(
     delivery: Delivery, memory: Sequence[Array], into: Mapping[str, Array]
 ) -> Callable[[], Array]:
-    """Return a function that reads an output's elements: a copy if writing ``into`` would change
-    them.
-    """
+    """Return a function that reads an output, as a copy if writing ``into`` would change it."""
     if delivery.overwritten(memory, into):
         return lambda: delivery.elements(memory).copy()
     return lambda: delivery.elements(memory)

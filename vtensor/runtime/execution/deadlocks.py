@@ -41,9 +41,7 @@ class Place:
         self.ident = 0
 
     def waits_for_caller(self) -> bool:
-        """Return whether the thread waits, without a timeout, directly or not for the calling
-        thread.
-        """
+        """Return whether the thread waits without timeout, even indirectly, for the caller."""
         frames, caller, here = sys._current_frames(), threading.get_ident(), self.ident
         seen = {0}
         try:
@@ -58,9 +56,7 @@ class Place:
 
 
 def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
-    """Return the identifier of the thread that a frame's thread waits for, or 0 if it waits for
-    none.
-    """
+    """Return the identifier of the thread that a frame's thread waits for; 0 for none."""
     result, _ = _futures()
     for caller in _outwards(frame):
         if caller.f_code in (_JOIN, result):

@@ -76,9 +76,7 @@ class Delivery:
         return Part(storage.data(), value.layout, value.dims)
 
     def fitting(self, array: Array, inputs: Sequence[Array]) -> Array | None:
-        """Return the bytes of an array that has the output's layout and overlaps no input, else
-        None.
-        """
+        """Return an array's bytes if its layout is the output's and it overlaps no input, else None."""
         dims, layout = list(self.value.dims), self.value.layout
         if layout != Layout.plain(layout.dims) or not array.flags.aligned:
             return None
@@ -97,9 +95,7 @@ class Delivery:
         return any(np.may_share_memory(mine, into[name]) for name in into if name != self.name)
 
     def result(self, bindings: Sequence[Array], placed: bool, into: Array | None) -> Result:
-        """Return the delivered output: its own memory if ``placed`` or ``into`` is given, else a
-        copy.
-        """
+        """Return the delivered output: uncopied if ``placed`` or ``into`` is given, else a copy."""
         part = self.part(bindings)
         if into is None and not placed:
             part = replace(part, array=part.array.copy())
@@ -155,8 +151,7 @@ def places(
     into: Mapping[str, Array],
     inputs: Sequence[Array],
 ) -> Places:
-    """Choose memory for outputs: the caller's array if the last step can write there, else new
-    memory.
+    """Choose memory for outputs: the caller's array if the last step can write to it, else new.
 
     Args:
         own: the storages that the run allocates for outputs.

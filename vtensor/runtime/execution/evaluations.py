@@ -136,9 +136,7 @@ class RecordEvaluation(Evaluation):
         return [done.get(step, step) for step in self.steps]
 
     def taken(self) -> list[RecordedStep]:
-        """Return the steps and forget them: they refer to this evaluation, so a cycle would keep
-        both.
-        """
+        """Return the steps and drop them here: they refer to this evaluation, a reference cycle."""
         steps, self.steps = self.steps, []
         return steps
 

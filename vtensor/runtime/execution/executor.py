@@ -44,9 +44,9 @@ _own = threading.local()
 class Executor:
     """One thread with a budget of kernel threads.
 
-    A call-back step may run sessions with other budgets; its thread then waits for theirs. If that
-    closed a cycle of threads waiting for one another, a spare executor runs the work instead, as it
-    does for a thread that a call-back waits for.
+    A call-back step may run sessions with other budgets; its thread then waits for theirs. If
+    that would close a cycle of waiting threads, a spare executor runs the work instead. A spare one
+    also serves a thread that a call-back waits for.
 
     Attributes:
         team: the native thread and its OpenMP team, which programs run on without Python.
@@ -164,7 +164,7 @@ class Executor:
             return Executor.of(self.threads).run(function)
         if (here := getattr(_own, "executor", None)) is None:
             return self._call(function)
-        with self._from(here) as server:
+        with self._server_for(here) as server:
             return server._call(function)
 
     def planning(self, work: Callable[[], T]) -> T:
@@ -239,7 +239,7 @@ class Executor:
         """Yield a spare executor for work while this one's thread waits for the caller."""
         key = (os.getpid(), self.threads)
         with Executor._lock:
-            spare = Executor._other(key)
+            spare = Executor._take_spare(key)
         spare.stands_for = self
         try:
             yield spare
@@ -249,17 +249,17 @@ class Executor:
                 Executor._spare.setdefault(key, []).append(spare)
 
     @classmethod
-    def _other(cls, key: tuple[int, int]) -> Executor:
+    def _take_spare(cls, key: tuple[int, int]) -> Executor:
         """Return an idle spare executor or a new one; the caller holds the lock."""
         spare = cls._spare.get(key)
         return spare.pop() if spare else cls(key[1])
 
     @contextmanager
-    def _from(self, here: Executor) -> Iterator[Executor]:
+    def _server_for(self, here: Executor) -> Iterator[Executor]:
         """Yield the executor that does work for the thread of ``here``, which waits for it."""
         key = (os.getpid(), self.threads)
         with Executor._lock:
-            server = self._able(here, key)
+            server = self._choose_server(here, key)
             if server is not here:
                 Executor._awaited[here] = server
         try:
@@ -270,7 +270,7 @@ class Executor:
                 if server is not here and server is not self:
                     Executor._spare.setdefault(key, []).append(server)
 
-    def _able(self, here: Executor, key: tuple[int, int]) -> Executor:
+    def _choose_server(self, here: Executor, key: tuple[int, int]) -> Executor:
         """Return this executor if ``here`` can wait for it; else an executor of the same budget.
 
         ``here`` cannot wait if this executor waits for it, directly or through others.
@@ -284,7 +284,7 @@ class Executor:
             return self
         if here.threads == self.threads:
             return here
-        return Executor._other(key)
+        return Executor._take_spare(key)
 
     def replay(
         self,
@@ -320,7 +320,7 @@ class Executor:
         try:
             if here is None or here is self:
                 return server.team.run(program, bindings, times, sizes, queue, exponents)
-            with self._from(here) as server:
+            with self._server_for(here) as server:
                 return server.team.run(program, bindings, times, sizes, queue, exponents)
         except self._stopped as error:
             raise _over(error) from error

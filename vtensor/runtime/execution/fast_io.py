@@ -100,8 +100,9 @@ class FastOutput:
 
     @classmethod
     def of(cls, delivery: Delivery, inputs: int) -> FastOutput | None:
-        """Return the fast path of an output, or None if its memory is an input's or a constant's or
-        its layout has blocks.
+        """Return the fast path of an output, or None if it has none.
+
+        It has none if its memory is an input's or a constant's, or if its layout has blocks.
 
         Args:
             delivery: the output.

@@ -91,9 +91,7 @@ class Lanes:
         return next((lane for lane in self.every if lane not in taken), None)
 
     def run(self, work: Callable[[Lane], T]) -> T:
-        """Run ``work`` in an idle lane, or queue it in the next lane if all are busy; return its
-        result.
-        """
+        """Run ``work`` in an idle lane, else queue it in the next one; return its result."""
         lane = (self.idle if self.runs else self.every[0]) or next(self._turns)
         run = object()
         try:

@@ -28,7 +28,8 @@ def all_of(
 ) -> bool:
     """Return whether ``predicate`` holds for all rows; stop at the first False.
 
-    The calling thread works alone until ``ALONE_S`` have passed, then several do.
+    The calling thread begins alone, for ``ALONE_S`` seconds; several threads begin at once if
+    ``expected_s`` is longer and finite.
 
     Args:
         predicate: the function.

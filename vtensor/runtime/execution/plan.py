@@ -73,21 +73,19 @@ class Conversion:
 
     @classmethod
     def of_copy(cls, name: str, part: Part) -> Conversion:
-        """Return the copy of an input (``name`` is ``"input x"``) to this part, or of an output
-        from it.
-        """
+        """Return a run's copy to or from a part; ``name`` is such as ``"input x"``."""
         moved = 2 * part.array.nbytes
         return cls(None, part.layout, moved, "numpy", (), f"copy of {name}", name.split()[-1])
 
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """The lowered graph behind a plan, for tools that inspect its nodes.
+    """The lowered graph of a plan, for tools that inspect its nodes.
 
     Attributes:
         graph: the checked and optimised graph.
         recorded: the steps in execution order.
-        placement: the memory of all values that the steps touch.
+        placement: the places of all memory that the steps touch.
         preferences: the libraries that could run each node.
         resolved: the graph before any pass, or a function that makes it; None if it is ``graph``.
     """
@@ -169,6 +167,7 @@ class Plan(OneProcess):
         anew: names of the nodes that were chosen for the plan's own sizes; the others are hints.
         refinement: the background task that may replace the plan in later runs, or None.
         replaces: the ``taken_from`` of the plan that this one replaced in the background, or None.
+        recording: the recording of a plan on numbers, to make its symbolic plan; else None.
         provisional: True if the choice rests on what libraries declare; ``refinement`` measures it
             on this machine.
 
@@ -244,7 +243,7 @@ class Plan(OneProcess):
 
     @property
     def placement(self) -> Placement:
-        """The memory of all values that the steps touch."""
+        """The places of all memory that the steps touch."""
         return self.nodes.placement
 
     @cached_property
@@ -257,9 +256,7 @@ class Plan(OneProcess):
 
     @cached_property
     def strict(self) -> Plan:
-        """The plan that repeats runs with non-finite numbers; this plan if runs do not check for
-        them.
-        """
+        """The plan that repeats runs with non-finite numbers; itself if runs do not check."""
         return self if self._strictly is None else self._strictly()
 
     @property
@@ -393,9 +390,7 @@ class Plan(OneProcess):
         return _replay.Program(regions, self._placed, repeatable=True)
 
     def _typed(self, error: RuntimeError) -> Exception | None:
-        """Return a failed step's error with its node's name; None for an error that a call-back
-        raised.
-        """
+        """Return a failed step's error with its node's name; None for a call-back's own error."""
         from vtensor.runtime import _replay
 
         if isinstance(error, _replay.Busy):

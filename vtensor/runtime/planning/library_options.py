@@ -23,8 +23,7 @@ def preferences_of(
 
     Raises:
         InputError: a library is not registered or cannot be used here, or has no invoker of the
-            operator that is pinned to it; lists those that have.
-            the operator that is pinned to it; lists those that there are.
+            operator that is pinned to it; lists the alternatives.
 
     >>> preferences_of(["numpy"], {"Relu": "numpy", "conv1": "numpy"}).nodes
     {'conv1': 'numpy'}

@@ -85,8 +85,7 @@ def _fastest_ns(
 
 
 def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor) -> int:
-    """Return the nanoseconds of nodes run in sequence without Python, each reading the last one's
-    output.
+    """Return the nanoseconds of nodes run in sequence, each on the output of the one before.
 
     Each node has its own constants; all other operands are in three arenas in rotation, whatever
     their sizes. They hold zeros: other numbers could fade to subnormal ones, which are slow.
@@ -98,9 +97,7 @@ def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: E
 
 
 def _program(recorded: Sequence[RecordedStep]) -> Program:
-    """Return a program whose steps each read one of three arenas and write the next; scratch has a
-    fourth.
-    """
+    """Return a program whose steps read one of three arenas and write the next."""
     from vtensor.runtime import _replay
 
     arenas = [_replay.Arena() for _ in range(4)]

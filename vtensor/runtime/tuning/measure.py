@@ -43,18 +43,19 @@ from vtensor.storage.inputs import Array
 #: The generated name of a dim that the model does not name; it does not affect a node's time.
 GENERATED_DIM = re.compile(r"\bD\d+\b")
 
-#: Runs of a measurement: at least, by default, and at most. A long measurement needs more: if
-#: another process takes a core, most runs wait for it, but not all must.
+#: Runs of a measurement: at least, by default, and at most. A long measurement has many: while
+#: another process uses a core, most runs wait for it, but hardly all of them.
 MIN_RUNS, DEFAULT_RUNS, MAX_RUNS = 3, 5, 100
 
-#: The most that the first run, on new memory, may exceed the limit for the following ones, as a
-#: factor.
+#: A first run of more than this many times ``most_seconds`` is the only one. Its memory is new, so
+#: it takes longer than later runs.
 FIRST_RUN_FACTOR = 4
 
 #: The least gain, as a share, by which one run counts as faster than another.
 NO_GAIN = 0.01
 
-#: The bytes from which on a constant is read from memory at each run, here as in a network.
+#: A constant of at least this many bytes is read from memory in each run of a network, so it is in
+#: a measurement.
 COLD_BYTES = 1 << 19
 
 #: Bytes read and written to displace everything else from the caches.
@@ -213,8 +214,7 @@ def run_ns(
     spent: Callable[[float], None] = _ignore,
     between: Executor | None = None,
 ) -> int:
-    """Return the nanoseconds of a run of a graph whose inputs hold ones; arguments as in
-    ``node_ns``.
+    """Return the nanoseconds of a run of a graph on ones; arguments as in ``node_ns``.
 
     Raises:
         ContractError: a library declines its variant.

@@ -39,8 +39,7 @@ class Peaks:
     gbytes: float
 
     def least_ns(self, operations: int, nbytes: int) -> float:
-        """Return the least nanoseconds for this much work: the larger of arithmetic and memory
-        time.
+        """Return the least nanoseconds for some work: its arithmetic or its memory time.
 
         >>> Peaks(gflops=100, gbytes=10).least_ns(operations=1000, nbytes=200)
         20.0
@@ -92,8 +91,7 @@ def times_of(step: Step, enough_ns: int) -> Iterator[int]:
 
 
 def copying(nbytes: int) -> Callable[[], object]:
-    """Return a function that copies ``nbytes`` with a team's threads, or with one if no library has
-    a step.
+    """Return a function that copies ``nbytes`` on a team's threads; on one without a library.
 
     Call it on the thread that runs steps, with the number of threads that it was made for.
     """
