@@ -76,7 +76,10 @@ class Delivery:
         return Part(storage.data(), value.layout, value.dims)
 
     def fitting(self, array: Array, inputs: Sequence[Array]) -> Array | None:
-        """Return an array's bytes if its layout is the output's and it overlaps no input, else None."""
+        """Return an array's bytes if the output can be made in it, else None.
+
+        The array must have the output's layout and overlap no input.
+        """
         dims, layout = list(self.value.dims), self.value.layout
         if layout != Layout.plain(layout.dims) or not array.flags.aligned:
             return None

@@ -33,9 +33,7 @@ def trim_kernels() -> None:
     # ``loaded_registry`` is missing while the module is imported
     if loaded_registry is None or is_planning():
         return
-    for library in [
-        *loaded_registry().libraries.values()
-    ]:  # a copy: other threads may register libraries
+    for library in [*loaded_registry().libraries.values()]:  # other threads may add some
         try:
             library.let_go()
         except Exception as error:  # any error of a library: it keeps its kernels

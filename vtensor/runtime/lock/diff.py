@@ -63,7 +63,7 @@ def _plan_differences(a: Lock, b: Lock) -> Iterator[Difference]:
 
 
 def node_differences(a: Choices, b: Choices) -> Iterator[Difference]:
-    """Yield the differences of nodes' choices, and the first node that runs in another place."""
+    """Yield the differences of nodes' choices, then the first difference in their order."""
     rows = [{row.name: row for row in choices.rows} for choices in (a, b)]
     for name in dict.fromkeys([*rows[0], *rows[1]]):
         yield from _fields(

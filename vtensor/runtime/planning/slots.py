@@ -108,9 +108,8 @@ class Slots:
     @classmethod
     def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: PlanNumbers) -> Slots:
         """Return the slots of traced steps, with a place for all memory that they touch."""
-        from vtensor.runtime.recording.placement import (
-            arranged,  # a plan from the cache is arranged already
-        )
+        # Imported here: a cached plan is arranged already.
+        from vtensor.runtime.recording.placement import arranged
 
         arrangement = arranged(steps, ends.inputs, ends.own)
         of, scratch = arrangement.lifetimes.of, arrangement.lifetimes.scratch

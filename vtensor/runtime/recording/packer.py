@@ -364,9 +364,8 @@ def _storage(value: Value, buffer: Buffer | None = None) -> TensorStorage:
 
 def _error(why: Exception, step: PackingStep | None) -> VTensorError:
     """Return the typed error of a failed native step."""
-    from vtensor.runtime.execution.evaluations import (
-        step_error,  # a cached plan records nothing
-    )
+    # Imported here: a cached plan records nothing.
+    from vtensor.runtime.execution.evaluations import step_error
 
     return step_error(why, *(("", str) if step is None else (step.node, step.reword)))
 

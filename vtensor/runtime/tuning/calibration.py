@@ -57,9 +57,8 @@ def _speed(library: RegisteredLibrary) -> Rates | None:
 
 def _looked_up(library: RegisteredLibrary) -> Rates | None:
     """Return a library's speed from disk, else measured; None if measuring fails."""
-    from vtensor.runtime.tuning.timings import (
-        Timings,  # loads a database driver, which few sessions need
-    )
+    # Both load a database driver, which few sessions need.
+    from vtensor.runtime.tuning.timings import Timings
     from vtensor.runtime.tuning.tuner import environment
 
     timings = Timings(environment(1, [library]))

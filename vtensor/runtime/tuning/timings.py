@@ -80,9 +80,7 @@ class Timings:
         self.save()
 
     def note(self, call: str, way: str, ns: int) -> None:
-        """Set the nanoseconds of a call and way for this process; ``save`` keeps them for later
-        ones.
-        """
+        """Set the nanoseconds of a call and way; ``save`` keeps them for later processes."""
         self._known[call, way] = self._new[call, way] = ns
 
     def save(self) -> None:
@@ -102,9 +100,7 @@ class Timings:
 
     def _read(self) -> None:
         if self._exists():
-            with self._database(
-                "rw"
-            ) as base:  # only a writer rolls back a dead process's transaction
+            with self._database("rw") as base:  # to roll back a dead process's transaction
                 if _has_table(base):
                     rows = base.execute(_READ, (self._environment,))
                     self._known = {(call, way): ns for call, way, ns in rows}
@@ -167,8 +163,8 @@ def count_timings(file: Path) -> int:
     """Return the number of times in a database, after reading all of it.
 
     Raises:
-        sqlite3.OperationalError: the file cannot be read now, such as when another process locks
-        it. sqlite3.DatabaseError: the file is broken or has another form.
+        sqlite3.OperationalError: the file cannot be read now: it may be locked.
+        sqlite3.DatabaseError: the file is broken or has another form.
     """
     with closing(_connected(file)) as base:
         if not _has_table(base):

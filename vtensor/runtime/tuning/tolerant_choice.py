@@ -54,9 +54,10 @@ def tolerant(
     workspace: Workspace,
     meter: Meter | None = None,
 ) -> list[LoweredGraph]:
-    """Return the graph in the fastest choice within the tolerance, after one with fewer Transforms.
+    """Return graphs within the tolerance: one with fewer Transforms, then the fastest.
 
-    The second one is missing if it does not exist; both are if no approximate variant is faster.
+    The first is missing if no choice has fewer; the list is empty if no approximate variant is
+    faster.
 
     Args:
         graph: the simplified graph.

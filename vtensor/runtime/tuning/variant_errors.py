@@ -38,7 +38,7 @@ SEED, WHOLE_SEEDS = 0, (1, 2, 3)
 
 
 class Meter:
-    """Measures errors against a strict graph.
+    """A meter of errors against a strict graph.
 
     Args:
         graph: the network.
