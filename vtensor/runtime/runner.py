@@ -49,7 +49,7 @@ class _ThreadState(threading.local):
 
 
 class Runner:
-    """Runs a network until it is closed.
+    """A runner of a network until it is closed.
 
     Args:
         source: the model, from which graphs are made.

@@ -271,7 +271,7 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
 
 
 class _ArrayWriter:
-    """Writes array operands of rows: the name of a model's array, or bytes."""
+    """A writer of rows' array operands: the name of a model's array, or bytes."""
 
     def __init__(self, table: Any) -> None:
         self._table = table

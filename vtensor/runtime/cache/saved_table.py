@@ -54,7 +54,7 @@ _ACCESS: Mapping[str | int, str] = {SOURCE: "read", TARGET: "write"}
 
 
 class TableWriter:
-    """Writes the constants of a plan for an entry.
+    """A writer of a plan's constants to an entry.
 
     Args:
         weights: the plan's constants.

@@ -220,7 +220,7 @@ class _Background:
             self._ended = monotonic()
 
     def ended_s(self) -> float | None:
-        """Seconds since the interpreter began to end; None before."""
+        """Return the seconds since the interpreter began to end; None before."""
         return None if self._ended is None else monotonic() - self._ended
 
     def add(self, work: BackgroundTask[Any]) -> None:

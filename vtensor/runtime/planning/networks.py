@@ -53,7 +53,7 @@ class SimplifiedNetwork:
 
 
 class Networks:
-    """Makes the simplified graph of a network for each combination of its open sizes.
+    """The simplified graphs of a network, one for each combination of its open sizes.
 
     One thread at a time may use it.
 

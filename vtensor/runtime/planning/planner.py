@@ -50,7 +50,7 @@ Failed = dict[Choice, SymbolicPlan]
 
 
 class Planner:
-    """Makes the plans of a session. One thread at a time may use it.
+    """The planner of a session. One thread at a time may use it.
 
     Args:
         source: the graph or model of the session.
@@ -356,7 +356,7 @@ class Planner:
         return None
 
     def confirmed(self, choice: Choice, plan: Plan, lowered: LoweredGraph) -> bool:
-        """Return whether a measured choice equals a provisional one, which is then marked measured.
+        """Mark a provisional choice as measured if a measured one equals it; return whether it does.
 
         Args:
             choice, plan: the provisional choice and its plan.

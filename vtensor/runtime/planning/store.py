@@ -66,7 +66,7 @@ class PlanInMemory(NamedTuple):
 
 
 class PlanStore:
-    """Makes plans on their first request, and holds the last used ones.
+    """The plans of a session, made on their first request; the last used ones stay in memory.
 
     Concurrent requests make each plan once, one after another; a plan in memory is returned without
     waiting.

@@ -73,7 +73,7 @@ class Key:
 
     Attributes:
         parts: the compared values; None if a parameter cannot be hashed.
-        names: the made-up names of dims, in order of occurrence; not compared.
+        names: the generated names of dims, in order of occurrence; not compared.
         symbols: the symbolic sizes of the call, in order of occurrence; not compared.
     """
 
@@ -96,7 +96,7 @@ class Key:
 
 
 class Keys:
-    """Makes the keys of one plan's calls.
+    """A maker of the keys of one plan's calls.
 
     Args:
         threads: the number of threads that kernels are made for.
@@ -158,7 +158,7 @@ class CallKind:
     Attributes:
         inputs: the stand-ins of the inputs.
         recorded: outputs and steps; for a kind with symbols, sizes and natives are on its trace.
-        names: the made-up names of its dims, in the order of the key's.
+        names: the generated names of its dims, in the order of the key's.
         trace: the trace of its symbols; None for a kind without symbols.
     """
 
@@ -233,7 +233,7 @@ class CallUse:
 
         Args:
             node: its name.
-            names: the made-up names of its dims, in the order of its key.
+            names: the generated names of its dims, in the order of its key.
             inputs: the memory of its inputs.
             outputs: its declared outputs.
         """

@@ -183,7 +183,7 @@ class _Work(NamedTuple):
 
 
 class Packer:
-    """Packs constants, on a native thread as far as native code can pack them.
+    """A packer of constants, on a native thread as far as native code can pack them.
 
     Args:
         thread: packs and compiles; None if the calling thread does.

@@ -126,7 +126,7 @@ class DeferredConstant:
 
 
 class Recorder:
-    """Records a lowered graph: steps in order, and the storages of values.
+    """A recorder of a lowered graph: of its steps in order, and the storages of its values.
 
     Args:
         graph: the checked and optimised graph; its sizes may be on a memory trace.

@@ -105,7 +105,7 @@ class Workspace:
                 lane.executor.run(partial(lane.arena.grow, nbytes))
 
     def make_room(self) -> None:
-        """Grow arenas for plans that need up to three times as much as those so far.
+        """Grow arenas for plans that need up to three times as much as the plans so far.
 
         Their pages are touched here: the first run that touches a page waits for the system to
         clear it, which can take longer than the run.
