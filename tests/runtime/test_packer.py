@@ -248,7 +248,7 @@ def test_a_step_that_fails_names_the_transform(
     steps: list[FloatStep] = []
 
     def packing(node: Any, row: Any, given: TensorStorage | None) -> PackingStep:
-        step, nbytes = own(node, row, given), (row.given.nbytes, row.value.nbytes)
+        step, nbytes = own(node, row, given), (row.step_input.nbytes, row.value.nbytes)
         sizes = [(nbytes[0] // 4, READ), (nbytes[1] // 4, WRITE)]
         steps.append(FloatStep("fail", sizes, lambda arrays: "it says no"))
         return step._replace(native=steps[-1], slots=["source", "target"])

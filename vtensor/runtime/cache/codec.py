@@ -219,7 +219,7 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
     for number, place in plan.sources:
         wanted[number].add(place)
     for number, calls in enumerate(plan.calls, 1):
-        wanted[0].update(calls.given)
+        wanted[0].update(calls.size_places)
         wanted[number].update(calls.natives)
     wanted[0].update(symbolic_constant.place for symbolic_constant in plan.symbolic)
 
@@ -232,7 +232,7 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
         "calls": [
             {
                 "rows": writer.rows(calls.rows.pruned(places)),
-                "given": [*calls.given],
+                "given": [*calls.size_places],
                 "natives": [*calls.natives],
             }
             for calls, places in zip(plan.calls, wanted[1:], strict=True)
@@ -333,9 +333,9 @@ class SavedChoice(Choice):
         plan = data.pop("plan")
         self._plan = None if plan is None else _PlanReader(plan, blob, fingerprint, workspace)
 
-    def plan_for(self, given: Sequence[int], known: Known) -> SymbolicPlan | None:
+    def plan_for(self, open_sizes: Sequence[int], known: Known) -> SymbolicPlan | None:
         if self.symbolic is None and self._plan is not None:
-            if evaluated(self._plan.sizes, given, known) is None:
+            if evaluated(self._plan.sizes, open_sizes, known) is None:
                 return None
             reader, self._plan = self._plan, None  # a plan that cannot be read is tried once
             try:

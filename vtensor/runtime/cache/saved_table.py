@@ -116,15 +116,15 @@ class TableWriter:
         Raises:
             NotSaved: no entry can hold the row.
         """
-        source, read_value, value = row.source, row.given, row.value
+        source, step_input, value = row.source, row.step_input, row.value
         name = self.array(source)
         if name is None or not isinstance(source, Original):
             return {"bytes": (self.save_bytes(storage.memory), storage.nbytes)}
-        about = numpy_dtype(read_value.dtype), read_value.layout, [*read_value.dims]
-        if about != (source.dtype, Layout.plain(read_value.dims), [*value.dims]):
-            raise NotSaved(f"{read_value.name} has another layout than its array")
-        if _shape(source, row.changes) != tuple(read_value.dims.values()):
-            raise NotSaved(f"{read_value.name} has other sizes than its array")
+        about = numpy_dtype(step_input.dtype), step_input.layout, [*step_input.dims]
+        if about != (source.dtype, Layout.plain(step_input.dims), [*value.dims]):
+            raise NotSaved(f"{step_input.name} has another layout than its array")
+        if _shape(source, row.changes) != tuple(step_input.dims.values()):
+            raise NotSaved(f"{step_input.name} has other sizes than its array")
         data = {
             "array": (name, source.steps),
             "changes": [*map(self._change, row.changes)],
@@ -135,7 +135,7 @@ class TableWriter:
         if row.saved is not None:
             key = id(row.saved.calls), row.is_large
             self._packing.setdefault(key, []).append((data, row.saved))
-        elif read_value is not value:
+        elif step_input is not value:
             raise NotSaved(f"no native step that was traced packs {value.name}")
         return data
 
@@ -308,9 +308,9 @@ def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRo
         [_change_of(blob, change) for change in data["changes"]],
     )
     value = Value(name, *kind_of(*data["kind"]), True)
-    declared, read_value = Layout.plain(value.dims), value
+    declared, step_input = Layout.plain(value.dims), value
     if data["step"] is not None:
-        read_value = replace(value, layout=declared)
+        step_input = replace(value, layout=declared)
     elif value.layout != declared:
         raise ValueError(f"no step packs {name}")
     is_read = numpy_dtype(value.dtype), tuple(value.dims.values())
@@ -318,7 +318,7 @@ def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRo
         raise ValueError(f"{name} has another type or other sizes")
     in_place = data["step"] is None and not changes
     in_place = in_place and all(kind != "order" for kind, _ in source.steps)
-    return ConstantRow(source, changes, read_value, value, data["factor"] is True, in_place)
+    return ConstantRow(source, changes, step_input, value, data["factor"] is True, in_place)
 
 
 def check_bytes(table: Sequence[Data], end: int) -> None:

@@ -40,8 +40,8 @@ class Failure:
         return describe(f"{self.op_name} {self.node!r}: {text}", rows)
 
     def _number(self, size: int) -> int:
-        given: Any = size
-        return size if type(size) is int else self.numbers[given.place]
+        symbolic: Any = size
+        return size if type(size) is int else self.numbers[symbolic.place]
 
 
 @dataclass(eq=False, slots=True)

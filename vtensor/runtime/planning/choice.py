@@ -51,11 +51,11 @@ class Choice:
     saved: bool = False
     seconds: float = 0.0
 
-    def plan_for(self, given: Sequence[int], known: Known) -> SymbolicPlan | None:  # noqa: ARG002
+    def plan_for(self, open_sizes: Sequence[int], known: Known) -> SymbolicPlan | None:  # noqa: ARG002
         """Return the symbolic plan that may serve open sizes; None if the choice has none.
 
         Args:
-            given: the sizes.
+            open_sizes: the sizes.
             known: the values of evaluated rows; new ones are added.
         """
         return self.symbolic

@@ -162,7 +162,7 @@ def format_tolerance(tolerance: float) -> str:
     return f"{float(digits):g}e{int(power)}"
 
 
-def tolerances_of(given: Sequence[float]) -> tuple[float, ...]:
+def tolerances_of(tolerances: Sequence[float]) -> tuple[float, ...]:
     """Return tolerances, each once, the smallest first.
 
     Raises:
@@ -171,9 +171,9 @@ def tolerances_of(given: Sequence[float]) -> tuple[float, ...]:
     >>> tolerances_of([1e-3, 0, 1e-3])
     (0.0, 0.001)
     """
-    if not isinstance(given, Iterable):
-        raise InputError(f"tolerances={given!r} is no list of numbers")
-    if not (numbers := [*given]):
+    if not isinstance(tolerances, Iterable):
+        raise InputError(f"tolerances={tolerances!r} is no list of numbers")
+    if not (numbers := [*tolerances]):
         raise InputError("tolerances: there must be at least one, as in 0,1e-5 (--tolerances)")
     return tuple(sorted({*map(tolerance_of, numbers)}))
 
@@ -184,7 +184,7 @@ def frontier_of(
     options: Options,
     workspace: Workspace,
     tolerances: Sequence[float],
-    given: Mapping[str, Array],
+    arrays: Mapping[str, Array],
     runs: int,
     progress: Progress | None = None,
 ) -> Frontier:
@@ -196,7 +196,7 @@ def frontier_of(
         options: the options of plans, with a clock that measures.
         workspace: the arena, weights and executors that plans share.
         tolerances: as ``tolerances_of`` returns them.
-        given: inputs by name; the others get noise.
+        arrays: inputs by name; the others get noise.
         runs: the number of runs of each plan, after one that does not count.
         progress: called with a description of each phase.
     """
@@ -222,7 +222,7 @@ def frontier_of(
                     tolerance
                 )
         plans = [planned for planned, _ in chosen.values()]
-        rows = [*_inputs(strict.graph, given)]
+        rows = [*_inputs(strict.graph, arrays)]
         return strict, plans, rows, [*_errors(simple, options, workspace, plans, rows)]
 
     strict, plans, rows, errors = executor.planning(choose)
@@ -295,15 +295,15 @@ def _note(strict: Plan, tolerances: Sequence[float]) -> str:
     return f"{nodes} may run in inexact forms, and no plan with them was faster within a tolerance"
 
 
-def _inputs(graph: LoweredGraph, given: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+def _inputs(graph: LoweredGraph, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
     """Yield the inputs of a run: given arrays and seeded noise; once if all are given."""
-    some_missing = not given.keys() >= {*graph.inputs}
+    some_missing = not arrays.keys() >= {*graph.inputs}
     for seed in SEEDS if some_missing else SEEDS[:1]:
         generator, feeds = np.random.default_rng(seed), dict[str, Array]()
         for name in graph.inputs:
             value = graph.values[name]
             port = Port(name, value.dtype, tuple(value.dims.values()), tuple(value.dims))
-            feeds[name] = given[name] if name in given else random_array(port, generator)
+            feeds[name] = arrays[name] if name in arrays else random_array(port, generator)
         yield feeds
 
 

@@ -24,7 +24,7 @@ MAX_GRAPHS = 4
 #: The most input kinds with symbolic graphs, the last used ones.
 MAX_KINDS = 8
 
-#: How many times tracing may fail for an input kind before it is given up: single sizes may be
+#: How many times tracing may fail for an input kind before it is open_sizes up: single sizes may be
 #: invalid.
 MAX_TRACING_FAILURES = 3
 
@@ -37,7 +37,7 @@ class SimplifiedNetwork:
     Attributes:
         graph: the graph for the key's sizes.
         symbolic: the graph on symbols; None if it cannot be traced, or has no open sizes.
-        given: the open sizes.
+        open_sizes: the open sizes.
         observed: places of the arrays whose values were read to make the graph.
     """
 
@@ -45,11 +45,11 @@ class SimplifiedNetwork:
         self,
         graph: Graph,
         symbolic: SymbolicGraph | None,
-        given: Sequence[int],
+        open_sizes: Sequence[int],
         observed: frozenset[Place],
     ) -> None:
         self.graph, self.symbolic = graph, symbolic
-        self.given, self.observed = given, observed
+        self.open_sizes, self.observed = open_sizes, observed
 
 
 class Networks:
@@ -76,26 +76,28 @@ class Networks:
         """
         from vtensor.runtime.planning.choosing import simplified
 
-        given, kind = self._source.open_sizes(key.shapes, key.known), kind_of(key)
+        open_sizes, kind = self._source.open_sizes(key.shapes, key.known), kind_of(key)
         self._graphs[kind] = graphs = self._graphs.pop(kind, [])
         if len(self._graphs) > MAX_KINDS:
             del self._graphs[next(iter(self._graphs))]
-        for symbolic in [*graphs] if given else ():
-            values = symbolic.values(given, known)
+        for symbolic in [*graphs] if open_sizes else ():
+            values = symbolic.values(open_sizes, known)
             if values is not None:
                 _use(graphs, symbolic)
-                return SimplifiedNetwork(symbolic.graph(values), symbolic, given, symbolic.observed)
-        if given and self._failures.get(kind, 0) < MAX_TRACING_FAILURES:
-            traced = self._traced(key, options, given, known)
+                return SimplifiedNetwork(
+                    symbolic.graph(values), symbolic, open_sizes, symbolic.observed
+                )
+        if open_sizes and self._failures.get(kind, 0) < MAX_TRACING_FAILURES:
+            traced = self._traced(key, options, open_sizes, known)
             if traced is not None and traced.symbolic is not None:
                 _use(graphs, traced.symbolic)
                 return traced
             self._failures[kind] = self._failures.get(kind, 0) + 1
         graph = simplified(self._source.graph(key.shapes, key.known, key.inner), options)
-        return SimplifiedNetwork(graph, None, given, self._source.observed)
+        return SimplifiedNetwork(graph, None, open_sizes, self._source.observed)
 
     def _traced(
-        self, key: PlanKey, options: Options, given: Sequence[int], known: Known
+        self, key: PlanKey, options: Options, open_sizes: Sequence[int], known: Known
     ) -> SimplifiedNetwork | None:
         """Return the graph made on symbols; None if it cannot be traced."""
         from vtensor.runtime.planning.choosing import simplified
@@ -108,13 +110,13 @@ class Networks:
             if simple is None:
                 return None
             symbolic = SymbolicGraph(simple, trace, self._source.observed)
-            values = symbolic.values(given, known)
+            values = symbolic.values(open_sizes, known)
         except (NotTraced, *REFUSALS) as why:  # code may expect sizes to be numbers
             _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
             return None
         if values is None:
             return None
-        return SimplifiedNetwork(symbolic.graph(values), symbolic, given, symbolic.observed)
+        return SimplifiedNetwork(symbolic.graph(values), symbolic, open_sizes, symbolic.observed)
 
 
 def _use(graphs: list[SymbolicGraph], graph: SymbolicGraph) -> None:

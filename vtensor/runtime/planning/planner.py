@@ -83,13 +83,13 @@ class Planner:
         if options.lock is not None:
             return self._locked(options.lock, key, options), None
         kind, known, failed = self._kind(key), Known(), Failed()
-        given = self.source.open_sizes(key.shapes, key.known)
+        open_sizes = self.source.open_sizes(key.shapes, key.known)
         for choice in self._candidates(kind, key, options):
-            if (symbolic := choice.plan_for(given, known)) is None:
+            if (symbolic := choice.plan_for(open_sizes, known)) is None:
                 continue
             nodes = partial(self.nodes, choice, key, options)
             try:
-                plan = symbolic.specialise(given, self._workspace, known, nodes)
+                plan = symbolic.specialise(open_sizes, self._workspace, known, nodes)
             except MALFORMED as why:
                 pass_signals(why)
                 if not choice.cached:
@@ -173,7 +173,7 @@ class Planner:
             if decisions is None:
                 continue
             symbolic = failed.get(choice)
-            declined = symbolic and symbolic.declined(network.given, known)
+            declined = symbolic and symbolic.declined(network.open_sizes, known)
             hints = choice, decisions, declined or frozenset()
             try:
                 return self._with_hints(key, options, kind, network, known, hints)
@@ -252,23 +252,23 @@ class Planner:
 
             sound(lowered, network.graph, options, self._workspace)
             checkpoint()
-            given = network.given
-            about = network.symbolic, given, lowered, options, self._workspace, known
+            open_sizes = network.open_sizes
+            about = network.symbolic, open_sizes, lowered, options, self._workspace, known
             try:
                 choice.symbolic = traced_plan(*about, confirming=confirming)
             except NotTraced as why:
                 _log.debug("%s: it is recorded on sizes: %s", key.shapes, why)
             else:
                 nodes = partial(self.nodes, choice, key, options)
-                plan = choice.symbolic.specialise(given, self._workspace, known, nodes)
+                plan = choice.symbolic.specialise(open_sizes, self._workspace, known, nodes)
                 if plan is not None:
                     return plan, choice
                 choice.symbolic = None
         resolved = partial(resolved_of, network.graph, options)
         about_numbers = network.graph, resolved, lowered, options, self._workspace
         plan = recorded(*about_numbers, confirming=confirming)
-        choice.later = _symbolic_later(plan, network.given)
-        if network.given:
+        choice.later = _symbolic_later(plan, network.open_sizes)
+        if network.open_sizes:
             plan.origin = RECORDED_ON_SIZES
         return plan, choice
 
@@ -294,7 +294,7 @@ class Planner:
 
         plan = plan_of(network.graph, options, self._workspace)
         choice = Choice(key, False, frozenset(network.graph.applied), exact=True)
-        choice.later = _symbolic_later(plan, network.given)
+        choice.later = _symbolic_later(plan, network.open_sizes)
         choice.decisions, choice.observed = ChosenGraph.of(plan.graph), network.observed
         return plan, choice
 
@@ -308,11 +308,11 @@ class Planner:
             VTensorError: the model takes no such sizes, or no plan can be made.
         """
         kind, known, failed = self._kind(key), Known(), Failed()
-        given = self.source.open_sizes(key.shapes, key.known)
+        open_sizes = self.source.open_sizes(key.shapes, key.known)
         for choice in self._candidates(kind, key, options):
-            if (symbolic := choice.plan_for(given, known)) is None:
+            if (symbolic := choice.plan_for(open_sizes, known)) is None:
                 continue
-            declined = symbolic.declined(given, known)
+            declined = symbolic.declined(open_sizes, known)
             if declined is not None and not declined:
                 return None
             failed[choice] = symbolic
@@ -356,7 +356,7 @@ class Planner:
         return None
 
     def confirmed(self, choice: Choice, plan: Plan, lowered: LoweredGraph) -> bool:
-        """Mark a provisional choice as measured if a measured one equals it; return whether it does.
+        """Mark a provisional choice as measured if a measured one equals it; return whether so.
 
         Args:
             choice, plan: the provisional choice and its plan.
@@ -391,8 +391,8 @@ class Planner:
             simplified,
         )
 
-        given = self.source.graph(key.shapes, key.known, key.inner)
-        graph = simplified(given, options, choice.applied)
+        source_graph = self.source.graph(key.shapes, key.known, key.inner)
+        graph = simplified(source_graph, options, choice.applied)
         decisions = choice.of(graph)
         if decisions is None:  # the entry's nodes are damaged, but not its steps
             return plan_in_full(graph, options, self._workspace).nodes
@@ -408,11 +408,13 @@ class Planner:
         from vtensor.runtime.planning.choosing import simplified
         from vtensor.runtime.planning.locked_plan import locked_plan
 
-        given = self.source.graph(key.shapes, key.known, key.inner)
-        return locked_plan(lock, given, simplified(given, options), options, self._workspace)
+        source_graph = self.source.graph(key.shapes, key.known, key.inner)
+        return locked_plan(
+            lock, source_graph, simplified(source_graph, options), options, self._workspace
+        )
 
 
-def _symbolic_later(plan: Plan, given: Sequence[int]) -> Callable[[], SymbolicPlan] | None:
+def _symbolic_later(plan: Plan, open_sizes: Sequence[int]) -> Callable[[], SymbolicPlan] | None:
     """Return a function that makes the symbolic plan of a plan recorded on numbers.
 
     None if the plan calls back: no cache entry can hold it.
@@ -422,7 +424,7 @@ def _symbolic_later(plan: Plan, given: Sequence[int]) -> Callable[[], SymbolicPl
     from vtensor.runtime.planning.tracing import plan_of_numbers
 
     recorder, ends, steps = plan.recording
-    return partial(plan_of_numbers, recorder, ends, steps, given)
+    return partial(plan_of_numbers, recorder, ends, steps, open_sizes)
 
 
 def _check_excess(lowered: LoweredGraph, options: Options) -> None:

@@ -60,10 +60,13 @@ class Pieces:
     last: Sequence[int]
 
     @classmethod
-    def of(cls, given: Sequence[Piece], numbers: PlanNumbers) -> Pieces:
+    def of(cls, sized_pieces: Sequence[Piece], numbers: PlanNumbers) -> Pieces:
         """Return the pieces of traced sizes."""
-        first, last = [piece.first for piece in given], [piece.last for piece in given]
-        return cls(numbers.places([piece.nbytes for piece in given]), first, last)
+        first, last = (
+            [piece.first for piece in sized_pieces],
+            [piece.last for piece in sized_pieces],
+        )
+        return cls(numbers.places([piece.nbytes for piece in sized_pieces]), first, last)
 
     def _rooms(self, numbers: Array) -> Array:
         """Return the bytes of all pieces, as ``Piece.room``."""

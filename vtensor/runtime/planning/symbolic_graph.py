@@ -54,9 +54,9 @@ class SymbolicGraph:
         self._places = {name: array.place for name, array in arrays.items()}
         self.trace, self.rows = trace, trace.rows()
 
-    def values(self, given: Sequence[int], known: Known) -> Sequence[Any] | None:
+    def values(self, open_sizes: Sequence[int], known: Known) -> Sequence[Any] | None:
         """Return the values of its trace for open sizes; None if a guard fails."""
-        return evaluated(self.rows, given, known)
+        return evaluated(self.rows, open_sizes, known)
 
     def graph(self, values: Sequence[Any]) -> Graph:
         """Return the graph for sizes.

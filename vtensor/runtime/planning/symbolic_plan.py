@@ -54,14 +54,14 @@ class CallsOfKind:
 
     Attributes:
         rows: the trace of the call kind.
-        given: the places of their sizes among the values of the graph's trace.
+        size_places: the places of their sizes among the values of the graph's trace.
         natives: the places of native steps among the values of the rows.
         nodes: names of the nodes that make the calls.
         took: seconds that evaluating the rows took; infinite if a guard failed.
     """
 
     rows: Rows
-    given: Sequence[int]
+    size_places: Sequence[int]
     natives: Sequence[int]
     nodes: Sequence[str]
     took: float = 0.0
@@ -217,7 +217,7 @@ class SymbolicPlan:
 
     def specialise(
         self,
-        given: Sequence[int],
+        open_sizes: Sequence[int],
         workspace: Workspace,
         known: Known,
         nodes: Callable[[], Nodes],
@@ -225,7 +225,7 @@ class SymbolicPlan:
         """Evaluate the plan for open sizes.
 
         Args:
-            given: the sizes, in the order of the symbols.
+            open_sizes: the sizes, in the order of the symbols.
             workspace: the arena, weights and executors that plans share.
             known: the values of evaluated rows, also of other symbolic plans; new ones are added.
             nodes: makes the plan's nodes on their first inspection.
@@ -236,7 +236,7 @@ class SymbolicPlan:
         Raises:
             BudgetError: the plan needs more memory than the workspace allows.
         """
-        sizes = evaluated(self.sizes, given, known)
+        sizes = evaluated(self.sizes, open_sizes, known)
         if sizes is None:
             return None
         if not self._evaluate_calls(sizes, known, workspace):
@@ -262,12 +262,12 @@ class SymbolicPlan:
         live, brought = self.slots.pieces.live(numbers), self._ports(numbers)
         return Plan(brought, steps, nbytes, live, regions, self.packed, workspace, nodes)
 
-    def declined(self, given: Sequence[int], known: Known) -> frozenset[str] | None:
+    def declined(self, open_sizes: Sequence[int], known: Known) -> frozenset[str] | None:
         """Return the nodes whose libraries decline some open sizes, without compiling any step.
 
         None if the graph's guards fail.
         """
-        sizes = evaluated(self.sizes, given, known)
+        sizes = evaluated(self.sizes, open_sizes, known)
         if sizes is None:
             return None
         rows = zip(self.calls, self._row_keys(sizes), strict=True)
@@ -280,7 +280,8 @@ class SymbolicPlan:
 
     def _row_keys(self, sizes: Sequence[Any]) -> list[Asked]:
         return [
-            (calls.rows, tuple([sizes[place] for place in calls.given])) for calls in self.calls
+            (calls.rows, tuple([sizes[place] for place in calls.size_places]))
+            for calls in self.calls
         ]
 
     def _evaluate_calls(self, sizes: Sequence[Any], known: Known, workspace: Workspace) -> bool:
@@ -346,8 +347,8 @@ class SymbolicPlan:
 
 def _evaluate_and_compile(known: Known, calls: Mapping[Asked, CallsOfKind], key: Asked) -> bool:
     """Evaluate the rows of a call kind and compile its steps; return whether its guards hold."""
-    begun, (rows, given) = perf_counter(), key
-    values = rows.run(given)
+    begun, (rows, numbers) = perf_counter(), key
+    values = rows.run(numbers)
     try:
         for place in calls[key].natives if values is not None else ():
             described(values[place] if values is not None else None)

@@ -58,7 +58,7 @@ class _GraphSizes:
 
 def traced_plan(
     network: SymbolicGraph,
-    given: Sequence[int],
+    open_sizes: Sequence[int],
     lowered: LoweredGraph,
     options: Options,
     workspace: Workspace,
@@ -70,7 +70,7 @@ def traced_plan(
 
     Args:
         network: the simplified graph on symbols.
-        given: the sizes that the choice was made for, and is recorded on.
+        open_sizes: the sizes that the choice was made for, and is recorded on.
         lowered: the checked choice for these sizes.
         options, workspace: as in ``plan_of``.
         known: receives the values of rows for these sizes.
@@ -81,7 +81,7 @@ def traced_plan(
         ChoiceRefused: libraries do not confirm the choice.
         VTensorError: a node cannot be recorded.
     """
-    values = network.values(given, known)
+    values = network.values(open_sizes, known)
     if values is None:
         raise NotTraced("the graph's guards do not hold for these sizes")
     memory = MemoryTrace()
@@ -108,15 +108,15 @@ def traced_plan(
         raise NotTraced("steps call back")
     plan = _plan(network.rows, network.array_place, recorder, memory, ends, steps)
     plan.guards = _guards(lowered, graph, plan.numbers, options)
-    known[plan.sizes, tuple(given)] = [*values]
+    known[plan.sizes, tuple(open_sizes)] = [*values]
     for calls, kind in zip(plan.calls, recorder.kinds, strict=True):
-        numbers = tuple([values[place] for place in calls.given])
+        numbers = tuple([values[place] for place in calls.size_places])
         known[calls.rows, numbers] = [*kind.use.values]
     return plan
 
 
 def plan_of_numbers(
-    recorder: Recorder, ends: Ends, steps: Sequence[RecordedStep], given: Sequence[int]
+    recorder: Recorder, ends: Ends, steps: Sequence[RecordedStep], open_sizes: Sequence[int]
 ) -> SymbolicPlan:
     """Return the symbolic plan of a recording on numbers; it holds for no other sizes.
 
@@ -124,10 +124,10 @@ def plan_of_numbers(
         recorder: the recorder, after its recording.
         ends: the memory of inputs and outputs.
         steps: the steps that the outputs need.
-        given: the open sizes; empty for a model of fixed sizes.
+        open_sizes: the open sizes; empty for a model of fixed sizes.
     """
     trace = Trace()
-    for size in given:
+    for size in open_sizes:
         trace.size(size).pinned()
     return _plan(trace.rows(), _no_place, recorder, MemoryTrace(), ends, steps)
 
@@ -171,7 +171,7 @@ def _plan(
         if isinstance(step.native, StepRef):
             natives[step.native.source].add(step.native.place)
     calls = [
-        CallsOfKind(trace.rows(), kind.given, sorted(natives[source]), kind.use.nodes)
+        CallsOfKind(trace.rows(), kind.size_places, sorted(natives[source]), kind.use.nodes)
         for source, (kind, trace) in enumerate(zip(recorder.kinds, kinds, strict=True), 1)
     ]
     live = Pieces.of([*pieces(graph)], numbers)

@@ -115,7 +115,7 @@ class FileSlice(NamedTuple):
 
         None if the array is in memory, or if native code cannot make the row's changes.
         """
-        source, read_value = row.source, row.given
+        source, step_input = row.source, row.step_input
         stretch = source.reader if isinstance(source, Original) else None
         if not isinstance(stretch, Stretch) or stretch.nbytes != source.nbytes:
             return None
@@ -137,8 +137,8 @@ class FileSlice(NamedTuple):
             factors = _spread(left.pop(0).factor, sizes)
             if factors is None:
                 return None
-        as_read = read_value.layout == Layout.plain(read_value.dims) and sizes == [
-            *read_value.dims.values()
+        as_read = step_input.layout == Layout.plain(step_input.dims) and sizes == [
+            *step_input.dims.values()
         ]
         if left or not as_read or rows * nbytes == 0:
             return None
@@ -168,9 +168,9 @@ class _Work(NamedTuple):
     room: Buffer
     done: Done | None
 
-    def slots(self, given: Array | None) -> list[Array | None]:
+    def slots(self, input_memory: Array | None) -> list[Array | None]:
         """Return the memory of the native step's slots; None for the slot read from a file."""
-        memory = {SOURCE: given, TARGET: self.room.memory}
+        memory = {SOURCE: input_memory, TARGET: self.room.memory}
         slots = self.step.slots if self.step is not None else ()
         return [Buffer.allocate(x).memory if isinstance(x, int) else memory[x] for x in slots]
 
@@ -219,7 +219,7 @@ class Packer:
         row: ConstantRow,
         step: PackingStep | None,
         room: Buffer,
-        given: TensorStorage | None = None,
+        input_storage: TensorStorage | None = None,
         done: Done | None = None,
     ) -> TensorStorage:
         """Return the memory of a constant that may still be packed: its first use waits.
@@ -228,7 +228,7 @@ class Packer:
             row: the constant.
             step: packs it; None if its array is stored unchanged.
             room: the memory for it.
-            given: the input of the step, if it is in memory; else the row's array is read.
+            input_storage: the input of the step, if it is in memory; else the row's array is read.
             done: called once it is packed.
 
         Raises:
@@ -236,10 +236,10 @@ class Packer:
         """
         storage = _storage(row.value)
         work = _Work(row, step, storage, room, done)
-        if self._starts(work, given):
+        if self._starts(work, input_storage):
             storage.bind_later(lambda: self._filled(room))
         else:
-            self._run(work, given)
+            self._run(work, input_storage)
         return storage
 
     def wait(self) -> None:
@@ -265,26 +265,26 @@ class Packer:
         self.wait()
         return room
 
-    def _starts(self, work: _Work, given: TensorStorage | None) -> bool:
+    def _starts(self, work: _Work, input_storage: TensorStorage | None) -> bool:
         """Let the thread pack a constant or read its array; return whether it can."""
         row, step, room, thread = work.row, work.step, work.room, self._thread
         if thread is None or step is None:
             return False
-        part = FileSlice.of(row) if given is None else None
+        part = FileSlice.of(row) if input_storage is None else None
         if row.is_large:
             if part is None or not part.is_whole:
                 return False
             self.wait()  # one at a time, since its array takes much memory until it is packed
             into = Buffer(passing((part.nbytes,), np.dtype(np.uint8)))
-            self._large = partial(self._run, work, _storage(row.given, into))
+            self._large = partial(self._run, work, _storage(row.step_input, into))
             thread.read(part.stretch.file, part.stretch.offset, into.memory)
         else:
             same_type = row.value.layout.stored(row.value.dtype).numpy == row.source.dtype
             if step.native is None or (self._checks(row) and not same_type):
                 return False
-            if given is None and part is None:
-                given = row.storage()
-            slots = work.slots(None if given is None else given.memory)
+            if input_storage is None and part is None:
+                input_storage = row.storage()
+            slots = work.slots(None if input_storage is None else input_storage.memory)
             place, factors = (None, None) if part is None else (part.place, part.factors)
             thread.run([(step.native, slots)], room.memory if row.clears else None, place, factors)
             self._runs.append(work)
@@ -292,7 +292,7 @@ class Packer:
             self._files.add(part.stretch.file)
         return True
 
-    def _run(self, work: _Work, given: TensorStorage | None) -> None:
+    def _run(self, work: _Work, input_storage: TensorStorage | None) -> None:
         """Pack a constant on the calling thread.
 
         Raises:
@@ -300,16 +300,16 @@ class Packer:
         """
         row, step, _, room, _ = work
         if step is None:
-            given = _storage(row.value, room)
-            given.data()[...] = pack(row.read(), [*row.given.dims], row.value.layout)
-        elif given is None:
-            given = row.storage()
-        self._check_finite(row, given.memory)
+            input_storage = _storage(row.value, room)
+            input_storage.data()[...] = pack(row.read(), [*row.step_input.dims], row.value.layout)
+        elif input_storage is None:
+            input_storage = row.storage()
+        self._check_finite(row, input_storage.memory)
         with nullcontext() if row.is_large else Executor.alone():
             if step is not None and step.run is not None:
-                step.run(given, room)
+                step.run(input_storage, room)
             elif step is not None:
-                slots = [slot for slot in work.slots(given.memory) if slot is not None]
+                slots = [slot for slot in work.slots(input_storage.memory) if slot is not None]
                 try:
                     Executor.run_step(step.native, slots)
                 except (RuntimeError, ValueError, TypeError) as error:

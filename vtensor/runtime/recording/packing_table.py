@@ -71,8 +71,8 @@ class ConstantRow:
     Attributes:
         source: an array of this process, or the original that holds an array of the model.
         changes: the changes made to the array before it is packed, in order.
-        given: the result of ``changes``, as the packing step reads it.
-        value: the constant as the plan's steps read it; ``given`` if no step packs it.
+        step_input: the result of ``changes``, as the packing step reads it.
+        value: the constant as the plan's steps read it; ``step_input`` if no step packs it.
         factor: True if it is a factor of products and nothing else.
         in_place: True if the array itself is read; else the constant is in packed memory.
         saved: the packing step as data; None without a step, or if it cannot be saved.
@@ -80,7 +80,7 @@ class ConstantRow:
 
     source: Array | Original
     changes: Sequence[Made]
-    given: Value
+    step_input: Value
     value: Value
     factor: bool = False
     in_place: bool = False
@@ -118,13 +118,15 @@ class ConstantRow:
         return any(applied.factor is not None for applied in self.changes)
 
     def read(self) -> Array:
-        """Return the elements of ``given``, with an axis for each dim."""
+        """Return the elements of ``step_input``, with an axis for each dim."""
         array = self.source.now() if isinstance(self.source, Original) else self.source
         for applied in self.changes:
             array = applied.function(array)
         return array
 
     def storage(self) -> TensorStorage:
-        """Return ``given`` in memory."""
-        given = self.given
-        return TensorStorage.of_array(self.read(), given.tensor(), given.layout, constant=True)
+        """Return ``step_input`` in memory."""
+        step_input = self.step_input
+        return TensorStorage.of_array(
+            self.read(), step_input.tensor(), step_input.layout, constant=True
+        )

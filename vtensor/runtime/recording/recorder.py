@@ -105,11 +105,11 @@ class TracedKind:
 
     Attributes:
         use: the call kind in this plan.
-        given: the places of its sizes on the graph's trace.
+        size_places: the places of its sizes on the graph's trace.
     """
 
     use: CallUse
-    given: Sequence[int]
+    size_places: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Recorder:
             if value.name in self._without:
                 storage = self._deferred(value, DeferredConstant(value))
             else:
-                storage = self.packed.given(value, self.packer)
+                storage = self.packed.unpacked(value, self.packer)
             self.storages[value.name] = storage
         return self.storages[value.name]
 
@@ -469,10 +469,10 @@ class Recorder:
             return
         storage = self.packed.find(target)
         if storage is None:
-            row, given = self.packed.row(target), self.storages.get(node.input)
+            row, input_storage = self.packed.row(target), self.storages.get(node.input)
             with tracing(self.packed.calls):
-                step = packing_step(node, row, given)
-            storage = self.packed.pack(row, step, self.packer, given)
+                step = packing_step(node, row, input_storage)
+            storage = self.packed.pack(row, step, self.packer, input_storage)
         self.storages[node.output] = storage
 
 
@@ -499,25 +499,27 @@ def _room(nbytes: int) -> np.ndarray[Any, Any]:
 
 
 def packing_step(
-    node: TransformNode, row: ConstantRow, given: TensorStorage | None = None
+    node: TransformNode, row: ConstantRow, input_storage: TensorStorage | None = None
 ) -> PackingStep:
     """Return the packing step of a constant: one native step, or the library's Python.
 
     Args:
         node: the Transform.
         row: the constant.
-        given: the input of the step, if it is in memory.
+        input_storage: the input of the step, if it is in memory.
 
     Raises:
         VTensorError: the library declines the Transform.
     """
-    if given is None:
-        given = TensorStorage.deferred(row.read, row.given.tensor(), row.given.layout)
+    if input_storage is None:
+        input_storage = TensorStorage.deferred(
+            row.read, row.step_input.tensor(), row.step_input.layout
+        )
     evaluation = RecordEvaluation()
     with nullcontext() if row.is_large else Executor.alone(), installed(evaluation):
-        x = Operand(row.given, row.given.layout).tensor(given)
+        x = Operand(row.step_input, row.step_input.layout).tensor(input_storage)
         recorded = _transformed(node, row.value, evaluation, [x])
-    names = {given: SOURCE, recorded.outputs[0]: TARGET}
+    names = {input_storage: SOURCE, recorded.outputs[0]: TARGET}
     for step in recorded.steps:
         slots = [slot if isinstance(slot, int) else names.get(slot, "") for slot in step.slots]
         is_alone = len(recorded.steps) == 1 and step.native is not None
@@ -526,11 +528,13 @@ def packing_step(
     return PackingStep(None, (), node.name, run=partial(_packed_here, node, row))
 
 
-def _packed_here(node: TransformNode, row: ConstantRow, given: TensorStorage, room: Buffer) -> None:
+def _packed_here(
+    node: TransformNode, row: ConstantRow, input_storage: TensorStorage, room: Buffer
+) -> None:
     """Transform a constant on the calling thread, by the steps of its library."""
     value, evaluation = row.value, NormalEvaluation()
     storage = TensorStorage(value.dtype, value.dims, value.layout, room)
-    x = Operand(row.given, row.given.layout).tensor(given)
+    x = Operand(row.step_input, row.step_input.layout).tensor(input_storage)
     with installed(evaluation):
         _change(node, x, value, storage, evaluation)
 

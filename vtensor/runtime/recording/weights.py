@@ -173,7 +173,7 @@ class PlanWeights:
         """Return a constant that is packed or being packed; None if it is neither."""
         return self._have[value.name].storage if value.name in self._have else None
 
-    def given(self, value: Value, packer: Packer) -> TensorStorage:
+    def unpacked(self, value: Value, packer: Packer) -> TensorStorage:
         """Return a constant that no step packs: copied next to packed ones, or in place."""
         if (storage := self.find(value)) is not None:
             return storage
@@ -189,7 +189,7 @@ class PlanWeights:
         row: ConstantRow,
         step: PackingStep | None,
         packer: Packer,
-        given: TensorStorage | None = None,
+        input_storage: TensorStorage | None = None,
     ) -> TensorStorage:
         """Pack a constant, next to the others if an operator reads it.
 
@@ -200,9 +200,9 @@ class PlanWeights:
             row.saved = SavedStep(self.calls, native.where, step.slots)
         begin = self._offsets.get(value.name)
         if begin is None:
-            return packer.pack(row, step, Buffer.allocate(value.nbytes), given)
+            return packer.pack(row, step, Buffer.allocate(value.nbytes), input_storage)
         room = Buffer(self._memory[begin : begin + value.nbytes])
-        storage = packer.pack(row, step, room, given, partial(self._share, row))
+        storage = packer.pack(row, step, room, input_storage, partial(self._share, row))
         if value.name not in self._have:  # for this plan alone, until it is packed
             self._have[value.name] = Packed(storage, row, self._memory)
         return storage
@@ -214,21 +214,23 @@ class PlanWeights:
         self._unpacked[id(source)] -= 1
         if not isinstance(source, Original) or source.nbytes <= SMALL_BYTES:
             return
-        if not row.changes and not lost and row.given is not row.value:
+        if not row.changes and not lost and row.step_input is not row.value:
             self._recover(source, row, storage)
         if not self._unpacked[id(source)]:
             source.let_go()
 
     def _recover(self, source: Original, row: ConstantRow, storage: TensorStorage) -> None:
         """Let an array be recovered from its packed constant, if that has the same elements."""
-        given, value = row.given, row.value
-        stored, dims = of_type(given.dtype), list(given.dims)
-        moved = all(operand.layout.stored(operand.dtype) == stored for operand in (given, value))
-        if given.name in self._sources or not moved or stored.numpy != source.dtype:
+        step_input, value = row.step_input, row.value
+        stored, dims = of_type(step_input.dtype), list(step_input.dims)
+        moved = all(
+            operand.layout.stored(operand.dtype) == stored for operand in (step_input, value)
+        )
+        if step_input.name in self._sources or not moved or stored.numpy != source.dtype:
             return
-        if source.shape != tuple(given.dims.values()):
+        if source.shape != tuple(step_input.dims.values()):
             return
-        layout, sizes = value.layout, dict(given.dims)
+        layout, sizes = value.layout, dict(step_input.dims)
 
         def recovered() -> Array:
             array = contiguous(unpack(storage.data(), layout, dims, sizes))
