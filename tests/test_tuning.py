@@ -159,7 +159,9 @@ def test_a_tuned_plan_that_is_slower_is_not_taken(
     monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[1], [3_000_000, 2_000_000]))
     with Session(network(), threads=1, tune=True) as session:
         assert not any(step.tuned for step in session.plan.steps)
-    said = "net: without measured times the plan takes 2.00 ms, with them 3.00 ms: it stays without"
+    said = (
+        "net: without measured times the plan takes 2.00 ms, with them 3.00 ms: they are not used"
+    )
     assert said in caplog.messages
 
 
@@ -356,7 +358,7 @@ def test_plans_that_cannot_be_timed(
     monkeypatch.setattr(tuned, "fastest", fail)
     with Session(network(), threads=1, tune=True) as session:
         assert not any(step.tuned for step in session.plan.steps)
-    assert "net: plans cannot be timed, so it stays without: out of luck" in caplog.messages
+    assert "net: plans cannot be timed, so no times are used: out of luck" in caplog.messages
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
     for name in traces.alone:
         for constant in _constants_of(traces.graph, name):
             if table.is_large(constant):
-                raise NotSaved(f"{name} may look at {constant}")
+                raise NotSaved(f"{name} may read {constant}")
     writer = ConstantWriter(traces.outer, _ArrayWriter(table))
     wanted = [set[int]() for _ in (plan.sizes, *plan.calls)]
     for number, place in plan.sources:
@@ -393,7 +393,7 @@ def decoded(
     """
     data = payload_data(payload)
     if data["name"] != name:
-        raise ValueError("it is another entry, under this name")
+        raise ValueError("it is an entry of another name")
     blob = _weights(data, read)
     return SavedChoice(data, blob, _key(data["inputs"], like), options, fingerprint, workspace)
 
@@ -494,7 +494,7 @@ class _PlanReader:
         """Return the native objects of the constant trace, by place."""
         things = outer.run([])
         if things is None:
-            raise ValueError("native code refuses what was recorded")
+            raise ValueError("native code refuses a recorded call")
         return things
 
     def _packed(self) -> Sequence[Array]:
@@ -532,7 +532,7 @@ def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -
     """
     data = payload_data(payload)
     if data["name"] != name:
-        raise ValueError("it is another entry, under this name")
+        raise ValueError("it is an entry of another name")
     blob = _weights(data, read)
     if type(data["chosen"]) is not dict or type(data["versions"]) is not dict:
         raise ValueError("it has no choice")

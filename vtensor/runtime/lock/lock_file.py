@@ -224,14 +224,14 @@ class Lock:
     def other(self, why: str) -> LockError:
         """Return the error of a file that belongs to another model."""
         version = self.versions.get("vtensor", "another")
-        by = "" if version == __version__ else f", or VTensor {version} read it otherwise"
+        by = "" if version == __version__ else f", or VTensor {version} reads it differently"
         return LockError(
             f"{self.file}: is the plan of another model, {self.model!r}: {why}{by}"
             f"\n  to fix: {self._remedy()}"
         )
 
     def _remedy(self) -> str:
-        return "write it anew with `vtensor lock`, or leave out plan="
+        return "write it again with `vtensor lock`, or leave out plan="
 
 
 def content(graph: Graph) -> str:

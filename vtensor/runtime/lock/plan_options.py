@@ -33,8 +33,8 @@ def check_alone(**options: object) -> None:
     twice = [name for name, value in options.items() if value != DEFAULTS[name]]
     if twice:
         raise InputError(
-            f"{', '.join(twice)}: plan= says this already\n  to fix: leave it out, or write the "
-            "plan anew with it"
+            f"{', '.join(twice)}: plan= fixes this already\n  to fix: leave it out, or write the "
+            "lock file again with it"
         )
 
 

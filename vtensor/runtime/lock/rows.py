@@ -222,7 +222,7 @@ def _transform(row: Table, layouts: dict[str, Layout]) -> TransformNode:
         if len(several) != 1:
             raise row.error(key, f"must hold one value, not {len(several)}")
     if not why:
-        raise row.error("required_by", "must say who asked for it")
+        raise row.error("required_by", "must name the requirements that caused it")
     target = makes[0].get("value", str)
     layouts[target] = _parsed(makes[0], "layout", Layout)
     first, *more = map(_reason, why)

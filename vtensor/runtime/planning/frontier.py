@@ -290,9 +290,11 @@ def _note(strict: Plan, tolerances: Sequence[float]) -> str:
         return "tolerance 0 is that of the strict plan alone"
     able = len(inexact_nodes(strict.resolved))
     if not able:
-        return "no library has an inexact form of any of its nodes: the strict plan is the only one"
+        return "no library has an approximate form of any of its nodes: only the strict plan exists"
     nodes = counted(able, "node")
-    return f"{nodes} may run in inexact forms, and no plan with them was faster within a tolerance"
+    return (
+        f"{nodes} may run in approximate forms, and no plan with them was faster within a tolerance"
+    )
 
 
 def _inputs(graph: LoweredGraph, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:

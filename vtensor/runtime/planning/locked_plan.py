@@ -92,7 +92,7 @@ def locked_options(
         raise LockError(
             f"{lock.file}: its results are off by {error:.1e}, the tolerance is {tolerance:g}\n"
             f"  to fix: Session(..., tolerance={proof.tolerance:g}), for which it was made, or "
-            "write it anew for another one"
+            "write it again for another one"
         )
     try:
         options = Options.of(
@@ -167,10 +167,10 @@ def _sizes(lock: Lock, graph: Graph, options: Options) -> Iterator[str]:
         value, locked = graph.values[name], lock.choices.inputs.get(name)
         if locked is None or dict(locked.dims) != dict(value.dims):
             have = "no such input" if locked is None else locked.tensor().summary()
-            yield f"input {name!r} is {value.summary()}; written down is {have}"
+            yield f"input {name!r} is {value.summary()}; the lock file has {have}"
         elif options.entry[name] != locked.layout:
-            layouts = f"lies in {options.entry[name]}; written down is {locked.layout}"
+            layouts = f"has layout {options.entry[name]}; the lock file has {locked.layout}"
             yield f"input {name!r} {layouts}"
     if list(graph.outputs) != list(lock.choices.outputs):
         asked = ", ".join(name for name in graph.outputs if name not in lock.choices.outputs)
-        yield f"{asked} is asked for, which is no output"
+        yield f"{asked} is wanted, which is no output of the lock file"

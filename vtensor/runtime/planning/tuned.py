@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The log message if the plan with measured times is not faster.
 NOT_FASTER_MEASURED = (
-    "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
+    "%s: without measured times the plan takes %.2f ms, with them %.2f ms: they are not used"
 )
 
 #: The log message if the plan within the tolerance is not faster.
@@ -76,7 +76,7 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
         best, took = fastest([*few, measured, untimed], workspace.executor)
     except VTensorError as error:
         checkpoint()
-        _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
+        _log.warning("%s: plans cannot be timed, so no times are used: %s", graph.name, error)
         return untimed
     if best is untimed:
         _log.warning(NOT_FASTER_MEASURED, graph.name, took[-1] / 1e6, min(took[:-1]) / 1e6)
