@@ -193,8 +193,8 @@ FAULTS = (
         "cache",
         "An entry of another processor, or of another cap on its instructions, is taken.",
         RUNTIME + "cache/plans.py",
-        "*(model.digest, model.code, processor(), isa_cap(), threads, about),",
-        "*(model.digest, model.code, threads, about),",
+        "*(model.digest, model.code, processor(), isa_cap(), threads, scope),",
+        "*(model.digest, model.code, threads, scope),",
     ),
     Fault(
         20,

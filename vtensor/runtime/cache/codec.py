@@ -427,8 +427,8 @@ class _PlanReader:
         self._data, self._blob = data, np.frombuffer(blob, np.uint8)
         self._fingerprint, self._workspace = fingerprint, workspace
         self._builds = Builds(data["builds"])
-        about = self._blob, self._builds, fingerprint, workspace
-        self._weights = SavedTable(data["weights"], *about)
+        arguments = self._blob, self._builds, fingerprint, workspace
+        self._weights = SavedTable(data["weights"], *arguments)
         self.sizes = Rows.of(data["sizes"], ConstantReader(self._builds.module, (), self._array))
 
     def plan(self) -> SymbolicPlan:
@@ -478,8 +478,8 @@ class _PlanReader:
             np.array(data["held"], np.int64),
             _pieces(data["live"]),
             [
-                (one, other, [(str(dim), int(at)) for dim, at in dims])
-                for one, other, dims in data["guards"]
+                (left, right, [(str(dim), int(at)) for dim, at in dims])
+                for left, right, dims in data["guards"]
             ],
             [_end(*row) for row in data["inputs"]],
             [_end(*row) for row in data["own"]],
@@ -513,9 +513,9 @@ class _PlanReader:
         """Return an array operand of a row."""
         if "array" in data:
             return self._large(*data["array"])
-        dtype, shape, at = data["bytes"]
+        dtype, shape, offset = data["bytes"]
         nbytes = prod(shape) * np.dtype(dtype).itemsize
-        return taken_of(self._blob, at, nbytes).view(dtype).reshape(shape)
+        return taken_of(self._blob, offset, nbytes).view(dtype).reshape(shape)
 
 
 def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -> None:

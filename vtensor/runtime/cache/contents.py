@@ -138,11 +138,11 @@ def _item(path: Path, status: os.stat_result, deep: bool) -> Item | None:
     """Return a file as an entry; None if it is being written or holds no times."""
     match = _NAMES.fullmatch(path.name)
     kind = "timings" if match is None else match[1]
-    about: dict[str, str] = {}
+    facts: dict[str, str] = {}
     try:
         if match is None:
-            about["quality"] = _timings(path)
-            if not about["quality"]:
+            facts["quality"] = _timings(path)
+            if not facts["quality"]:
                 return None
         elif match[3]:
             if time.time() - status.st_mtime < _LEFTOVER_S:
@@ -151,17 +151,17 @@ def _item(path: Path, status: os.stat_result, deep: bool) -> Item | None:
         else:
             if (payload := _payload(path)) is None:
                 raise ValueError("its digest or its format is wrong")
-            about = _about(kind, path, payload, deep)
-            if b"\0" in os.fsencode(about["file"]):
+            facts = _facts(kind, path, payload, deep)
+            if b"\0" in os.fsencode(facts["file"]):
                 raise ValueError("it names no file")
     except _DAMAGED as why:
         pass_signals(why)
         if isinstance(why, FileNotFoundError):
             raise
         said = reason(why)
-        about = {"problem": said if type(why) is ValueError else f"{type(why).__name__}: {said}"}
+        facts = {"problem": said if type(why) is ValueError else f"{type(why).__name__}: {said}"}
     kind = "model" if kind == "surface" else kind
-    return Item(path, kind, status.st_size, status.st_mtime, **about)
+    return Item(path, kind, status.st_size, status.st_mtime, **facts)
 
 
 def _is_foreign(path: Path, status: os.stat_result) -> bool:
@@ -181,7 +181,7 @@ def _timings(path: Path) -> str:
         return f"cannot be read now: {why}"
 
 
-def _about(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
+def _facts(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
     """Return what an entry says of its model, as attributes of an ``Item``.
 
     Raises:

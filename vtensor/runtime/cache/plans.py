@@ -76,9 +76,9 @@ class SavedPlans:
             payload = self._entries.read(name)
             if payload is None:
                 return
-            about = key, options, model_fingerprint, self._workspace
+            arguments = key, options, model_fingerprint, self._workspace
             try:
-                choice = decoded(name, payload, self._entries.read, *about)
+                choice = decoded(name, payload, self._entries.read, *arguments)
             except REFUSALS as why:  # the entry may be damaged in any way
                 _log.debug("%s is not taken: %s", name, why)
             else:
@@ -134,22 +134,22 @@ class SavedPlans:
         values = [
             (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None
         ]
-        about = key if exact else (key.kind, values)
-        digest = entry_digest(model_fingerprint, about, options, self._workspace.executor.threads)
+        scope = key if exact else (key.kind, values)
+        digest = entry_digest(model_fingerprint, scope, options, self._workspace.executor.threads)
         return [f"plan-{digest}-{number}" for number in range(1 if exact else MOST_CHOICES)]
 
 
-def entry_digest(model: ModelFingerprint, about: object, options: Options, threads: int) -> str:
+def entry_digest(model: ModelFingerprint, scope: object, options: Options, threads: int) -> str:
     """Return the digest of all that an entry depends on.
 
     Args:
         model: the fingerprint of the model.
-        about: the key, or input kind, of the entry.
+        scope: the key, or input kind, of the entry.
         options, threads: the session's options and number of kernel threads.
     """
     settings = options.settings
     facts = (
-        *(model.digest, model.code, processor(), isa_cap(), threads, about),
+        *(model.digest, model.code, processor(), isa_cap(), threads, scope),
         *(options.passes, options.preferences, options.tolerance),
         *(settings.objective, settings.solver, settings.clock is None, settings.speeds is None),
         sorted(options.delivery.items()),

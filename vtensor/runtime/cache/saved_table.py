@@ -120,8 +120,8 @@ class TableWriter:
         name = self.array(source)
         if name is None or not isinstance(source, Original):
             return {"bytes": (self.save_bytes(storage.memory), storage.nbytes)}
-        about = numpy_dtype(step_input.dtype), step_input.layout, [*step_input.dims]
-        if about != (source.dtype, Layout.plain(step_input.dims), [*value.dims]):
+        input_form = numpy_dtype(step_input.dtype), step_input.layout, [*step_input.dims]
+        if input_form != (source.dtype, Layout.plain(step_input.dims), [*value.dims]):
             raise NotSaved(f"{step_input.name} has another layout than its array")
         if _shape(source, row.changes) != tuple(step_input.dims.values()):
             raise NotSaved(f"{step_input.name} has other sizes than its array")

@@ -42,13 +42,13 @@ class Place:
 
     def waits_for_caller(self) -> bool:
         """Return whether the thread waits without timeout, even indirectly, for the caller."""
-        frames, caller, here = sys._current_frames(), threading.get_ident(), self.ident
-        seen = {0}
+        frames, caller, current = sys._current_frames(), threading.get_ident(), self.ident
+        visited = {0}
         try:
-            while here not in seen and here in frames:
-                seen.add(here)
-                here = _awaited(frames[here], frames)
-                if here == caller:
+            while current not in visited and current in frames:
+                visited.add(current)
+                current = _awaited(frames[current], frames)
+                if current == caller:
                     return True
             return False
         finally:

@@ -85,8 +85,8 @@ class Delivery:
             return None
         if any(np.may_share_memory(array, source) for source in inputs):
             return None
-        seen = array.transpose([dims.index(dim) for dim in layout.dims])
-        return seen.reshape(-1).view(np.uint8) if seen.flags.c_contiguous else None
+        in_order = array.transpose([dims.index(dim) for dim in layout.dims])
+        return in_order.reshape(-1).view(np.uint8) if in_order.flags.c_contiguous else None
 
     def elements(self, bindings: Sequence[Array]) -> Array:
         """Return the output's current elements in presentation order."""
@@ -94,8 +94,8 @@ class Delivery:
 
     def overwritten(self, bindings: Sequence[Array], into: Mapping[str, Array]) -> bool:
         """Return whether writing the other outputs to these arrays would change this output."""
-        mine = self.part(bindings).array
-        return any(np.may_share_memory(mine, into[name]) for name in into if name != self.name)
+        memory = self.part(bindings).array
+        return any(np.may_share_memory(memory, into[name]) for name in into if name != self.name)
 
     def result(self, bindings: Sequence[Array], placed: bool, into: Array | None) -> Result:
         """Return the delivered output: uncopied if ``placed`` or ``into`` is given, else a copy."""
@@ -121,15 +121,15 @@ def deliver(
         placed: names of the outputs that the plan wrote to their final memory.
         into: the caller's arrays, by name.
     """
-    here, results, writes = set(placed), list[Result](), list[tuple[Array, Array]]()
+    uncopied, results, writes = set(placed), list[Result](), list[tuple[Array, Array]]()
     for delivery in wanted:
         name = delivery.name
-        results.append(delivery.result(bindings, name in here, into.get(name)))
-        if name in into and name not in here:
+        results.append(delivery.result(bindings, name in uncopied, into.get(name)))
+        if name in into and name not in uncopied:
             elements = delivery.elements(bindings)
             copied = delivery.overwritten(bindings, into)
             writes.append((into[name], elements.copy() if copied else elements))
-        here.discard(name)  # a repeated output is a copy
+        uncopied.discard(name)  # a repeated output is a copy
     for target, elements in writes:
         np.copyto(target, elements)
     return results

@@ -126,12 +126,12 @@ class RecordEvaluation(Evaluation):
             NativeError: the step is invalid, or its library cannot compile it.
         """
         new = [step for step in self.steps if step.native is not None and not step.kernel]
-        several = [*{step.code: step for step in new}.values()]
-        if threads == 1 or len(several) < MIN_PARALLEL_STEPS or self.early is not None:
-            for step in several:
+        distinct = [*{step.code: step for step in new}.values()]
+        if threads == 1 or len(distinct) < MIN_PARALLEL_STEPS or self.early is not None:
+            for step in distinct:
                 compile_step(step)
         else:
-            side_by_side(compile_step, several, threads)
+            side_by_side(compile_step, distinct, threads)
         done = {step: replace(step, kernel=step.code.kernel) for step in new}
         return [done.get(step, step) for step in self.steps]
 
@@ -179,9 +179,9 @@ def compile_step(step: RecordedStep) -> None:
     if step.code.kernel:
         return
     try:
-        about = _replay.describe(step.native)
-        step.code.access = tuple(access for _, _, access in about["slots"])
-        step.code.kernel = str(about["kernel"])
+        description = _replay.describe(step.native)
+        step.code.access = tuple(access for _, _, access in description["slots"])
+        step.code.kernel = str(description["kernel"])
     except (ValueError, TypeError) as error:
         raise NativeError(f"step of {step.node!r}: {error}") from error
     except (VTensorError, MemoryError):

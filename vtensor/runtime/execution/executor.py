@@ -314,8 +314,8 @@ class Executor:
             SessionClosedError: the interpreter is shutting down.
         """
         if os.getpid() != self._process:  # forked, as in ``run``
-            mine = Executor.of(self.threads)
-            return mine.replay(program, bindings, times, sizes, queue, exponents)
+            own_executor = Executor.of(self.threads)
+            return own_executor.replay(program, bindings, times, sizes, queue, exponents)
         here, server = getattr(_own, "executor", None), self
         try:
             if here is None or here is self:

@@ -118,14 +118,14 @@ class Ends:
         """Return the inputs' and outputs' storages of a graph, given the storage of each value."""
         inputs = [storages[name] for name in graph.inputs]
         outputs = [storages[name] for name in graph.outputs.values()]
-        roots, inputs_set = dict.fromkeys(output.root for output in outputs), {*inputs}
-        own = [root for root in roots if not root.bound and root not in inputs_set]
-        bound = {storage: index for index, storage in enumerate([*inputs, *own])}
+        roots, input_set = dict.fromkeys(output.root for output in outputs), {*inputs}
+        own_roots = [root for root in roots if not root.bound and root not in input_set]
+        bound = {storage: index for index, storage in enumerate([*inputs, *own_roots])}
         deliveries = {
             alias: Delivery(alias, graph.values[name], output.root, bound.get(output.root))
             for (alias, name), output in zip(graph.outputs.items(), outputs, strict=True)
         }
-        return cls(inputs, outputs, own, deliveries)
+        return cls(inputs, outputs, own_roots, deliveries)
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,13 @@ def _compared_fields(choices: Choices, row: NodeChoice | TransformNode | None) -
     if isinstance(row, TransformNode):
         source, target = row.input, str(choices.layouts[row.output])
         askers = [reason.consumer for reason in row.reasons]
-        about = {"operator": TRANSFORM, "library": row.library, "of": source, "to": target}
-        return about | {"required by": askers}
+        transform_fields = {
+            "operator": TRANSFORM,
+            "library": row.library,
+            "of": source,
+            "to": target,
+        }
+        return transform_fields | {"required by": askers}
     variant = row.variant
     operands = zip(row.roles, (*row.inputs, *row.outputs), variant.forms, strict=True)
     fields = {"operator": row.op_name, "library": variant.library, "kernel": variant.kernel}

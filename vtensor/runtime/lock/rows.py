@@ -92,7 +92,7 @@ def input_rows(choices: Choices) -> Row:
 
 def _node_row(row: NodeChoice, choices: Choices) -> Row:
     variant = row.variant
-    names, at = (*row.inputs, *row.outputs), variant.requirements[0].place
+    names, node_place = (*row.inputs, *row.outputs), variant.requirements[0].place
     operands = []
     for name, role, form, asked in zip(
         names, row.roles, variant.forms, variant.requirements, strict=True
@@ -101,8 +101,13 @@ def _node_row(row: NodeChoice, choices: Choices) -> Row:
         if name in row.outputs and (lies := choices.layouts[name]) != form.layout:
             operand["lies"] = str(lies)  # another spelling of the same layout
         operand |= {"asked": _layout_texts(asked)} if asked.layouts != (form.layout,) else {}
-        operands.append(operand | ({"at": asked.place} if asked.place != at else {}))
-    entry: Row = {"name": row.name, "operator": row.op_name, "library": variant.library, "at": at}
+        operands.append(operand | ({"at": asked.place} if asked.place != node_place else {}))
+    entry: Row = {
+        "name": row.name,
+        "operator": row.op_name,
+        "library": variant.library,
+        "at": node_place,
+    }
     entry |= {"kernel": variant.kernel} if variant.kernel else {}
     entry |= {"fuses": list(variant.followers)} if variant.followers else {}
     entry |= {"error": variant.error} if variant.inexact else {}
@@ -218,9 +223,9 @@ def _row(
 def _transform(row: Table, layouts: dict[str, Layout]) -> TransformNode:
     row.only("name", "operator", "library", "reads", "makes", "required_by")
     reads, makes, why = row.tables("reads"), row.tables("makes"), row.tables("required_by")
-    for key, several in (("reads", reads), ("makes", makes)):
-        if len(several) != 1:
-            raise row.error(key, f"must hold one value, not {len(several)}")
+    for key, tables in (("reads", reads), ("makes", makes)):
+        if len(tables) != 1:
+            raise row.error(key, f"must hold one value, not {len(tables)}")
     if not why:
         raise row.error("required_by", "must name the requirements that caused it")
     target = makes[0].get("value", str)

@@ -234,10 +234,10 @@ def frontier_of(
             _forms(planned.graph),
             _expected(planned),
             error,
-            took,
+            runs_ns,
             _weights(planned),
         )
-        for (planned, named), error, took in zip(chosen.values(), errors, times, strict=True)
+        for (planned, named), error, runs_ns in zip(chosen.values(), errors, times, strict=True)
     )
     note = "" if len(points) > 1 else _note(strict, tolerances)
 
@@ -326,8 +326,8 @@ def _errors(
     own_workspace = Workspace(workspace.executor, workspace.max_bytes, weights=workspace.weights)
 
     def answers(lowered: LoweredGraph) -> list[Mapping[str, Array]]:
-        outputs, anyhow = dict(zip(names, names, strict=True)), dict.fromkeys(names, Layout.ANY)
-        delivering = replace(lowered, outputs=outputs, delivery=anyhow, certificate=None)
+        outputs, delivery = dict(zip(names, names, strict=True)), dict.fromkeys(names, Layout.ANY)
+        delivering = replace(lowered, outputs=outputs, delivery=delivery, certificate=None)
         plan = plan_on_numbers(delivering, graph.constants, own_workspace, confirming=True)
         return [_answer(plan, row, own_workspace) for row in rows]
 
@@ -363,6 +363,6 @@ def _times(
     each = [*map(replay_of, plans)]
     for turn in range(1 + runs):
         say(f"turn {turn} of {runs}")
-        for times, took in zip(times_of, in_turns(each, workspace.executor, 1), strict=True):
-            times += took
+        for times, turn_ns in zip(times_of, in_turns(each, workspace.executor, 1), strict=True):
+            times += turn_ns
     return [tuple(times[1:]) for times in times_of]

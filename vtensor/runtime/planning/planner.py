@@ -253,9 +253,9 @@ class Planner:
             sound(lowered, network.graph, options, self._workspace)
             checkpoint()
             open_sizes = network.open_sizes
-            about = network.symbolic, open_sizes, lowered, options, self._workspace, known
+            arguments = network.symbolic, open_sizes, lowered, options, self._workspace, known
             try:
-                choice.symbolic = traced_plan(*about, confirming=confirming)
+                choice.symbolic = traced_plan(*arguments, confirming=confirming)
             except NotTraced as why:
                 _log.debug("%s: it is recorded on sizes: %s", key.shapes, why)
             else:
@@ -265,8 +265,8 @@ class Planner:
                     return plan, choice
                 choice.symbolic = None
         resolved = partial(resolved_of, network.graph, options)
-        about_numbers = network.graph, resolved, lowered, options, self._workspace
-        plan = recorded(*about_numbers, confirming=confirming)
+        number_arguments = network.graph, resolved, lowered, options, self._workspace
+        plan = recorded(*number_arguments, confirming=confirming)
         choice.later = _symbolic_later(plan, network.open_sizes)
         if network.open_sizes:
             plan.origin = RECORDED_ON_SIZES
@@ -400,8 +400,8 @@ class Planner:
         if choice.key == key:
             lowered = replace(lowered, certificate=decisions.chosen.certificate)
         resolved = partial(resolved_of, graph, options)
-        about = graph, resolved, lowered, replace(options, progress=None), self._workspace
-        return recorded(*about, confirming=True).nodes
+        arguments = graph, resolved, lowered, replace(options, progress=None), self._workspace
+        return recorded(*arguments, confirming=True).nodes
 
     def _locked(self, lock: Lock, key: PlanKey, options: Options) -> Plan:
         """Return the plan of a lock file."""

@@ -115,7 +115,7 @@ class Slots:
         from vtensor.runtime.recording.placement import arranged
 
         arrangement = arranged(steps, ends.inputs, ends.own)
-        of, scratch = arrangement.lifetimes.of, arrangement.lifetimes.scratch
+        lifetime_of, scratch = arrangement.lifetimes.of, arrangement.lifetimes.scratch
         pieces = {lifetime: place for place, lifetime in enumerate(arrangement.ours)}
         regions = {storage: place for place, storage in enumerate([*ends.inputs, *ends.own], 1)}
         brought = len(regions)
@@ -127,7 +127,7 @@ class Slots:
                     if isinstance(operand, int)
                     else arrangement.hosts.get(operand.root, operand.root)
                 )
-                lifetime = scratch[index, slot] if root is None else of.get(root)
+                lifetime = scratch[index, slot] if root is None else lifetime_of.get(root)
                 piece.append(pieces.get(lifetime, -1) if lifetime else -1)
                 if piece[-1] >= 0 or root is None:
                     region.append(0)

@@ -482,8 +482,8 @@ def _instead(more: int, _: str, size: int) -> int:
 
 def _moved(names: Collection[str], steps: int, dim: str, size: int) -> int:
     """Move a size by some steps if its dim is among the names and it is not one."""
-    more = steps * min(size & -size, MAX_STEP)
-    return size + more if dim in names and size != 1 and size + more > 0 else size
+    step = steps * min(size & -size, MAX_STEP)
+    return size + step if dim in names and size != 1 and size + step > 0 else size
 
 
 def _port(name: str, value: Any) -> Port:

@@ -363,8 +363,8 @@ class PlanStore:
         if self._unsaved and self._cache is not None:
             unsaved, self._unsaved = self._unsaved, []
             save = partial(self._save, unsaved)
-            about = save, "", self._hurries, preload_saving
-            self._begin(BackgroundTask(*about, for_other_processes=True, grace_s=GRACE_S))
+            arguments = save, "", self._hurries, preload_saving
+            self._begin(BackgroundTask(*arguments, for_other_processes=True, grace_s=GRACE_S))
 
     def _save_later(self, choice: Choice) -> None:
         """Queue the saving of a choice that was made in the background."""

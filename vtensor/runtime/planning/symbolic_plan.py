@@ -363,5 +363,5 @@ def described(native: Any) -> tuple[str, tuple[str, ...]]:
     """Compile a native step; return the name of its kernel and the access to each slot."""
     from vtensor.runtime import _replay
 
-    about = _replay.describe(native)
-    return str(about["kernel"]), tuple(access for _, _, access in about["slots"])
+    description = _replay.describe(native)
+    return str(description["kernel"]), tuple(access for _, _, access in description["slots"])

@@ -73,13 +73,13 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
         with suppress(BudgetError):
             few.append(recorded(graph, resolved, lowered, options, workspace))
     try:
-        best, took = fastest([*few, measured, untimed], workspace.executor)
+        best, times_ns = fastest([*few, measured, untimed], workspace.executor)
     except VTensorError as error:
         checkpoint()
         _log.warning("%s: plans cannot be timed, so no times are used: %s", graph.name, error)
         return untimed
     if best is untimed:
-        _log.warning(NOT_FASTER_MEASURED, graph.name, took[-1] / 1e6, min(took[:-1]) / 1e6)
+        _log.warning(NOT_FASTER_MEASURED, graph.name, times_ns[-1] / 1e6, min(times_ns[:-1]) / 1e6)
     return within_tolerance(graph, best, options, workspace)
 
 
@@ -140,9 +140,9 @@ def within_tolerance(
                 plans.append(plan)
         if not plans:
             return strict
-        best, took = fastest([*plans, strict], workspace.executor)
+        best, times_ns = fastest([*plans, strict], workspace.executor)
         if best is strict:
-            _log.info(NOT_FASTER_TOLERANT, graph.name, min(took[:-1]) / 1e6, took[-1] / 1e6)
+            _log.info(NOT_FASTER_TOLERANT, graph.name, min(times_ns[:-1]) / 1e6, times_ns[-1] / 1e6)
     except UnsoundPlanError:
         raise
     except VTensorError as error:

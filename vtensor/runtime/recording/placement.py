@@ -64,12 +64,12 @@ class Placement:
         """
         where = {storage: region for region, storage in enumerate([*self.bound, *constants], 1)}
 
-        def place(index: int, slot: int, of: TensorStorage | int) -> Place:
-            if isinstance(of, int):
+        def place(index: int, slot: int, operand: TensorStorage | int) -> Place:
+            if isinstance(operand, int):
                 return 0, self.scratch[index, slot]
-            root = self.hosts.get(of.root, of.root)
+            root = self.hosts.get(operand.root, operand.root)
             region, begin = (0, self.offsets[root]) if root in self.offsets else (where[root], 0)
-            return region, begin + of.begin
+            return region, begin + operand.begin
 
         steps: list[tuple[object, list[Place]]] = []
         for index, step in enumerate(self.steps):
@@ -77,7 +77,9 @@ class Placement:
                 steps.append((step.callback, []))
             else:
                 slots = enumerate(step.slots)
-                steps.append((step.native, [place(index, slot, of) for slot, of in slots]))
+                steps.append(
+                    (step.native, [place(index, slot, operand) for slot, operand in slots])
+                )
         return steps
 
     def constants(self) -> list[TensorStorage]:
@@ -93,12 +95,12 @@ class Placement:
     def memory(self, index: int, arena: Array) -> list[Array]:
         """Return the memory of a step's slots; all storages are bound."""
         memory_of = []
-        for slot, of in enumerate(self.steps[index].slots):
-            if isinstance(of, int):
+        for slot, operand in enumerate(self.steps[index].slots):
+            if isinstance(operand, int):
                 begin = self.scratch[index, slot]
-                memory_of.append(arena[begin : begin + of])
+                memory_of.append(arena[begin : begin + operand])
             else:
-                memory_of.append(of.memory)
+                memory_of.append(operand.memory)
         return memory_of
 
     def buffers(self, arena: Arena) -> dict[TensorStorage, Buffer]:

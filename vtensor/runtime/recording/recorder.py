@@ -167,16 +167,16 @@ class Recorder:
         for name in graph.inputs:
             value = graph.values[name]
             self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
-        several = _replay.threads() > 1
-        expected = workspace.expected.pop() if several and workspace.expected else None
+        has_threads = _replay.threads() > 1
+        expected = workspace.expected.pop() if has_threads and workspace.expected else None
         if expected is not None and expected.lost:
             expected = None
         room_of = _room if expected is None else expected.room
         self.packed = PlanWeights(graph, constants, workspace.weights.packed, room_of)
         thread = expected.thread if expected is not None else _replay.Aside()
         #: Packs and compiles concurrently if the session has several threads.
-        self.packer = Packer(thread if several else None)
-        early = self.packer.compile if several else None
+        self.packer = Packer(thread if has_threads else None)
+        early = self.packer.compile if has_threads else None
         self.evaluation = RecordEvaluation(confirming, graph.inexact, early)
         #: Nodes that their libraries decline as chosen, with the reason.
         self.refused: dict[str, str] = {}
@@ -259,9 +259,9 @@ class Recorder:
         """Return a value as an operand: its storage in the layout that is chosen for it."""
         storage = self._storage(value)
         if storage.layout != layout:  # another spelling of an equal layout
-            seen = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
-            seen.share(storage)
-            storage = seen
+            alias = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
+            alias.share(storage)
+            storage = alias
         return Operand(value, layout, storage.constant, storage)
 
     def _operator(self, node: OpNode) -> None:

@@ -284,10 +284,12 @@ def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]
     """
     runs = [partial(plan.replay, _memory(plan)) for plan in plans]
     times_ns = in_turns(runs, executor, MIN_TURNS, TURN_SECONDS)
-    took = [min(times[1:]) for times in times_ns]  # more than the least is other processes' time
-    least = min(took)
+    # What a run takes beyond the least is other processes' time.
+    least_ns_each = [min(times[1:]) for times in times_ns]
+    least = min(least_ns_each)
     alike = least * (1 + ALIKE)
-    return next(plan for plan, ns in zip(plans, took, strict=True) if ns <= alike), took
+    best = next(plan for plan, ns in zip(plans, least_ns_each, strict=True) if ns <= alike)
+    return best, least_ns_each
 
 
 def in_turns(

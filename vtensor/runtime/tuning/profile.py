@@ -211,7 +211,7 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile as JSON data."""
-        took, run_ns = self.runs[:, 1] - self.runs[:, 0], self.run_ns
+        lengths, run_ns = self.runs[:, 1] - self.runs[:, 0], self.run_ns
 
         def rows(groups: dict[str, Group]) -> dict[str, Any]:
             return {name: group.to_dict(run_ns) for name, group in groups.items()}
@@ -219,8 +219,8 @@ class Profile:
         return {
             "model": self.name,
             "threads": self.threads,
-            "runs": len(took),
-            "run_ns": {"median": run_ns, "min": int(took.min()), "max": int(took.max())},
+            "runs": len(lengths),
+            "run_ns": {"median": run_ns, "min": int(lengths.min()), "max": int(lengths.max())},
             "busy_ns": self.busy_ns,
             "gaps_ns": {**self.gaps._asdict(), "share": sum(self.gaps) / run_ns},
             "peaks": self.peaks and {"gflops": self.peaks.gflops, "gbytes": self.peaks.gbytes},
@@ -234,7 +234,7 @@ class Profile:
 
     def to_trace(self) -> dict[str, Any]:
         """Return the profile as a trace of all runs and calls for Perfetto and Chrome."""
-        about = {
+        node_facts = {
             profiled.step.node.name: (
                 profiled.step.op,
                 {
@@ -245,7 +245,7 @@ class Profile:
             )
             for profiled in self.steps
         }
-        return trace_of(self.name, self.threads, self.runs, self.times, self.calls, about)
+        return trace_of(self.name, self.threads, self.runs, self.times, self.calls, node_facts)
 
 
 def check_runs(runs: object) -> int:
@@ -276,11 +276,11 @@ def profile_of(plan: Plan, threads: int, run: Run, runs: int) -> Profile:
         wall[0] = perf_counter_ns()
         run(row.reshape(-1))
         wall[1] = perf_counter_ns()
-    took = {node: np.zeros(runs, np.int64) for node, _, _ in calls}
+    node_times = {node: np.zeros(runs, np.int64) for node, _, _ in calls}
     for index, (node, _, _) in enumerate(calls):
-        took[node] += times[:, index, 1] - times[:, index, 0]
+        node_times[node] += times[:, index, 1] - times[:, index, 0]
     steps = tuple(
-        _step(plan.graph, step, float(np.median(took[step.node.name])), peaks)
+        _step(plan.graph, step, float(np.median(node_times[step.node.name])), peaks)
         for step in plan.steps
         if step.kernels
     )

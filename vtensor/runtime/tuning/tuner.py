@@ -110,8 +110,8 @@ class Tuner(Clock):
             self._failed.add((call, way))
             return None
         finally:
-            took = sum(runs) if self._effort is TUNING else time.monotonic() - begin
-            self._spent[call] = self._spent.get(call, 0.0) + took
+            seconds = sum(runs) if self._effort is TUNING else time.monotonic() - begin
+            self._spent[call] = self._spent.get(call, 0.0) + seconds
         self._best[call] = min(ns, self._best.get(call, ns))
         (self._timings.note if self._effort is GLANCE else self._timings.put)(call, way, ns)
         return ns

@@ -84,9 +84,9 @@ class Meter:
         by_node = dict[str, list[OpNode]]()
         for node in asked:
             by_node.setdefault(node.name, []).append(node)
-        for name, several in by_node.items():
+        for name, variants in by_node.items():
             strict = self._node_results(self._nodes[name])
-            for node in several:
+            for node in variants:
                 self._known[self._key(node)] = self._share(node, strict)
         return [self._known[self._key(node)] for node in nodes]
 
@@ -194,9 +194,9 @@ def bound_memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
 
 def _delivering(graph: LoweredGraph, names: Sequence[str]) -> LoweredGraph:
     """Return a graph that delivers other values, each in its own layout."""
-    anyhow = dict.fromkeys(names, Layout.ANY)
+    delivery = dict.fromkeys(names, Layout.ANY)
     outputs = dict(zip(names, names, strict=True))
-    return replace(graph, outputs=outputs, delivery=anyhow, certificate=None)
+    return replace(graph, outputs=outputs, delivery=delivery, certificate=None)
 
 
 def _alone(bare: LoweredGraph, strict: OpNode, node: OpNode) -> LoweredGraph:
