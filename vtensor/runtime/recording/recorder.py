@@ -400,10 +400,8 @@ class Recorder:
         except REFUSALS as why:
             _log.debug("%s is not recorded on symbols: %r", node.name, why)
             now = Symbolic(key, node, operands, numbers, self.outer, now=True)
-            operands_on_trace = now.operands
-            self._kind(
-                key, now.node, operands_on_trace[:count], operands_on_trace[count:], self.outer
-            )  # the library may decline
+            inputs, outputs = now.operands[:count], now.operands[count:]
+            self._kind(key, now.node, inputs, outputs, self.outer)  # the library may decline
             return None
         if kind is None or call.trace.failed:
             _log.debug("%s is not recorded on symbols: %s", node.name, call.trace.failed)
