@@ -249,7 +249,7 @@ def test_damage_of_every_kind(cache: Path) -> None:
 def test_a_plan_under_another_name_is_damaged(cache: Path) -> None:
     first, second, *_ = entries(cache, "plan")
     first.write_bytes(second.read_bytes())
-    assert "it is another entry, under this name" in vtensor("verify").stdout
+    assert "it is an entry of another name" in vtensor("verify").stdout
 
 
 def resigned(file: Path, change: Callable[[dict[str, Any]], object]) -> None:

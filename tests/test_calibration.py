@@ -124,7 +124,7 @@ def test_the_folder_is_the_users_alone(timed: list[int], folder: Path) -> None:
 
 
 def test_the_file_stays_small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timings, "MOST_ROWS", 3)
+    monkeypatch.setattr(timings, "MAX_ROWS", 3)
     for number in range(5):
         timings.Timings("old").put(f"call {number}", "way", 7)
     timings.Timings("new").put("call", "way", 8)

@@ -348,7 +348,7 @@ def test_frontier_without_inexact_forms_says_so_in_a_line(
     ran = vtensor("frontier", tmp_path / "plain.onnx", "--runs", 1)
     assert ran.exit_code == 0, ran.output
     assert "0, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3 *" in ran.stdout
-    alone = "no library has an inexact form of any of its nodes: the strict plan is the only one"
+    alone = "no library has an approximate form of any of its nodes: only the strict plan exists"
     assert ran.stderr == f"note: {alone}\n"
     data = data_of("frontier", tmp_path / "plain.onnx", "--runs", 1)
     assert len(data["points"]) == 1

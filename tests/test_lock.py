@@ -277,7 +277,7 @@ def test_lines_that_no_longer_hold_are_all_listed(file: Path) -> None:
     }.items():
         line = lines.index(f'name = "{name}"')  # one less than its number; the table begins there
         assert f"{file}:{line}: node {name!r}: {why}" in text
-    assert "to fix: write it anew with `vtensor lock`" in text
+    assert "to fix: write it again with `vtensor lock`" in text
 
 
 def test_a_library_that_is_absent_or_declines(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,14 +320,14 @@ def test_another_model(file: Path) -> None:
 
 def test_other_sizes(file: Path) -> None:
     text = refused(file, network(side=8))
-    assert "input 'x' is f32 N=1 C=8 H=8 W=8; written down is f32 N=1 C=8 H=6 W=6" in text
+    assert "input 'x' is f32 N=1 C=8 H=8 W=8; the lock file has f32 N=1 C=8 H=6 W=6" in text
 
 
 def test_runs_that_are_not_written_down(file: Path) -> None:
     with Session(network(), plan=file, threads=1) as session:
-        with pytest.raises(LockError, match="input 'x' lies in NHWC; written down is NCHW"):
+        with pytest.raises(LockError, match="input 'x' has layout NHWC; the lock file has NCHW"):
             session.run(None, {"x": image().transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)})
-        with pytest.raises(LockError, match="conv1 is asked for, which is no output"):
+        with pytest.raises(LockError, match="conv1 is wanted, which is no output"):
             session.run(["conv1"], {"x": image()})
         session.run(None, {"x": image()})
     with Session(network()) as session:
@@ -347,7 +347,7 @@ def test_runs_that_are_not_written_down(file: Path) -> None:
     ],
 )
 def test_what_the_plan_says_is_not_given_beside_it(file: Path, option: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"{next(iter(option))}: plan= says this already"):
+    with pytest.raises(InputError, match=f"{next(iter(option))}: plan= fixes this already"):
         Session(network(), plan=file, **option)
 
 

@@ -23,7 +23,7 @@ def offered(scratch: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tup
     rows: list[tuple[str, int, int]] = []
 
     def steps(_library: object, nbytes: int) -> Iterator[tuple[str, Any, int]]:
-        assert nbytes >= peaks.LEAST_BYTES
+        assert nbytes >= peaks.MIN_COPY_BYTES
         yield from ((kind, took, count) for kind, count, took in rows)
 
     [name, *others] = registry().libraries
@@ -67,7 +67,7 @@ def test_memory_is_copied_without_a_step_for_it(
     rows: list[tuple[str, int, int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(peaks, "LEAST_BYTES", NBYTES)
+    monkeypatch.setattr(peaks, "MIN_COPY_BYTES", NBYTES)
     offered += rows
     assert getattr(peaks.copying(NBYTES)(), "nbytes", 0) == NBYTES
 

@@ -121,7 +121,7 @@ def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
     monkeypatch.setattr(tuning, "Tuner", lambda *_: Drawn(2))
     monkeypatch.setattr(tuned, "fastest", fastest)
-    monkeypatch.setattr(fewer, "PRICE", 1.0)
+    monkeypatch.setattr(fewer, "TRANSFORM_PRICE", 1.0)
     return counts
 
 
@@ -159,7 +159,9 @@ def test_a_tuned_plan_that_is_slower_is_not_taken(
     monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[1], [3_000_000, 2_000_000]))
     with Session(network(), threads=1, tune=True) as session:
         assert not any(step.tuned for step in session.plan.steps)
-    said = "net: without measured times the plan takes 2.00 ms, with them 3.00 ms: it stays without"
+    said = (
+        "net: without measured times the plan takes 2.00 ms, with them 3.00 ms: they are not used"
+    )
     assert said in caplog.messages
 
 
@@ -301,7 +303,7 @@ def test_large_constants_are_read_from_memory(monkeypatch: pytest.MonkeyPatch) -
             before, took = len(swept), list[float]()
             assert node_ns(node, lowered.tensors, executor, effort, took.append) > 0
             assert len(took) == 1
-            assert (len(swept) - before >= measure.LEAST) == ((size, effort) == (640, TUNING))
+            assert (len(swept) - before >= measure.MIN_RUNS) == ((size, effort) == (640, TUNING))
 
 
 def test_names_that_nobody_gave_do_not_tell_calls_apart() -> None:
@@ -356,7 +358,7 @@ def test_plans_that_cannot_be_timed(
     monkeypatch.setattr(tuned, "fastest", fail)
     with Session(network(), threads=1, tune=True) as session:
         assert not any(step.tuned for step in session.plan.steps)
-    assert "net: plans cannot be timed, so it stays without: out of luck" in caplog.messages
+    assert "net: plans cannot be timed, so no times are used: out of luck" in caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -413,10 +415,10 @@ def test_a_glance_does_not_repeat_what_takes_long() -> None:
     assert least_ns(run, 1, GLANCE) == 50_000_000
     assert runs == 2  # the first one does not count
     assert least_ns(run, 1, GLANCE._replace(seconds=0.0, most_seconds=1.0)) == 50_000_000
-    assert runs == 2 + 1 + measure.LEAST
-    hurried = GLANCE._replace(most_seconds=0.05 / measure.FIRST / 2)
+    assert runs == 2 + 1 + measure.MIN_RUNS
+    hurried = GLANCE._replace(most_seconds=0.05 / measure.FIRST_RUN_FACTOR / 2)
     assert least_ns(run, 1, hurried) == 50_000_000
-    assert runs == 2 + 1 + measure.LEAST + 1  # even the first one takes far too long
+    assert runs == 2 + 1 + measure.MIN_RUNS + 1  # even the first one takes far too long
 
 
 def test_a_glance_ends_where_runs_are_no_faster() -> None:
@@ -426,7 +428,7 @@ def test_a_glance_ends_where_runs_are_no_faster() -> None:
         times[0, 0], times[-1, 1] = 0, drawn.pop(0)
 
     assert least_ns(run, 1, GLANCE._replace(seconds=60.0)) == 399
-    assert len(drawn) == 50 - measure.OFTEN
+    assert len(drawn) == 50 - measure.DEFAULT_RUNS
 
 
 def test_a_glance_at_what_is_far_from_the_best_is_short(
@@ -450,7 +452,7 @@ def test_a_glance_at_what_is_far_from_the_best_is_short(
         replace(node, variant=replace(node.variant, kernel=kernel)) for kernel in "abc"
     )
     for effort, limits in (
-        (GLANCE, [GLANCE.most_seconds, tuning.FAR * 1e-6]),
+        (GLANCE, [GLANCE.most_seconds, tuning.FAR_FROM_BEST * 1e-6]),
         (TUNING, [TUNING.most_seconds] * 2),
     ):
         clock = tuning.Tuner(Executor.of(1), Preferences(), effort=effort)

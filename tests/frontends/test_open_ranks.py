@@ -263,4 +263,4 @@ def test_plans_on_disk_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for known in (False, True, True):  # the first one saves its plan
         with Session(tmp_path / "m.onnx", cache_dir=tmp_path / "cache") as session:
             np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
-            assert (session._runner.open().source._found is None) == known
+            assert (session._runner.open().source._loaded_once is None) == known

@@ -47,8 +47,8 @@ FAULTS = (
         "Symbolic plans and choices are looked up without the layouts of inputs: those that were "
         "made for an input in another layout are taken.",
         RUNTIME + "planning/keys.py",
-        "rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]",
-        "rows = [(one.name, len(one.shape), one.value is None) for one in self.inputs]",
+        "rows = [(row.name, len(row.shape), row.layout, row.value is None) for row in self.inputs]",
+        "rows = [(row.name, len(row.shape), row.value is None) for row in self.inputs]",
     ),
     Fault(
         3,
@@ -140,7 +140,7 @@ FAULTS = (
         "A recorded call that looked at the values of a constant is repeated for equal calls with "
         "other constants.",
         RUNTIME + "recording/call_kinds.py",
-        "            or any(one.constant and not one.untouched for one in inputs)\n",
+        "            or any(storage.constant and not storage.untouched for storage in inputs)\n",
         "",
     ),
     Fault(
@@ -149,9 +149,9 @@ FAULTS = (
         "In a specialised plan, a view begins in its owner's memory where it began for the sizes "
         "of the trace.",
         RUNTIME + "planning/slots.py",
-        "begin.append(numbers.place(0 if isinstance(one, int) else one.begin))",
-        "begin.append(numbers.place(0 if isinstance(one, int) else getattr(one.begin, "
-        '"value", one.begin)))',
+        "begin.append(numbers.place(0 if isinstance(operand, int) else operand.begin))",
+        "begin.append(numbers.place(0 if isinstance(operand, int) else getattr(operand.begin, "
+        '"value", operand.begin)))',
     ),
     Fault(
         15,
@@ -193,8 +193,8 @@ FAULTS = (
         "cache",
         "An entry of another processor, or of another cap on its instructions, is taken.",
         RUNTIME + "cache/plans.py",
-        "*(surface.digest, surface.code, processor(), isa_cap(), threads, about),",
-        "*(surface.digest, surface.code, threads, about),",
+        "*(model.digest, model.code, processor(), isa_cap(), threads, scope),",
+        "*(model.digest, model.code, threads, scope),",
     ),
     Fault(
         20,

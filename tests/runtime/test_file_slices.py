@@ -17,7 +17,7 @@ from optimizer.originals import Original
 from ptensor.layout import Layout
 from resolver.values import Value
 from vtensor.language.dtype import from_numpy
-from vtensor.runtime.recording.packer import LEAST_ROW, FileSlice
+from vtensor.runtime.recording.packer import MIN_ROW_BYTES, FileSlice
 from vtensor.runtime.recording.packing_table import ConstantRow
 from vtensor.storage.open_file import OpenFile, Stretch
 
@@ -60,7 +60,7 @@ def read_of(part: FileSlice, data: bytes, dtype: np.dtype[Any]) -> Array:
 @given(st.data())
 def test_rows_and_factors_say_what_is_done_with_an_array(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
-    shape[-1] *= data.draw(st.sampled_from([1, LEAST_ROW]))
+    shape[-1] *= data.draw(st.sampled_from([1, MIN_ROW_BYTES]))
     dtype = np.dtype(data.draw(st.sampled_from(["f4", "f8", "i4"])))
     array = np.arange(prod(shape)).reshape(shape).astype(dtype)
     content, stretch = b"head" + array.tobytes(), stretch_of(4, array.nbytes)

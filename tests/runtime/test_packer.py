@@ -19,7 +19,7 @@ from vtensor import Session
 from vtensor.errors import BudgetError, ModelError, NativeError
 from vtensor.runtime import _replay
 from vtensor.runtime.recording import packing_table, recorder
-from vtensor.runtime.recording.packer import MOST, Expected, FileSlice, Packer
+from vtensor.runtime.recording.packer import MAX_BYTES_TOUCHED, Expected, FileSlice, Packer
 from vtensor.runtime.recording.packing_table import PackingStep
 from vtensor.runtime.recording.weights import PlanWeights
 from vtensor.runtime.recording.workspace import Workspace
@@ -97,7 +97,7 @@ def test_large_ones_are_read_one_at_a_time(
 ) -> None:
     path = network(tmp_path, beside=False)
     expected = alone(path, monkeypatch, threads=2)
-    monkeypatch.setattr(packing_table, "LARGE", 1 << 16)
+    monkeypatch.setattr(packing_table, "LARGE_BYTES", 1 << 16)
     assert answers(path, threads=2) == expected
     assert ran.count("large") >= 2
 
@@ -115,7 +115,7 @@ def test_from_memory_what_is_there_is_packed(ran: list[str], tmp_path: Path) -> 
 def test_a_session_that_was_opened_before_a_fork_runs_in_the_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vtensor.runtime.recording.packer.LEAST", 1 << 18)
+    monkeypatch.setattr("vtensor.runtime.recording.packer.MIN_BYTES_TOUCHED", 1 << 18)
     path = network(tmp_path, beside=False)
     with Session(path, cache_dir=None, threads=2) as session:
         assert session._runner.workspace.expected
@@ -210,7 +210,7 @@ def test_a_file_that_was_changed_since_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str], how: str, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(packing_table, "LARGE", 1 << 16)
+        monkeypatch.setattr(packing_table, "LARGE_BYTES", 1 << 16)
     path = network(tmp_path, beside=True)
     with Session(path, cache_dir=None, threads=2, optimize="none") as session:
         with (tmp_path / "data").open("r+b") as file:
@@ -248,7 +248,7 @@ def test_a_step_that_fails_names_the_transform(
     steps: list[FloatStep] = []
 
     def packing(node: Any, row: Any, given: TensorStorage | None) -> PackingStep:
-        step, nbytes = own(node, row, given), (row.given.nbytes, row.value.nbytes)
+        step, nbytes = own(node, row, given), (row.step_input.nbytes, row.value.nbytes)
         sizes = [(nbytes[0] // 4, READ), (nbytes[1] // 4, WRITE)]
         steps.append(FloatStep("fail", sizes, lambda arrays: "it says no"))
         return step._replace(native=steps[-1], slots=["source", "target"])
@@ -320,7 +320,7 @@ def test_pages_are_expected_of_models_with_much_to_read(
         begin(self, nbytes)
 
     monkeypatch.setattr(Expected, "__init__", expecting)
-    monkeypatch.setattr("vtensor.runtime.recording.packer.LEAST", 1 << 18)
+    monkeypatch.setattr("vtensor.runtime.recording.packer.MIN_BYTES_TOUCHED", 1 << 18)
     path = network(tmp_path, beside=False)
     with Session(path, cache_dir=None, threads=1) as session:
         session.run(None, feeds(2, 9))
@@ -343,7 +343,7 @@ def test_expected_memory_has_the_size_that_is_wanted(nbytes: int) -> None:
     room = expected.room(nbytes)
     assert room.nbytes == nbytes
     room[:] = 3
-    assert MOST >= 5 << 20
+    assert MAX_BYTES_TOUCHED >= 5 << 20
 
 
 #: What is compared above is found out where it is wrong.

@@ -25,7 +25,7 @@ def test_a_kept_plan_packs_to_the_bit_as_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(packing_table, "LARGE", 1 << 16)
+        monkeypatch.setattr(packing_table, "LARGE_BYTES", 1 << 16)
     provisional(monkeypatch)
     path, reads = network(tmp_path, beside), Counter[str]()
     counting(monkeypatch, reads)
@@ -95,7 +95,7 @@ def test_parts_along_the_first_axis(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(packing_table, "LARGE", 1 << 16)
+        monkeypatch.setattr(packing_table, "LARGE_BYTES", 1 << 16)
     provisional(monkeypatch)
     body, options = PARTS[kind]
     text, w = f"net (float[n, 256] p) => (float[a, b] y) {{ {body} }}", f32(512, 256)

@@ -105,8 +105,8 @@ def test_what_lies_as_it_is_taken_goes_the_short_way(
         for _ in range(3):
             x, out = asked()
             got, seen = ran(session, {"x": x}, out)
-            assert "Runner._short" in seen or "Direct.run" in seen
-            assert "Runner._long" not in seen
+            assert "Runner._run_known" in seen or "Direct.run" in seen
+            assert "Runner._run_checked" not in seen
             for name, have, one in zip(["y", "last"], got, want, strict=True):
                 np.testing.assert_array_equal(have, one)
                 assert have is (out or {}).get(name, have)
@@ -119,7 +119,7 @@ def test_tensors_come_back_by_the_short_way() -> None:
         [want] = session.run(["y"], {"x": image()})
         got: list[VTensor] = []
         seen = entered(lambda: got.extend(session.run_tensors(["y"], {"x": x})))
-        assert "Runner._long" not in seen
+        assert "Runner._run_checked" not in seen
         np.testing.assert_array_equal(got[0].numpy(), want)
 
 
@@ -132,7 +132,7 @@ def test_shapes_and_outputs_in_turn_go_the_short_way() -> None:
             session.run(None, {"x": x})
         for x in batches[::-1] + batches:
             [y], seen = ran(session, {"x": x})
-            assert "Runner._long" not in seen
+            assert "Runner._run_checked" not in seen
             np.testing.assert_array_equal(y, np.maximum(x, 0))
 
 

@@ -36,7 +36,7 @@ from vtensor.runtime.tuning import measure
 from vtensor.runtime.tuning import tolerant_choice as tolerant
 from vtensor.runtime.tuning import tuner as tuning
 from vtensor.runtime.tuning import variant_errors as erring
-from vtensor.runtime.tuning.measure import GLANCE, LEAST, node_ns
+from vtensor.runtime.tuning.measure import GLANCE, MIN_RUNS, node_ns
 
 #: What measures where no test says otherwise.
 TUNER = tuning.Tuner
@@ -367,13 +367,13 @@ def test_a_frontier_of_the_strict_plan_alone_says_why(
     with Session(g, threads=1, tune=True) as session:
         found = session.frontier(runs=1)
         assert [one.tolerances for one in found.points] == [TOLERANCES]
-        assert found.note.startswith("no library has an inexact form of any of its nodes")
+        assert found.note.startswith("no library has an approximate form of any of its nodes")
         assert session.frontier([0], runs=1).note == "tolerance 0 is that of the strict plan alone"
     monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[-1], [1, 1]))
     with Session(random_graph(3), threads=1, tune=True) as session:
         found = session.frontier([1e-3], runs=1)
         assert [one.tolerances for one in found.points] == [(0.0, 1e-3)]
-        assert re.match(r"\d+ nodes? may run in inexact forms, and no plan with them", found.note)
+        assert re.match(r"\d+ nodes? may run in approximate forms, and no plan", found.note)
 
 
 @pytest.mark.parametrize(
@@ -530,5 +530,5 @@ def test_what_nobody_waits_for_queues_in_small_parts(monkeypatch: pytest.MonkeyP
                 node_ns(graph.operators[0], graph.tensors, Executor.of(1), GLANCE)
                 plan.visit(measure._memory(plan), visitor)
             counts.append(len(queued))
-    assert counts[1] - counts[0] >= LEAST
+    assert counts[1] - counts[0] >= MIN_RUNS
     assert where[0] != where[1] == threading.get_ident()

@@ -1,11 +1,11 @@
-"""Sessions: plans, and what they run on."""
+"""Sessions: plans and their runs."""
 
 from typing import TYPE_CHECKING, Any
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """The module of native code, which loads OpenMP's library, at its first use."""
+        """Import the native module, which loads OpenMP's library, at its first use."""
         if name != "_replay":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from vtensor.language.openmp import import_native

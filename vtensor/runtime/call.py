@@ -1,4 +1,4 @@
-"""Running one operator by itself, through the same stages as a network."""
+"""Execution of one operator by itself, through the same stages as a network."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ Names = str | Sequence[str]
 
 
 class Calls:
-    """The sessions of calls, of which the last used ones are kept for calls like them.
+    """A cache of sessions for single operators; the most recently used ones are kept.
 
     Args:
-        most: how many.
+        most: the most sessions.
     """
 
     def __init__(self, most: int = 32) -> None:
         self.most = most
-        self._sessions: dict[Hashable, Session] = {}  # the last used one is last
+        self._sessions: dict[Hashable, Session] = {}  # the most recently used one is last
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def session(self, key: Hashable, make: Callable[[], Session]) -> Session:
-        """The session that is kept under a key, else a new one."""
+        """Return the session under a key; make it if it is missing."""
         with _lock:
             if (session := self._sessions.pop(key, None)) is not None:
                 self._sessions[key] = session
@@ -51,22 +51,22 @@ class Calls:
         return session
 
     def clear(self) -> None:
-        """Let go of all sessions, with their plans and memory."""
+        """Release all sessions with their plans and memory."""
         with _lock:
             self._sessions.clear()
 
 
-#: The calls of each registry, which go with it: ``call`` is a function, so that between two calls
-#: nothing else lives that could keep them.
+#: The sessions of each registry, released with it: ``call`` is a function, so between two calls
+#: nothing else lives that could hold them.
 _calls: WeakKeyDictionary[Registry, Calls] = WeakKeyDictionary()
 _lock = process_lock()
 
 
 def calls() -> Calls:
-    """What is kept of calls: ``calls().clear()`` gives its memory back."""
-    found = ready()
+    """Return the sessions of earlier calls; ``calls().clear()`` releases their memory."""
+    registry = ready()
     with _lock:
-        return _calls.setdefault(found, Calls())
+        return _calls.setdefault(registry, Calls())
 
 
 def call(
@@ -119,7 +119,7 @@ def call(
     roles = info.roles(len(operands), 0)
     roles += tuple(f"extra{index}" for index in range(len(operands) - len(roles)))
     tensors = dict(zip(roles, _tensors(info, roles, operands, dims), strict=True))
-    as_tensors = any(isinstance(one, VTensor) for one in operands)
+    as_tensors = any(isinstance(operand, VTensor) for operand in operands)
     session = _session(op, tensors, libraries, pin, threads, as_tensors)
     run = session.run_tensors if as_tensors else session.run
     results: Sequence[Any] = run(None, tensors)
@@ -129,18 +129,18 @@ def call(
 def _in_order(
     info: OperatorInfo, operands: tuple[object, ...], named: Mapping[str, object]
 ) -> tuple[object, ...]:
-    """All operands by position.
+    """Return all operands by position.
 
     Raises:
-        InputError: a name is unknown or taken by position, or one before it is left out.
+        InputError: a name is unknown or given by position as well, or one before it is missing.
     """
     roles = info.roles(len(operands) + len(named), 0)
     wanted = roles[len(operands) :]
     if set(named) != set(wanted):
-        takes, given = ", ".join(roles or info.inputs), ", ".join(named)
+        takes, names = ", ".join(roles or info.inputs), ", ".join(named)
         raise InputError(
             f"{info.name} takes {takes}, in this order; {len(operands)} were given by position, "
-            f"and by name {given}"
+            f"and by name {names}"
         )
     return (*operands, *(named[role] for role in wanted))
 
@@ -151,44 +151,54 @@ def _tensors(
     operands: Sequence[object],
     dims: Names | Mapping[str, Names] | None,
 ) -> list[VTensor]:
-    """The operands under names."""
+    """Return the operands as VTensors with named dims.
+
+    Raises:
+        DimError: the dims do not fit an array or name an unknown input.
+    """
     if dims is None or isinstance(dims, Mapping):
-        given: Mapping[str, Names] = dims or {}
+        dims_of: Mapping[str, Names] = dims or {}
     else:
-        given = {roles[0]: dims} if roles else {}
-    unknown = [role for role in given if role not in roles]
+        dims_of = {roles[0]: dims} if roles else {}
+    unknown = [role for role in dims_of if role not in roles]
     if unknown:
         text = f"dims of {', '.join(unknown)}; its inputs are {', '.join(roles)}"
         raise DimError(f"{info.name}: {text}")
     arrays = [
-        one if isinstance(one, VTensor) else as_array(f"input {role!r}", one)
-        for role, one in zip(roles, operands, strict=True)
+        operand if isinstance(operand, VTensor) else as_array(f"input {role!r}", operand)
+        for role, operand in zip(roles, operands, strict=True)
     ]
     rows: list[Sequence[str] | None] = [
-        tuple(one.dims) if isinstance(one, VTensor) else _given(info, role, one, given)
-        for role, one in zip(roles, arrays, strict=True)
+        tuple(operand.dims)
+        if isinstance(operand, VTensor)
+        else _axis_names(info, role, operand, dims_of)
+        for role, operand in zip(roles, arrays, strict=True)
     ]
     known: Sequence[str] = max((row for row in rows if row is not None), key=len, default=())
-    most = max((one.ndim for one in arrays if not isinstance(one, VTensor)), default=0)
+    most = max((operand.ndim for operand in arrays if not isinstance(operand, VTensor)), default=0)
     shared = known if len(known) >= most else tuple(f"D{axis}" for axis in range(most))
     tensors = []
-    for role, one, row in zip(roles, arrays, rows, strict=True):
-        if isinstance(one, VTensor):
-            tensors.append(one)
+    for role, operand, row in zip(roles, arrays, rows, strict=True):
+        if isinstance(operand, VTensor):
+            tensors.append(operand)
             continue
         try:
-            names = shared[len(shared) - one.ndim :] if row is None else row
-            tensors.append(from_array(one, names))
+            names = shared[len(shared) - operand.ndim :] if row is None else row
+            tensors.append(from_array(operand, names))
         except DimError as error:
             raise DimError(f"{info.name}: {role}: {error}") from None
     return tensors
 
 
-def _given(
-    info: OperatorInfo, role: str, array: Array, given: Mapping[str, Names]
+def _axis_names(
+    info: OperatorInfo, role: str, array: Array, dims_of: Mapping[str, Names]
 ) -> Sequence[str] | None:
-    """What was said of an array's axes, or what the operator declares; None for neither."""
-    names = given.get(role)
+    """Return the names of an array's axes: given or declared by the operator; None for neither.
+
+    Raises:
+        DimError: the operator's dims do not tell which axis is which.
+    """
+    names = dims_of.get(role)
     if names is not None:
         return dim_names(names)
     spec = info.dims.get(role, info.dims.get(role.rstrip("0123456789")))
@@ -213,12 +223,14 @@ def _session(
     threads: int | None,
     as_tensors: bool,
 ) -> Session:
-    """A session of one node; kept by operator, dims, element types and what is to come out."""
+    """Return a session of one node, cached by operator, dims, element types and kind of result."""
 
     def make() -> Session:
         return _make(op, tensors, libraries, pin, threads, as_tensors)
 
-    shapes = tuple((role, one.dtype, tuple(one.dims.items())) for role, one in tensors.items())
+    shapes = tuple(
+        (role, tensor.dtype, tuple(tensor.dims.items())) for role, tensor in tensors.items()
+    )
     try:
         among = None if libraries is None else tuple(libraries)
         key = (exact(op), threads, ready().version, among, pin, shapes, as_tensors)
@@ -237,18 +249,20 @@ def _make(
     as_tensors: bool,
 ) -> Session:
     graph = Graph("call")
-    inputs = [graph.input(role, one.dims, one.dtype) for role, one in tensors.items()]
+    inputs = [graph.input(role, tensor.dims, tensor.dtype) for role, tensor in tensors.items()]
     results = graph.add(op, *inputs, name="call")
     for value in results if isinstance(results, tuple) else (results,):
         graph.output(value)
-    lying = {role: part.layout for role, one in tensors.items() if (part := dense_part(one))}
-    return Session(  # of one node: there is nothing to optimise, to measure or to cache
+    layouts = {
+        role: part.layout for role, tensor in tensors.items() if (part := dense_part(tensor))
+    }
+    return Session(  # one node: nothing to optimise, to measure or to cache
         graph,
         threads=threads,
         optimize="none",
         cache_dir=None,
         libraries=libraries,
         pin=None if pin is None else {info_of(op).name: pin},
-        input_layouts=lying,
+        input_layouts=layouts,
         output_layouts=dict.fromkeys(graph.outputs, Layout.ANY) if as_tensors else None,
     )

@@ -1,4 +1,4 @@
-"""What runs: the plans of one session, and the requests that it had last."""
+"""The runner of a session: finds or makes the plan of each run and executes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtensor.runtime.execution.executor import check_running
 from vtensor.runtime.execution.origin import IN_MEMORY
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, copies
-from vtensor.runtime.execution.trim import let_go
+from vtensor.runtime.execution.trim import trim_memory
 from vtensor.runtime.planning.options import Options
 from vtensor.runtime.planning.source import Source
 from vtensor.runtime.planning.store import PlanStore
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
     from vtensor.runtime.execution.direct import Direct
     from vtensor.runtime.planning.keys import PlanKey
 
-#: Requests that a session remembers: those that are none of them take the long way.
-MOST_REQUESTS = 8
+#: The most requests that a session remembers; other runs are checked and looked up in full.
+MAX_REQUESTS = 8
 
-#: The errors of a run whose inputs are not those that an entry of the cache says.
-MISTAKEN = (InputError, DimError, ResolutionError)
+#: The errors of a run whose inputs differ from those in the model's cache entry.
+WRONG_ENTRY_ERRORS = (InputError, DimError, ResolutionError)
 
-#: The most sets of overridden initializers for which a session keeps plans, the last used ones.
-MOST_OVERRIDDEN = 8
+#: The most sets of overridden initializers for which a session keeps plans, most recent first.
+MAX_OVERRIDDEN = 8
 
 
-class _Own(threading.local):
-    """What a thread ran last in a session; None where it has run nothing."""
+class _ThreadState(threading.local):
+    """A thread's last run in a session; None if it has run nothing."""
 
     last_run: LastRun | None = None
 
 
 class Runner:
-    """Runs a network until it is closed.
+    """A runner of a network until it is closed.
 
     Args:
-        source: what graphs are made from.
-        options: how plans are made.
-        workspace: the thread that plans run on, and what they share.
-        declared: make the plan for the declared sizes now, if all of them are known.
+        source: the model, from which graphs are made.
+        options: the options of plans.
+        workspace: the executor and memory that plans share.
+        declared: make the plan for the declared sizes now if all of them are known.
 
     Attributes:
-        plans: those that are kept; None once it is closed.
+        plans: the store of plans; None after ``close``.
     """
 
     def __init__(
@@ -69,30 +69,30 @@ class Runner:
         self.executor, self.workspace = workspace.executor, workspace
         cache = SavedPlans.of(source, options, workspace)
         self.plans: PlanStore | None = PlanStore(source, options, workspace, cache)
-        self._requests: list[Request] = []  # the last one first
-        #: The last one in one call, once nothing is to be done beside its runs.
+        self._requests: list[Request] = []  # the most recent first
+        #: The last request as one native call, if its runs need no work of Python.
         self._direct: Direct | None = None
-        #: The last run of any thread, or the plan that was made at construction.
+        #: The last run of any thread, or the plan made at construction.
         self._last_run: LastRun | None = None
-        self._own = _Own()
-        #: Runners with overridden initializers, by the names of these; the last used one is last.
+        self._thread = _ThreadState()
+        #: Runners with overridden initializers, by the names of these, most recent last.
         self._overriding: dict[frozenset[str], Runner] = {}
         if declared and source.static:
             try:
                 self._last_run = self.plans.declared(), {}
-            except MISTAKEN:
+            except WRONG_ENTRY_ERRORS:
                 if not source.corrected():
                     raise
                 self._last_run = (self.plans.declared(), {}) if source.static else None
 
     @property
     def last_run(self) -> LastRun | None:
-        """The calling thread's last run, or any thread's where it has run nothing."""
-        return self._own.last_run or self._last_run
+        """The calling thread's last run, or any thread's if it has run nothing."""
+        return self._thread.last_run or self._last_run
 
     @property
     def copied(self) -> Copies:
-        """What the last run had to copy."""
+        """The copies of the last run."""
         last = self.last_run
         return {} if last is None else last[1]
 
@@ -101,7 +101,7 @@ class Runner:
         """The plan of the last run, or the one made at construction.
 
         Raises:
-            InputError: sizes are open and nothing has run yet.
+            InputError: there is no plan yet: sizes are symbolic and nothing has run.
         """
         self.open()
         last = self.last_run
@@ -114,45 +114,48 @@ class Runner:
         return last[0]
 
     def settled(self) -> Plan:
-        """The same; where it is provisional, what takes its place, made now.
+        """Return the last run's plan after replacing a provisional one by a measured one.
 
         Raises:
-            InputError: as ``plan``.
+            InputError: as in ``plan``.
         """
         before = self.plan
-        plan = self._owner(before).settled(before)
-        self._own.last_run = self._last_run = plan, self.copied
+        plan = self._store_of(before).settled(before)
+        self._thread.last_run = self._last_run = plan, self.copied
         return plan
 
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
         """Return the graph and the options that a plan was made of.
 
         Raises:
-            InputError: as ``PlanStore.made_of``.
+            InputError: as in ``PlanStore.made_of``.
         """
-        return self._owner(plan).made_of(plan)
+        return self._store_of(plan).made_of(plan)
 
-    def _owner(self, plan: Plan) -> PlanStore:
-        """Return the plans that a plan is one of: these, or those with overridden initializers."""
-        plans = [self.open(), *(one.plans for one in [*self._overriding.values()])]
-        return next((one for one in plans if one is not None and one.has(plan)), self.open())
+    def _store_of(self, plan: Plan) -> PlanStore:
+        """Return the store that holds a plan: this runner's, or one for overridden initializers."""
+        plans = [self.open(), *(runner.plans for runner in [*self._overriding.values()])]
+        return next(
+            (store for store in plans if store is not None and store.has(plan)), self.open()
+        )
 
     def ports_of(self, inputs: object) -> list[Port]:
-        """Return the inputs of a run that is given these by name: all, and overridden defaults."""
+        """Return the inputs of a run on these arrays: all inputs and overridden initializers."""
         other = self._overridden(inputs)
         return self.inputs if other is None else other.inputs
 
     def _overridden(self, inputs: object) -> Runner | None:
-        """Return what runs with the initializers overridden for which values are given.
+        """Return the runner for the initializers that are overridden by given values.
 
         None if there are none: the inputs are then the network's own, or wrong. A run with other
-        inputs has another graph, hence plans of its own; plans for defaults stay as they are.
+        inputs has another graph, hence plans of its own; plans without overridden initializers stay
+        valid.
         """
-        own = {port.name for port in self.inputs}
-        if not isinstance(inputs, Mapping) or not (more := frozenset(inputs) - own):
+        own_names = {port.name for port in self.inputs}
+        if not isinstance(inputs, Mapping) or not (more := frozenset(inputs) - own_names):
             return None
-        source, found = self.open().source, self._overriding.get(more)
-        if found is None:
+        source, other = self.open().source, self._overriding.get(more)
+        if other is None:
             if not more.issubset(source.overridable):
                 return None
             if self._options.lock is not None:
@@ -160,19 +163,19 @@ class Runner:
                     f"the lock file is of runs without the inputs {', '.join(sorted(more))}, whose "
                     "own values count\n  to fix: give no others, or a lock file of a run with them"
                 )
-            found = Runner(source.overriding(more), self._options, self.workspace, declared=False)
+            other = Runner(source.overriding(more), self._options, self.workspace, declared=False)
         with self._making.here:
-            found = self._overriding.pop(more, found)  # another thread may have been first
-            self._overriding[more] = found
-            if len(self._overriding) > MOST_OVERRIDDEN:
+            other = self._overriding.pop(more, other)  # another thread may have made it first
+            self._overriding[more] = other
+            if len(self._overriding) > MAX_OVERRIDDEN:
                 self._overriding.pop(next(iter(self._overriding))).forget()
         if self.plans is None:
             self.close()
-        return found
+        return other
 
-    def _ran_as(self, other: Runner) -> None:
-        """Note what another runner's last run was."""
-        self._direct = None  # else its runs would not be noted
+    def _adopt_last_run(self, other: Runner) -> None:
+        """Make another runner's last run this runner's."""
+        self._direct = None  # otherwise its runs would not be recorded
         if (last := other.last_run) is not None:
             self._has_run(*last)
 
@@ -183,55 +186,64 @@ class Runner:
         out: Mapping[str, object] | None = None,
         times: Array | None = None,
     ) -> list[Array]:
-        """The outputs as arrays."""
+        """Run the network and return the outputs as arrays; arguments as in ``Session.run``.
+
+        Args:
+            outputs, inputs, out: as in ``Session.run``.
+            times: receives the begin and the end of each step, as in ``Plan.replay``.
+        """
         if type(outputs) is list and not outputs:
-            outputs = None  # all; what follows knows them at once
+            outputs = None  # all outputs: the fast paths compare with None
         answer, direct, plans = None, self._direct, self.plans
         if direct is not None and plans is not None and out is None and times is None:
-            if plans.prepared:  # else the short way sees to that
+            if plans.prepared:  # otherwise ``_run_known`` prepares plans
                 answer = direct.run(outputs, inputs)
             if isinstance(answer, list):
-                self._own.last_run = direct.last_run
+                self._thread.last_run = direct.last_run
                 return answer
         strictly = answer is False
-        if not strictly and (found := self._short(outputs, inputs, out, times)) is not None:
-            request, ran = found
+        if not strictly and (known := self._run_known(outputs, inputs, out, times)) is not None:
+            request, ran = known
             if ran[2]:
                 return request.arrays(ran, out)
             strictly = True
         if (other := self._overridden(inputs)) is not None:
             arrays = other.run(outputs, inputs, out, times)
-            self._ran_as(other)
+            self._adopt_last_run(other)
             return arrays
-        return [result.array() for result in self._long(outputs, inputs, out, times, strictly)]
+        return [
+            result.array() for result in self._run_checked(outputs, inputs, out, times, strictly)
+        ]
 
     def results(self, outputs: Sequence[str] | None, inputs: Mapping[str, object]) -> list[Result]:
-        """The outputs as they lie."""
-        if (found := self._short(outputs, inputs, None, None)) is not None:
-            request, ran = found
+        """Run the network and return the outputs in their layouts, with their copies."""
+        if (known := self._run_known(outputs, inputs, None, None)) is not None:
+            request, ran = known
             if ran[2]:
                 return request.results(ran)
         if (other := self._overridden(inputs)) is not None:
             results = other.results(outputs, inputs)
-            self._ran_as(other)
+            self._adopt_last_run(other)
             return results
-        return self._long(outputs, inputs, None, None, strictly=found is not None)
+        return self._run_checked(outputs, inputs, None, None, strictly=known is not None)
 
-    def _short(
+    def _run_known(
         self,
         outputs: Sequence[str] | None,
         inputs: Mapping[str, object],
         out: Mapping[str, object] | None,
         times: Array | None,
     ) -> tuple[Request, Ran] | None:
-        """Run one of the last requests once more, on other arrays; None if it is none of them."""
+        """Run a remembered request on other arrays; None if no request fits or the fast path
+        cannot.
+        """
         plans, requests = self.plans, self._requests
         for request in requests:
             fed = request.fed(outputs, inputs)
             if fed is None:
                 continue
-            own = request.own(out, fed)
-            if own is None or plans is None:
+            output_memory = request.own(out, fed)
+            if output_memory is None or plans is None:
                 return None
             refinement = request.plan.refinement
             if refinement and not (refinement.stays or plans.current(request.key, request.plan)):
@@ -240,11 +252,11 @@ class Runner:
                 self._remember(request, plans)
             begun = perf_counter()
             try:
-                ran = request.run(fed, None, times, own=own)
+                ran = request.run(fed, None, times, own=output_memory)
             except MemoryError as error:
                 raise ran_out(error) from error
             except SessionClosedError:
-                self.open()  # it is this one that was closed
+                self.open()  # raises if this session was closed
                 raise
             if refinement:
                 refinement.ran(perf_counter() - begun)
@@ -258,17 +270,17 @@ class Runner:
         return None
 
     def _remember(self, request: Request, plans: PlanStore) -> None:
-        """It is the last one; those whose plans are not kept are forgotten."""
+        """Make a request the most recent one; forget requests whose plans the store has dropped."""
         plans.used(request.key)
         others = (
-            one
-            for one in self._requests
-            if not one.like(request) and plans.holds(one.key, one.plan)
+            earlier
+            for earlier in self._requests
+            if not earlier.like(request) and plans.holds(earlier.key, earlier.plan)
         )
-        self._requests, self._direct = [request, *others][:MOST_REQUESTS], None
+        self._requests, self._direct = [request, *others][:MAX_REQUESTS], None
 
     @memory_errors()
-    def _long(
+    def _run_checked(
         self,
         outputs: Sequence[str] | None,
         inputs: Mapping[str, object],
@@ -276,14 +288,18 @@ class Runner:
         times: Array | None,
         strictly: bool = False,
     ) -> list[Result]:
-        """Find the plan for these inputs, and run it.
+        """Check the arrays, find the plan and run it.
 
-        If outputs are not finite, an approximate plan's are dropped, and the strict plan runs.
+        If outputs of an approximate plan are not finite, they are dropped and the strict plan runs.
         """
-        results = in_front(partial(self._planned, outputs, inputs, out, times, strictly))
-        return self._long(outputs, inputs, out, None, strictly=True) if results is None else results
+        results = in_front(partial(self._plan_and_run, outputs, inputs, out, times, strictly))
+        return (
+            self._run_checked(outputs, inputs, out, None, strictly=True)
+            if results is None
+            else results
+        )
 
-    def _planned(
+    def _plan_and_run(
         self,
         outputs: Sequence[str] | None,
         inputs: Mapping[str, object],
@@ -291,27 +307,27 @@ class Runner:
         times: Array | None,
         strictly: bool,
     ) -> list[Result] | None:
-        """Find the plan for these inputs, and run it; None if outputs are not finite."""
+        """Check the arrays, find the plan and run it; None if the strict plan must repeat it."""
         plans = self.open()
-        with self._closing():
+        with self._released_if_closed():
             try:
-                found = self._plan_for(plans, outputs, inputs, out)
-            except MISTAKEN:
+                checked = self._plan_for(plans, outputs, inputs, out)
+            except WRONG_ENTRY_ERRORS:
                 if not plans.source.corrected():
                     raise
-                found = self._plan_for(plans, outputs, inputs, out)
-            wanted, feeds, into, plan, key = found
+                checked = self._plan_for(plans, outputs, inputs, out)
+            wanted, feeds, into, plan, key = checked
             self._direct = None
             if strictly:
-                plan, times = plans.strict(plan), None  # whose steps are others
-            self._own.last_run = self._last_run = plan, {}
+                plan, times = plans.strict(plan), None  # its steps do not fit ``times``
+            self._thread.last_run = self._last_run = plan, {}
             plan.check_out(into)
             plan.note_use()
             every = list(wanted) == [port.name for port in self.outputs]
             request = Request.of(plan, key, wanted, every)
             if request.inputs is not None and not strictly:
                 self._remember(request, plans)
-            fed = [feeds[one.name].part.array for one in plan.inputs]
+            fed = [feeds[value.name].part.array for value in plan.inputs]
             begun = perf_counter()
             try:
                 ran = request.run(fed, into, times)
@@ -322,7 +338,7 @@ class Runner:
             if not ran[2]:
                 return None
             results = request.results(ran, into)
-            self._own.last_run = self._last_run = plan, copies(feeds, results)
+            self._thread.last_run = self._last_run = plan, copies(feeds, results)
             return results
 
     def _plan_for(
@@ -346,7 +362,7 @@ class Runner:
     def bind(
         self, inputs: Mapping[str, object], outputs: Mapping[str, object] | None = None
     ) -> Binding:
-        """Fix where inputs and outputs lie."""
+        """Bind the memory of inputs and outputs; arguments and errors as in ``Session.bind``."""
         plans = self.open()
         if (other := self._overridden(inputs)) is not None:
             return other.bind(inputs, outputs)
@@ -354,25 +370,25 @@ class Runner:
         feeds = {port.name: memory_of(inputs[port.name], port) for port in self.inputs}
         wanted = [port.name for port in self.outputs]
         into = check_out(outputs, self.outputs, wanted)
-        with self._closing():
+        with self._released_if_closed():
             plan, _ = plans.find(feeds, wanted)
-            plan = plans.settled(plan)  # it stays the binding's
-            plans.has_run()  # nobody tells when a binding does
+            plan = plans.settled(plan)  # the binding keeps it
+            plans.has_run()  # a binding's runs are not reported
         plan.check_out(into)
         plan.note_use()
 
         from vtensor.runtime.execution.binding import bind
 
         def strictly(outputs: Mapping[str, Array]) -> Binding:
-            return bind(plans.strict(plan), feeds, wanted, outputs, self._entered)
+            return bind(plans.strict(plan), feeds, wanted, outputs, self._enter_binding)
 
-        return bind(plan, feeds, wanted, into, self._entered, strictly)
+        return bind(plan, feeds, wanted, into, self._enter_binding, strictly)
 
     def open(self) -> PlanStore:
-        """The plans.
+        """Return the store of plans.
 
         Raises:
-            SessionClosedError: after ``close``, or the interpreter is shutting down.
+            SessionClosedError: the session was closed, or the interpreter is shutting down.
         """
         check_running()
         plans = self.plans
@@ -381,11 +397,11 @@ class Runner:
         return plans
 
     def close(self) -> None:
-        """Let go of plans, weights and memory, and of the kernels that only they had."""
+        """Release plans, weights and memory, and the kernels that only they used."""
         closes = self.plans is not None
         self._close()
         if closes:
-            let_go()
+            trim_memory()
 
     def _close(self) -> None:
         plans, self.plans = self.plans, None
@@ -395,37 +411,37 @@ class Runner:
             other._close()
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
-        self._last_run, self._own = None, _Own()  # of all threads
+        self._last_run, self._thread = None, _ThreadState()  # of all threads
         del plans
         for work in lingering:
             work.finish()
 
     def forget(self) -> None:
-        """Nobody asks for plans any more; bindings have theirs."""
-        for one in (self, *self._overriding.values()):
-            if one.plans is not None:
-                one.plans.close()
+        """Close the stores of plans without waiting; bindings keep their plans."""
+        for runner in (self, *self._overriding.values()):
+            if runner.plans is not None:
+                runner.plans.close()
 
     @contextmanager
-    def _closing(self) -> Iterator[None]:
-        """Where it was closed meanwhile, nothing is kept of what is made here."""
+    def _released_if_closed(self) -> Iterator[None]:
+        """Run the block; if the session was closed meanwhile, release what the block made."""
         try:
             yield
         except SessionClosedError:
-            self.open()  # it is this one that was closed
+            self.open()  # raises if this session was closed
             raise
         finally:
             if self.plans is None:
                 self.close()
 
-    def _entered(self, binding: Binding) -> None:
-        """A binding is about to run."""
+    def _enter_binding(self, binding: Binding) -> None:
+        """Note that a binding is about to run."""
         self.open()
-        self._direct = None  # which leaves what is known of the last run as it is
+        self._direct = None  # its runs would not record the last run
         self._has_run(binding.plan, dict(binding.copies))
 
     def _has_run(self, plan: Plan, copied: Copies) -> None:
-        """Keep the plan and the copies of a run, unless the session was closed meanwhile."""
-        self._own.last_run = self._last_run = plan, copied
+        """Record the plan and copies of a run, unless the session was closed meanwhile."""
+        self._thread.last_run = self._last_run = plan, copied
         if self.plans is None:
             self.close()

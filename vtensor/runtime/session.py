@@ -59,77 +59,76 @@ class Session(OneProcess):
             time of kernels and Transforms for ``"all"``.
         tune: measure nodes and Transforms, and choose libraries, layouts and kernels for the
             least time. If the whole plan is not faster than the one without measurements, that
-            one is used. Times are kept in the user's cache (``VTENSOR_CACHE_DIR`` names another
+            one is used. Times are saved in the user's cache (``VTENSOR_CACHE_DIR`` names another
             folder), so each node is measured once a machine; run nothing else meanwhile.
-            ``"background"`` makes the first plan without measurements. Once that is used, another
-            thread measures in small parts between runs, and the better plan takes its place in
-            later runs (``plan.better``); with ``deterministic=True`` it is as True.
-        tolerance: the largest difference of any output, relative to its largest element, to the
-            same model in kernels that are off by the order of sums alone; in front of a closing
-            Softmax or Sigmoid, of what that reads. Above 0, ``tune=True`` takes faster, inexact
-            kernels as well, as far as errors that are measured allow; 0 takes none. docs/guide.md
-            says how.
+            ``"background"`` makes the first plan without measurements. Once it is used, another
+            thread measures in small parts between runs, and the better plan replaces it in later
+            runs (``plan.better``); with ``deterministic=True`` it is as True.
+        tolerance: the largest error of any output, relative to its largest element, compared with
+            exact kernels; before a closing Softmax or Sigmoid, the error of its input. With
+            ``tune=True`` a tolerance above 0 allows faster, approximate kernels as far as their
+            measured errors permit; 0 allows none. docs/guide.md says how.
         finite: True promises that inputs and results are finite numbers. Otherwise a plan with
-            inexact kernels looks, and where one is not finite, the strict plan answers.
-        calibrate: arrays for inputs, by name, on which errors are measured; seeded noise where
-            there is none.
-        input_layouts: how inputs will lie in memory, by name; what the first plan is made for.
-        output_layouts: how outputs are to lie, by name; None is C order of the model's dims.
+            approximate kernels checks them, and the strict plan repeats a run with others.
+        calibrate: arrays for inputs, by name, on which errors are measured; the others get seeded
+            noise.
+        input_layouts: the layouts of inputs that the first plan is made for, by name.
+        output_layouts: the layouts in which outputs are delivered, by name; None is C order of the
+            model's dims.
         libraries: the libraries that may be used, in the order in which they are tried; None is
-            all, by priority. Where none of them takes a node, NumPy does, and plans mark it.
-        pin: the one library for an operator, or for a node, which goes before its operator:
-            ``{"Relu": "eigen", "conv1": "numpy"}``. It may be one that is not in ``libraries``. An
-            operator's name is always the operator, even if a node has it too.
+            all, by priority. A node that all of them decline runs on NumPy, and plans mark it.
+        pin: the only library for an operator, or for a node, which takes precedence:
+            ``{"Relu": "eigen", "conv1": "numpy"}``. It may be missing in ``libraries``. A key that
+            is an operator's name means the operator, even if a node has the same name.
         reference: True runs nodes whose operators VTensor lacks on ONNX's reference evaluator
             (the library ``onnx_reference``): slowly, and marked in plans. If it is False, or that
             library is not among ``libraries``, such a model is refused.
-        max_bytes: the most memory that a plan's values, packed weights included, and constants
-            computed at load may take; None is three quarters of the machine's.
-        external_data_root: the folder in which the model's files of external data must lie, once
-            links are followed. None is the model's own folder, and where its path is a link (as in
-            a model hub's cache), the folder that it leads to. The files of a model from memory are
+        max_bytes: the most memory for a plan's values, packed weights and constants computed at
+            load; None is three quarters of the machine's memory.
+        external_data_root: the folder that must contain the model's files of external data, after
+            links are followed. None is the model's own folder; if the model's path is a link (as in
+            a model hub's cache), the folder of its target. The files of a model from memory are
             named relative to this folder.
-        progress: called with each node's name while the plan is made. It must not run this session
+        progress: called with each node's name while a plan is made. It must not run this session
             in a way that needs another plan (NestedRunError).
-        streams: how many runs there may be side by side, from as many threads; ``threads`` are
-            shared out among them, weights are shared, and each has memory of its own for values.
-            A plan with call-backs to Python has one run at a time all the same.
-        hint: where ``streams`` is None: ``"latency"`` is one run at a time, on all threads,
-            ``"throughput"`` one on each thread.
-        max_queued: how many runs of ``run_async`` may wait beside those that run.
-        deterministic: True never exchanges the plan of a shape for a better one, so that equal
-            inputs give equal bits as long as the plan is kept. What is to be measured is measured
-            before the first run.
-        cache_dir: the folder in which what is chosen is kept for later processes. True is the
-            user's own cache (``VTENSOR_CACHE_DIR`` names another one, ``VTENSOR_CACHE=off`` means
-            none), None or False means no cache. An entry holds choices, how a plan runs, or where a
-            model's file has what; no large weights and no code. It is made anew where it is damaged
-            or somebody else's, or was for another network, other options, libraries or processors.
-        plan: a file that ``vtensor lock`` or ``lock().write`` wrote: each run is as it says. It
-            says the level, libraries, pins and layouts, too, so that these are not given beside it,
-            and holds for its own model, weights and sizes alone. One with inexact kernels is taken
-            where ``tolerance`` allows the errors that were measured of it.
+        streams: the number of concurrent runs, each from a thread of its own. ``threads`` are
+            divided among them; weights are shared, memory for values is not. A plan with
+            call-backs to Python has one run at a time all the same.
+        hint: the streams if ``streams`` is None: ``"latency"`` is one run at a time, on all
+            threads, ``"throughput"`` one on each thread.
+        max_queued: the most runs of ``run_async`` that may wait while all streams are busy.
+        deterministic: True never replaces the plan of a shape by a better one, so that equal
+            inputs give equal bits as long as the plan is in memory. All measuring takes
+            place before the first run.
+        cache_dir: the folder in which choices are cached for later processes. True is the user's
+            own cache (``VTENSOR_CACHE_DIR`` names another one, ``VTENSOR_CACHE=off`` means none);
+            None or False means no cache. An entry holds choices, symbolic plans and the positions
+            of weights in the model's file; no large weights and no code. A damaged or foreign entry
+            is replaced, and so is one for another network, other options, libraries or processors.
+        plan: a lock file that ``vtensor lock`` or ``lock().write`` wrote: each run follows it. It
+            fixes the level, libraries, pins and layouts, so these must not be given, and holds for
+            its own model, weights and sizes alone. A lock file with approximate kernels is accepted
+            if ``tolerance`` allows their measured errors.
 
     Raises:
-        ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
-        NoInvokerError: no library takes a node, or not the one that it is pinned to.
+        ModelError: the file is missing, is no ONNX, or uses what VTensor lacks.
+        NoInvokerError: no library runs a node, or the pinned one declines it.
         InputError: an option is wrong; a pin's key is neither an operator nor a node, or its
-            library has no invoker of it. Nodes are looked for when the first plan is made.
-        BudgetError: more memory would be needed than ``max_bytes``.
-        LockError: ``plan`` cannot be read, is another model's, is off by more than ``tolerance``,
-            or has lines that no longer hold; names each of them. Also of a run, where its sizes are
-            others.
+            library has no invoker of it. Nodes are checked when the first plan is made.
+        BudgetError: more memory than ``max_bytes`` would be needed.
+        LockError: ``plan`` cannot be read, is another model's, exceeds ``tolerance``, or has lines
+            that no longer hold; names each of them. A run of other sizes raises it, too.
 
-    A network whose shapes are all known is planned here, any other at its first run. That plan is
-    provisional (``plan.provisional``) at the level ``"all"``: nothing is measured for it. Once its
-    runs have taken as long as it took to make, the plan by times of this machine is made between
-    runs, and takes its place; ``lock``, ``profile`` and ``bind`` make it at once. A run makes a
-    new plan if shapes or layouts of inputs are new, or the value of an input that decides shapes (a
-    Reshape's shape, fed as an input). At the level ``"all"`` it takes over what was chosen for
-    other shapes, where that fits (``plan.taken_from``), and chooses anew what does not
-    (``plan.anew``). Where such a plan is not proven within 2 % of the best, and its runs have taken
-    as long as planning in full takes, without others planned between them, a better one is made in
-    the background for later runs (``plan.better``). The plans used last are kept.
+    A network whose shapes are all known is planned here, any other at its first run. At the level
+    ``"all"`` that plan is provisional (``plan.provisional``): nothing is measured for it. Once its
+    runs have taken as long as planning did, a measured plan is made between runs and replaces it;
+    ``lock``, ``profile`` and ``bind`` make it at once. A run makes a new plan if shapes or layouts
+    of inputs are new, or the value of an input that decides shapes (a Reshape's shape, fed as an
+    input). At the level ``"all"`` the new plan reuses the choice made for other shapes where it
+    fits (``plan.taken_from``) and chooses the other nodes again (``plan.anew``). If such a plan is
+    not proven within 2 % of the best, and its runs have taken as long as planning in full takes,
+    without others planned between them, a better one is made in the background for later runs
+    (``plan.better``). The most recently used plans stay in memory.
 
     >>> import numpy as np
     >>> from ops import Relu
@@ -226,7 +225,7 @@ class Session(OneProcess):
     def overridable(self) -> list[str]:
         """Names of initializers that the model lists among its inputs as well.
 
-        ``run`` and ``bind`` take arrays for them, too; they have their own value otherwise.
+        ``run`` and ``bind`` accept arrays for them; without one an initializer has its own value.
         """
         return [*self._runner.open().source.overridable]
 
@@ -237,20 +236,20 @@ class Session(OneProcess):
 
     @property
     def values(self) -> list[str]:
-        """Names of all values that ``run`` may return: inputs, constants, and what nodes make.
+        """Names of all values that ``run`` may return: inputs, constants and results of nodes.
 
-        Those of the graph; of a model whose sizes are symbolic none before its first run.
+        They are the graph's; a model of symbolic sizes has none before its first run.
         """
         return list(self._runner.open().source.values)
 
     @property
     def threads(self) -> int:
-        """How many threads the kernels of a run may use."""
+        """The number of threads that a run's kernels may use."""
         return self._runner.executor.threads
 
     @property
     def streams(self) -> int:
-        """How many runs there may be side by side."""
+        """The number of concurrent runs."""
         return len(self._runner.workspace.lanes.every)
 
     @property
@@ -258,7 +257,7 @@ class Session(OneProcess):
         """The plan of the last run, or the one made at construction.
 
         The last run is the calling thread's own, here as in ``lock``, ``conversions``, ``copied``
-        and ``memory``; in a thread that has run nothing it is the last one of any thread.
+        and ``memory``; for a thread that has run nothing, it is the last run of any thread.
 
         Raises:
             InputError: the network has symbolic sizes and nothing has run yet.
@@ -266,7 +265,8 @@ class Session(OneProcess):
         return self._runner.plan
 
     def lock(self) -> Lock:
-        """The plan of the last run as it is written down: what was chosen for each node, and why.
+        """Return the plan of the last run as a lock file: the choice for each node, and its
+        reasons.
 
         ``session.lock().write("plan.toml")`` writes it, ``Session(model, plan="plan.toml")`` runs
         it.
@@ -291,26 +291,25 @@ class Session(OneProcess):
 
     @property
     def conversions(self) -> list[Conversion]:
-        """What the last run converted, and why: the Transforms of its plan, and copies.
+        """The conversions of the last run with their reasons: its plan's Transforms, and copies.
 
-        An input or an output is copied as ``copied`` says.
+        ``copied`` says when an input or output is copied.
         """
         return [*self.plan.conversions, *self._runner.copied.values()]
 
     @property
     def copied(self) -> frozenset[str]:
-        """The inputs and outputs that the last run had to copy; any other stayed where it was.
+        """The inputs and outputs that the last run had to copy; all others were used in place.
 
-        An input is copied when its memory has gaps, runs backwards, or is not aligned to its
-        elements; an output when the array in ``out`` lies otherwise than the plan delivers
-        (``output_layouts``) or overlaps an input, or when it is an input's, a constant's or another
-        output's memory.
+        An input is copied if its memory has gaps, runs backwards, or is not aligned to its
+        elements; an output if the array in ``out`` has another layout than ``output_layouts`` or
+        overlaps an input, or if its memory is an input's, a constant's or another output's.
         """
         return frozenset(self._runner.copied)
 
     @property
     def memory(self) -> Memory:
-        """The memory that the session takes for the plan of its last run.
+        """The memory that the session needs for the plan of its last run.
 
         Raises:
             InputError: there is no plan yet.
@@ -328,19 +327,18 @@ class Session(OneProcess):
         """Run the network.
 
         Args:
-            outputs: names of the outputs wanted, in order; None or an empty list is all. Any other
-                of ``values`` may be asked for as well; each such choice has a plan of its own, so
-                that they cost nothing to runs that do not ask for them.
+            outputs: names of the wanted outputs, in order; None or an empty list is all. Any other
+                name in ``values`` is allowed as well; each such set of names has a plan of its own,
+                so that runs without them cost no more.
             inputs: arrays by name: NumPy's, or anything with ``__dlpack__`` or ``__array__``. A
-                dense array is taken as it lies, whatever the order of its axes in memory; so is a
-                VTensor, blocks and all, by its names where they are the network's. Nested lists and
+                dense array is used in place, whatever the order of its axes in memory; so is a
+                VTensor, blocks included, whose dims are named as the network's. Nested lists and
                 numbers of Python are converted to the element type of the input. An initializer
                 that the model lists among its inputs (``overridable``) may be given as well; each
                 set of those has plans of its own, so that other runs keep theirs.
-            out: where to write outputs, by name: arrays, or VTensors and the like, of any strides.
-                An array in the layout in which the output is delivered, that overlaps no input,
-                is written by the network itself; into any other the output is copied
-                (``copied`` says which).
+            out: arrays to write outputs to, by name: NumPy arrays, VTensors and the like, of any
+                strides. The network itself writes to an array in the output's layout that overlaps
+                no input; an output is copied to any other array (``copied`` tells which).
 
         Returns:
             A NumPy array for each output: the one in ``out``, else a new one.
@@ -361,18 +359,18 @@ class Session(OneProcess):
         *,
         out: Mapping[str, object] | None = None,
     ) -> list[Array]:
-        """Run the network on another thread, and let the event loop go on meanwhile.
+        """Run the network on another thread while the event loop goes on.
 
-        As many run side by side as the session has streams; others queue. A run that is cancelled
+        The session's streams are the most concurrent runs; others queue. A run that is cancelled
         while it queues never begins.
 
         Args:
-            outputs, inputs, out: as for ``run``; arrays are the run's until it is done.
+            outputs, inputs, out: as in ``run``; the arrays must not be touched until it is done.
 
         Raises:
-            QueueFullError: ``max_queued`` runs wait already, or the system lets no thread start;
+            QueueFullError: ``max_queued`` runs wait already, or the system refuses a thread;
                 nothing has run.
-            InputError, NativeError, BudgetError, SessionClosedError: as ``run``.
+            InputError, NativeError, BudgetError, SessionClosedError: as in ``run``.
         """
         self._runner.open()
         return await self._backlog.run(partial(self.run, outputs, inputs, out=out))
@@ -380,18 +378,18 @@ class Session(OneProcess):
     def run_tensors(
         self, outputs: Sequence[str] | None, inputs: Mapping[str, object]
     ) -> list[VTensor]:
-        """Run the network on VTensors, in whatever layouts they are; none is unpacked.
+        """Run the network on VTensors in any layouts, without unpacking them.
 
         Args:
-            outputs: as for ``run``.
-            inputs: as for ``run``; a VTensor is taken as it lies, blocks and all.
+            outputs: as in ``run``.
+            inputs: as in ``run``; a VTensor is used in place, blocks included.
 
         Returns:
             VTensors in the layouts of ``output_layouts``; ANY there means the layout that the
             producing library chose.
 
         Raises:
-            InputError, NativeError, SessionClosedError: as ``run``.
+            InputError, NativeError, SessionClosedError: as in ``run``.
         """
         return [result.tensor() for result in self._runner.results(outputs, inputs)]
 
@@ -402,18 +400,19 @@ class Session(OneProcess):
         """Fix the memory of inputs and outputs, so that each run only replays the plan on it.
 
         Args:
-            inputs: arrays or VTensors by name, or what has ``__dlpack__``: each run reads what they
-                hold then.
-            outputs: where to write outputs, as ``out`` of ``run``; for outputs that are not named,
-                arrays are made.
+            inputs: arrays, VTensors or objects with ``__dlpack__``, by name; each run reads their
+                current elements.
+            outputs: arrays to write outputs to, as ``out`` of ``run``; other outputs get new
+                arrays.
 
         Returns:
             A binding: call ``binding.run()``, then read ``binding.outputs["y"]``. Its ``copies``
-            are those that each run has to make; ``conversions`` has them too, after a run.
+            are those that each run has to make; after a run ``conversions`` has them, too.
 
         Raises:
-            InputError: as ``run``; or an input has no memory to be read, or decides shapes.
-            BudgetError, SessionClosedError: as ``run``.
+            InputError: as in ``run``; or an input's memory cannot be read in place, or its value
+                decides shapes.
+            BudgetError, SessionClosedError: as in ``run``.
         """
         return self._runner.bind(inputs, outputs)
 
@@ -422,23 +421,23 @@ class Session(OneProcess):
         """Run the network several times and report where the time of a run goes.
 
         Args:
-            inputs: as for ``run``; for those that are missing, seeded random numbers.
-            runs: how often, after a first run that is not counted; at least 1.
+            inputs: as in ``run``; missing ones get seeded random numbers.
+            runs: the number of runs after one that is not counted; at least 1.
 
         Raises:
             InputError: ``runs`` is less than 1, an input is wrong, or an input with open sizes is
                 missing.
-            NativeError, BudgetError, SessionClosedError: as ``run``.
+            NativeError, BudgetError, SessionClosedError: as in ``run``.
         """
         from vtensor.runtime.tuning.profile import check_runs, profile_of
 
         check_runs(runs)
-        given = noise(self._runner.ports_of(inputs), inputs or {})
-        self._runner.run(None, given)
+        arrays = noise(self._runner.ports_of(inputs), inputs or {})
+        self._runner.run(None, arrays)
         self._runner.settled()
-        self._runner.run(None, given)
+        self._runner.run(None, arrays)
         return profile_of(
-            self.plan, self.threads, lambda times: self._runner.run(None, given, times=times), runs
+            self.plan, self.threads, lambda times: self._runner.run(None, arrays, times=times), runs
         )
 
     @memory_errors()
@@ -450,20 +449,21 @@ class Session(OneProcess):
         runs: int = 20,
         progress: Progress | None = None,
     ) -> Frontier:
-        """Make a plan for each of several tolerances: what it takes, and how far it is off.
+        """Make a plan for each of several tolerances and return their times and errors.
 
         Args:
-            tolerances: each as of ``Session``; None is 0, 1e-6, 3e-6, 1e-5, 1e-4 and 1e-3. The
-                strict plan, that of 0, is always made: others are compared with it.
-            inputs: as for ``run``; for those that are missing, seeded random numbers.
-            runs: how often each plan runs, in turns with the others, after a first run that is not
+            tolerances: each as in ``Session``; None is 0, 1e-6, 3e-6, 1e-5, 1e-4 and 1e-3. The
+                strict plan, of tolerance 0, is always made, and the others are compared with it.
+            inputs: as in ``run``; missing ones get seeded random numbers.
+            runs: the number of runs of each plan, in turns with the others, after one that is not
                 counted; at least 1.
-            progress: told what is being done.
+            progress: called with a description of each stage.
 
         Raises:
-            InputError: the session was made without ``tune=True``; there is no tolerance, or one is
-                no number of at least 0; ``runs`` is less than 1, or an input is wrong.
-            NativeError, BudgetError, SessionClosedError: as ``run``.
+            InputError: the session was made without ``tune=True``; ``tolerances`` is empty or has a
+                value that is no number of at least 0; ``runs`` is less than 1, or an input is
+                wrong.
+            NativeError, BudgetError, SessionClosedError: as in ``run``.
         """
         from vtensor.runtime.planning.frontier import TOLERANCES, frontier_of, tolerances_of
         from vtensor.runtime.tuning.profile import check_runs
@@ -471,23 +471,25 @@ class Session(OneProcess):
         wanted = tolerances_of(TOLERANCES if tolerances is None else tolerances)
         check_runs(runs)
         ports = self._runner.ports_of(inputs)
-        given = noise(ports, inputs or {})
-        self._runner.run(None, given)
+        feeds = noise(ports, inputs or {})
+        self._runner.run(None, feeds)
         plan = self.plan
         graph, options = self._runner.made_of(plan)
         if options.settings.clock is None:
             raise InputError("a frontier needs times\n  to fix: Session(..., tune=True)")
-        own = {port.name: port for port in ports if port.name in (inputs or {})}
-        arrays = {name: feed_of(given[name], port).values(port.dims) for name, port in own.items()}
+        given_ports = {port.name: port for port in ports if port.name in (inputs or {})}
+        arrays = {
+            name: feed_of(feeds[name], port).values(port.dims) for name, port in given_ports.items()
+        }
         workspace = self._runner.workspace
         return frontier_of(plan, graph, options, workspace, wanted, arrays, runs, progress)
 
     def close(self) -> None:
         """Free plans, weights and memory; a second call does nothing.
 
-        A run that is under way ends first; no other begins. What the cache is still to get of the
-        model is written before this returns, and nothing afterwards: three seconds at most, once
-        for a model. Once the interpreter shuts down, the system frees the memory.
+        Current runs end first, and no other begins. Unfinished cache entries of the model are
+        written before this returns, for three seconds at most, once per model; nothing is written
+        afterwards. After the interpreter begins to shut down, the system frees the memory.
         """
         if sys.is_finalizing():  # nothing can be imported any more
             return
@@ -495,7 +497,7 @@ class Session(OneProcess):
         self._backlog.close()
 
     def __del__(self) -> None:
-        """What makes plans and better ones has plans: they go with a session that nobody closes."""
+        """Release the plans, which background work otherwise keeps alive without ``close``."""
         runner = getattr(self, "_runner", None)
         if runner is not None and not sys.is_finalizing():
             runner.forget()

@@ -55,13 +55,13 @@ Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
 
 #: The most bytes of an entry without its digest, and of small weights without the model's path.
-MOST = MOST_BYTES - (1 << 13)
+MAX_PAYLOAD = MOST_BYTES - (1 << 13)
 
 #: The most bytes of an array of this process that an entry may hold.
-MOST_ARRAY = 1 << 20
+MAX_ARRAY_BYTES = 1 << 20
 
 #: Upper bound of the planning time that is read from an entry, in seconds.
-MOST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 
 _log = logger(__name__)
 
@@ -90,17 +90,17 @@ def encoded(
 
     Args:
         name: the name of the entry.
-        choice: made by this session.
+        choice: a choice of this session.
         source: the model.
-        options: those that the choice was made with.
+        options: the options that the choice was made with.
 
     Raises:
         NotSaved: no entry can hold the choice.
     """
     from resolver.choice_data import plain_data
 
-    assert choice.strategy is not None, "a choice of this session was made here"
-    lowered = choice.strategy.chosen
+    assert choice.decisions is not None, "a choice of this session has its decisions"
+    lowered = choice.decisions.chosen
     certificate = lowered.certificate
     if lowered.inexact or (certificate is not None and certificate.status.startswith("failed")):
         raise NotSaved("errors hold for one set of weights, and a solver may do better")
@@ -123,7 +123,7 @@ def encoded(
     if symbolic is not None:
         try:
             head["plan"], blob = _plan_data(symbolic, source)
-            if len(blob) > MOST:
+            if len(blob) > MAX_PAYLOAD:
                 raise NotSaved("its small weights are too large")
         except NotSaved as why:
             head["plan"], blob = None, b""
@@ -132,7 +132,7 @@ def encoded(
         head["weights"] = weights_name(blob)
         weights[head["weights"]] = source.file.encode(errors="surrogateescape") + b"\0" + blob
     text = json.dumps(head, separators=(",", ":")).encode()
-    if len(text) > MOST:
+    if len(text) > MAX_PAYLOAD:
         raise NotSaved("it is too large")
     return text, weights
 
@@ -140,8 +140,12 @@ def encoded(
 def inputs_data(key: PlanKey) -> list[list[Any]]:
     """Return the input shapes and deciding values of a choice, as data."""
     return [
-        [one.name, [*one.shape], None if one.value is None else one.value.hex()]
-        for one in key.inputs
+        [
+            input_key.name,
+            [*input_key.shape],
+            None if input_key.value is None else input_key.value.hex(),
+        ]
+        for input_key in key.inputs
     ]
 
 
@@ -203,23 +207,23 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
     traces = plan.traces
     if traces is None:
         raise NotSaved("it was read from the cache")
-    if any(one.binding is None or one.constant is not None for one in plan.outputs):
+    if any(output.binding is None or output.constant is not None for output in plan.outputs):
         raise NotSaved("a constant is delivered")
     table = TableWriter(traces.weights, {id(o.whole): n for n, o in source.large.items()})
     for name in traces.alone:
         for constant in _constants_of(traces.graph, name):
             if table.is_large(constant):
-                raise NotSaved(f"{name} may look at {constant}")
+                raise NotSaved(f"{name} may read {constant}")
     writer = ConstantWriter(traces.outer, _ArrayWriter(table))
     wanted = [set[int]() for _ in (plan.sizes, *plan.calls)]
     for number, place in plan.sources:
         wanted[number].add(place)
     for number, calls in enumerate(plan.calls, 1):
-        wanted[0].update(calls.given)
+        wanted[0].update(calls.size_places)
         wanted[number].update(calls.natives)
-    wanted[0].update(one.place for one in plan.symbolic)
+    wanted[0].update(symbolic_constant.place for symbolic_constant in plan.symbolic)
 
-    symbolic = {one.region for one in plan.symbolic}
+    symbolic = {symbolic_constant.region for symbolic_constant in plan.symbolic}
     constants = [
         storage for region, storage in enumerate(plan.slots.constants) if region not in symbolic
     ]
@@ -228,7 +232,7 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
         "calls": [
             {
                 "rows": writer.rows(calls.rows.pruned(places)),
-                "given": [*calls.given],
+                "given": [*calls.size_places],
                 "natives": [*calls.natives],
             }
             for calls, places in zip(plan.calls, wanted[1:], strict=True)
@@ -249,9 +253,14 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
         "guards": [*plan.guards],
         "inputs": [*map(_end_data, plan.inputs)],
         "own": [*map(_end_data, plan.own)],
-        "outputs": [[one.alias, _end_data(one.end), one.binding] for one in plan.outputs],
+        "outputs": [
+            [output.alias, _end_data(output.end), output.binding] for output in plan.outputs
+        ],
         "regions": len(plan.regions),
-        "symbolic": [[one.region, one.place, _end_data(one.end)] for one in plan.symbolic],
+        "symbolic": [
+            [symbolic_constant.region, symbolic_constant.place, _end_data(symbolic_constant.end)]
+            for symbolic_constant in plan.symbolic
+        ],
         "proven": plan.proven,
         "weights": table.data(constants),
     }
@@ -262,7 +271,7 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
 
 
 class _ArrayWriter:
-    """Writes array operands of rows: the name of a model's array, or bytes."""
+    """A writer of rows' array operands: the name of a model's array, or bytes."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -274,14 +283,14 @@ class _ArrayWriter:
             if name is not None:
                 return {"array": [name, origin.steps]}
             array = array.now()
-        if array.nbytes > MOST_ARRAY or array.dtype.hasobject:
+        if array.nbytes > MAX_ARRAY_BYTES or array.dtype.hasobject:
             raise NotSaved("a constant that depends on sizes is made of a large array")
         memory = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return {"bytes": [array.dtype.str, [*array.shape], self._table.save_bytes(memory)]}
 
 
 def _constants_of(graph: LoweredGraph, node: str) -> list[str]:
-    [reader] = [one for one in graph.nodes if one.name == node]
+    [reader] = [candidate for candidate in graph.nodes if candidate.name == node]
     return [name for name in reader.inputs if graph.values[name].constant]
 
 
@@ -302,8 +311,8 @@ class SavedChoice(Choice):
     Args:
         data, blob: the data of the entry, and its small weights.
         key: the input key that the choice was made for.
-        options: of the session.
-        surface: the fingerprint of the model.
+        options: the session's options.
+        fingerprint: the fingerprint of the model.
         workspace: the arena, weights and executors that plans share.
     """
 
@@ -313,20 +322,20 @@ class SavedChoice(Choice):
         blob: bytes,
         key: PlanKey,
         options: Options,
-        surface: ModelFingerprint,
+        fingerprint: ModelFingerprint,
         workspace: Workspace,
     ) -> None:
         applied = frozenset((str(rule), str(node)) for rule, node in data["applied"])
         super().__init__(key, data["provisional"] is True, applied)
         self.cached = self.saved = True
-        self.seconds = min(max(float(data["seconds"]), 0.0), MOST_SECONDS)
+        self.seconds = min(max(float(data["seconds"]), 0.0), MAX_SECONDS)
         self._data, self._options = data, options
         plan = data.pop("plan")
-        self._plan = None if plan is None else _PlanReader(plan, blob, surface, workspace)
+        self._plan = None if plan is None else _PlanReader(plan, blob, fingerprint, workspace)
 
-    def plan_for(self, given: Sequence[int], known: Known) -> SymbolicPlan | None:
+    def plan_for(self, open_sizes: Sequence[int], known: Known) -> SymbolicPlan | None:
         if self.symbolic is None and self._plan is not None:
-            if evaluated(self._plan.sizes, given, known) is None:
+            if evaluated(self._plan.sizes, open_sizes, known) is None:
                 return None
             reader, self._plan = self._plan, None  # a plan that cannot be read is tried once
             try:
@@ -338,7 +347,7 @@ class SavedChoice(Choice):
         return self.symbolic
 
     def of(self, graph: Graph) -> ChosenGraph | None:
-        if self.strategy is None and self._data:
+        if self.decisions is None and self._data:
             from optimizer.pipeline import PASSES
             from resolver.choice import ChoiceRefused, ChosenGraph
             from resolver.choice_data import from_plain_data
@@ -351,13 +360,13 @@ class SavedChoice(Choice):
                 )
                 if data.get("versions") != versions_of(lowered):
                     raise ChoiceRefused("its libraries were others")
-                self.strategy = ChosenGraph.of(lowered)
+                self.decisions = ChosenGraph.of(lowered)
                 if lowered.certificate is not None:
-                    chosen = replace(self.strategy.chosen, certificate=lowered.certificate)
-                    self.strategy = ChosenGraph(chosen)
+                    chosen = replace(self.decisions.chosen, certificate=lowered.certificate)
+                    self.decisions = ChosenGraph(chosen)
             except ChoiceRefused as why:
                 _log.debug("%s: its choice is not taken: %s", graph.name, why)
-        return self.strategy
+        return self.decisions
 
 
 def decoded(
@@ -366,7 +375,7 @@ def decoded(
     read: Callable[[str], bytes | None],
     like: PlanKey,
     options: Options,
-    surface: ModelFingerprint,
+    fingerprint: ModelFingerprint,
     workspace: Workspace,
 ) -> Choice:
     """Return the choice of an entry.
@@ -375,37 +384,37 @@ def decoded(
         name, payload: the entry.
         read: reads other entries by name.
         like: a key of the entry's input kind.
-        options: of the session.
-        surface: the fingerprint of the model.
+        options: the session's options.
+        fingerprint: the fingerprint of the model.
         workspace: the arena, weights and executors that plans share.
 
     Raises:
-        ValueError, LookupError, TypeError: the payload is damaged, or another entry's.
+        ValueError, LookupError, TypeError: the payload is damaged, or belongs to another entry.
     """
     data = payload_data(payload)
     if data["name"] != name:
-        raise ValueError("it is another entry, under this name")
+        raise ValueError("it is an entry of another name")
     blob = _weights(data, read)
-    return SavedChoice(data, blob, _key(data["inputs"], like), options, surface, workspace)
+    return SavedChoice(data, blob, _key(data["inputs"], like), options, fingerprint, workspace)
 
 
 def _key(rows: list[Any], like: PlanKey) -> PlanKey:
     """Return a key with the shapes and deciding values of an entry."""
     inputs = list[InputKey]()
-    for own, (name, shape, value) in zip(like.inputs, rows, strict=True):
-        if name != own.name or len(shape) != len(own.shape):
+    for known_key, (name, shape, value) in zip(like.inputs, rows, strict=True):
+        if name != known_key.name or len(shape) != len(known_key.shape):
             raise ValueError(f"no input {name!r} of rank {len(shape)}")
-        known = None if value is None else bytes.fromhex(value)
-        inputs.append(replace(own, shape=tuple(map(int, shape)), value=known))
+        value_bytes = None if value is None else bytes.fromhex(value)
+        inputs.append(replace(known_key, shape=tuple(map(int, shape)), value=value_bytes))
     return replace(like, inputs=tuple(inputs))
 
 
 class _PlanReader:
-    """Reads the symbolic plan of an entry.
+    """A reader of the symbolic plan of an entry.
 
     Args:
         data, blob: the data of the plan, and its small weights.
-        surface: the fingerprint of the model.
+        fingerprint: the fingerprint of the model.
         workspace: the arena, weights and executors that plans share.
 
     Attributes:
@@ -413,17 +422,17 @@ class _PlanReader:
     """
 
     def __init__(
-        self, data: Data, blob: bytes, surface: ModelFingerprint, workspace: Workspace
+        self, data: Data, blob: bytes, fingerprint: ModelFingerprint, workspace: Workspace
     ) -> None:
         self._data, self._blob = data, np.frombuffer(blob, np.uint8)
-        self._surface, self._workspace = surface, workspace
+        self._fingerprint, self._workspace = fingerprint, workspace
         self._builds = Builds(data["builds"])
-        about = self._blob, self._builds, surface, workspace
-        self._weights = SavedTable(data["weights"], *about)
+        arguments = self._blob, self._builds, fingerprint, workspace
+        self._weights = SavedTable(data["weights"], *arguments)
         self.sizes = Rows.of(data["sizes"], ConstantReader(self._builds.module, (), self._array))
 
     def plan(self) -> SymbolicPlan:
-        """Return the plan; its weights are packed.
+        """Return the plan, with its weights packed.
 
         Raises:
             Exception: of ``REFUSALS``, if this process cannot run the plan.
@@ -436,14 +445,14 @@ class _PlanReader:
             SymbolicConstant(int(region), int(place), _end(*end))
             for region, place, end in data["symbolic"]
         ]
-        empty = {one.region for one in symbolic}
+        empty = {symbolic_constant.region for symbolic_constant in symbolic}
         regions = [
             np.empty(0, np.uint8) if region in empty else packed.pop(0)
             for region in range(data["regions"])
         ]
         steps = [
-            SymbolicStep(one[0], one[1], tuple(one[2])) if isinstance(one, list) else things[one]
-            for one in data["steps"]
+            SymbolicStep(row[0], row[1], tuple(row[2])) if isinstance(row, list) else things[row]
+            for row in data["steps"]
         ]
         slots = Slots(
             steps,
@@ -458,8 +467,8 @@ class _PlanReader:
         return SymbolicPlan(
             self.sizes,
             [
-                CallsOfKind(Rows.of(one["rows"], constant), one["given"], one["natives"], ())
-                for one in data["calls"]
+                CallsOfKind(Rows.of(row["rows"], constant), row["given"], row["natives"], ())
+                for row in data["calls"]
             ],
             [(int(source), int(place)) for source, place in data["sources"]],
             Rows.of(data["memory"], constant),
@@ -469,11 +478,11 @@ class _PlanReader:
             np.array(data["held"], np.int64),
             _pieces(data["live"]),
             [
-                (one, other, [(str(dim), int(at)) for dim, at in dims])
-                for one, other, dims in data["guards"]
+                (left, right, [(str(dim), int(at)) for dim, at in dims])
+                for left, right, dims in data["guards"]
             ],
-            [_end(*one) for one in data["inputs"]],
-            [_end(*one) for one in data["own"]],
+            [_end(*row) for row in data["inputs"]],
+            [_end(*row) for row in data["own"]],
             [SymbolicOutput(alias, _end(*end), binding) for alias, end, binding in data["outputs"]],
             regions,
             symbolic,
@@ -485,12 +494,12 @@ class _PlanReader:
         """Return the native objects of the constant trace, by place."""
         things = outer.run([])
         if things is None:
-            raise ValueError("native code refuses what was recorded")
+            raise ValueError("native code refuses a recorded call")
         return things
 
     def _packed(self) -> Sequence[Array]:
         """Return the memory of each constant."""
-        return self._weights.made()
+        return self._weights.packed_regions()
 
     def _held(self) -> object:
         """Return the owner of the packed constants."""
@@ -498,21 +507,21 @@ class _PlanReader:
 
     def _large(self, name: str, steps: Sequence[Any]) -> Any:
         """Return an array derived from a large array of the model."""
-        return StoredArray(self._surface.large[name].derived(steps))
+        return StoredArray(self._fingerprint.large[name].derived(steps))
 
     def _array(self, data: Data) -> Any:
         """Return an array operand of a row."""
         if "array" in data:
             return self._large(*data["array"])
-        dtype, shape, at = data["bytes"]
+        dtype, shape, offset = data["bytes"]
         nbytes = prod(shape) * np.dtype(dtype).itemsize
-        return taken_of(self._blob, at, nbytes).view(dtype).reshape(shape)
+        return taken_of(self._blob, offset, nbytes).view(dtype).reshape(shape)
 
 
 def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -> None:
-    """Check an entry as far as that needs neither the model nor a kernel.
+    """Check an entry as far as that needs neither model nor kernel.
 
-    The plan is skipped if other builds of native code made it.
+    The plan is skipped if another build of native code made it.
 
     Args:
         name, payload: the entry.
@@ -523,7 +532,7 @@ def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -
     """
     data = payload_data(payload)
     if data["name"] != name:
-        raise ValueError("it is another entry, under this name")
+        raise ValueError("it is an entry of another name")
     blob = _weights(data, read)
     if type(data["chosen"]) is not dict or type(data["versions"]) is not dict:
         raise ValueError("it has no choice")
@@ -542,7 +551,7 @@ def _same_builds(data: Data) -> bool:
 
 
 class _DetachedReader(_PlanReader):
-    """Reads a plan without its model: native objects, weights and large arrays are left out."""
+    """A reader of a plan without its model: without native objects, weights and large arrays."""
 
     def __init__(self, data: Data, blob: bytes) -> None:
         nothing: Any = None
@@ -572,7 +581,7 @@ def _pieces(row: Sequence[Any]) -> Pieces:
 
 
 def _end(name: str, dtype: str, dims: Sequence[Any], layout: str, constant: bool) -> SymbolicValue:
-    """Return a value.
+    """Return a value of a plan from its data.
 
     Raises:
         ValueError, LookupError, VTensorError: the element type or layout does not exist.

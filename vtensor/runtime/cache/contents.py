@@ -1,4 +1,4 @@
-"""What a cache folder holds: its entries, the models that they are for, and which are damaged."""
+"""The contents of a cache folder: its entries, the models they are for, and damaged entries."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from vtensor.storage.entries import (
 #: Names of files that the cache writes: kind, digest and number; writer and thread while written.
 _NAMES = re.compile(r"(model|surface|plan|weights)-[0-9a-f]{32}(-\d+)?(\.\d+\.\d+)?")
 
-#: The files of measured times: the database, and a broken one that was put aside.
+#: The files of measured times: the database, and a broken one that was set aside.
 _TIMINGS, _BROKEN = "timings.sqlite", "timings.broken"
 
-#: What reading a damaged entry raises.
+#: The errors that reading a damaged entry raises.
 _DAMAGED: tuple[type[Exception], ...] = (*MALFORMED, sqlite3.DatabaseError, OSError)
 
 #: Age in seconds from which on a file that is not yet in its place is a leftover of its writer.
@@ -70,7 +70,7 @@ class Item:
 
 
 class Contents(NamedTuple):
-    """The entries of a cache, and how many other files are among them."""
+    """The entries of a cache, and the number of foreign files next to them."""
 
     items: Sequence[Item]
     foreign: int
@@ -81,7 +81,7 @@ def contents(folder: Path, deep: bool = False) -> Contents:
 
     Args:
         folder: the cache.
-        deep: plans are decoded, too, as far as this needs neither model nor kernel.
+        deep: True decodes plans as well, as far as that needs neither model nor kernel.
 
     Raises:
         InputError: the folder cannot be read, or is not the user's alone.
@@ -117,7 +117,7 @@ def clear(items: Sequence[Item]) -> int:
     """Remove entries, and return how many bytes that frees.
 
     Raises:
-        InputError: one cannot be removed; those before it are.
+        InputError: an entry cannot be removed; those before it are removed.
     """
     nbytes = 0
     for item in items:
@@ -135,14 +135,14 @@ def clear(items: Sequence[Item]) -> int:
 
 
 def _item(path: Path, status: os.stat_result, deep: bool) -> Item | None:
-    """Return a file as an entry; None if it is just being written, or holds no times."""
+    """Return a file as an entry; None if it is being written or holds no times."""
     match = _NAMES.fullmatch(path.name)
     kind = "timings" if match is None else match[1]
-    about: dict[str, str] = {}
+    facts: dict[str, str] = {}
     try:
         if match is None:
-            about["quality"] = _timings(path)
-            if not about["quality"]:
+            facts["quality"] = _timings(path)
+            if not facts["quality"]:
                 return None
         elif match[3]:
             if time.time() - status.st_mtime < _LEFTOVER_S:
@@ -151,17 +151,17 @@ def _item(path: Path, status: os.stat_result, deep: bool) -> Item | None:
         else:
             if (payload := _payload(path)) is None:
                 raise ValueError("its digest or its format is wrong")
-            about = _about(kind, path, payload, deep)
-            if b"\0" in os.fsencode(about["file"]):
+            facts = _facts(kind, path, payload, deep)
+            if b"\0" in os.fsencode(facts["file"]):
                 raise ValueError("it names no file")
     except _DAMAGED as why:
         pass_signals(why)
         if isinstance(why, FileNotFoundError):
             raise
         said = reason(why)
-        about = {"problem": said if type(why) is ValueError else f"{type(why).__name__}: {said}"}
+        facts = {"problem": said if type(why) is ValueError else f"{type(why).__name__}: {said}"}
     kind = "model" if kind == "surface" else kind
-    return Item(path, kind, status.st_size, status.st_mtime, **about)
+    return Item(path, kind, status.st_size, status.st_mtime, **facts)
 
 
 def _is_foreign(path: Path, status: os.stat_result) -> bool:
@@ -171,27 +171,27 @@ def _is_foreign(path: Path, status: os.stat_result) -> bool:
 
 
 def _timings(path: Path) -> str:
-    """Return how many times a database holds; nothing if it is empty."""
+    """Return the number of times in a database as text; empty if it has none."""
     if path.name == _BROKEN:
         raise ValueError("it was put aside because it is broken")
     try:
         count = count_timings(path)
         return counted(count, "time") if count else ""
-    except sqlite3.OperationalError as why:  # which is no fault of the file
+    except sqlite3.OperationalError as why:  # the file itself is not at fault
         return f"cannot be read now: {why}"
 
 
-def _about(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
+def _facts(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
     """Return what an entry says of its model, as attributes of an ``Item``.
 
     Raises:
-        Exception: of ``MALFORMED``, if it is no such entry.
+        Exception: of ``MALFORMED``, if the payload is no such entry.
     """
     if kind == "model":
         return {"file": check_known(payload)}
     if kind == "surface":
         file, inputs = check_surface(payload)
-        return {"file": file, "inputs": _shapes((one.name, one.shape) for one in inputs)}
+        return {"file": file, "inputs": _shapes((port.name, port.shape) for port in inputs)}
     from vtensor.runtime.cache.codec import check_plan, weights_of
 
     if kind == "weights":
@@ -208,7 +208,7 @@ def _about(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
 
 
 def _other(folder: Path, name: str) -> bytes | None:
-    """Return what another entry holds; None if there is no sound one."""
+    """Return the payload of another entry; None if there is no sound one."""
     if _NAMES.fullmatch(name) is None:
         return None
     with ignored(OSError):
@@ -217,7 +217,7 @@ def _other(folder: Path, name: str) -> bytes | None:
 
 
 def _payload(path: Path) -> bytes | None:
-    """Return what an entry holds, without counting as a use; None if its digest is wrong."""
+    """Return the payload of an entry without marking it as used; None if its digest is wrong."""
     with open_entry(str(path)) as file:
         return payload_of(file.read(MOST_BYTES + 1))
 
@@ -229,6 +229,7 @@ def _shapes(rows: Any) -> str:
     'x=?,3 n='
     """
     open_sizes = (
-        (name, ",".join("?" if one is None else str(int(one)) for one in s)) for name, s in rows
+        (name, ",".join("?" if size is None else str(int(size)) for size in shape))
+        for name, shape in rows
     )
     return " ".join(f"{name}={sizes}" for name, sizes in open_sizes)

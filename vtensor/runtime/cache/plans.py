@@ -53,7 +53,7 @@ class SavedPlans:
 
         Args:
             key: input shapes, element types and layouts.
-            options: of the session.
+            options: the session's options.
         """
         return self._read(key, options, exact=True)
 
@@ -61,24 +61,24 @@ class SavedPlans:
         """Yield the choices for all keys of an input kind; each is read when it is requested.
 
         Args:
-            key: of the input kind.
-            options: of the session.
+            key: a key of the input kind.
+            options: the session's options.
         """
         return self._read(key, options, exact=False)
 
     def _read(self, key: PlanKey, options: Options, *, exact: bool) -> Iterator[Choice]:
-        surface = self._source.surface
-        if surface is None or not _is_saved(options):
+        model_fingerprint = self._source.fingerprint
+        if model_fingerprint is None or not _is_cacheable(options):
             return
         from vtensor.runtime.cache.codec import decoded
 
-        for name in self._names(surface, key, options, exact=exact):
+        for name in self._names(model_fingerprint, key, options, exact=exact):
             payload = self._entries.read(name)
             if payload is None:
                 return
-            about = key, options, surface, self._workspace
+            arguments = key, options, model_fingerprint, self._workspace
             try:
-                choice = decoded(name, payload, self._entries.read, *about)
+                choice = decoded(name, payload, self._entries.read, *arguments)
             except REFUSALS as why:  # the entry may be damaged in any way
                 _log.debug("%s is not taken: %s", name, why)
             else:
@@ -88,24 +88,25 @@ class SavedPlans:
     def write(self, choice: Choice, options: Options) -> None:
         """Save a choice and its plan, unless the cache holds the same choice.
 
-        A choice of a deterministic session is saved for its own sizes: it serves no others, and
+        A choice of a deterministic session is saved for its own sizes: it serves no other sizes,
+        and would replace a choice that does.
         would take the place of one that does.
 
         Args:
-            choice: made by this session.
-            options: those that the choice was made with.
+            choice: a choice of this session.
+            options: the options that the choice was made with.
         """
-        if choice.saved or not _is_saved(options):
+        if choice.saved or not _is_cacheable(options):
             return
-        surface = self._source.save_fingerprint(choice.observed)
-        if surface is None:
+        model_fingerprint = self._source.save_fingerprint(choice.observed)
+        if model_fingerprint is None:
             return
         from vtensor.runtime.cache.codec import encoded, inputs_data, payload_data
 
         inputs = inputs_data(choice.key)
         try:
             alone = choice.exact or options.deterministic
-            for name in self._names(surface, choice.key, options, exact=alone):
+            for name in self._names(model_fingerprint, choice.key, options, exact=alone):
                 checkpoint()
                 payload = self._entries.read(name)
                 head = {} if payload is None else payload_data(payload)
@@ -127,26 +128,28 @@ class SavedPlans:
         choice.saved = True  # set last: a save that is stopped is repeated
 
     def _names(
-        self, surface: ModelFingerprint, key: PlanKey, options: Options, *, exact: bool
+        self, model_fingerprint: ModelFingerprint, key: PlanKey, options: Options, *, exact: bool
     ) -> list[str]:
         """Return the names of entries for a key, or for its input kind, in reading order."""
-        values = [(one.name, one.value) for one in key.inputs if one.value is not None]
-        about = key if exact else (key.kind, values)
-        digest = fingerprint(surface, about, options, self._workspace.executor.threads)
+        values = [
+            (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None
+        ]
+        scope = key if exact else (key.kind, values)
+        digest = entry_digest(model_fingerprint, scope, options, self._workspace.executor.threads)
         return [f"plan-{digest}-{number}" for number in range(1 if exact else MOST_CHOICES)]
 
 
-def fingerprint(surface: ModelFingerprint, about: object, options: Options, threads: int) -> str:
+def entry_digest(model: ModelFingerprint, scope: object, options: Options, threads: int) -> str:
     """Return the digest of all that an entry depends on.
 
     Args:
-        surface: the fingerprint of the model.
-        about: the key, or input kind, of the entry.
-        options, threads: of the session.
+        model: the fingerprint of the model.
+        scope: the key, or input kind, of the entry.
+        options, threads: the session's options and number of kernel threads.
     """
     settings = options.settings
     facts = (
-        *(surface.digest, surface.code, processor(), isa_cap(), threads, about),
+        *(model.digest, model.code, processor(), isa_cap(), threads, scope),
         *(options.passes, options.preferences, options.tolerance),
         *(settings.objective, settings.solver, settings.clock is None, settings.speeds is None),
         sorted(options.delivery.items()),
@@ -154,6 +157,6 @@ def fingerprint(surface: ModelFingerprint, about: object, options: Options, thre
     return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 
 
-def _is_saved(options: Options) -> bool:
-    """Return whether a session's plans are saved: no plug-ins, no progress, no lock file."""
+def _is_cacheable(options: Options) -> bool:
+    """Return whether a session's plans are saved: not with plug-ins, progress or a lock file."""
     return no_plugins() and not (options.progress or options.lock)

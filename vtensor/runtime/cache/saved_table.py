@@ -54,7 +54,7 @@ _ACCESS: Mapping[str | int, str] = {SOURCE: "read", TARGET: "write"}
 
 
 class TableWriter:
-    """Writes the constants of a plan for an entry.
+    """A writer of a plan's constants to an entry.
 
     Args:
         weights: the plan's constants.
@@ -74,15 +74,15 @@ class TableWriter:
         """Return the packing table.
 
         Args:
-            constants: in the order of the plan's regions.
+            constants: the constants' memory, in the order of the plan's regions.
 
         Raises:
             NotSaved: no entry can hold the table.
         """
         rows = self._weights.rows
         if not rows.keys() >= {*constants}:
-            raise NotSaved("a constant is in no row")
-        table = [self._row(rows[one], one) for one in constants]
+            raise NotSaved("a constant has no row")
+        table = [self._row(rows[constant], constant) for constant in constants]
         packing = list[tuple[bool, Data]]()
         for (_, is_large), steps in self._packing.items():
             calls = steps[0][1].calls
@@ -116,15 +116,15 @@ class TableWriter:
         Raises:
             NotSaved: no entry can hold the row.
         """
-        source, given, value = row.source, row.given, row.value
+        source, step_input, value = row.source, row.step_input, row.value
         name = self.array(source)
         if name is None or not isinstance(source, Original):
             return {"bytes": (self.save_bytes(storage.memory), storage.nbytes)}
-        about = numpy_dtype(given.dtype), given.layout, [*given.dims]
-        if about != (source.dtype, Layout.plain(given.dims), [*value.dims]):
-            raise NotSaved(f"{given.name} has another layout than its array")
-        if _shape(source, row.changes) != tuple(given.dims.values()):
-            raise NotSaved(f"{given.name} has other sizes than its array")
+        input_form = numpy_dtype(step_input.dtype), step_input.layout, [*step_input.dims]
+        if input_form != (source.dtype, Layout.plain(step_input.dims), [*value.dims]):
+            raise NotSaved(f"{step_input.name} has another layout than its array")
+        if _shape(source, row.changes) != tuple(step_input.dims.values()):
+            raise NotSaved(f"{step_input.name} has other sizes than its array")
         data = {
             "array": (name, source.steps),
             "changes": [*map(self._change, row.changes)],
@@ -135,17 +135,17 @@ class TableWriter:
         if row.saved is not None:
             key = id(row.saved.calls), row.is_large
             self._packing.setdefault(key, []).append((data, row.saved))
-        elif given is not value:
+        elif step_input is not value:
             raise NotSaved(f"no native step that was traced packs {value.name}")
         return data
 
-    def _change(self, made: Made) -> Sequence[Any]:
-        if made.factor is not None:
-            factor = np.ascontiguousarray(made.factor, np.float64).reshape(-1)
-            return made.factor.shape, self.save_bytes(factor.view(np.uint8))
-        if made.taken is None:
+    def _change(self, change: Made) -> Sequence[Any]:
+        if change.factor is not None:
+            factor = np.ascontiguousarray(change.factor, np.float64).reshape(-1)
+            return change.factor.shape, self.save_bytes(factor.view(np.uint8))
+        if change.taken is None:
             raise NotSaved("a constant is computed")
-        return made.taken
+        return change.taken
 
 
 class Builds:
@@ -178,11 +178,11 @@ class SavedTable:
     Args:
         data, blob: the packing table and the bytes of constants.
         builds: the native modules of the entry.
-        surface: the fingerprint of the model.
+        fingerprint: the fingerprint of the model.
         workspace: the arena, weights and executors that plans share.
 
     Attributes:
-        memory: the packed constants, after ``made``.
+        memory: the packed constants, after ``packed_regions``.
     """
 
     def __init__(
@@ -190,15 +190,15 @@ class SavedTable:
         data: Data,
         blob: Array,
         builds: Builds,
-        surface: ModelFingerprint,
+        fingerprint: ModelFingerprint,
         workspace: Workspace,
     ) -> None:
         self._data, self._blob, self._builds = data, blob, builds
-        self._surface, self._workspace = surface, workspace
+        self._fingerprint, self._workspace = fingerprint, workspace
         self._have: list[Packed] = []
         self.memory: Array = np.empty(0, np.uint8)
 
-    def made(self) -> list[Array]:
+    def packed_regions(self) -> list[Array]:
         """Return the memory of each constant, packed now unless another plan has packed it.
 
         Raises:
@@ -208,16 +208,16 @@ class SavedTable:
 
         data, shared = self._data, self._workspace.weights.packed
         check_bytes(data["table"], self._blob.nbytes)
-        rows = [row_of(one, self._blob, self._surface.large) for one in data["table"]]
-        have = [shared.get(one.key) if isinstance(one, ConstantRow) else None for one in rows]
+        rows = [row_of(row, self._blob, self._fingerprint.large) for row in data["table"]]
+        have = [shared.get(row.key) if isinstance(row, ConstantRow) else None for row in rows]
         sizes = [
-            0 if packed is not None else aligned(one.nbytes)
-            for one, packed in zip(rows, have, strict=True)
+            0 if packed is not None else aligned(row.nbytes)
+            for row, packed in zip(rows, have, strict=True)
         ]
         if sum(sizes) > self._workspace.max_bytes:
             raise ValueError("the weights exceed the budget")
         self.memory = memory = _replay.Arena(sum(sizes)).memory()
-        natives = [self._natives(*one) for one in data["packing"]]
+        natives = [self._natives(*group) for group in data["packing"]]
         packer = Packer(_replay.Aside() if _replay.threads() > 1 else None, checks_finite=True)
         regions, begin, new = list[Array](), 0, list[Packed]()
         try:
@@ -238,7 +238,11 @@ class SavedTable:
             packer.wait()
         finally:
             packer.close()
-        self._have += [shared.setdefault(one.row.key, one) for one in new if one.row is not None]
+        self._have += [
+            shared.setdefault(packed_row.row.key, packed_row)
+            for packed_row in new
+            if packed_row.row is not None
+        ]
         return regions
 
     def _natives(self, is_large: bool, calls: Data) -> list[Any]:
@@ -268,11 +272,16 @@ class SavedTable:
             return None
         (group, place, slots), name = saved, row.value.name
         is_large, calls = self._data["packing"][group]
-        native, scratch = natives[group][place], [one for one in slots if isinstance(one, int)]
-        if sorted(one for one in slots if isinstance(one, str)) != [SOURCE, TARGET]:
+        native, scratch = (
+            natives[group][place],
+            [operand for operand in slots if isinstance(operand, int)],
+        )
+        if sorted(operand for operand in slots if isinstance(operand, str)) != [SOURCE, TARGET]:
             raise ValueError(f"{name} is packed from and to something else")
         access = [slot[2] for slot in _replay.describe(native)["slots"]]
-        if is_large is not row.is_large or access != [_ACCESS.get(one, "scratch") for one in slots]:
+        if is_large is not row.is_large or access != [
+            _ACCESS.get(operand, "scratch") for operand in slots
+        ]:
             raise ValueError(f"{name} is packed by another step")
         if sum(scratch) > self._workspace.max_bytes:
             raise ValueError(f"{name} is packed with more scratch than there may be")
@@ -294,11 +303,14 @@ def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRo
     if "bytes" in data:
         return taken_of(blob, *data["bytes"])
     name, steps = data["array"]
-    source, changes = large[name].derived(steps), [_made(blob, one) for one in data["changes"]]
+    source, changes = (
+        large[name].derived(steps),
+        [_change_of(blob, change) for change in data["changes"]],
+    )
     value = Value(name, *kind_of(*data["kind"]), True)
-    declared, given = Layout.plain(value.dims), value
+    declared, step_input = Layout.plain(value.dims), value
     if data["step"] is not None:
-        given = replace(value, layout=declared)
+        step_input = replace(value, layout=declared)
     elif value.layout != declared:
         raise ValueError(f"no step packs {name}")
     is_read = numpy_dtype(value.dtype), tuple(value.dims.values())
@@ -306,7 +318,7 @@ def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRo
         raise ValueError(f"{name} has another type or other sizes")
     in_place = data["step"] is None and not changes
     in_place = in_place and all(kind != "order" for kind, _ in source.steps)
-    return ConstantRow(source, changes, given, value, data["factor"] is True, in_place)
+    return ConstantRow(source, changes, step_input, value, data["factor"] is True, in_place)
 
 
 def check_bytes(table: Sequence[Data], end: int) -> None:
@@ -320,17 +332,17 @@ def check_bytes(table: Sequence[Data], end: int) -> None:
         ValueError: two constants overlap, or end beyond the bytes.
     """
     parts = [tuple(row["bytes"]) for row in table if "bytes" in row]
-    changes = [one for row in table if "bytes" not in row for one in row["changes"]]
-    parts += [(one[1], 8 * prod(one[0])) for one in changes if len(one) == 2]
+    changes = [change for row in table if "bytes" not in row for change in row["changes"]]
+    parts += [(change[1], 8 * prod(change[0])) for change in changes if len(change) == 2]
     last = 0
-    for at, nbytes in sorted(parts):
-        if not last <= at <= at + nbytes <= end:
+    for begin, nbytes in sorted(parts):
+        if not last <= begin <= begin + nbytes <= end:
             raise ValueError("two constants have the same bytes")
-        last = at + nbytes
+        last = begin + nbytes
 
 
 def taken_of(memory: Array, begin: int, nbytes: int) -> Array:
-    """Return a part of memory.
+    """Return a part of some memory.
 
     Raises:
         ValueError: the part is not inside the memory.
@@ -358,18 +370,18 @@ def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
         ValueError: the array has no such part.
     """
     shape = [*source.shape]
-    for axis, begin, end in (one.taken for one in changes if one.taken is not None):
+    for axis, begin, end in (change.taken for change in changes if change.taken is not None):
         if not (0 <= axis < len(shape) and 0 <= begin < end <= shape[axis]):
             raise ValueError("an array has no such part")
         shape[axis] = end - begin
     return tuple(shape)
 
 
-def _made(blob: Array, change: Sequence[Any]) -> Made:
-    """Return a change of an array, from its data of ``TableWriter``."""
+def _change_of(blob: Array, change: Sequence[Any]) -> Made:
+    """Return a change of an array from its data in an entry."""
     if len(change) == 2:
-        sizes, at = change
-        factor = taken_of(blob, at, 8 * prod(sizes)).view(np.float64).reshape(sizes)
+        sizes, offset = change
+        factor = taken_of(blob, offset, 8 * prod(sizes)).view(np.float64).reshape(sizes)
         return Made(lambda array: multiplied(array, factor), times(factor), factor)
     axis, begin, end = map(int, change)
     taken = axis, begin, end

@@ -1,1 +1,1 @@
-"""Plans, and their runs."""
+"""Plans and their runs."""

@@ -1,4 +1,4 @@
-"""Memory that must not be written, as stretches of addresses."""
+"""Address ranges of memory that must not be written."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Array = np.ndarray[Any, Any]
 
 
 class AddressRanges:
-    """Where arrays lie; those that overlap or touch are one stretch.
+    """The address ranges of arrays; overlapping or adjacent arrays form one range.
 
     Args:
-        held: dense arrays, which stay as long as this does.
+        held: dense arrays, kept alive by this object.
 
     >>> memory = np.zeros(8, np.uint8)
-    >>> found = AddressRanges([memory[2:4], memory[4:5]])
-    >>> [found.is_disjoint(memory[begin : begin + 1]) for begin in range(1, 6)]
+    >>> ranges = AddressRanges([memory[2:4], memory[4:5]])
+    >>> [ranges.is_disjoint(memory[begin : begin + 1]) for begin in range(1, 6)]
     [True, False, False, False, True]
     """
 
     def __init__(self, held: Sequence[Array]) -> None:
         self._held = held
         self._begins, self._ends = list[int](), list[int]()
-        places = ((one.__array_interface__["data"][0], one.nbytes) for one in held)
+        places = ((array.__array_interface__["data"][0], array.nbytes) for array in held)
         for begin, nbytes in sorted(places):
             if self._ends and begin <= self._ends[-1]:
                 self._ends[-1] = max(self._ends[-1], begin + nbytes)
@@ -35,9 +35,9 @@ class AddressRanges:
                 self._ends.append(begin + nbytes)
 
     def is_disjoint(self, memory: Array) -> bool:
-        """Whether dense memory has nothing of theirs."""
+        """Return whether dense memory shares no byte with the ranges."""
         begin = memory.__array_interface__["data"][0]
-        place = bisect_right(self._begins, begin)
-        if place and self._ends[place - 1] > begin:
+        index = bisect_right(self._begins, begin)
+        if index and self._ends[index - 1] > begin:
             return False
-        return place == len(self._begins) or self._begins[place] >= begin + memory.nbytes
+        return index == len(self._begins) or self._begins[index] >= begin + memory.nbytes

@@ -1,4 +1,4 @@
-"""Runs that an event loop waits for: threads that run them, and a queue with a bound."""
+"""A bounded queue of runs that an event loop awaits, and the threads that execute them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class Backlog:
-    """Work that waits for a thread.
+    """A bounded queue of work for a pool of threads.
 
     Args:
-        threads: how much is done side by side.
-        most: how much may wait beside that.
+        threads: the number of pool threads.
+        most: the most work that may wait while all threads are busy.
 
     Raises:
         InputError: ``most`` is no integer of at least 0.
@@ -30,7 +30,8 @@ class Backlog:
         if not isinstance(most, int) or isinstance(most, bool) or most < 0:
             raise InputError(f"max_queued={most!r} must be an integer of at least 0")
         self._threads, self._most = threads, most
-        self._pools: dict[int, ThreadPoolExecutor] = {}  # a forked child has no threads in its
+        #: By process: a forked child has none of its parent's threads.
+        self._pools: dict[int, ThreadPoolExecutor] = {}
         self._unfinished: set[Future[Any]] = set()
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -38,9 +39,9 @@ class Backlog:
 
         Raises:
             QueueFullError: too much waits already, or the system does not let a thread start.
-            SessionClosedError: no thread can be started any more: the main thread has ended.
+            SessionClosedError: no thread can be started because the main thread has ended.
         """
-        import asyncio  # with the first of them, not with VTensor
+        import asyncio  # at the first use, not when VTensor is imported
 
         if len(self._unfinished) >= self._threads + self._most:
             raise QueueFullError(
@@ -75,7 +76,7 @@ class Backlog:
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """The threads end, once they have nothing more to do."""
+        """Let the pool's threads end after all queued work."""
         while self._pools:
             process, pool = self._pools.popitem()
             if process == os.getpid():

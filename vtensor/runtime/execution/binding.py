@@ -1,4 +1,4 @@
-"""A session bound to fixed memory: its runs check and look up nothing."""
+"""A session bound to fixed memory: its runs skip the checks and the lookup of a plan."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from vtensor.runtime.execution.one_process import OneProcess
 from vtensor.runtime.execution.plan import Conversion, Plan
 from vtensor.storage.inputs import Feed
 
-#: What is written before or after each run, and what gives its elements then.
+#: A copy that each run makes: the target, and a function that returns the source's elements.
 Copy = tuple[Array, Callable[[], Array]]
 
-#: An array that owns memory, where that began, and how much it was. NumPy resizes arrays that
-#: others look at where it is told not to count them; then nothing else says that views dangle.
+#: An array that owns memory, its address and its size in bytes at the time of binding. NumPy can
+#: resize an array although views of it exist; only these two numbers then tell that they dangle.
 Owner = tuple[Array, int, int]
 
 
 @dataclass(frozen=True)
 class Binding(OneProcess):
-    """Inputs and outputs of a session in memory that stays: ``run()`` reads and writes it.
+    """Inputs and outputs of a session bound to fixed memory: ``run()`` reads and writes it.
 
     Attributes:
-        plan: what runs.
-        outputs: the arrays that have the outputs after each run, by name.
-        copies: the inputs and outputs that each run copies, since they lie otherwise than the plan
-            takes or delivers them, or overlap.
+        plan: the plan that runs.
+        outputs: the arrays that hold the outputs after each run, by name.
+        copies: the inputs and outputs that each run copies because their layout differs from the
+            plan's or because they overlap, by name.
 
     ``Session.bind`` makes it.
 
@@ -64,7 +64,7 @@ class Binding(OneProcess):
         """Run the network on what the inputs hold now.
 
         Raises:
-            InputError: the memory of an array was let go of or resized since; nothing has run.
+            InputError: an array was released or resized after binding; nothing has run.
             NativeError: a library failed; what the outputs hold then is unspecified.
             SessionClosedError: the session was closed.
         """
@@ -82,8 +82,8 @@ class Binding(OneProcess):
 
     @cached_property
     def _strict(self) -> Binding:
-        """The same memory with the plan that answers where numbers are not finite."""
-        assert self._strictly is not None, "asked for where there is one"
+        """The binding of the strict plan to the same memory, for runs with non-finite numbers."""
+        assert self._strictly is not None, "only a plan with a strict plan needs it"
         return self._strictly(self.outputs)
 
 
@@ -98,50 +98,53 @@ def bind(
     """Bind a plan's inputs and outputs.
 
     Args:
-        plan: of these inputs.
-        feeds: the inputs; an array of our own stands in for one that has to be copied.
-        wanted: outputs.
-        into: arrays for some of them; others are made.
-        enter: called before each run.
-        strictly: binds the plan that answers where numbers are not finite to these outputs.
+        plan: the plan for the sizes and layouts of these inputs.
+        feeds: the inputs, by name; a copied input is bound as an array of the session's own.
+        wanted: names of the outputs, in order.
+        into: arrays for some of the outputs, by name; the others get new arrays.
+        enter: called with the binding before each run.
+        strictly: binds the strict plan, which repeats runs with non-finite numbers, to the given
+            outputs; None if the plan is strict itself.
 
     Raises:
-        InputError: the value of an input decides shapes, which a plan has in itself.
+        InputError: an input's value decides shapes, so a plan holds for that value alone.
     """
-    if decides := feeds.keys() - {one.name for one in plan.inputs}:
+    if decides := feeds.keys() - {value.name for value in plan.inputs}:
         raise InputError(f"inputs {', '.join(sorted(decides))} decide shapes: they cannot be bound")
-    fed = [feeds[one.name].part.array for one in plan.inputs]
-    found = places(plan.own, deliveries := [plan.deliveries[n] for n in wanted], into, fed)
-    memory = [*fed, *found.memory]
+    fed = [feeds[value.name].part.array for value in plan.inputs]
+    places_found = places(plan.own, deliveries := [plan.deliveries[n] for n in wanted], into, fed)
+    memory = [*fed, *places_found.memory]
     moved = {name: feed for name, feed in feeds.items() if feed.copied}
     copies = {name: Conversion.of_copy(f"input {name}", feed.part) for name, feed in moved.items()}
     outputs, after = dict[str, Array](), list[Copy]()
-    for one in deliveries:
-        made = one.elements(memory)
-        outputs[one.name] = into.get(one.name, made)
-        if one.name in found.names and np.may_share_memory(made, memory[one.binding or 0]):
+    for delivery in deliveries:
+        elements = delivery.elements(memory)
+        outputs[delivery.name] = into.get(delivery.name, elements)
+        if delivery.name in places_found.names and np.may_share_memory(
+            elements, memory[delivery.binding or 0]
+        ):
             continue
-        if one.name not in into:
-            outputs[one.name] = made.copy()
-        after.append((outputs[one.name], _reader(one, memory, into)))
-        copies[one.name] = Conversion.of_copy(f"output {one.name}", one.part(memory))
-    given = [*(feed.given for feed in feeds.values()), *into.values()]
+        if delivery.name not in into:
+            outputs[delivery.name] = elements.copy()
+        after.append((outputs[delivery.name], _reader(delivery, memory, into)))
+        copies[delivery.name] = Conversion.of_copy(f"output {delivery.name}", delivery.part(memory))
+    arrays = [*(feed.given for feed in feeds.values()), *into.values()]
     before = [(feed.part.logical(feed.dims), feed.elements) for feed in moved.values()]
-    owners = [*map(_owner, given)]
+    owners = [*map(_owner, arrays)]
     return Binding(plan, outputs, copies, enter, memory, before, after, owners, strictly)
 
 
 def _owner(array: Array) -> Owner:
-    """The array whose memory this one looks at."""
+    """Return the array that owns the memory of a view, its address and its size in bytes."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array, array.__array_interface__["data"][0], array.nbytes
 
 
 def _reader(
-    one: Delivery, memory: Sequence[Array], into: Mapping[str, Array]
+    delivery: Delivery, memory: Sequence[Array], into: Mapping[str, Array]
 ) -> Callable[[], Array]:
-    """Gives an output's elements, which stay when other outputs are written to the arrays."""
-    if one.overwritten(memory, into):
-        return lambda: one.elements(memory).copy()
-    return lambda: one.elements(memory)
+    """Return a function that reads an output, as a copy if writing ``into`` would change it."""
+    if delivery.overwritten(memory, into):
+        return lambda: delivery.elements(memory).copy()
+    return lambda: delivery.elements(memory)

@@ -1,7 +1,8 @@
-"""Whether an executor's thread waits for the thread that is about to wait for it.
+"""Detection of an executor's thread that waits for the thread about to wait for it.
 
-A call-back may start threads and join them, or wait for a future. Where such a thread wants the
-executor whose call-back this is, neither would ever go on. Who waits for whom is in their frames.
+A call-back may start threads and join them, or wait for a future. If such a thread then calls the
+executor that runs the call-back, both would wait forever. The frames of Python's threads tell
+which thread waits for which.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _JOIN = threading.Thread.join.__code__
 
 
 def _futures() -> tuple[CodeType | None, CodeType | None]:
-    """The code that waits for a future, and the code that works for one.
+    """Return the code of ``Future.result`` and of a pool's work item.
 
-    None where nobody has imported that: then no thread does, and no import waits for a thread whose
-    frame is looked at.
+    Each is None if its module is not imported: then no thread uses it. An import here could wait
+    for a thread whose frame is being examined.
     """
     future = getattr(sys.modules.get("concurrent.futures._base"), "Future", None)
     item = getattr(sys.modules.get("concurrent.futures.thread"), "_WorkItem", None)
@@ -33,50 +34,50 @@ class Place:
     """The thread of an executor.
 
     Attributes:
-        ident: Python's number for it; 0 as long as it has called nothing.
+        ident: its Python thread identifier; 0 until it has called a Python function.
     """
 
     def __init__(self) -> None:
         self.ident = 0
 
     def waits_for_caller(self) -> bool:
-        """The thread waits, without a limit, for the calling one, or for one that waits for it."""
-        frames, caller, here = sys._current_frames(), threading.get_ident(), self.ident
-        seen = {0}
+        """Return whether the thread waits without timeout, even indirectly, for the caller."""
+        frames, caller, current = sys._current_frames(), threading.get_ident(), self.ident
+        visited = {0}
         try:
-            while here not in seen and here in frames:
-                seen.add(here)
-                here = _awaited(frames[here], frames)
-                if here == caller:
+            while current not in visited and current in frames:
+                visited.add(current)
+                current = _awaited(frames[current], frames)
+                if current == caller:
                     return True
             return False
         finally:
-            frames.clear()  # this frame is among them: a circle, which would keep all that called
+            frames.clear()  # contains this frame: a reference cycle would keep all callers alive
 
 
 def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
-    """The number of the thread that a frame's thread waits for; 0 if it waits for none."""
+    """Return the identifier of the thread that a frame's thread waits for; 0 for none."""
     result, _ = _futures()
-    for one in _outwards(frame):
-        if one.f_code in (_JOIN, result):
-            given = one.f_locals
-            if given["timeout"] is not None:
+    for caller in _outwards(frame):
+        if caller.f_code in (_JOIN, result):
+            local = caller.f_locals
+            if local["timeout"] is not None:
                 return 0
-            awaited = given["self"]
-            return (awaited.ident if one.f_code is _JOIN else _worker(awaited, frames)) or 0
-        if "server" in one.f_code.co_varnames:  # as in an executor's methods
-            place = getattr(one.f_locals.get("server"), "place", None)
+            awaited = local["self"]
+            return (awaited.ident if caller.f_code is _JOIN else _worker(awaited, frames)) or 0
+        if "server" in caller.f_code.co_varnames:  # a local of the executor's methods
+            place = getattr(caller.f_locals.get("server"), "place", None)
             if isinstance(place, Place):
                 return place.ident
     return 0
 
 
 def _worker(future: Future[Any], frames: dict[int, FrameType]) -> int:
-    """The number of the thread of a pool that works for a future."""
+    """Return the identifier of the pool thread that computes a future, or 0 if none does."""
     _, work = _futures()
     for ident, frame in frames.items():
-        for one in _outwards(frame):
-            if one.f_code is work and getattr(one.f_locals["self"], "future", None) is future:
+        for caller in _outwards(frame):
+            if caller.f_code is work and getattr(caller.f_locals["self"], "future", None) is future:
                 return ident
     return 0
 

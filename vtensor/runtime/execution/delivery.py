@@ -1,4 +1,4 @@
-"""How outputs reach the caller: in whose memory they are made, and what is handed over."""
+"""Delivery of outputs: the memory that each is written to, and the copy that is handed over."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ class Result:
     """An output of a run.
 
     Attributes:
-        name: what it is delivered under.
+        name: the output's name.
         dtype: element type.
         part: its memory, which nothing else uses.
-        into: the caller's array that has it; None if none was given.
-        copied: it was written elsewhere first: the caller's array lies otherwise or overlaps an
-            input, or the memory is an input's, a constant's or another output's too.
+        into: the caller's array that holds the output; None if none was given.
+        copied: True if the output was copied from where the plan wrote it: the caller's array has
+            another layout or overlaps an input, or the memory belongs to an input, a constant or
+            another output.
     """
 
     name: str
@@ -38,13 +39,13 @@ class Result:
     copied: bool
 
     def array(self) -> Array:
-        """The elements in presentation order."""
+        """Return the elements in presentation order."""
         if self.into is not None:
             return self.into
         return self.part.logical(list(self.part.extents), self.dtype)
 
     def tensor(self) -> VTensor:
-        """A VTensor on the same memory."""
+        """Return a VTensor on the same memory."""
         part = self.part
         tensor = VTensor(self.dtype, part.extents, Option(name=self.name))
         tensor.storage = ArrayStorage(part.array, part.extents, part.layout)
@@ -56,10 +57,10 @@ class Delivery:
     """An output of a plan.
 
     Attributes:
-        name: what it is delivered under.
-        value: how it lies.
+        name: the output's name.
+        value: its type, dims and layout.
         memory: the storage that owns its memory.
-        binding: which of a run's bindings that is; None where it is a constant's.
+        binding: the index of that storage among a run's bindings; None if it is a constant's.
     """
 
     name: str
@@ -68,33 +69,36 @@ class Delivery:
     binding: int | None
 
     def part(self, bindings: Sequence[Array]) -> Part:
-        """The output in the memory of a run."""
+        """Return the output's part of a run's memory."""
         value = self.value
         buffer = self.memory.buffer if self.binding is None else Buffer.wrap(bindings[self.binding])
         storage = TensorStorage(value.dtype, value.dims, value.layout, buffer)
         return Part(storage.data(), value.layout, value.dims)
 
     def fitting(self, array: Array, inputs: Sequence[Array]) -> Array | None:
-        """An array as plain memory if it lies exactly as the output, apart from inputs; or None."""
+        """Return an array's bytes if the output can be made in it, else None.
+
+        The array must have the output's layout and overlap no input.
+        """
         dims, layout = list(self.value.dims), self.value.layout
         if layout != Layout.plain(layout.dims) or not array.flags.aligned:
             return None
-        if any(np.may_share_memory(array, one) for one in inputs):
+        if any(np.may_share_memory(array, source) for source in inputs):
             return None
-        seen = array.transpose([dims.index(dim) for dim in layout.dims])
-        return seen.reshape(-1).view(np.uint8) if seen.flags.c_contiguous else None
+        in_order = array.transpose([dims.index(dim) for dim in layout.dims])
+        return in_order.reshape(-1).view(np.uint8) if in_order.flags.c_contiguous else None
 
     def elements(self, bindings: Sequence[Array]) -> Array:
-        """The output's elements as they are now, in presentation order."""
+        """Return the output's current elements in presentation order."""
         return self.part(bindings).logical(list(self.value.dims), self.value.dtype)
 
     def overwritten(self, bindings: Sequence[Array], into: Mapping[str, Array]) -> bool:
-        """Whether writing other outputs to these arrays would change this one."""
-        mine = self.part(bindings).array
-        return any(np.may_share_memory(mine, into[name]) for name in into if name != self.name)
+        """Return whether writing the other outputs to these arrays would change this output."""
+        memory = self.part(bindings).array
+        return any(np.may_share_memory(memory, into[name]) for name in into if name != self.name)
 
     def result(self, bindings: Sequence[Array], placed: bool, into: Array | None) -> Result:
-        """What is handed over: memory that was made for it, or a copy."""
+        """Return the delivered output: uncopied if ``placed`` or ``into`` is given, else a copy."""
         part = self.part(bindings)
         if into is None and not placed:
             part = replace(part, array=part.array.copy())
@@ -109,23 +113,23 @@ def deliver(
 ) -> list[Result]:
     """Hand over the outputs of a run.
 
-    All that writing to the caller's arrays could change is read before any of them is written.
+    Everything that writing to the caller's arrays could change is read before any is written.
 
     Args:
-        wanted: the outputs, in order; one may be asked for twice.
-        bindings: the memory of the run.
-        placed: the outputs that were made where they are to be.
+        wanted: the outputs in order; an output may be repeated.
+        bindings: the run's memory.
+        placed: names of the outputs that the plan wrote to their final memory.
         into: the caller's arrays, by name.
     """
-    here, results, writes = set(placed), list[Result](), list[tuple[Array, Array]]()
-    for one in wanted:
-        name = one.name
-        results.append(one.result(bindings, name in here, into.get(name)))
-        if name in into and name not in here:
-            elements = one.elements(bindings)
-            copied = one.overwritten(bindings, into)
+    uncopied, results, writes = set(placed), list[Result](), list[tuple[Array, Array]]()
+    for delivery in wanted:
+        name = delivery.name
+        results.append(delivery.result(bindings, name in uncopied, into.get(name)))
+        if name in into and name not in uncopied:
+            elements = delivery.elements(bindings)
+            copied = delivery.overwritten(bindings, into)
             writes.append((into[name], elements.copy() if copied else elements))
-        here.discard(name)  # asked for again, it is a copy
+        uncopied.discard(name)  # a repeated output is a copy
     for target, elements in writes:
         np.copyto(target, elements)
     return results
@@ -133,11 +137,11 @@ def deliver(
 
 @dataclass(frozen=True)
 class Places:
-    """Memory for the outputs of a run.
+    """The memory for the outputs of a run.
 
     Attributes:
-        memory: a binding for each output that has memory of its own.
-        names: the outputs that will be there, and nowhere else.
+        memory: a binding for each storage that the run allocates for outputs.
+        names: the outputs that the plan writes to their final memory.
     """
 
     memory: Sequence[Array]
@@ -150,13 +154,13 @@ def places(
     into: Mapping[str, Array],
     inputs: Sequence[Array],
 ) -> Places:
-    """Memory for all outputs: the caller's where the last step can write there, else fresh.
+    """Choose memory for outputs: the caller's array if the last step can write to it, else new.
 
     Args:
-        own: the storages whose memory it is.
-        wanted: the outputs that are asked for.
-        into: arrays for them, by name.
-        inputs: what must not be overwritten.
+        own: the storages that the run allocates for outputs.
+        wanted: the outputs to deliver.
+        into: the caller's arrays, by name.
+        inputs: the inputs' memory, which must not be overwritten.
     """
     memory: dict[TensorStorage, Array] = {}
     names = set()

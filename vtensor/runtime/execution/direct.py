@@ -1,7 +1,7 @@
-"""Runs of plain arrays, each of which is one call of native code.
+"""Runs of plain arrays as one native call each.
 
-Around a network of a few milliseconds Python's own work counts: between two runs the kernels have
-had its memory thrown out of the processor's caches.
+For a network of a few milliseconds Python's own work counts: the kernels of the run before have
+displaced Python's memory from the processor's caches.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Array = np.ndarray[Any, Any]
 
 
 class Direct:
-    """A request whose inputs are arrays in C order, and whose outputs are new ones.
+    """A request whose inputs are arrays in C order and whose outputs are new arrays.
 
     Args:
-        plan: runs without Python.
-        names: of the outputs, in order.
-        every: they are all that the network has.
-        inputs, outputs: as the plan has them.
+        plan: a plan without call-backs.
+        names: the wanted outputs in order.
+        every: True if these are all outputs of the network.
+        inputs, outputs: the plan's, in order.
     """
 
     def __init__(
@@ -43,34 +43,37 @@ class Direct:
         from vtensor.runtime import _replay
 
         self._plan, self._names, self._every = plan, names, every
-        #: The plan and the copies of each run of it, of which there are none.
+        #: The plan of each run, and its copies: none.
         self.last_run: tuple[Plan, dict[str, Any]] = plan, {}
-        self._inputs = [(one.name, one.dtype, one.shape, one.dtype.alignment) for one in inputs]
+        self._inputs = [
+            (input_.name, input_.dtype, input_.shape, input_.dtype.alignment) for input_ in inputs
+        ]
         self._outputs = [
-            (one.binding - len(inputs), one.dtype, one.presented, strides(one)) for one in outputs
+            (output.binding - len(inputs), output.dtype, output.presented, strides(output))
+            for output in outputs
         ]
         self._lanes = plan.lanes
         self._requests: dict[Lane, Request] = {}
-        # Not whatever a signal's handler raises meanwhile, which may be of any kind.
+        # Not the exceptions of signal handlers, which may be of any kind.
         self._failures = _replay.StepFailed, _replay.Stopped, _replay.Circular, _replay.Busy
 
     def run(self, names: object, arrays: object) -> list[Array] | Literal[False] | None:
-        """The outputs.
+        """Run the request and return its outputs.
 
         Returns:
-            None where somebody has to look closer, at a failure too; False where the strict plan is
-            to answer.
+            None if the general path must run instead, also after a failure, which it reports by
+            name; False if the strict plan must repeat the run.
         """
         lanes, run = self._lanes, object()
         lane = lanes.idle if lanes.runs else lanes.every[0]
         if lane is None:
-            return None  # the run is to queue
+            return None  # the run has to queue
         try:
             lanes.runs[run] = lane
             request = self._requests.get(lane) or self._request(lane)
             return request.run(names, arrays)
         except (*self._failures, MemoryError):
-            return None  # the same run says by name what is wrong
+            return None  # the general path repeats the run and names the fault
         finally:
             lanes.runs.pop(run, None)
 
@@ -78,7 +81,7 @@ class Direct:
         from vtensor.runtime import _replay
 
         plan = self._plan
-        made = _replay.Request(
+        request = _replay.Request(
             lane.executor.team,
             plan.program(lane),
             self._names,
@@ -91,12 +94,12 @@ class Direct:
             np.empty,
             np.dtype(np.uint8),
         )
-        return self._requests.setdefault(lane, made)
+        return self._requests.setdefault(lane, request)
 
 
 def strides(output: FastOutput) -> tuple[int, ...]:
-    """Bytes from one element to the next along each axis of an output as it is presented."""
+    """Return the bytes between neighbouring elements along each axis of an output as presented."""
     sizes = (size or 1 for size in reversed(output.shape[1:]))
     inner = accumulate(sizes, mul, initial=output.dtype.itemsize)
-    lying = [*inner][: len(output.shape)][::-1]
-    return tuple(lying[axis] for axis in output.axes)
+    in_memory = [*inner][: len(output.shape)][::-1]
+    return tuple(in_memory[axis] for axis in output.axes)

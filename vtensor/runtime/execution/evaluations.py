@@ -1,4 +1,4 @@
-"""Evaluations that run invokers to the end: one executes each step, the others collect steps."""
+"""Evaluations that run invokers to the end and execute each step or collect it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Recording = TypeVar("Recording", bound="RecordEvaluation")
 
-#: Fewer steps than this are compiled where they are.
-FEW = 4
+#: The fewest distinct steps that are compiled on several threads.
+MIN_PARALLEL_STEPS = 4
 
 
 def run_native(
@@ -34,7 +34,7 @@ def run_native(
     node: str,
     reword: Callable[[str], str] = str,
 ) -> None:
-    """Hand a native step its memory and run it, the GIL released; ``reword`` as in RecordedStep."""
+    """Run a native step on its memory with the GIL released; ``reword`` as in RecordedStep."""
     try:
         Executor.run_step(step, memory)
     except (RuntimeError, ValueError, TypeError) as error:
@@ -42,14 +42,14 @@ def run_native(
 
 
 def step_error(error: Exception, node: str, reword: Callable[[str], str]) -> VTensorError:
-    """The typed error of a native step that failed: InputError where what it was given is wrong."""
+    """Return the typed error of a failed native step: InputError if its operands are at fault."""
     if getattr(error, "bad_input", False):
         return InputError(reword(str(error)))
     return NativeError(f"step of {node!r}: {error}")
 
 
 class NormalEvaluation(Evaluation):
-    """Evaluation that executes each step as it comes; call-back steps run in it."""
+    """Evaluation that executes each step at once; an invoker that is a call-back runs in place."""
 
     mode = Mode.NORMAL
 
@@ -65,11 +65,11 @@ class NormalEvaluation(Evaluation):
         run_native(step, memory, call.node, Failure.of(call))
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
-        """Let the target look at the source's memory."""
+        """Make the target use the source's memory."""
         storage_of(target).share(storage_of(source))
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
-        """Not needed: the invoker runs in place."""
+        """Run the invoker in place."""
         run()
 
 
@@ -77,13 +77,15 @@ class RecordEvaluation(Evaluation):
     """Evaluation that collects steps.
 
     Args:
-        confirming: variants come from a plan for other sizes, and are confirmed first.
-        inexact: there are inexact ones among them.
-        early: has kernels compiled while others are still recorded.
+        confirming: True if variants come from a choice for other sizes, so that each call-back is
+            confirmed first.
+        inexact: True if approximate variants are among them.
+        early: called with each step, to compile it while others are recorded; None compiles all in
+            ``compiled``.
     """
 
     mode = Mode.RECORD
-    #: It is for a recipe, and the call has none, since it calls back into Python.
+    #: True if the call calls back into Python, so that its steps serve no other call.
     python = False
 
     def __init__(
@@ -103,7 +105,7 @@ class RecordEvaluation(Evaluation):
         return kind(self.confirming, self.inexact, self.early)
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Keep the step and the storages of its operands; it is compiled with all others."""
+        """Add the step and the storages of its operands; ``compiled`` compiles it."""
         slots_of_step = tuple(slot if isinstance(slot, int) else storage_of(slot) for slot in slots)
         replaces = _replaceable(call)
         if self.early is not None:
@@ -115,41 +117,43 @@ class RecordEvaluation(Evaluation):
         )
 
     def compiled(self, threads: int) -> list[RecordedStep]:
-        """The steps with their kernels, which so many threads compile; those that were begun early
-        are waited for.
+        """Return the steps with compiled kernels, after waiting for compilations begun early.
+
+        Args:
+            threads: the number of compiling threads.
 
         Raises:
-            NativeError: a step is none, or its library cannot compile it.
+            NativeError: the step is invalid, or its library cannot compile it.
         """
         new = [step for step in self.steps if step.native is not None and not step.kernel]
-        several = [*{step.code: step for step in new}.values()]
-        if threads == 1 or len(several) < FEW or self.early is not None:
-            for step in several:
+        distinct = [*{step.code: step for step in new}.values()]
+        if threads == 1 or len(distinct) < MIN_PARALLEL_STEPS or self.early is not None:
+            for step in distinct:
                 compile_step(step)
         else:
-            side_by_side(compile_step, several, threads)
+            side_by_side(compile_step, distinct, threads)
         done = {step: replace(step, kernel=step.code.kernel) for step in new}
         return [done.get(step, step) for step in self.steps]
 
     def taken(self) -> list[RecordedStep]:
-        """The steps, which are the caller's now: they refer to this, which must not keep them."""
+        """Return the steps and drop them here: they refer to this evaluation, a reference cycle."""
         steps, self.steps = self.steps, []
         return steps
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
-        """The target's memory is the source's, in every run."""
+        """Make the target's memory the source's in every run."""
         storage_of(target).share(storage_of(source))
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """Keep the invoker itself; it runs in a scope of its own each time.
+        """Add the invoker as a call-back step; it runs in a new scope each time.
 
-        Where no output has an element there is nothing to run.
+        A call whose outputs have no elements adds no step.
         """
         if all(storage_of(output).nbytes == 0 for output in call.outputs):
             return
 
         def rerun(evaluation: Evaluation | None = None) -> None:
-            fresh = _anew(call, evaluation or NormalEvaluation(self.tolerance))
+            fresh = _with_evaluation(call, evaluation or NormalEvaluation(self.tolerance))
             try:
                 with installed(fresh.evaluation):
                     run_call(fresh, run)
@@ -165,26 +169,30 @@ class RecordEvaluation(Evaluation):
 
 
 def compile_step(step: RecordedStep) -> None:
-    """Compile a native step, unless another one of the same recipe has been."""
+    """Compile a native step unless a step with the same code is compiled already.
+
+    Raises:
+        NativeError: the step is invalid, or its library cannot compile it.
+    """
     from vtensor.runtime import _replay
 
     if step.code.kernel:
         return
     try:
-        about = _replay.describe(step.native)
-        step.code.access = tuple(access for _, _, access in about["slots"])
-        step.code.kernel = str(about["kernel"])
+        description = _replay.describe(step.native)
+        step.code.access = tuple(access for _, _, access in description["slots"])
+        step.code.kernel = str(description["kernel"])
     except (ValueError, TypeError) as error:
         raise NativeError(f"step of {step.node!r}: {error}") from error
     except (VTensorError, MemoryError):
         raise
-    except Exception as error:  # of its library, or of an author's step
+    except Exception as error:  # from its library or an author's step
         pass_signals(error)
         raise NativeError(step.reword(f"its step cannot be made: {error}")) from error
 
 
-def _anew(call: Call, evaluation: Evaluation) -> Call:
-    """A call once more, in another evaluation."""
+def _with_evaluation(call: Call, evaluation: Evaluation) -> Call:
+    """Return a copy of a call for another evaluation."""
     return Call(
         call.node,
         call.op,
@@ -204,7 +212,7 @@ def _anew(call: Call, evaluation: Evaluation) -> Call:
 
 
 def _replaceable(call: Call) -> dict[TensorStorage, list[TensorStorage]]:
-    """The operands over which the first output of a call may be written, as its invoker says."""
+    """Return the operands that a call's first output may overwrite, as its invoker declares."""
     info = ready().invokers.get((call.op_name, call.library, call.device))
     if info is None or not info.inplace:
         return {}
@@ -224,11 +232,11 @@ def storage_of(tensor: VTensor) -> TensorStorage:
 
 @dataclass
 class RecordContext(DispatchContext):
-    """The context of a node being recorded: outputs lie as decided, in memory still to be found."""
+    """The context of a node being recorded: outputs have the chosen layouts and no memory yet."""
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
-        """Give the outputs storages in their decided layouts, then dispatch."""
-        assert self.variant is not None, "only what is resolved is recorded"
+        """Give the outputs storages in their chosen layouts, then dispatch."""
+        assert self.variant is not None, "only resolved nodes are recorded"
         layouts = self.variant.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):
             value.storage = TensorStorage(value.dtype, value.dims, layout)
@@ -236,8 +244,8 @@ class RecordContext(DispatchContext):
 
 
 class KindEvaluation(RecordEvaluation):
-    """Evaluation that collects the steps of one call on stand-ins."""
+    """Evaluation that collects the steps of one kind of call on stand-in operands."""
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
-        """There is nothing to keep for other calls."""
+        """Note that the call calls back into Python: its steps serve no other call."""
         self.python = True

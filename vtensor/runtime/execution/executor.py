@@ -1,9 +1,9 @@
 """The thread that owns the kernels' threads.
 
-The OpenMP run-time keeps one team a calling thread, so a run from every Python thread would make a
-team for each. An executor's thread owns the team, and runs queue there. Plans are made on
-their callers' threads, so that runs wait for runs only: a number of threads is all that primitives
-need to know of the team, and what a plan has to execute meanwhile queues as short runs do.
+OpenMP keeps one thread team per calling thread, so runs from every Python thread would make a team
+for each. An executor's thread therefore owns the team, and runs queue there. Plans are made on
+their callers' threads, so that runs wait for runs only: compiling a primitive needs the number of
+threads alone, and a step that planning executes queues like a short run.
 """
 
 from __future__ import annotations
@@ -31,34 +31,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The largest budget: what the step runner takes.
-LIMIT = 1024
+#: The most kernel threads of an executor, and the most streams of a session: what the step
+#: runner takes.
+MAX_THREADS = 1024
 
 
-#: ``executor``: the one whose thread this is; ``planned``: the one that it makes plans for. Neither
-#: is there on other threads.
+#: Per thread: ``executor`` is the executor whose thread this is, ``planned`` the executor that the
+#: thread makes plans for. Other threads have neither.
 _own = threading.local()
 
 
 class Executor:
     """One thread with a budget of kernel threads.
 
-    A call-back step may run sessions of other budgets: then its thread waits for theirs. Where that
-    would close a circle of threads that wait for one another, a spare thread runs the work. So it
-    does for a thread that a call-back waits for.
+    A call-back step may run sessions with other budgets; its thread then waits for theirs. If
+    that would close a cycle of waiting threads, a spare executor runs the work instead. A spare one
+    also serves a thread that a call-back waits for.
 
     Attributes:
-        team: the thread; for programs, which need no Python around them.
-        place: which thread that is.
-        stands_for: the executor whose thread waits for the one whose work this spare one has.
+        team: the native thread and its OpenMP team, which programs run on without Python.
+        place: the Python thread's identity, for the detection of deadlocks.
+        stands_for: the executor that this spare one replaces, or None.
     """
 
     _lock = process_lock()
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
-    _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # of sessions, by the same
-    _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012  # whose the next session's is
-    _spare: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # idle, by the same key
-    _awaited: dict[Executor, Executor] = {}  # noqa: RUF012  # whose thread waits for whose
+    _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # of sessions, by budget
+    _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012  # index of the next session's first
+    _spare: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # idle, by budget
+    _awaited: dict[Executor, Executor] = {}  # noqa: RUF012  # the executor that each waits for
 
     def __init__(self, threads: int) -> None:
         from vtensor.runtime import _replay
@@ -80,10 +81,13 @@ class Executor:
 
     @classmethod
     def of(cls, threads: int | None) -> Executor:
-        """The first executor of a budget.
+        """Return the first executor of a budget.
+
+        Args:
+            threads: the budget; None is every processor that the process may use.
 
         Raises:
-            InputError: as ``budget_of``; or the system does not let this process start so many.
+            InputError: ``threads`` is out of range, or the system refuses that many threads.
             SessionClosedError: the interpreter is shutting down.
         """
         check_running()
@@ -96,19 +100,27 @@ class Executor:
 
     @classmethod
     def for_streams(cls, threads: int | None, streams: int) -> list[Executor]:
-        """The executors of a session that has so many runs side by side: each has its share.
+        """Return the executors of a session with concurrent runs, which share its threads equally.
 
-        There are as many of a budget as processors allow, and sessions have them in turn, so that
-        those of a small budget do not queue behind one another. All keep to the quota that this
-        process has now.
+        A budget has as many executors as processors allow, and sessions take them in rotation, so
+        that sessions with small budgets do not queue after one another. All of them obey the CPU
+        quota that the process has now.
+
+        Args:
+            threads: the threads of all streams; None is every processor that the process may use.
+            streams: the number of concurrent runs.
 
         Raises:
-            InputError: the budget, or the number of streams, is no integer of at least 1; or the
-                system does not let this process start so many threads.
+            InputError: ``threads`` or ``streams`` is out of range, or the system refuses that many
+                threads.
             SessionClosedError: the interpreter is shutting down.
         """
-        if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= LIMIT:
-            raise InputError(f"streams={streams!r} must be an integer from 1 to {LIMIT}")
+        if (
+            not isinstance(streams, int)
+            or isinstance(streams, bool)
+            or not 1 <= streams <= MAX_THREADS
+        ):
+            raise InputError(f"streams={streams!r} must be an integer from 1 to {MAX_THREADS}")
         available = available_threads()
         share = max(1, budget_of(available if threads is None else threads) // streams)
         check_running()
@@ -119,7 +131,7 @@ class Executor:
         while True:
             try:
                 return cls._turn(share, streams, available)
-            except InputError:  # the system does not let this process start so many
+            except InputError:  # the system refuses that many threads
                 if threads is not None or share == 1:
                     raise
                 share //= 2
@@ -129,7 +141,7 @@ class Executor:
         """Return the next ``streams`` executors of ``share`` threads each, in rotation.
 
         Raises:
-            InputError: the system does not let this process start so many threads.
+            InputError: the system refuses that many threads.
         """
         first, key = cls.of(share), (os.getpid(), share)
         with cls._lock:
@@ -148,23 +160,22 @@ class Executor:
         Raises:
             SessionClosedError: the interpreter is shutting down.
         """
-        if os.getpid() != self._process:  # forked: this one's thread stayed in the parent
+        if os.getpid() != self._process:  # forked: the thread stayed in the parent
             return Executor.of(self.threads).run(function)
         if (here := getattr(_own, "executor", None)) is None:
             return self._call(function)
-        with self._from(here) as server:
+        with self._server_for(here) as server:
             return server._call(function)
 
     def planning(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on the calling thread, which makes plans for this executor's, and return its
-        result.
+        """Run ``work`` on the calling thread as planning for this executor and return its result.
 
-        Primitives are made for as many threads. Afterwards the calling thread and its context are
-        as before, whatever was entered meanwhile and not left.
+        Primitives are compiled for this executor's number of threads. Afterwards the calling thread
+        and its context are restored, whatever ``work`` entered and did not leave.
         """
         from vtensor.runtime import _replay
 
-        threads, outer = min(_replay.threads(), LIMIT), getattr(_own, "planned", None)
+        threads, outer = min(_replay.threads(), MAX_THREADS), getattr(_own, "planned", None)
         try:
             _replay.set_threads(self.threads)
             _own.planned = self
@@ -176,10 +187,10 @@ class Executor:
     @staticmethod
     @contextmanager
     def alone() -> Iterator[None]:
-        """The calling thread runs steps itself, each on no other thread: a team is not worth it.
+        """Let the calling thread run each step itself inside the block, on no other thread.
 
-        Between short steps the threads of a team would wait for the next one, and take a processor
-        each meanwhile.
+        Short steps are not worth a team: its threads would spin between them and occupy a processor
+        each.
         """
         from vtensor.runtime import _replay
 
@@ -190,15 +201,15 @@ class Executor:
             yield
         finally:
             _own.planned = outer
-            _replay.set_threads(min(threads, LIMIT))
+            _replay.set_threads(min(threads, MAX_THREADS))
 
     @staticmethod
     def run_step(step: Step, memory: Sequence[Array]) -> None:
-        """Run a native step: on the thread that a plan is made for, where one is made; else here.
+        """Run a native step on the executor that the calling thread plans for, else on this thread.
 
         Raises:
-            StepFailed: it failed.
-            TypeError, ValueError: the memory is not what it takes.
+            StepFailed: the step failed.
+            TypeError, ValueError: the memory does not fit the step's slots.
         """
         from vtensor.runtime import _replay
 
@@ -225,10 +236,10 @@ class Executor:
 
     @contextmanager
     def _spared(self) -> Iterator[Executor]:
-        """Who runs work instead of this one, whose thread waits for the thread whose work it is."""
+        """Yield a spare executor for work while this one's thread waits for the caller."""
         key = (os.getpid(), self.threads)
         with Executor._lock:
-            spare = Executor._other(key)
+            spare = Executor._take_spare(key)
         spare.stands_for = self
         try:
             yield spare
@@ -238,17 +249,17 @@ class Executor:
                 Executor._spare.setdefault(key, []).append(spare)
 
     @classmethod
-    def _other(cls, key: tuple[int, int]) -> Executor:
-        """A spare executor that is idle; to be called under the lock."""
+    def _take_spare(cls, key: tuple[int, int]) -> Executor:
+        """Return an idle spare executor or a new one; the caller holds the lock."""
         spare = cls._spare.get(key)
         return spare.pop() if spare else cls(key[1])
 
     @contextmanager
-    def _from(self, here: Executor) -> Iterator[Executor]:
-        """Who runs work that the thread of an executor wants from this one, while it waits."""
+    def _server_for(self, here: Executor) -> Iterator[Executor]:
+        """Yield the executor that does work for the thread of ``here``, which waits for it."""
         key = (os.getpid(), self.threads)
         with Executor._lock:
-            server = self._able(here, key)
+            server = self._choose_server(here, key)
             if server is not here:
                 Executor._awaited[here] = server
         try:
@@ -259,21 +270,21 @@ class Executor:
                 if server is not here and server is not self:
                     Executor._spare.setdefault(key, []).append(server)
 
-    def _able(self, here: Executor, key: tuple[int, int]) -> Executor:
-        """This executor where ``here`` can wait for it; else one of the same budget that is free.
+    def _choose_server(self, here: Executor, key: tuple[int, int]) -> Executor:
+        """Return this executor if ``here`` can wait for it; else an executor of the same budget.
 
-        Two executors are in a circle if one waits for the other, whoever stands between them.
+        ``here`` cannot wait if this executor waits for it, directly or through others.
         """
         if here.stands_for is self:
             return here
-        one: Executor | None = self
-        while one is not None and one is not here:
-            one = Executor._awaited.get(one)
-        if one is None:
+        awaiting: Executor | None = self
+        while awaiting is not None and awaiting is not here:
+            awaiting = Executor._awaited.get(awaiting)
+        if awaiting is None:
             return self
         if here.threads == self.threads:
             return here
-        return Executor._other(key)
+        return Executor._take_spare(key)
 
     def replay(
         self,
@@ -288,27 +299,28 @@ class Executor:
 
         Args:
             program: recorded steps.
-            bindings: what each run of it binds.
-            times: gets the begin and the end of each step, in nanoseconds of the steady clock.
-            sizes: as many as the program is made for; no plan makes such a program yet.
-            queue: the queue of a device, for steps that work there; no plan has such steps yet.
-            exponents: of the elements of what is bound, where somebody asks whether all are finite.
+            bindings: the memory that each run of the program binds.
+            times: receives the begin and the end of each step, in nanoseconds of the steady clock.
+            sizes: the program's run-time sizes; no plan makes such a program yet.
+            queue: the queue of a device for the steps that work there; no plan has such steps yet.
+            exponents: the exponent bits of each binding's elements, to check that all are finite;
+                empty skips the check.
 
         Returns:
-            Whether they are.
+            False if a checked element is not finite.
 
         Raises:
             StepFailed: a native step failed.
             SessionClosedError: the interpreter is shutting down.
         """
         if os.getpid() != self._process:  # forked, as in ``run``
-            mine = Executor.of(self.threads)
-            return mine.replay(program, bindings, times, sizes, queue, exponents)
+            own_executor = Executor.of(self.threads)
+            return own_executor.replay(program, bindings, times, sizes, queue, exponents)
         here, server = getattr(_own, "executor", None), self
         try:
             if here is None or here is self:
                 return server.team.run(program, bindings, times, sizes, queue, exponents)
-            with self._from(here) as server:
+            with self._server_for(here) as server:
                 return server.team.run(program, bindings, times, sizes, queue, exponents)
         except self._stopped as error:
             raise _over(error) from error
@@ -323,22 +335,22 @@ def is_planning() -> bool:
 
 
 def budget_of(threads: int | None) -> int:
-    """A number of kernel threads; None is every processor that this process may use.
+    """Return a checked number of kernel threads; None is every processor the process may use.
 
     Raises:
-        InputError: it is no integer of at least 1.
+        InputError: ``threads`` is no integer from 1 to MAX_THREADS.
     """
     budget = available_threads() if threads is None else threads
-    if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= LIMIT:
-        raise InputError(f"threads={threads!r} must be an integer from 1 to {LIMIT}, or None")
+    if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= MAX_THREADS:
+        raise InputError(f"threads={threads!r} must be an integer from 1 to {MAX_THREADS}, or None")
     return budget
 
 
 def check_running() -> None:
-    """Check that the interpreter is not shutting down, when nothing can be imported.
+    """Check that the interpreter is not shutting down; during shutdown no import works.
 
     Raises:
-        SessionClosedError: it is.
+        SessionClosedError: it is shutting down.
     """
     if sys.is_finalizing():
         raise SessionClosedError("nothing runs any more: the interpreter is shutting down")

@@ -1,7 +1,7 @@
-"""Inputs and outputs that need no more than a look: memory that a run takes or writes as it lies.
+"""The fast path for inputs and outputs: memory that a run takes or writes in place.
 
-Each function answers with that memory, or None where somebody has to look closer: to convert, to
-copy, or to say what is wrong.
+Each function returns that memory, or None if the general path must convert, copy or report an
+error.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FastInput:
-    """An input as a plan takes it.
+    """An input as a plan takes it: in place, without a copy.
 
     Attributes:
-        name: the network's.
-        shape, dtype: of an array.
-        order: the axes of an array as they lie in memory; None where that is the order that they
-            have, and empty where no array lies so, since the layout has blocks.
-        value: what a VTensor has to be, and how it has to lie.
+        name: the input's name.
+        shape, dtype: the array's.
+        order: the axes of the array in memory order; None if that is the presentation order, empty
+            if the layout has blocks, which no array has.
+        value: the type, dims and layout that a VTensor must have.
     """
 
     name: str
@@ -44,7 +44,7 @@ class FastInput:
 
     @classmethod
     def of(cls, value: Value) -> FastInput:
-        """An input of a plan."""
+        """Return the fast path of a plan's input."""
         order: Axes | None = ()
         if value.layout == Layout.plain(value.layout.dims):
             order = tuple(list(value.dims).index(dim) for dim in value.layout.dims)
@@ -52,43 +52,43 @@ class FastInput:
         shape = tuple(value.dims.values())
         return cls(value.name, shape, numpy_dtype(value.dtype), order, value)
 
-    def memory(self, given: object) -> Array | None:
-        """Of what was given, as the plan takes it."""
-        if isinstance(given, VTensor):
-            return self._of_tensor(given)
-        if not isinstance(given, np.ndarray):
+    def memory(self, array: object) -> Array | None:
+        """Return the memory of an input in place, or None if it must be converted or refused."""
+        if isinstance(array, VTensor):
+            return self._of_tensor(array)
+        if not isinstance(array, np.ndarray):
             try:
-                given = as_array("an input", given)
+                array = as_array("an input", array)
             except InputError:
                 return None
-        if type(given) is not np.ndarray or given.dtype != self.dtype or given.shape != self.shape:
+        if type(array) is not np.ndarray or array.dtype != self.dtype or array.shape != self.shape:
             return None
         if self.order is not None:
-            if len(self.order) != given.ndim:
+            if len(self.order) != array.ndim:
                 return None
-            given = given.transpose(self.order)
-        flags = given.flags
-        return given if flags.c_contiguous and flags.aligned else None
+            array = array.transpose(self.order)
+        flags = array.flags
+        return array if flags.c_contiguous and flags.aligned else None
 
-    def _of_tensor(self, given: VTensor) -> Array | None:
+    def _of_tensor(self, tensor: VTensor) -> Array | None:
         value = self.value
-        if given.dtype != value.dtype or list(given.dims.items()) != list(value.dims.items()):
+        if tensor.dtype != value.dtype or list(tensor.dims.items()) != list(value.dims.items()):
             return None
-        part = dense_part(given)
+        part = dense_part(tensor)
         return part.array if part is not None and part.layout == value.layout else None
 
 
 @dataclass(frozen=True, slots=True)
 class FastOutput:
-    """An output as NumPy sees the memory that it was made in.
+    """An output as NumPy sees the memory that the plan writes it to.
 
     Attributes:
-        binding: which of a run's bindings it is.
+        binding: its index among a run's bindings.
         dtype: element type.
-        shape: in memory.
-        axes: in presentation order.
+        shape: the shape in memory.
+        axes: for each axis in presentation order, its axis in memory.
         presented: the shape in presentation order.
-        order: the axes of that as they lie in memory.
+        order: the presentation axes in memory order.
     """
 
     binding: int
@@ -99,14 +99,25 @@ class FastOutput:
     order: Axes
 
     @classmethod
-    def of(cls, one: Delivery, inputs: int) -> FastOutput | None:
-        """None for an input's or a constant's memory, or a layout with blocks."""
-        value, layout = one.value, one.value.layout
-        if one.binding is None or one.binding < inputs or layout != Layout.plain(layout.dims):
+    def of(cls, delivery: Delivery, inputs: int) -> FastOutput | None:
+        """Return the fast path of an output, or None if it has none.
+
+        It has none if its memory is an input's or a constant's, or if its layout has blocks.
+
+        Args:
+            delivery: the output.
+            inputs: the number of inputs, whose bindings come first.
+        """
+        value, layout = delivery.value, delivery.value.layout
+        if (
+            delivery.binding is None
+            or delivery.binding < inputs
+            or layout != Layout.plain(layout.dims)
+        ):
             return None
         dims = list(value.dims)
         return cls(
-            one.binding,
+            delivery.binding,
             numpy_dtype(value.dtype),
             layout.physical_shape(value.dims),
             tuple(layout.dims.index(dim) for dim in dims),
@@ -114,14 +125,14 @@ class FastOutput:
             tuple(dims.index(dim) for dim in layout.dims),
         )
 
-    def memory(self, given: object) -> Array | None:
-        """The bytes of an array that the last step may write."""
-        if type(given) is not np.ndarray or given.dtype != self.dtype:
+    def memory(self, array: object) -> Array | None:
+        """Return an array's bytes if the last step may write to it, else None."""
+        if type(array) is not np.ndarray or array.dtype != self.dtype:
             return None
-        if given.shape != self.presented:
+        if array.shape != self.presented:
             return None
-        lying = given.transpose(self.order)
-        flags = lying.flags
+        in_memory = array.transpose(self.order)
+        flags = in_memory.flags
         if not (flags.c_contiguous and flags.aligned and flags.writeable):
             return None
-        return lying.reshape(-1).view(np.uint8)
+        return in_memory.reshape(-1).view(np.uint8)

@@ -1,4 +1,4 @@
-"""Where the runs of a session go: side by side in lanes, and one after another in each."""
+"""Lanes of a session: runs of different lanes are concurrent, runs of one lane take turns."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What ``hint=`` may be: one run at a time on all threads, or as many as there are threads.
+#: The values of ``hint=``: one run at a time on all threads, or as many runs as threads.
 HINTS = ("latency", "throughput")
 
 
 def executors_of(threads: int | None, streams: int | None, hint: str) -> list[Executor]:
-    """The executors of a session.
+    """Return the executors of a session, one a stream.
 
     Args:
-        threads: of all runs together; None is every processor that the process may use.
-        streams: how many runs side by side; None is what the hint says.
-        hint: ``"latency"`` or ``"throughput"``.
+        threads: the threads of all streams; None is every processor that the process may use.
+        streams: the number of concurrent runs; None lets the hint decide.
+        hint: ``"latency"`` (one stream) or ``"throughput"`` (one stream a thread).
 
     Raises:
-        InputError: one of them is wrong.
+        InputError: an argument is out of range.
     """
     if hint not in HINTS:
         raise InputError(f"hint={hint!r} must be one of {', '.join(HINTS)}")
@@ -40,10 +40,10 @@ def executors_of(threads: int | None, streams: int | None, hint: str) -> list[Ex
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """One run at a time.
+    """A stream: its thread team and memory, for one run at a time.
 
     Attributes:
-        executor: whose thread and team it has.
+        executor: the executor of its thread and team.
         arena: the memory of values between steps.
     """
 
@@ -53,13 +53,13 @@ class Lane:
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """The lanes of a session, all with as many threads.
+    """The lanes of a session, all with equally many threads.
 
     Args:
-        every: at least one.
+        every: the lanes, at least one.
 
     Attributes:
-        runs: the runs that are under way, each an object of its own, with its lane.
+        runs: the lane of each current run; a key is a new object per run.
     """
 
     every: Sequence[Lane]
@@ -71,19 +71,19 @@ class Lanes:
 
     @property
     def threads(self) -> int:
-        """Of all together."""
+        """The number of kernel threads of all lanes."""
         return sum(lane.executor.threads for lane in self.every)
 
     @property
     def busy(self) -> bool:
-        """A run is under way."""
+        """True if a run is in progress."""
         return bool(self.runs)
 
     @property
     def idle(self) -> Lane | None:
-        """A lane in which nothing runs, or None.
+        """A lane in which nothing runs, or None if all are busy.
 
-        Two threads that ask at the same time may get the same one; their runs then queue.
+        Two threads that ask at the same time may get the same lane; their runs then queue.
         """
         if not self.runs:
             return self.every[0]
@@ -91,7 +91,7 @@ class Lanes:
         return next((lane for lane in self.every if lane not in taken), None)
 
     def run(self, work: Callable[[Lane], T]) -> T:
-        """Do it in a lane that is idle; where none is, in the next one, whose runs queue."""
+        """Run ``work`` in an idle lane, else queue it in the next one; return its result."""
         lane = (self.idle if self.runs else self.every[0]) or next(self._turns)
         run = object()
         try:

@@ -1,4 +1,4 @@
-"""Objects that one process has: they hold its threads, its kernels and its memory."""
+"""Base of objects that belong to one process: they hold its threads, kernels and memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class OneProcess:
         """Refuse ``copy.copy``, ``copy.deepcopy`` and ``pickle``.
 
         Raises:
-            PickleError: says what to do instead.
+            PickleError: always; the message says what to do instead.
         """
         raise PickleError(
             f"a {type(self).__name__} is neither copied nor pickled: it has threads, kernels and "

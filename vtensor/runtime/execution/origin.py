@@ -1,4 +1,4 @@
-"""Where a plan comes from."""
+"""The origin of a plan."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Way = Literal["locked", "in memory", "specialised", "planned", "recorded on size
 
 @dataclass(frozen=True)
 class Origin:
-    """Name the way in which a session came to the plan of its last run: ``session.plan.origin``.
+    """The way in which a session came to the plan of its last run: ``session.plan.origin``.
 
     Attributes:
         way: one of
 
-            - ``"locked"``: the plan was written down in the session's lock file;
+            - ``"locked"``: the session's lock file fixes the plan;
             - ``"in memory"``: an earlier run of the session, or a binding, used this plan already;
             - ``"specialised"``: a symbolic plan was evaluated for these sizes;
             - ``"planned"``: the planner made or reused a choice and recorded it;

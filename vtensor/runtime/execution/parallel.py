@@ -1,4 +1,4 @@
-"""Asking many things of libraries, on several threads where that takes long."""
+"""Parallel work: one function on many items, on several threads if that takes long."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from vtensor.runtime.execution.executor import Executor
 
 T = TypeVar("T")
 
-#: What takes no longer is worth no further threads: they take processors from a team that runs.
+#: Seconds of work that start no further threads: a thread takes a processor from a team that runs.
 ALONE_S = 0.003
 
 
 def all_of(
-    does: Callable[[T], bool],
+    predicate: Callable[[T], bool],
     rows: Sequence[T],
     executor: Executor,
     threads: int,
-    takes: float = 0.0,
+    expected_s: float = 0.0,
 ) -> bool:
-    """Whether a function says yes to all rows: on several threads where that takes long, until it
-    says no.
+    """Return whether ``predicate`` holds for all rows; stop at the first False.
+
+    The calling thread begins alone, for ``ALONE_S`` seconds; several threads begin at once if
+    ``expected_s`` is longer and finite.
 
     Args:
-        does: the function.
-        rows: what it is asked of.
-        executor: for which the primitives are that it makes.
-        threads: how many ask.
-        takes: how many seconds that is likely to take; 0 where nobody knows, infinity where one of
-            the first is likely to say no.
+        predicate: the function.
+        rows: its arguments.
+        executor: the executor whose number of threads created primitives are compiled for.
+        threads: the most threads.
+        expected_s: estimated seconds; 0 if unknown, infinity if an early False is likely.
     """
     left, failed = iter(rows), list[T]()
 
     def work(until: float = inf) -> None:
         for row in left:
-            if failed or not does(row):
+            if failed or not predicate(row):
                 failed.append(row)
             if perf_counter() > until:
                 return
 
-    if not ALONE_S < takes < inf or threads == 1:
+    if not ALONE_S < expected_s < inf or threads == 1:
         until = perf_counter() + ALONE_S if threads > 1 else inf
         executor.planning(partial(work, until))
     if threads > 1 and not failed and length_hint(left):
@@ -55,32 +56,32 @@ def all_of(
 
 
 def side_by_side(work: Callable[[T], object], items: Sequence[T], threads: int) -> None:
-    """Do the work on each item, on this thread and up to ``threads - 1`` others.
+    """Run ``work`` on each item, on this thread and up to ``threads - 1`` others.
 
-    A pool of the standard library cannot be imported once the main thread has ended.
+    No pool of the standard library: it cannot be imported once the main thread has ended.
 
     Raises:
-        BaseException: the first that ``work`` raised; no thread then takes another item.
+        BaseException: the first one that ``work`` raised; no thread then takes another item.
     """
     waiting, failed = iter(items), list[BaseException]()
 
-    def go() -> None:
+    def process_items() -> None:
         try:
-            for item in waiting:  # of a sequence: each is one thread's
+            for item in waiting:  # an iterator: each item goes to one thread
                 work(item)
                 if failed:
                     return
-        except BaseException as error:  # the caller gets it
+        except BaseException as error:  # raised again on the calling thread
             failed.append(error)
 
-    others = [threading.Thread(target=go) for _ in range(threads - 1)]
+    others = [threading.Thread(target=process_items) for _ in range(threads - 1)]
     begun = list[threading.Thread]()
-    with suppress(RuntimeError):  # no more threads are to be had: these do it all
-        for one in others:
-            one.start()
-            begun.append(one)
-    go()
-    for one in begun:
-        one.join()
+    with suppress(RuntimeError):  # the system refuses more threads: the started ones do the work
+        for thread in others:
+            thread.start()
+            begun.append(thread)
+    process_items()
+    for thread in begun:
+        thread.join()
     for error in failed:
         raise error

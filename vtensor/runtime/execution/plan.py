@@ -1,4 +1,4 @@
-"""A plan: what one session does for one set of shapes, element types and entry layouts."""
+"""A plan: the steps of a session for one set of shapes, element types and input layouts."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
-#: Steps, with where each of their slots is: a region, and the byte at which it begins there.
+#: Steps with the place of each of their slots: a region, and the byte offset in it.
 Placed = Sequence[tuple[object, Sequence[tuple[int, int]]]]
 
-#: Runs steps, from one on and up to another; None is the end.
+#: Runs the steps from a first index up to an end index; None is the end of the plan.
 RunSteps = Callable[[int, "int | None"], None]
 
-#: Called with what runs steps, and with the memory between them.
+#: Called with a RunSteps and with the memory between the steps.
 Visitor = Callable[[RunSteps, Array], None]
 
 NESTED = "a step of a run cannot run its own session\n  to fix: give it a Session of its own"
@@ -52,15 +52,15 @@ NESTED = "a step of a run cannot run its own session\n  to fix: give it a Sessio
 
 @dataclass(frozen=True)
 class Conversion:
-    """A Transform that runs each time, or a copy that a run needed at its entry or its end.
+    """A Transform that runs each time, or a run's copy of an input or output.
 
     Attributes:
-        source, target: the layouts; no layout says where the elements of a copy's source lie.
-        bytes: read plus written, pads included.
-        library: who runs it.
-        reasons: who asked for it, each of them, and who had something else; none for a copy.
-        node: its name in the plan; that of a copy says which input or output.
-        value: what is transformed.
+        source, target: the layouts; source is None for a copy.
+        bytes: bytes read plus bytes written, padding included.
+        library: the library that runs it.
+        reasons: every requirement that caused it, with the layout it met; empty for a copy.
+        node: its name in the plan; a copy's name tells the input or output.
+        value: the name of the transformed value.
     """
 
     source: Layout | None
@@ -73,21 +73,21 @@ class Conversion:
 
     @classmethod
     def of_copy(cls, name: str, part: Part) -> Conversion:
-        """A copy of an input (``"input x"``) to this part, or of an output from it."""
+        """Return a run's copy to or from a part; ``name`` is such as ``"input x"``."""
         moved = 2 * part.array.nbytes
         return cls(None, part.layout, moved, "numpy", (), f"copy of {name}", name.split()[-1])
 
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """What a plan was made of, for those who look at its nodes.
+    """The lowered graph of a plan, for tools that inspect its nodes.
 
     Attributes:
-        graph: checked and optimised.
-        recorded: the steps, in the order in which they run.
-        placement: where everything lies that they touch.
-        preferences: which libraries could take what.
-        resolved: the graph before any pass, or what makes it; None where it is ``graph``.
+        graph: the checked and optimised graph.
+        recorded: the steps in execution order.
+        placement: the places of all memory that the steps touch.
+        preferences: the libraries that could run each node.
+        resolved: the graph before any pass, or a function that makes it; None if it is ``graph``.
     """
 
     graph: LoweredGraph
@@ -99,13 +99,13 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Ends:
-    """The memory that runs bring, and what they deliver.
+    """The storages of a recorded graph's inputs and outputs.
 
     Attributes:
-        inputs: in order.
-        outputs: each as it is recorded.
-        own: as for ``Plan``.
-        deliveries: of the outputs, by what they are delivered under.
+        inputs: of the inputs, in order.
+        outputs: of the outputs, in order, as recorded.
+        own: as in ``PlanPorts``.
+        deliveries: the outputs, by name.
     """
 
     inputs: Sequence[TensorStorage]
@@ -115,27 +115,27 @@ class Ends:
 
     @classmethod
     def of(cls, graph: LoweredGraph, storages: Mapping[str, TensorStorage]) -> Ends:
-        """Those of a graph, in the storages of its values."""
+        """Return the inputs' and outputs' storages of a graph, given the storage of each value."""
         inputs = [storages[name] for name in graph.inputs]
         outputs = [storages[name] for name in graph.outputs.values()]
-        roots, given = dict.fromkeys(one.root for one in outputs), {*inputs}
-        own = [root for root in roots if not root.bound and root not in given]
-        bound = {storage: index for index, storage in enumerate([*inputs, *own])}
+        roots, input_set = dict.fromkeys(output.root for output in outputs), {*inputs}
+        own_roots = [root for root in roots if not root.bound and root not in input_set]
+        bound = {storage: index for index, storage in enumerate([*inputs, *own_roots])}
         deliveries = {
-            alias: Delivery(alias, graph.values[name], one.root, bound.get(one.root))
-            for (alias, name), one in zip(graph.outputs.items(), outputs, strict=True)
+            alias: Delivery(alias, graph.values[name], output.root, bound.get(output.root))
+            for (alias, name), output in zip(graph.outputs.items(), outputs, strict=True)
         }
-        return cls(inputs, outputs, own, deliveries)
+        return cls(inputs, outputs, own_roots, deliveries)
 
 
 @dataclass(frozen=True)
 class PlanPorts:
-    """What runs of a plan bring and deliver.
+    """The inputs that runs of a plan bind and the outputs that they deliver.
 
     Attributes:
-        inputs: what runs are given, in order.
-        own: owners of the outputs' memory, where it is not an input's or a constant's.
-        deliveries: the outputs, by what they are delivered under.
+        inputs: the bound inputs, in order.
+        own: storages that own an output's memory and are neither an input's nor a constant's.
+        deliveries: the outputs, by name.
     """
 
     inputs: Sequence[Value]
@@ -144,35 +144,35 @@ class PlanPorts:
 
 
 class Plan(OneProcess):
-    """Steps, where their operands are, and on demand the nodes of the lowered graph they come from.
+    """Steps and the places of their operands; on demand, the nodes of the lowered graph.
 
     Args:
-        brought: what its runs bring and deliver.
-        steps: native steps and call-backs, with where each of their slots is.
-        nbytes: the size of the arena that they need.
-        live: the bytes of the arena that are needed at once at most: no arena could be smaller.
-        constants: the memory in the regions after those that a run brings.
-        packed: keeps the constants.
-        workspace: what the plan shares with others of its session.
-        nodes: makes the nodes that the steps come from.
-        calls_back: some steps are call-backs into Python, which look at memory through storages.
-        strictly: makes the plan without inexact variants, which answers where numbers are not
-            finite; None where nobody looks for those.
+        brought: the inputs and outputs of its runs.
+        steps: native steps and call-backs, with the place of each of their slots.
+        nbytes: the size of the arena, in bytes.
+        live: the bytes of the arena in use at the busiest step: a lower bound of ``nbytes``.
+        constants: the memory of the regions after the inputs' and outputs'.
+        packed: the packed constants, kept alive by the plan.
+        workspace: the memory and threads that the session's plans share.
+        nodes: makes the lowered graph's nodes and their steps.
+        calls_back: True if some steps are call-backs into Python, which read memory through
+            storages.
+        strictly: makes the plan without approximate variants that repeats a run with non-finite
+            numbers; None if runs do not check for them.
 
     Attributes:
-        origin: which way the plan was found.
-        taken_from: the shapes of inputs that its choice was made for, where those are others. A
-            certificate is there only if it holds for the plan's own sizes, too.
-        anew: names of the nodes that were chosen for the plan's own sizes, where others are hints.
-        symbolic: makes the symbolic plan of a plan on numbers, given its open sizes; None of any
-            other.
+        origin: the way in which the plan was found.
+        taken_from: the input shapes that its choice was made for, or None if they are the plan's
+            own. The certificate is kept only if it holds for the plan's own sizes.
+        anew: names of the nodes that were chosen for the plan's own sizes; the others are hints.
         refinement: the background task that may replace the plan in later runs, or None.
-        replaces: the shapes that the plan was taken from whose place it took in the background.
-        provisional: the choice was made by what libraries declare; ``refinement`` measures it on
-            this machine.
+        replaces: the ``taken_from`` of the plan that this one replaced in the background, or None.
+        recording: the recording of a plan on numbers, to make its symbolic plan; else None.
+        provisional: True if the choice rests on what libraries declare; ``refinement`` measures it
+            on this machine.
 
     Raises:
-        BudgetError: it needs more memory than the workspace may have.
+        BudgetError: the plan needs more memory than the workspace allows.
     """
 
     provisional = False
@@ -206,10 +206,10 @@ class Plan(OneProcess):
         self._placed: Placed = steps
         self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}
         if len(workspace.lanes.every) == 1:
-            self._placed = ()  # nobody asks for another program
+            self._placed = ()  # no other lane needs a program
 
     def note_use(self) -> None:
-        """Note that a run or a binding uses this plan: later ones find it in memory."""
+        """Note that a run or a binding uses this plan, so that later ones find it in memory."""
         if self._was_used:
             self.origin = IN_MEMORY
         self._was_used = True
@@ -221,14 +221,14 @@ class Plan(OneProcess):
 
     @cached_property
     def held_ranges(self) -> AddressRanges:
-        """The memory of the plan's constants, to which no output may be written."""
+        """The memory of the plan's constants, which no output may overwrite."""
         from vtensor.runtime.execution.address_ranges import AddressRanges
 
         return AddressRanges(self._held)
 
     @cached_property
     def nodes(self) -> Nodes:
-        """The nodes of the lowered graph, their steps, and where these have their operands."""
+        """The nodes of the lowered graph, their steps and the places of the steps' operands."""
         return self._workspace.executor.planning(self._make)
 
     @property
@@ -238,34 +238,34 @@ class Plan(OneProcess):
 
     @property
     def recorded(self) -> tuple[RecordedStep, ...]:
-        """The steps, in the order in which they run."""
+        """The steps in execution order."""
         return self.nodes.recorded
 
     @property
     def placement(self) -> Placement:
-        """Where everything lies that the steps touch."""
+        """The places of all memory that the steps touch."""
         return self.nodes.placement
 
     @cached_property
     def resolved(self) -> LoweredGraph:
         """The graph before any pass."""
-        made = self.nodes.resolved
-        if not callable(made):
-            return made or self.graph
-        return self._workspace.executor.planning(made)
+        source = self.nodes.resolved
+        if not callable(source):
+            return source or self.graph
+        return self._workspace.executor.planning(source)
 
     @cached_property
     def strict(self) -> Plan:
-        """The plan that answers where numbers are not finite; this one where nobody looks."""
+        """The plan that repeats runs with non-finite numbers; itself if runs do not check."""
         return self if self._strictly is None else self._strictly()
 
     @property
     def lanes(self) -> Lanes:
-        """Where its runs go."""
+        """The lanes that its runs take."""
         return self._workspace.lanes
 
     def program(self, lane: Lane) -> Program:
-        """The steps on a lane's memory: each has addresses of its own."""
+        """Return the steps bound to a lane's memory."""
         program = self._programs.get(lane)
         if program is None:
             program = self._programs.setdefault(lane, self._program(lane.arena))
@@ -273,37 +273,37 @@ class Plan(OneProcess):
 
     @cached_property
     def exponents(self) -> Sequence[tuple[int, int]]:
-        """Of the elements of inputs and outputs, where somebody looks whether they are finite."""
+        """The exponent bits of inputs' and outputs' elements; empty if runs do not check them."""
         if self._strictly is None:
             return ()
-        dtypes = [*(one.dtype for one in self.inputs), *(one.dtype for one in self.own)]
+        dtypes = [*(value.dtype for value in self.inputs), *(value.dtype for value in self.own)]
         return [*map(exponent, dtypes)]
 
     @property
     def own_sizes(self) -> tuple[int, ...]:
-        """What each run allocates for outputs, in bytes."""
+        """The bytes that each run allocates for each output."""
         return tuple(root.nbytes for root in self.own)
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """The optimisations that ran."""
+        """The names of the passes that ran."""
         return self.graph.passes
 
     @property
     def certificate(self) -> Certificate | None:
-        """What the last pass with a solver proved about the Transforms left; None if none ran."""
+        """The last solver pass's proof about the remaining Transforms; None if no solver ran."""
         return self.graph.certificate
 
     @property
     def steps(self) -> list[PlanStep]:
         """The nodes that each run executes, in order."""
-        from vtensor.runtime.execution.plan_steps import steps_of  # where somebody looks at it
+        from vtensor.runtime.execution.plan_steps import steps_of  # imported only when inspected
 
         return steps_of(self.graph, self.recorded, self.nodes.preferences)
 
     @property
     def conversions(self) -> list[Conversion]:
-        """The Transforms that run each time."""
+        """The Transforms that run in every run."""
         values = self.graph.values
         rows = []
         for node in self.graph.transforms():
@@ -322,22 +322,22 @@ class Plan(OneProcess):
         return rows
 
     def kernels(self) -> Counter[tuple[str, str]]:
-        """How many steps each (library, kernel) runs."""
+        """Return the number of steps by (library, kernel)."""
         return Counter((step.library, step.kernel) for step in self.recorded)
 
     def sizes(self, output: str) -> Mapping[str, int]:
-        """Sizes by dim of what is delivered under a name."""
+        """Return an output's sizes by dim."""
         return self.deliveries[output].value.dims
 
     def check_out(self, into: Mapping[str, Array]) -> None:
-        """See that outputs may be written to arrays.
+        """Check that outputs may be written to arrays.
 
         Raises:
-            InputError: one has another shape than the output, or is a constant's memory.
+            InputError: an array has another shape than its output, or is a constant's memory.
         """
         for name, array in into.items():
             check_fits(name, array, self.sizes(name))
-            if any(np.may_share_memory(array, one) for one in self._held):
+            if any(np.may_share_memory(array, constant) for constant in self._held):
                 raise InputError(f"out {name!r}: its memory is a constant's of the network")
 
     def replay(
@@ -346,18 +346,17 @@ class Plan(OneProcess):
         """Run the steps.
 
         Args:
-            bindings: dense arrays: of the inputs, then of the outputs' own memory.
-            times: gets the begin and the end of each step, in nanoseconds of the steady clock;
-                int64, of two elements a step.
-            one_by_one: run each step from Python, which gives the same results; to find out which
-                step it is that goes wrong.
+            bindings: dense arrays: the inputs, then the memory of the outputs in ``own``.
+            times: receives the begin and the end of each step, in nanoseconds of the steady clock:
+                int64, two elements a step.
+            one_by_one: run each step from Python, with the same results, to find a faulty step.
 
         Returns:
-            False where inputs or outputs are not finite, and the strict plan is to answer.
+            False if an input or output is not finite, so that the strict plan must repeat the run.
 
         Raises:
             NativeError: a library failed.
-            InputError: numbers that the run was given are at fault, such as an index.
+            InputError: an input's numbers are at fault, such as an index out of range.
         """
         lanes = self.lanes
         if one_by_one:
@@ -383,7 +382,7 @@ class Plan(OneProcess):
             raise typed from error
 
     def _program(self, arena: Arena) -> Program:
-        """Return the steps on an arena."""
+        """Compile the steps to a program on an arena."""
         from vtensor.runtime import _replay
 
         inputs = [value.nbytes for value in self.inputs]
@@ -391,7 +390,7 @@ class Plan(OneProcess):
         return _replay.Program(regions, self._placed, repeatable=True)
 
     def _typed(self, error: RuntimeError) -> Exception | None:
-        """The error of a step by the name of its node; None for what a call-back raised itself."""
+        """Return a failed step's error with its node's name; None for a call-back's own error."""
         from vtensor.runtime import _replay
 
         if isinstance(error, _replay.Busy):
@@ -404,14 +403,14 @@ class Plan(OneProcess):
         return None
 
     def visit(self, bindings: Sequence[Array], visitor: Visitor) -> None:
-        """Let somebody run steps, some of them at a time, from Python.
+        """Run a visitor that executes ranges of steps from Python.
 
         Args:
-            bindings: as for ``replay``.
-            visitor: called with a function that runs the steps from one on and up to another, which
-                is not run itself; and with the memory that they have between them. Storages are
-                bound meanwhile. In the background only steps queue, each time that some are run:
-                the workspace is then nobody else's.
+            bindings: dense arrays: the inputs, then the memory of the outputs in ``own``.
+            visitor: called with a function that runs the steps from a first index up to an end
+                index (exclusive) and with the arena. Storages are bound meanwhile. In background
+                work only ranges of steps queue for the executor, so the workspace must not be
+                shared.
         """
         executor = self._workspace.lanes.every[0].executor
 
@@ -440,8 +439,11 @@ class Plan(OneProcess):
                 run_native(step.native, memory, step.node, step.reword)
 
     def _bound(self, bindings: Sequence[Array], run: Callable[[], T]) -> T:
-        """Run with all storages bound, so that Python can look at them."""
-        if any(one.bound for one in (*self.placement.bound, *self.placement.offsets)):
+        """Bind all storages, so that Python can read them, and return the result of ``run``."""
+        if any(
+            tensor_storage.bound
+            for tensor_storage in (*self.placement.bound, *self.placement.offsets)
+        ):
             raise NestedRunError(NESTED)
         bound = dict(zip(self.placement.bound, map(Buffer.wrap, bindings), strict=True))
         bound |= {storage: bound[host] for storage, host in self.placement.hosts.items()}
@@ -452,4 +454,4 @@ class Plan(OneProcess):
             return run()
         finally:
             for storage in bound:
-                storage.release()  # the caller's memory is the caller's again, the arena's may grow
+                storage.release()  # so that the caller's memory is free and the arena may grow

@@ -1,4 +1,4 @@
-"""The nodes of a plan as it shows them."""
+"""The nodes of a plan as ``plan.steps`` shows them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from vtensor.runtime.execution.steps import RecordedStep
 class PlanStep:
     """A node of the lowered graph as a plan shows it.
 
-    ``kernels`` are the library's names for what runs; empty when nothing does, since the output is
-    the input's memory under other dims, one is a part of the other, or there are no elements.
-    ``unlisted``: the definition runs it since none of the session's libraries does.
+    Attributes:
+        node: the node.
+        kernels: the library's names of the kernels that run; empty if none runs: the output is the
+            input's memory under other dims, one of them is a part of the other, or there are no
+            elements.
+        library: the library that runs it.
+        unlisted: True if the definition runs it because none of the session's libraries does.
     """
 
     node: LoweredNode
@@ -38,18 +42,18 @@ class PlanStep:
 
     @property
     def ns(self) -> int | None:
-        """The time measured for it alone when the plan was made; None if it was not measured."""
+        """The node's measured time in nanoseconds; None if it was not measured."""
         variant = self.node.variant if isinstance(self.node, OpNode) else None
         return variant.ns if variant is not None and variant.basis == "measured" else None
 
     @property
     def tuned(self) -> bool:
-        """True if measuring chose another variant than its library would have."""
+        """True if measurements chose another variant than the library would have."""
         return isinstance(self.node, OpNode) and bool(self.node.variant.kernel)
 
     @property
     def error(self) -> float | None:
-        """The error measured of its result; None where that is strict."""
+        """The measured error of an approximate result; None if the variant is strict."""
         variant = self.node.variant if isinstance(self.node, OpNode) else None
         return variant.error if variant is not None and variant.inexact else None
 
@@ -67,12 +71,12 @@ class PlanStep:
 def steps_of(
     graph: LoweredGraph, recorded: Sequence[RecordedStep], preferences: Preferences
 ) -> list[PlanStep]:
-    """The nodes that each run executes, in order.
+    """Return the nodes that each run executes, in order.
 
     Args:
-        graph: checked and optimised.
+        graph: the checked and optimised graph.
         recorded: its steps.
-        preferences: which libraries could take what.
+        preferences: the libraries that could run each node.
     """
     kernels: dict[str, list[str]] = {}
     for step in recorded:

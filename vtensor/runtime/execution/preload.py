@@ -1,5 +1,6 @@
-"""A native library that another thread loads while Python reads a model: oneDNN, the only one whose
-loading takes milliseconds.
+"""Loading of oneDNN on another thread while Python reads a model.
+
+oneDNN is the only native library that takes milliseconds to load.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from pathlib import Path
 
 @cache
 def load_ahead() -> None:
-    """Have it loaded, once: the first plan is likely to need it. Another build is left to who looks
-    for it.
+    """Load oneDNN once in the background: the first plan is likely to need it.
+
+    A build that the environment names is left to the code that looks for it.
     """
     from libdesc.onednn.native import DIRECTORY_VARIABLE, EXTENSION
     from vtensor.runtime import _replay
 
     if os.environ.get(DIRECTORY_VARIABLE) or EXTENSION in sys.modules:
         return
-    own = Path(_replay.__file__)
+    replay_file = Path(_replay.__file__)
     *folders, name = EXTENSION.split(".")
-    file = own.parents[2].joinpath(*folders, own.name.replace("_replay", name))
+    file = replay_file.parents[2].joinpath(*folders, replay_file.name.replace("_replay", name))
     if file.is_file():
         _replay.load_ahead(str(file))

@@ -1,10 +1,10 @@
-"""A request: a plan, and what is asked of it. Every run is one, and every run is three steps.
+"""A request: a plan and the wanted outputs. Every run executes one, in three steps.
 
-``fed`` says what the inputs' memory is, or ``Feed`` where they have to be looked at; ``run`` finds
-memory for the outputs (the caller's where ``own`` or ``places`` finds that it will do), and replays
-the plan on both; ``arrays`` or ``results`` hands the outputs over. What does not change from run to
-run is worked out when the request is made. Where all are plain arrays, ``direct`` is the three in
-one call (``direct.py``).
+``fed`` finds the inputs' memory in place, or ``Feed`` converts them; ``run`` finds memory for the
+outputs (the caller's arrays if ``own`` or ``places`` can use them) and replays the plan on both;
+``arrays`` or ``results`` delivers the outputs. Facts that hold for all runs are computed when the
+request is made. ``direct`` does the three steps in one native call if all arrays are plain
+(``direct.py``).
 """
 
 from __future__ import annotations
@@ -27,45 +27,47 @@ from vtensor.storage.inputs import Feed
 if TYPE_CHECKING:
     from vtensor.runtime.planning.keys import PlanKey
 
-#: The memory of a run, inputs first, the outputs that are in memory of their own there, and whether
-#: the plan may answer: where numbers are not finite, a strict one does.
+#: A finished run: its bindings (inputs first), the outputs that were written to their final memory,
+#: and False if numbers were not finite, so that the strict plan must repeat the run.
 Ran = tuple[list[Array], frozenset[str], bool]
 
-#: By the name of an input or output.
+#: The copies of a run, by name of the input or output.
 Copies = dict[str, Conversion]
 
-#: What is kept of a run: its plan, and what it copied.
+#: The session's record of its last run: the plan and the copies.
 LastRun = tuple[Plan, Copies]
 
 
 def copies(feeds: Mapping[str, Feed], results: Sequence[Result]) -> Copies:
-    """What a run had to copy: inputs in layouts that no plan takes, outputs that had to move."""
-    found = {
+    """Return a run's copies: inputs that the plan takes in no such layout, and moved outputs."""
+    moved = {
         name: Conversion.of_copy(f"input {name}", feed.part)
         for name, feed in feeds.items()
         if feed.copied
     }
-    return found | {
-        one.name: Conversion.of_copy(f"output {one.name}", one.part)
-        for one in results
-        if one.copied
+    return moved | {
+        result.name: Conversion.of_copy(f"output {result.name}", result.part)
+        for result in results
+        if result.copied
     }
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A plan, the outputs that are wanted of it, and what arrays it takes as they are.
+    """A plan, the outputs wanted of it, and the arrays that it takes in place.
 
     Attributes:
-        plan: whose.
-        key: what the plan is made for.
-        names: of the outputs, in order.
-        every: they are all that the network has.
-        inputs: what each is taken as; None where one decides shapes: it is looked at in each run.
-        sizes: of the outputs' own memories, in bytes.
-        deliveries: of the outputs, in order.
-        placed: the outputs that are made in memory of their own, and in no other's.
-        fast_outputs: the outputs as NumPy sees them; None where one has to be copied or unpacked.
+        plan: the plan.
+        key: the shapes, types and layouts that the plan is made for.
+        names: the wanted outputs, in order.
+        every: True if these are all outputs of the network.
+        inputs: the fast path of each input; None if an input's value decides shapes, so that each
+            run must read it.
+        sizes: the bytes that a run allocates for each output.
+        deliveries: the wanted outputs, in order.
+        placed: names of the outputs that own their memory.
+        fast_outputs: the outputs as NumPy sees their memory; None if one must be copied or
+            unpacked.
     """
 
     plan: Plan
@@ -80,15 +82,19 @@ class Request:
 
     @classmethod
     def of(cls, plan: Plan, key: PlanKey, wanted: Sequence[str], every: bool) -> Request:
-        """The request for these outputs of a plan; later runs reuse it."""
+        """Return the request for these outputs of a plan; later runs reuse it."""
         is_fast = all(row.value is None for row in key.inputs)
         inputs = tuple(map(FastInput.of, plan.inputs))
         deliveries = tuple(plan.deliveries[name] for name in wanted)
-        found = [FastOutput.of(one, len(plan.inputs)) for one in deliveries]
-        fast_outputs = tuple(one for one in found if one is not None)
-        direct = len({one.binding for one in fast_outputs}) == len(wanted)
-        own = {*plan.own}
-        first = {one.memory: one.name for one in reversed(deliveries) if one.memory in own}
+        fast_or_none = [FastOutput.of(delivery, len(plan.inputs)) for delivery in deliveries]
+        fast_outputs = tuple(output for output in fast_or_none if output is not None)
+        direct = len({output.binding for output in fast_outputs}) == len(wanted)
+        owners = {*plan.own}
+        first = {
+            delivery.memory: delivery.name
+            for delivery in reversed(deliveries)
+            if delivery.memory in owners
+        }
         return cls(
             plan,
             key,
@@ -103,23 +109,25 @@ class Request:
 
     @cached_property
     def direct(self) -> Direct | None:
-        """The same in one call; None where one of a run's arrays is no plain one."""
+        """The request as one native call; None if a run's array may not be plain."""
         inputs, outputs = self.inputs, self.fast_outputs
         if inputs is None or outputs is None or self.plan.calls_back:
             return None
-        if any(one.order is not None for one in inputs):
+        if any(row.order is not None for row in inputs):
             return None
         return Direct(self.plan, self.names, self.every, inputs, outputs)
 
     def like(self, other: Request) -> bool:
-        """Whether both ask the same of the same plan."""
+        """Return whether both want the same outputs of the same plan."""
         return self.plan is other.plan and self.names == other.names
 
     def fed(
         self, outputs: Sequence[str] | None, inputs: Mapping[str, object]
     ) -> list[Array] | None:
-        """The memory of what is taken as it lies; None if this is another request, or somebody has
-        to look closer.
+        """Return the inputs' memory if all can be used in place.
+
+        None if the run asks for other outputs, or if the general path must convert or refuse an
+        input.
         """
         if self.inputs is None or type(inputs) is not dict or len(inputs) != len(self.inputs):
             return None
@@ -127,61 +135,62 @@ class Request:
             return None
         if outputs is not None and outputs != self.names:
             return None
-        found: list[Array] = []
+        memories: list[Array] = []
         for row in self.inputs:
             memory = row.memory(inputs.get(row.name))
             if memory is None:
                 return None
-            found.append(memory)
-        return found
+            memories.append(memory)
+        return memories
 
     def own(self, out: object, fed: Sequence[Array]) -> dict[int, Array] | None:
-        """The memory of the arrays that outputs are written to, by binding; None if somebody has to
-        look closer.
+        """Return the memory of the arrays that outputs are written to, by binding.
+
+        None if the general path must copy to an array or refuse it.
         """
         if not out and (out is None or type(out) is dict):
             return {}
         if type(out) is not dict or self.fast_outputs is None:
             return None
-        found: dict[int, Array] = {}
+        memories: dict[int, Array] = {}
         for name, array in out.items():
             if self.names.count(name) != 1:
                 return None
-            one = self.fast_outputs[self.names.index(name)]
-            memory = one.memory(array)
+            output = self.fast_outputs[self.names.index(name)]
+            memory = output.memory(array)
             if memory is None or not self.plan.held_ranges.is_disjoint(memory):
                 return None
-            if any(np.may_share_memory(memory, other) for other in (*fed, *found.values())):
+            if any(np.may_share_memory(memory, other) for other in (*fed, *memories.values())):
                 return None
-            found[one.binding] = memory
-        return found
+            memories[output.binding] = memory
+        return memories
 
     def run(
         self,
         fed: Sequence[Array],
-        given: Mapping[str, Array] | None = None,
+        into: Mapping[str, Array] | None = None,
         times: Array | None = None,
         one_by_one: bool = False,
         own: Mapping[int, Array] | None = None,
     ) -> Ran:
-        """Run the plan on memory of inputs, and on memory that is found for outputs.
+        """Run the plan on the inputs' memory and on memory chosen for the outputs.
 
         Args:
             fed: dense arrays, as the plan takes them.
-            given: arrays to write outputs to, by name; they fit. The last step writes there where
-                the array lies as the plan delivers and overlaps no input.
-            times, one_by_one: as for ``Plan.replay``.
-            own: memory for some of the outputs, by binding, as ``self.own`` finds it.
+            into: checked arrays to write outputs to, by name. The last step writes to an array that
+                has the plan's layout and overlaps no input.
+            times, one_by_one: as in ``Plan.replay``.
+            own: memory for some of the outputs, by binding, as ``self.own`` returns it.
 
         Raises:
-            NativeError: a library failed; what ``given`` holds then is unspecified.
-            MemoryError: there is none for the outputs.
+            NativeError: a library failed; what ``into`` holds then is unspecified.
+            MemoryError: there is no memory for the outputs.
         """
         bindings, placed = [*fed], self.placed
-        if given:
-            found = places(self.plan.own, self.deliveries, given, fed)
-            placed = found.names
-            bindings += found.memory
+        if into:
+            places_found = places(self.plan.own, self.deliveries, into, fed)
+            placed = places_found.names
+            bindings += places_found.memory
         elif own:
             sizes = enumerate(self.sizes, len(fed))
             bindings += [own[at] if at in own else fresh(nbytes) for at, nbytes in sizes]
@@ -190,19 +199,19 @@ class Request:
         return bindings, placed, self.plan.replay(bindings, times, one_by_one)
 
     def arrays(self, ran: Ran, out: Mapping[str, Any] | None = None) -> list[Array]:
-        """The outputs of a run whose memory was ``own``, or found for all."""
+        """Return the outputs of a run whose outputs all have new memory or memory from ``own``."""
         if self.fast_outputs is None:
             return [result.array() for result in self.results(ran)]
         bindings, *_ = ran
-        made = [
-            bindings[one.binding].view(one.dtype).reshape(one.shape).transpose(one.axes)
-            for one in self.fast_outputs
+        delivered = [
+            bindings[output.binding].view(output.dtype).reshape(output.shape).transpose(output.axes)
+            for output in self.fast_outputs
         ]
         if not out:
-            return made
-        return [out.get(name, one) for name, one in zip(self.names, made, strict=True)]
+            return delivered
+        return [out.get(name, array) for name, array in zip(self.names, delivered, strict=True)]
 
-    def results(self, ran: Ran, given: Mapping[str, Array] | None = None) -> list[Result]:
-        """The outputs of a run, and which of them are copies."""
+    def results(self, ran: Ran, into: Mapping[str, Array] | None = None) -> list[Result]:
+        """Return the outputs of a run and which of them are copies."""
         bindings, placed, _ = ran
-        return deliver(self.deliveries, bindings, placed, given or {})
+        return deliver(self.deliveries, bindings, placed, into or {})

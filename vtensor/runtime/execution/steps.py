@@ -1,4 +1,4 @@
-"""What a plan is made of: the steps that a run does, one after another."""
+"""The steps of a plan, which a run executes one after another."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Failure:
-    """As ``Call.failure``, without holding on to the call."""
+    """A function from a step's words to an error message: ``Call.failure`` without the call."""
 
     op_name: str
     node: str
     rows: Mapping[str, tuple[str, Mapping[str, int]]]
     renamed: tuple[tuple[str, str], ...] = ()
-    #: Values of the trace of its sizes, if they are on one.
+    #: The traced sizes' values, by place; empty if the call was not traced.
     numbers: Sequence[Any] = ()
 
     @classmethod
     def of(cls, call: Call) -> Failure:
-        """What is said of a call."""
+        """Return the function for a call."""
         operands = zip(call.roles, call.operands, strict=True)
         return cls(call.op_name, call.node, {role: (t.dtype, t.dims) for role, t in operands})
 
     def __call__(self, text: str) -> str:
-        """The message."""
+        """Return the message: ``text`` with the node's name and operands."""
         names = dict(self.renamed)
         rows = {
             role: (dtype, {names.get(dim, dim): self._number(n) for dim, n in dims.items()})
@@ -40,17 +40,17 @@ class Failure:
         return describe(f"{self.op_name} {self.node!r}: {text}", rows)
 
     def _number(self, size: int) -> int:
-        given: Any = size
-        return size if type(size) is int else self.numbers[given.place]
+        symbolic: Any = size
+        return size if type(size) is int else self.numbers[symbolic.place]
 
 
 @dataclass(eq=False, slots=True)
 class Code:
-    """What a native step was compiled to; empty until then.
+    """The compiled form of a native step; empty until it is compiled.
 
     Attributes:
         kernel: the library's name for its implementation.
-        access: what it does with each slot: "read", "write", both or "scratch".
+        access: how it uses each slot: "read", "write", both or "scratch".
     """
 
     kernel: str = ""
@@ -58,12 +58,12 @@ class Code:
 
 
 class StepRef(NamedTuple):
-    """Stands for a native step that depends on symbols, while a plan is recorded.
+    """A reference to a native step that depends on symbols, used while a plan is recorded.
 
     Attributes:
         source: the number of its kind of calls in the plan; the first is 1.
         place: its place among the values of that kind's trace.
-        now: the step for the sizes of now.
+        now: the step for the current sizes.
     """
 
     source: int
@@ -76,19 +76,18 @@ class StepRef(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RecordedStep:
-    """One thing that a run does: a native step on these operands, or a call back into Python.
+    """One action of a run: a native step on these operands, or a call back into Python.
 
     Attributes:
         node: the node of the lowered graph that it belongs to.
-        library: whose code runs.
+        library: the library whose code runs.
         kernel: the library's name for its implementation; ``python`` for a call-back.
         native: the step, or None for a call-back.
-        slots: storages, and sizes in bytes of scratch slots; a call-back's are all operands.
-        callback: what to call, or None for a native step.
+        slots: storages, and sizes in bytes of scratch slots; for a call-back, all operands.
+        callback: the function to call, or None for a native step.
         replaces: for an output, the operands over which the step may write it.
-        reword: the message of an error that the step's operands are to blame for, from the step's
-            own words.
-        code: what the native step was compiled to, which those of one recipe share.
+        reword: turns the step's own words into the message of an error that its operands caused.
+        code: the compiled form, shared by the steps with the same native step.
     """
 
     node: str
@@ -107,16 +106,16 @@ class RecordedStep:
         storages: Mapping[TensorStorage, TensorStorage],
         renamed: tuple[tuple[str, str], ...],
     ) -> RecordedStep:
-        """The same native step for another node.
+        """Return the same native step for another node.
 
         Args:
-            node: its name.
-            found: the storages that take the place of the step's own.
+            node: the other node's name.
+            storages: maps each storage of this step to the other node's storage.
             renamed: old and new names of dims, for messages.
         """
         slots = [slot if isinstance(slot, int) else storages[slot] for slot in self.slots]
         replaces = {
-            storages[one]: [storages[x] for x in over] for one, over in self.replaces.items()
+            storages[output]: [storages[x] for x in over] for output, over in self.replaces.items()
         }
         reword = self.reword
         if isinstance(reword, Failure):
@@ -128,5 +127,5 @@ class RecordedStep:
 
     @property
     def is_reference(self) -> bool:
-        """The library has nothing better than its reference code for this."""
+        """True if the library has only its slow reference code for this step."""
         return reference_kernel(self.kernel)

@@ -1,4 +1,4 @@
-"""Trims what making plans leaves: kernels that no plan took, code that no run needs, free pages."""
+"""Release of what planning leaves: unused kernels, code pages that no run needs, free memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from vtensor.language.imported import logger
 from vtensor.language.interrupts import pass_signals
 from vtensor.runtime.execution.executor import is_planning
 
-#: Parts of the paths of native code that plans are made with, of which runs need little: it is as
-#: large as all that Python is made of.
-CODE = (
+#: Parts of the paths of native libraries that planning uses and runs hardly need: their code is as
+#: large as Python itself.
+PLANNING_CODE_PATHS = (
     "-packages/highspy/",
     "-packages/onnx/",
     "-packages/ml_dtypes/",
@@ -24,28 +24,30 @@ _log = logger(__name__)
 
 
 def trim_kernels() -> None:
-    """Have libraries drop the kernels that this thread made for a plan and that the plan did not
-    take. Inside another plan's making, that plan's end drops them.
+    """Let libraries drop the kernels that this thread compiled for a plan and the plan does not
+    use.
+
+    Inside the planning of another plan nothing happens: that plan's end drops them.
     """
     loaded_registry = getattr(sys.modules.get("libdesc.registry"), "ready", None)
-    if (
-        loaded_registry is None or is_planning()
-    ):  # ``loaded_registry`` is missing while the module is imported
+    # ``loaded_registry`` is missing while the module is imported
+    if loaded_registry is None or is_planning():
         return
-    for library in [*loaded_registry().libraries.values()]:  # others may register some meanwhile
+    for library in [*loaded_registry().libraries.values()]:  # other threads may add some
         try:
             library.let_go()
-        except Exception as error:  # of whatever a library raises: it keeps them
+        except Exception as error:  # any error of a library: it keeps its kernels
             pass_signals(error)
-            _log.debug("%s lets go of nothing: %s", library.name, error)
+            _log.debug("%s releases no kernels: %s", library.name, error)
 
 
-def let_go() -> None:
-    """Trim the process's memory once a first plan, a session or background work is over.
+def trim_memory() -> None:
+    """Trim the process's memory after a first plan, a session or background work.
 
-    Code goes back to the system page by page; runs of other sessions fetch what they need again.
+    Code goes back to the system page by page; runs of other sessions fetch the pages that they
+    need.
     """
     trim_kernels()
     if "libdesc.registry" in sys.modules:
-        give_back_code(CODE)
+        give_back_code(PLANNING_CODE_PATHS)
     give_back()

@@ -1,4 +1,4 @@
-"""What two lock files do not agree about."""
+"""The differences of two lock files."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from vtensor.language.records import dataclass
 from vtensor.runtime.lock.lock_file import Lock
 from vtensor.runtime.lock.rows import TRANSFORM, input_rows
 
-#: By how much, relative to the larger one, times may differ that are equal for a reader.
+#: The largest relative difference of two times that count as equal.
 TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that two lock files do not agree about.
+    """One difference of two lock files.
 
     Attributes:
         about: ``plan``, ``node`` or ``cost``.
-        name: the node's; the section of the file, where it is about the whole plan.
-        field: what differs; ``order``, where the same nodes run in another one.
-        a, b: what they say of it; None where one says nothing.
+        name: the node's name, or the file's section if ``about`` is ``plan``.
+        field: the field that differs; ``order`` if the same nodes run in another order.
+        a, b: the field's two values; None if a file lacks it.
     """
 
     about: str
@@ -34,98 +34,105 @@ class Difference:
 
 
 def differences(a: Lock, b: Lock, costs: bool = True) -> list[Difference]:
-    """What two plans do not agree about, in the order of the files.
+    """Return the differences of two plans, in the order of the files.
 
-    Reasons are not compared: they say where somebody asked, line by line.
+    Reasons are not compared: they name source lines.
 
     Args:
         a, b: the plans.
-        costs: compare what nodes cost, too.
+        costs: compare the costs of nodes as well.
     """
-    found = [*_about(a, b), *node_differences(a.choices, b.choices)]
-    return [*found, *_costs(a, b)] if costs else found
+    rows = [*_plan_differences(a, b), *node_differences(a.choices, b.choices)]
+    return [*rows, *_costs(a, b)] if costs else rows
 
 
-def _about(a: Lock, b: Lock) -> Iterator[Difference]:
+def _plan_differences(a: Lock, b: Lock) -> Iterator[Difference]:
     tables = [
         {
-            "": {"model": one.model, "content": one.content, "passes": one.passes},
-            "versions": one.versions,
-            "machine": {"processor": one.processor, "threads": one.threads},
-            "options": one.options.row(),
-            "inputs": input_rows(one.choices),
-            "outputs": one.choices.outputs,
+            "": {"model": lock.model, "content": lock.content, "passes": lock.passes},
+            "versions": lock.versions,
+            "machine": {"processor": lock.processor, "threads": lock.threads},
+            "options": lock.options.row(),
+            "inputs": input_rows(lock.choices),
+            "outputs": lock.choices.outputs,
         }
-        for one in (a, b)
+        for lock in (a, b)
     ]
     for section in tables[0]:
         yield from _fields("plan", section, tables[0][section], tables[1][section])
 
 
 def node_differences(a: Choices, b: Choices) -> Iterator[Difference]:
-    """What is chosen otherwise for nodes, and whether they run in another order."""
-    rows = [{row.name: row for row in one.rows} for one in (a, b)]
+    """Yield the differences of nodes' choices, then the first difference in their order."""
+    rows = [{row.name: row for row in choices.rows} for choices in (a, b)]
     for name in dict.fromkeys([*rows[0], *rows[1]]):
         yield from _fields(
-            "node", name, *(_said(one, rows[at].get(name)) for at, one in enumerate((a, b)))
+            "node",
+            name,
+            *(_compared_fields(choices, rows[at].get(name)) for at, choices in enumerate((a, b))),
         )
-    orders = [[name for name in one if name in rows[1 - at]] for at, one in enumerate(rows)]
-    for one, other in zip(*orders, strict=True):
-        if one != other:
-            yield Difference("node", one, "order", one, other)
+    orders = [[name for name in names if name in rows[1 - at]] for at, names in enumerate(rows)]
+    for name, other in zip(*orders, strict=True):
+        if name != other:
+            yield Difference("node", name, "order", name, other)
             return
 
 
-def _said(choices: Choices, row: NodeChoice | TransformNode | None) -> Mapping[str, Any]:
-    """What there is to say of a node; nothing of none."""
+def _compared_fields(choices: Choices, row: NodeChoice | TransformNode | None) -> Mapping[str, Any]:
+    """Return the fields of a node that are compared; empty if there is no node."""
     if row is None:
         return {}
     if isinstance(row, TransformNode):
         source, target = row.input, str(choices.layouts[row.output])
-        askers = [one.consumer for one in row.reasons]
-        about = {"operator": TRANSFORM, "library": row.library, "of": source, "to": target}
-        return about | {"required by": askers}
+        askers = [reason.consumer for reason in row.reasons]
+        transform_fields = {
+            "operator": TRANSFORM,
+            "library": row.library,
+            "of": source,
+            "to": target,
+        }
+        return transform_fields | {"required by": askers}
     variant = row.variant
     operands = zip(row.roles, (*row.inputs, *row.outputs), variant.forms, strict=True)
-    found = {"operator": row.op_name, "library": variant.library, "kernel": variant.kernel}
-    found |= {"error": f"{variant.error:.1e}"} if variant.inexact else {}
-    found |= {"reference": "true"} if variant.reference else {}
+    fields = {"operator": row.op_name, "library": variant.library, "kernel": variant.kernel}
+    fields |= {"error": f"{variant.error:.1e}"} if variant.inexact else {}
+    fields |= {"reference": "true"} if variant.reference else {}
     said = {role: f"{name}: {form}" for role, name, form in operands}
-    return found | {"fuses": list(variant.followers)} | said
+    return fields | {"fuses": list(variant.followers)} | said
 
 
 def _fields(
     about: str, name: str, a: Mapping[str, Any], b: Mapping[str, Any]
 ) -> Iterator[Difference]:
-    """The fields of which two tables do not say the same; one row where one says nothing at all."""
+    """Yield the fields in which two tables differ; a single row if a node is in one file only."""
     if about == "node" and not (a and b):
-        whole = [f"{one['operator']} on {one['library']}" if one else None for one in (a, b)]
+        whole = [f"{row['operator']} on {row['library']}" if row else None for row in (a, b)]
         yield Difference(about, name, "", *whole)
         return
     for field in dict.fromkeys([*a, *b]):
-        if (one := a.get(field)) != (other := b.get(field)):
-            yield Difference(about, name, field, _text(one), _text(other))
+        if (left := a.get(field)) != (right := b.get(field)):
+            yield Difference(about, name, field, _text(left), _text(right))
 
 
 def _text(value: object) -> str | None:
     if value is None:
         return None
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={_text(one)}" for key, one in value.items())
+        return " ".join(f"{key}={_text(entry)}" for key, entry in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(str, value))
     return str(value)
 
 
 def _costs(a: Lock, b: Lock) -> Iterator[Difference]:
-    """Of the nodes that both have."""
-    for name, one in a.costs.items():
-        other = b.costs.get(name)
-        if other is None:
+    """Yield the differing costs of nodes that are in both files."""
+    for name, left in a.costs.items():
+        right = b.costs.get(name)
+        if right is None:
             continue
-        same = all(one.get(key) == other.get(key) for key in ("bytes", "basis"))
-        if not (same and _almost_equal(one.get("ns"), other.get("ns"))):
-            yield Difference("cost", name, "", _cost(one), _cost(other))
+        same = all(left.get(key) == right.get(key) for key in ("bytes", "basis"))
+        if not (same and _almost_equal(left.get("ns"), right.get("ns"))):
+            yield Difference("cost", name, "", _cost(left), _cost(right))
 
 
 def _almost_equal(a: int | None, b: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""Lock files: a plan written down, to be reviewed, compared, and run again as it was."""
+"""Lock files: a plan printed to be reviewed, compared and run again unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vtensor.language.graph import Graph
     from vtensor.runtime.planning.source import Source
 
-#: The form of lock files that is written, and the only one that is read.
+#: The version of lock files that is written, and the only one that is read.
 FORMAT = 1
 
 _HEAD = """\
@@ -46,20 +46,21 @@ _HEAD = """\
 
 @dataclass(frozen=True)
 class Lock:
-    """A plan as it is written down.
+    """A plan as a lock file holds it.
 
     Attributes:
         model: the network's name.
         content: a digest of the network: nodes, parameters, sizes, constants.
-        versions: of VTensor and its libraries, by name, with the instructions that they use.
-        processor, threads: where it was made.
-        options: the options that it depends on.
-        passes: the optimisations that made it.
-        choices: what was chosen.
-        costs: by node, in nanoseconds, and how they are known; ``open`` where it had a choice.
-        certificate: what was proved of it, and for which errors.
-        file: where it was read; empty where it was not.
-        lines: where in the file its nodes begin.
+        versions: the versions of VTensor and its libraries, with the instruction sets they use, by
+            name.
+        processor, threads: the machine that the plan was made on.
+        options: the session's options that the plan depends on.
+        passes: the passes that made it.
+        choices: the choice.
+        costs: by node, the nanoseconds and how they are known; ``open`` if there was a choice.
+        certificate: the solver's proof and the errors it holds for.
+        file: the path that it was read from; empty if it was not read.
+        lines: the line of each node in the file.
     """
 
     model: str
@@ -77,15 +78,15 @@ class Lock:
 
     @property
     def proof(self) -> ErrorProof | None:
-        """The errors for which it was chosen; None where all of it is strict."""
+        """The errors that the plan's proof allows for; None if all of it is strict."""
         return self.certificate.errors if self.certificate is not None else None
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> Lock:
-        """What a file holds.
+        """Read a file.
 
         Raises:
-            LockError: it cannot be read, or says what it may not; names line or key.
+            LockError: the file cannot be read or its content is invalid; names the line or key.
         """
         name = os.fspath(file)
         try:
@@ -100,7 +101,16 @@ class Lock:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], text: str, file: str) -> Lock:
-        """The same of a file that is parsed already."""
+        """Return a lock file from its parsed TOML.
+
+        Args:
+            data: the parsed TOML.
+            text: its text, to number lines.
+            file: its path, for messages.
+
+        Raises:
+            LockError: the content is invalid; names the line or key.
+        """
         top = Table(data, file)
         top.only(
             *("format", "model", "content", "passes", "versions", "machine", "options"),
@@ -109,12 +119,14 @@ class Lock:
         if (form := top.get("format", int)) != FORMAT:
             raise top.error("format", f"{form} is not what this VTensor reads, which is {FORMAT}")
         nodes = top.tables("node")
-        lines = [at for at, line in enumerate(text.split("\n"), 1) if line.strip() == "[[node]]"]
+        lines = [
+            number for number, line in enumerate(text.split("\n"), 1) if line.strip() == "[[node]]"
+        ]
         if len(lines) != len(nodes):
-            lines = []  # somebody writes them otherwise
-        for at, one in enumerate(nodes):
-            line = f":{lines[at]}" if lines else ""
-            nodes[at] = replace(one, where=f"{file}{line}: node {one.get('name', str)!r}")
+            lines = []  # the file has another spelling of them
+        for index, node in enumerate(nodes):
+            line = f":{lines[index]}" if lines else ""
+            nodes[index] = replace(node, where=f"{file}{line}: node {node.get('name', str)!r}")
         versions, machine = top.table("versions"), top.table("machine")
         machine.only("processor", "threads")
         row = top.table("certificate")
@@ -134,7 +146,7 @@ class Lock:
         )
 
     def text(self) -> str:
-        """The same as a file holds it."""
+        """Return the text of the lock file."""
         errors = errors_row(self.certificate)
         data = {
             "format": FORMAT,
@@ -154,10 +166,10 @@ class Lock:
         return _HEAD + "\n".join(toml_lines(data)) + "\n"
 
     def write(self, file: str | os.PathLike[str]) -> None:
-        """Write it to a file.
+        """Write the lock file.
 
         Raises:
-            InputError: that cannot be written.
+            InputError: the file cannot be written.
         """
         try:
             Path(file).write_text(self.text(), encoding="utf-8")
@@ -166,24 +178,25 @@ class Lock:
             raise InputError(f"{os.fspath(file)}: cannot be written: {reason(error)}") from error
 
     def layouts(self, source: Source) -> tuple[dict[str, Layout], dict[str, Layout]]:
-        """How inputs lie, and outputs are delivered.
+        """Return the layouts of inputs and of outputs, by name.
 
         Raises:
             LockError: the model has other inputs or outputs.
         """
-        given = self.choices.inputs
+        inputs = self.choices.inputs
         ports = {
-            port.name: port.of_rank(len(given[port.name].dims))
+            port.name: port.of_rank(len(inputs[port.name].dims))
             for port in source.inputs
-            if port.name in given
+            if port.name in inputs
         }
         alike = all(
-            name in ports and (ports[name].dtype, ports[name].dims) == (one.dtype, tuple(one.dims))
-            for name, one in given.items()
+            name in ports
+            and (ports[name].dtype, ports[name].dims) == (value.dtype, tuple(value.dims))
+            for name, value in inputs.items()
         )
         if not alike or [*self.choices.outputs] != [port.name for port in source.outputs]:
             raise self.other("it has other inputs or outputs")
-        entry = {name: one.layout for name, one in given.items()}
+        entry = {name: value.layout for name, value in inputs.items()}
         outputs = self.options.output_layouts
         try:
             return (
@@ -194,34 +207,38 @@ class Lock:
             raise LockError(f"{self.file}, {error}") from error
 
     def refused(self, faults: Sequence[tuple[int | None, str]]) -> LockError:
-        """The error of lines that do not hold, each with the row that it is about."""
+        """Return the error of lines that no longer hold.
+
+        Args:
+            faults: the index of each row, or None for the whole file; and the reason.
+        """
         rows = []
         for place, text in faults:
-            who = "" if place is None else f"node {self.choices.rows[place].name!r}: "
+            prefix = "" if place is None else f"node {self.choices.rows[place].name!r}: "
             line = f":{self.lines[place]}" if place is not None and self.lines else ""
-            rows.append(f"  {self.file}{line}: {who}{text}")
+            rows.append(f"  {self.file}{line}: {prefix}{text}")
         verb = "holds" if len(rows) == 1 else "hold"
         head = f"{self.file}: {counted(len(rows), 'line')} of it no longer {verb}"
-        return LockError("\n".join([head, *rows, f"  to fix: {self._anew()}"]))
+        return LockError("\n".join([head, *rows, f"  to fix: {self._remedy()}"]))
 
     def other(self, why: str) -> LockError:
-        """The error of a file that is another model's."""
-        made = self.versions.get("vtensor", "another")
-        by = "" if made == __version__ else f", or VTensor {made} read it otherwise"
+        """Return the error of a file that belongs to another model."""
+        version = self.versions.get("vtensor", "another")
+        by = "" if version == __version__ else f", or VTensor {version} reads it differently"
         return LockError(
             f"{self.file}: is the plan of another model, {self.model!r}: {why}{by}"
-            f"\n  to fix: {self._anew()}"
+            f"\n  to fix: {self._remedy()}"
         )
 
-    def _anew(self) -> str:
-        return "write it anew with `vtensor lock`, or leave out plan="
+    def _remedy(self) -> str:
+        return "write it again with `vtensor lock`, or leave out plan="
 
 
 def content(graph: Graph) -> str:
-    """A digest of a network: of its text, but for its name, and of its constants' bytes."""
+    """Return a digest of a network: of its text without its name, and of its constants' bytes."""
     import numpy as np
 
-    found = sha256(str(graph).partition("\n")[2].encode())
+    digest = sha256(str(graph).partition("\n")[2].encode())
     for array in graph.constants.values():
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return f"sha256:{found.hexdigest()}"
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return f"sha256:{digest.hexdigest()}"

@@ -1,4 +1,4 @@
-"""The options of a session that its plans depend on, as a lock file has them."""
+"""The options of a session that its plans depend on, as lock files hold them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vtensor.errors import InputError
 from vtensor.language.records import dataclass
 from vtensor.runtime.lock.toml import Table
 
-#: What a session has where it is not told otherwise.
+#: The default values of the options that a lock file fixes.
 DEFAULTS: Mapping[str, object] = {
     "optimize": "all",
     "objective": "",
@@ -25,16 +25,16 @@ DEFAULTS: Mapping[str, object] = {
 
 
 def check_alone(**options: object) -> None:
-    """See that a session which is given a plan is told nothing that the plan says.
+    """Check that a session with a lock file is given no option that the file fixes.
 
     Raises:
-        InputError: it is; names what.
+        InputError: an option is given; names it.
     """
     twice = [name for name, value in options.items() if value != DEFAULTS[name]]
     if twice:
         raise InputError(
-            f"{', '.join(twice)}: plan= says this already\n  to fix: leave it out, or write the "
-            "plan anew with it"
+            f"{', '.join(twice)}: plan= fixes this already\n  to fix: leave it out, or write the "
+            "lock file again with it"
         )
 
 
@@ -42,7 +42,7 @@ def check_alone(**options: object) -> None:
 class PlanOptions:
     """The options of a session that its plans depend on, as ``Session`` has them.
 
-    The tolerance is None where no times were measured: nothing was chosen by it.
+    The tolerance is None if no times were measured, so that nothing was chosen by it.
     """
 
     optimize: tuple[str, ...]
@@ -56,12 +56,12 @@ class PlanOptions:
 
     @classmethod
     def read(cls, row: Table) -> PlanOptions:
-        """What a file says.
+        """Return the options in a file's table.
 
         Raises:
-            LockError: a key is missing or unknown, or its value is none that it may have.
+            LockError: a key is missing or unknown, or its value is invalid.
         """
-        row.only(*(one.name for one in fields(cls)))
+        row.only(*(field.name for field in fields(cls)))
         pin, layouts = row.table("pin"), row.table("output_layouts")
         tolerance = row.get("tolerance", float) if "tolerance" in row.data else None
         if not 0 <= (tolerance or 0) < inf:
@@ -78,11 +78,11 @@ class PlanOptions:
         )
 
     def row(self) -> dict[str, Any]:
-        """The same for a file."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {key: value for key, value in found.items() if value not in (None, "", {})}
+        """Return the options as a file's table, without defaults."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {key: value for key, value in values.items() if value not in (None, "", {})}
 
     def options(self) -> dict[str, Any]:
-        """The same as ``Session`` takes it."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        return found | {"tolerance": self.tolerance or 0.0}
+        """Return the options as arguments of ``Session``."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"tolerance": self.tolerance or 0.0}

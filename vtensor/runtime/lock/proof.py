@@ -1,4 +1,4 @@
-"""What was proved of a plan, and the errors that it is a proof for, as a lock file has them."""
+"""The certificate of a plan and the measured errors it holds for, as lock files hold them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from resolver.lowered import Certificate
 from vtensor.runtime.lock.rows import basis_of
 from vtensor.runtime.lock.toml import Table
 
-#: The fields that are kept, and their types; how long the solver took is different each time.
+#: The fields of a certificate in a file, with their types; the solver's time is not saved.
 FIELDS: Mapping[str, type] = {
     **dict.fromkeys(("objective", "solver", "status", "basis"), str),
     **dict.fromkeys(("open_nodes", "bytes_before", "count_before"), int),
@@ -21,52 +21,52 @@ FIELDS: Mapping[str, type] = {
     "gap": float,
 }
 
-#: What was measured: several times two numbers.
+#: Measurements: pairs of numbers.
 Pairs = tuple[tuple[float, float], ...]
 
 
 def proof_row(certificate: Certificate | None) -> dict[str, Any]:
-    """A certificate for a file, without errors; nothing where there is none."""
+    """Return a certificate's row without errors; empty if there is no certificate."""
     proof = {} if certificate is None else asdict(certificate)
     return {key: proof[key] for key in FIELDS if proof.get(key) is not None}
 
 
 def certificate_of(row: Table, errors: ErrorProof | None = None) -> Certificate:
-    """The certificate that a file holds.
+    """Return the certificate in a file's row.
 
     Raises:
-        LockError: a key is missing or unknown, or its value is none that it may have.
+        LockError: a key is missing or unknown, or its value is invalid.
     """
     row.only(*FIELDS)
     if row.get("objective", str) not in OBJECTIVES:
         raise row.error("objective", f"must be one of {', '.join(OBJECTIVES)}")
-    needed = {one.name for one in fields(Certificate) if one.default is MISSING}
-    found: dict[str, Any] = {
+    needed = {field.name for field in fields(Certificate) if field.default is MISSING}
+    values: dict[str, Any] = {
         key: row.get(key, kind) for key, kind in FIELDS.items() if key in row.data or key in needed
     }
-    return Certificate(**found | {"basis": basis_of(row), "errors": errors})
+    return Certificate(**values | {"basis": basis_of(row), "errors": errors})
 
 
 def errors_row(certificate: Certificate | None) -> dict[str, Any]:
-    """The errors of inexact nodes, with the measurements that say so; nothing without such."""
+    """Return the errors of approximate nodes and their measurements; empty if there are none."""
     proof = certificate.errors if certificate is not None else None
     if proof is None or not proof.shares:
         return {}
-    found: dict[str, Any] = {key: getattr(proof, key) for key in ("tolerance", "budget", "direct")}
-    found |= {"measured": proof.measured} if proof.measured is not None else {}
-    return found | {"nodes": [asdict(share) for share in proof.shares]}
+    row: dict[str, Any] = {key: getattr(proof, key) for key in ("tolerance", "budget", "direct")}
+    row |= {"measured": proof.measured} if proof.measured is not None else {}
+    return row | {"nodes": [asdict(share) for share in proof.shares]}
 
 
 def errors_of(row: Table) -> ErrorProof | None:
-    """The errors that a file holds; None where it has none.
+    """Return the errors in a file's row; None if the row is empty.
 
     Raises:
-        LockError: a key is missing or unknown, or its value is none that it may have.
+        LockError: a key is missing or unknown, or its value is invalid.
     """
     if not row.data:
         return None
     row.only("tolerance", "budget", "direct", "measured", "nodes")
-    shares = [_share(one) for one in row.tables("nodes")]
+    shares = [_share(share) for share in row.tables("nodes")]
     measured = _size(row, "measured") if "measured" in row.data else None
     direct = _size(row, "direct") if "direct" in row.data else 0.0
     tolerance, budget = _size(row, "tolerance"), _size(row, "budget")
@@ -74,7 +74,7 @@ def errors_of(row: Table) -> ErrorProof | None:
 
 
 def _share(row: Table) -> Share:
-    row.only(*(one.name for one in fields(Share)))
+    row.only(*(field.name for field in fields(Share)))
     return Share(
         row.get("node", str),
         row.get("kernel", str),
@@ -93,12 +93,12 @@ def _size(row: Table, key: str) -> float:
 
 
 def _pairs(row: Table, key: str) -> Pairs:
-    found = row.get(key, list, [])
-    if not all(map(_is_pair, found)):
+    pairs = row.get(key, list, [])
+    if not all(map(_is_pair, pairs)):
         raise row.error(key, "must be a list of pairs of numbers")
-    return tuple((float(one), float(other)) for one, other in found)
+    return tuple((float(first), float(second)) for first, second in pairs)
 
 
 def _is_pair(value: object) -> bool:
-    numbers = isinstance(value, Sequence) and [type(one) in (int, float) for one in value]
+    numbers = isinstance(value, Sequence) and [type(number) in (int, float) for number in value]
     return bool(numbers) and numbers == [True, True]

@@ -1,4 +1,4 @@
-"""Choices as rows of a lock file, and back."""
+"""Nodes, Transforms and costs of a choice, converted to rows of a lock file and back."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from vtensor.errors import VTensorError
 from vtensor.runtime.lock.toml import Table
 
-#: The operator of a Transform, and what was asked where any layout would do.
+#: The operator name of a Transform; and the requirement that any layout fulfils.
 TRANSFORM, ANY = "Transform", "ANY"
 
 Row = dict[str, Any]
 
 
 def node_rows(choices: Choices) -> list[Row]:
-    """A row for each node, in the order in which they run; costs are elsewhere."""
+    """Return a row for each node, in execution order; costs are in ``cost_rows``."""
     return [
         _transform_row(row, choices) if isinstance(row, TransformNode) else _node_row(row, choices)
         for row in choices.rows
@@ -31,25 +31,25 @@ def node_rows(choices: Choices) -> list[Row]:
 
 
 def cost_rows(graph: LoweredGraph, clock: Clock) -> Row:
-    """By node, nanoseconds: those that were compared, and rough ones where nothing was to choose.
+    """Return each node's cost, by name: compared times, or rough ones if there was no choice.
 
     Args:
-        graph: the plan's.
-        clock: estimates what nobody has compared.
+        graph: the plan's graph.
+        clock: estimates the times that were not compared.
     """
-    found: Row = {}
+    costs: Row = {}
     rows = zip(graph.nodes, Choices.of(graph).rows, strict=True)
     ahead = {node.name for node in graph.ahead()}
     for node, row in rows:
         if isinstance(node, OpNode) and node.variant.ns is not None:
-            found[row.name] = {"ns": node.variant.ns, "basis": node.variant.basis, "open": True}
+            costs[row.name] = {"ns": node.variant.ns, "basis": node.variant.basis, "open": True}
         elif isinstance(node, OpNode):
-            found[row.name] = _estimated(clock.node(node, graph.tensors), clock)
+            costs[row.name] = _estimated(clock.node(node, graph.tensors), clock)
         elif node.name not in ahead:
             source, target = graph.values[node.input], graph.values[node.output]
             ns = clock.transform(source.tensor(), LayoutChange(source.layout, target.layout))
-            found[row.name] = {"bytes": source.nbytes + target.nbytes, **_estimated(ns, clock)}
-    return found
+            costs[row.name] = {"bytes": source.nbytes + target.nbytes, **_estimated(ns, clock)}
+    return costs
 
 
 def _estimated(ns: int | None, clock: Clock) -> Row:
@@ -57,7 +57,7 @@ def _estimated(ns: int | None, clock: Clock) -> Row:
 
 
 def rough(number: int) -> int:
-    """A number to two digits.
+    """Return a number rounded to two digits.
 
     >>> rough(3098), rough(7), rough(0)
     (3100, 7, 0)
@@ -67,62 +67,67 @@ def rough(number: int) -> int:
 
 
 def costs_of(row: Table) -> dict[str, Row]:
-    """The costs that a file holds, by node.
+    """Return the costs in a file's table, by node.
 
     Raises:
-        LockError: a key is unknown, or its value is none that it may have.
+        LockError: a key is unknown, or its value is invalid.
     """
-    found = {}
+    costs = {}
     for name in row.data:
         cost = row.table(name)
         cost.only("ns", "basis", "open", "bytes")
-        made: Row = {key: cost.get(key, int) for key in ("bytes", "ns") if key in cost.data}
-        made |= {"basis": basis_of(cost)} if "ns" in made else {}
-        found[name] = made | ({"open": True} if cost.get("open", bool, False) else {})
-    return found
+        entry: Row = {key: cost.get(key, int) for key in ("bytes", "ns") if key in cost.data}
+        entry |= {"basis": basis_of(cost)} if "ns" in entry else {}
+        costs[name] = entry | ({"open": True} if cost.get("open", bool, False) else {})
+    return costs
 
 
 def input_rows(choices: Choices) -> Row:
-    """By input, what it was planned for."""
+    """Return the type, sizes and layout that each input was planned for, by name."""
     return {
-        name: {"dtype": one.dtype, "sizes": dict(one.dims), "layout": str(one.layout)}
-        for name, one in choices.inputs.items()
+        name: {"dtype": value.dtype, "sizes": dict(value.dims), "layout": str(value.layout)}
+        for name, value in choices.inputs.items()
     }
 
 
 def _node_row(row: NodeChoice, choices: Choices) -> Row:
     variant = row.variant
-    names, at = (*row.inputs, *row.outputs), variant.requirements[0].place
+    names, node_place = (*row.inputs, *row.outputs), variant.requirements[0].place
     operands = []
     for name, role, form, asked in zip(
         names, row.roles, variant.forms, variant.requirements, strict=True
     ):
         operand: Row = {"role": role, "value": name, "layout": str(form)}
         if name in row.outputs and (lies := choices.layouts[name]) != form.layout:
-            operand["lies"] = str(lies)  # the same place, in other words
-        operand |= {"asked": _texts(asked)} if asked.layouts != (form.layout,) else {}
-        operands.append(operand | ({"at": asked.place} if asked.place != at else {}))
-    found: Row = {"name": row.name, "operator": row.op_name, "library": variant.library, "at": at}
-    found |= {"kernel": variant.kernel} if variant.kernel else {}
-    found |= {"fuses": list(variant.followers)} if variant.followers else {}
-    found |= {"error": variant.error} if variant.inexact else {}
-    found |= {"reference": True} if variant.reference else {}
-    found |= {"reads": operands[: len(row.inputs)], "makes": operands[len(row.inputs) :]}
+            operand["lies"] = str(lies)  # another spelling of the same layout
+        operand |= {"asked": _layout_texts(asked)} if asked.layouts != (form.layout,) else {}
+        operands.append(operand | ({"at": asked.place} if asked.place != node_place else {}))
+    entry: Row = {
+        "name": row.name,
+        "operator": row.op_name,
+        "library": variant.library,
+        "at": node_place,
+    }
+    entry |= {"kernel": variant.kernel} if variant.kernel else {}
+    entry |= {"fuses": list(variant.followers)} if variant.followers else {}
+    entry |= {"error": variant.error} if variant.inexact else {}
+    entry |= {"reference": True} if variant.reference else {}
+    entry |= {"reads": operands[: len(row.inputs)], "makes": operands[len(row.inputs) :]}
     declined = [
-        {"library": one.library, "priority": one.priority, "reason": one.reason}
-        for one in variant.refused
+        {"library": refusal.library, "priority": refusal.priority, "reason": refusal.reason}
+        for refusal in variant.refused
     ]
-    return found | ({"declined": declined} if declined else {})
+    return entry | ({"declined": declined} if declined else {})
 
 
 def _transform_row(row: TransformNode, choices: Choices) -> Row:
     reasons = []
-    for one in row.reasons:
-        operand: Row = {"node": one.consumer, "operator": one.op, "library": one.library}
-        operand |= {"role": one.role, "made_by": one.producer_op, "value": one.producer}
+    for reason in row.reasons:
+        operand: Row = {"node": reason.consumer, "operator": reason.op, "library": reason.library}
+        operand |= {"role": reason.role, "made_by": reason.producer_op, "value": reason.producer}
         operand = {key: text for key, text in operand.items() if text}
-        if one.requirement:
-            operand |= {"asked": _texts(one.requirement), "at": one.requirement.place}
+        if reason.requirement:
+            operand |= {"asked": _layout_texts(reason.requirement), "at": reason.requirement.place}
         reasons.append(operand)
     target = {"value": row.output, "layout": str(choices.layouts[row.output])}
     return {
@@ -135,27 +140,27 @@ def _transform_row(row: TransformNode, choices: Choices) -> Row:
     }
 
 
-def _texts(one: Requirement) -> list[str]:
-    return [str(layout) for layout in one.layouts] or [ANY]
+def _layout_texts(requirement: Requirement) -> list[str]:
+    return [str(layout) for layout in requirement.layouts] or [ANY]
 
 
 def choices_of(data: Table, nodes: Sequence[Table]) -> Choices:
-    """The choices that a file holds, its costs included.
+    """Return the choices in a file, with their costs.
 
     Args:
-        data: the file.
-        nodes: its nodes.
+        data: the file's table.
+        nodes: its nodes' tables.
 
     Raises:
-        LockError: a key is missing or unknown, or its value is none that it may have.
+        LockError: a key is missing or unknown, or its value is invalid.
     """
     inputs, layouts = {}, {}
-    given = data.table("inputs")
-    for name in given.data:
-        inputs[name] = value = _input(name, given.table(name))
+    input_tables = data.table("inputs")
+    for name in input_tables.data:
+        inputs[name] = value = _input(name, input_tables.table(name))
         layouts[name] = value.layout
     costs = costs_of(data.table("costs"))
-    rows = [_row(one, costs, layouts) for one in nodes]
+    rows = [_row(node, costs, layouts) for node in nodes]
     outputs = data.table("outputs")
     return Choices(
         inputs, {alias: outputs.get(alias, str) for alias in outputs.data}, tuple(rows), layouts
@@ -181,14 +186,14 @@ def _row(
     )
     reads, makes = row.tables("reads"), row.tables("makes")
     operands = [*reads, *makes]
-    for one in operands:
-        one.only("role", "value", "layout", "lies", "asked", "at")
+    for operand in operands:
+        operand.only("role", "value", "layout", "lies", "asked", "at")
     if not makes:
         raise row.error("makes", "must hold what the node makes")
-    forms = tuple(_parsed(one, "layout", Form) for one in operands)
-    for one, form in zip(makes, forms[len(reads) :], strict=True):
-        lies = _parsed(one, "lies", Layout) if "lies" in one.data else form.layout
-        layouts[one.get("value", str)] = lies
+    forms = tuple(_parsed(operand, "layout", Form) for operand in operands)
+    for operand, form in zip(makes, forms[len(reads) :], strict=True):
+        lies = _parsed(operand, "lies", Layout) if "lies" in operand.data else form.layout
+        layouts[operand.get("value", str)] = lies
     name = row.get("name", str)
     cost = costs.get(name, {})
     weighed = cost if "open" in cost else {}
@@ -208,9 +213,9 @@ def _row(
     return NodeChoice(
         name,
         row.get("operator", str),
-        tuple(one.get("value", str) for one in reads),
-        tuple(one.get("value", str) for one in makes),
-        tuple(one.get("role", str) for one in operands),
+        tuple(operand.get("value", str) for operand in reads),
+        tuple(operand.get("value", str) for operand in makes),
+        tuple(operand.get("role", str) for operand in operands),
         variant,
     )
 
@@ -218,11 +223,11 @@ def _row(
 def _transform(row: Table, layouts: dict[str, Layout]) -> TransformNode:
     row.only("name", "operator", "library", "reads", "makes", "required_by")
     reads, makes, why = row.tables("reads"), row.tables("makes"), row.tables("required_by")
-    for key, several in (("reads", reads), ("makes", makes)):
-        if len(several) != 1:
-            raise row.error(key, f"must hold one value, not {len(several)}")
+    for key, tables in (("reads", reads), ("makes", makes)):
+        if len(tables) != 1:
+            raise row.error(key, f"must hold one value, not {len(tables)}")
     if not why:
-        raise row.error("required_by", "must say who asked for it")
+        raise row.error("required_by", "must name the requirements that caused it")
     target = makes[0].get("value", str)
     layouts[target] = _parsed(makes[0], "layout", Layout)
     first, *more = map(_reason, why)
@@ -251,7 +256,7 @@ def _refusal(row: Table) -> Refusal:
 
 
 def _requirement(at: str, row: Table, form: Form | None = None) -> Requirement:
-    """What was asked for an operand: its own layout, at the node's place, unless it says so."""
+    """Return an operand's requirement; by default its own layout, stated at the node's place."""
     texts, layouts = row.texts("asked"), tuple[Layout, ...]()
     if texts != (ANY,):
         layouts = tuple(map(_parser(row, "asked", Layout), texts))
@@ -263,10 +268,10 @@ def _requirement(at: str, row: Table, form: Form | None = None) -> Requirement:
 
 
 def basis_of(row: Table) -> Basis:
-    """How a row says that its times are known.
+    """Return the basis of a row's times: declared, measured and so on.
 
     Raises:
-        LockError: it is no such way.
+        LockError: the basis is unknown.
     """
     for known in get_args(Basis):
         if row.get("basis", str, "declared") == known:

@@ -1,4 +1,4 @@
-"""TOML as lock files have it: written by hand for readers, and read key by key."""
+"""The TOML of lock files: printed for readers, and read key by key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vtensor.language.records import dataclass
 
 T = TypeVar("T")
 
-#: Words for the types of values.
+#: The types of values as error messages name them.
 _WORDS: dict[type, str] = {
     str: "text",
     int: "an integer",
@@ -25,21 +25,21 @@ _WORDS: dict[type, str] = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a file that anybody may have edited.
+    """A table of a file that a user may have edited.
 
     Args:
-        data: what it holds.
-        where: the file and the line, or the key, that it begins at.
+        data: the table's keys and values.
+        where: the file and line, or the key, at which it begins.
     """
 
     data: Mapping[str, Any]
     where: str
 
     def get(self, key: str, kind: type[T], default: T | None = None) -> T:
-        """A value of a kind.
+        """Return a value of a type.
 
         Raises:
-            LockError: there is none and no default, or it is of another kind.
+            LockError: the key is missing without a default, or its value has another type.
         """
         value = self.data.get(key, default)
         if kind is float and type(value) is int:
@@ -49,47 +49,47 @@ class Table:
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; empty where there is none.
+        """Return a list of texts; empty if the key is missing.
 
         Raises:
-            LockError: it is no such list.
+            LockError: the value is no list of texts.
         """
         values = self.get(key, list, [])
-        if any(type(one) is not str for one in values):
+        if any(type(text) is not str for text in values):
             raise self.error(key, "must be a list of texts" + _have(values))
         return tuple(values)
 
     def table(self, key: str) -> Table:
-        """A table in it; an empty one where there is none.
+        """Return a nested table; an empty one if the key is missing.
 
         Raises:
-            LockError: it is no table.
+            LockError: the value is no table.
         """
         return Table(self.get(key, dict, {}), f"{self.where}, {key}")
 
     def tables(self, key: str) -> list[Table]:
-        """The tables of a list; none where there is no list.
+        """Return the tables of a list; empty if the key is missing.
 
         Raises:
-            LockError: it is no list of tables.
+            LockError: the value is no list of tables.
         """
         values = self.get(key, list, [])
-        if any(type(one) is not dict for one in values):
+        if any(type(table) is not dict for table in values):
             raise self.error(key, "must be a list of tables")
-        return [Table(one, f"{self.where}, {key}[{at}]") for at, one in enumerate(values)]
+        return [Table(table, f"{self.where}, {key}[{at}]") for at, table in enumerate(values)]
 
     def only(self, *keys: str) -> None:
-        """See that there are no other keys.
+        """Check that there are no other keys.
 
         Raises:
-            LockError: there are; names the first.
+            LockError: there is another key; names the first.
         """
         for key in self.data:
             if key not in keys:
                 raise self.error(key, f"is no key{did_you_mean(key, keys)}")
 
     def error(self, key: str, what: str) -> LockError:
-        """The error of a key."""
+        """Return the error of a key."""
         return LockError(f"{self.where}, {key}: {what}")
 
 
@@ -98,7 +98,7 @@ def _have(value: object) -> str:
 
 
 def toml_lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """A table as TOML: plain keys first, then tables; what is in these stands a line each.
+    """Yield a table's lines of TOML: plain keys first, then tables with a line for each key.
 
     >>> print("\\n".join(toml_lines({"a": 1, "b": {"c": ["x"]}, "d": [{"e": True}]})))
     a = 1
@@ -110,20 +110,22 @@ def toml_lines(data: Mapping[str, Any]) -> Iterator[str]:
     e = true
     """
     tables = [key for key, value in data.items() if isinstance(value, dict) or _of_tables(value)]
-    yield from (f"{_key(key)} = {_inline(one)}" for key, one in data.items() if key not in tables)
+    yield from (
+        f"{_key(key)} = {_inline(value)}" for key, value in data.items() if key not in tables
+    )
     for key in tables:
         if isinstance(data[key], dict):
             yield from ("", f"[{_key(key)}]", *_row_lines(data[key]))
         else:
-            for one in data[key]:
-                yield from ("", f"[[{_key(key)}]]", *_row_lines(one))
+            for table in data[key]:
+                yield from ("", f"[[{_key(key)}]]", *_row_lines(table))
 
 
 def _row_lines(table: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of a table; of a list of tables each has a line."""
+    """Yield the lines of a table's keys; a list of tables has a line for each."""
     for key, value in table.items():
         if _of_tables(value) and len(value) > 1:
-            yield from (f"{_key(key)} = [", *(f"  {_inline(one)}," for one in value), "]")
+            yield from (f"{_key(key)} = [", *(f"  {_inline(entry)}," for entry in value), "]")
         else:
             yield f"{_key(key)} = {_inline(value)}"
 
@@ -139,10 +141,10 @@ def _inline(value: object) -> str:
         return repr(float(value)) if math.isfinite(value) else str(value)
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, str):  # JSON leaves one character as it is that TOML does not
+    if isinstance(value, str):  # TOML escapes one character that JSON does not
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
-        rows = ", ".join(f"{_key(key)} = {_inline(one)}" for key, one in value.items())
+        rows = ", ".join(f"{_key(key)} = {_inline(entry)}" for key, entry in value.items())
         return f"{{ {rows} }}" if rows else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_inline, value))}]"

@@ -3,9 +3,9 @@
 A plan that may not be the best has a ``BackgroundTask``: a function that makes its replacement. The
 task begins when the plan's runs have taken as long as planning takes in full, and no other plan was
 made between them: a shape that comes a few times gains nothing, and while sizes grow with every
-run, the task would only take time from runs. The plan store then exchanges the two plans: runs that
-are under way end on the old one. If the task fails, for whatever reason, the old plan stays, and
-the note of the task says why.
+run, the task would only take time from runs. The plan store then exchanges the two plans; current
+runs end on the old one. If the task fails, for whatever reason, the old plan stays, and the note
+of the task says why.
 
 Tasks for other processes (saving) begin when the worker is idle. They keep running for a grace
 period after the session is closed or the process ends, since Python waits for its threads.
@@ -26,7 +26,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from ptensor.background_work import Stopped, checkpoint, stopping
 from vtensor.language.forks import OwnLock, process_lock
 from vtensor.language.interrupts import pass_signals
-from vtensor.runtime.execution.trim import let_go
+from vtensor.runtime.execution.trim import trim_memory
 
 T = TypeVar("T")
 
@@ -37,10 +37,10 @@ NICE = 5
 #: Delay of tasks for other processes, in seconds: after the last new task and the last run, and
 #: after the last new task whatever runs. A new shape within it finds the worker idle, and choices
 #: that are measured meanwhile are saved once.
-REST_S, BUSY_S = 0.2, 5.0
+IDLE_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 
 #: Poll interval of the idle check, in seconds.
-LOOKS_S = 0.01
+IDLE_POLL_S = 0.01
 
 #: The note of a plan whose choice was made for other sizes.
 UNPROVEN = "it is not proven the best for its sizes"
@@ -56,17 +56,17 @@ class BackgroundTask(Generic[T]):
     Args:
         make: returns the result; raises PlanStays if there is none.
         why: what the present plan lacks; begins each note.
-        hurries: as for ``stopping``.
+        hurries: as in ``stopping``.
         before_start: imports the modules that ``make`` needs, under the lock that forks wait for.
-        for_other_processes: the result is for other processes; the task begins when the worker is
-            idle.
+        for_other_processes: True if other processes use the result; the task begins when the worker
+            is idle.
         grace_s: seconds for which such a task may keep running after ``stop``.
 
     Attributes:
-        for_other_processes: the same.
+        for_other_processes: as given.
         note: the state of the task, in words.
-        stays: the present plan is not replaced.
-        done: the task has ended.
+        stays: True if the present plan is not replaced.
+        done: True if the task has ended.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class BackgroundTask(Generic[T]):
     ) -> None:
         self.for_other_processes, self._grace_s, self._until = for_other_processes, grace_s, inf
         self._make, self._why, self._hurries = make, why, hurries
-        self._before_start = before_start or _nothing_else
+        self._before_start = before_start or _no_imports
         self.note = f"{why}; a better one is made when it is used again"
         self.stays = False
         self._wait_s = self._ran_s = 0.0
         self._others = 0
         self._process = 0
         self._over = self.done = self._awaited = False
-        self._at_it = OwnLock()
-        self._exchange: Callable[[T], None] = _ignored
+        self._work_lock = OwnLock()
+        self._exchange: Callable[[T], None] = _drop_result
 
     def wait(self, seconds: float) -> None:
         """Delay the task until the plan's runs have taken some seconds, with no other plan made."""
@@ -104,7 +104,7 @@ class BackgroundTask(Generic[T]):
         """Queue the task because its plan is used again, unless it is queued, done or delayed.
 
         Args:
-            exchange: is called with the result, on the thread that made it.
+            exchange: called with the result, on the thread that made it.
             others: the number of plans made so far; the delay begins from scratch if it has grown
                 since the last use.
         """
@@ -129,7 +129,7 @@ class BackgroundTask(Generic[T]):
         self._until = min(self._until, monotonic() + self._grace_s)
         self._over = self._over or not (self._process and self._grace_s)
         if not self._process:
-            self._make = _nothing  # the function may hold large objects
+            self._make = _made_already  # the function may hold large objects
 
     def finish(self) -> None:
         """Stop the task; one for other processes is run now, on this thread."""
@@ -140,7 +140,7 @@ class BackgroundTask(Generic[T]):
 
     def work(self) -> None:
         """Run the task once and hand its result over; an error becomes the note."""
-        with self._at_it.here:
+        with self._work_lock.here:
             if not self.done:  # another thread may have run it meanwhile
                 self._work()
 
@@ -166,7 +166,7 @@ class BackgroundTask(Generic[T]):
 
     @property
     def ends(self) -> bool:
-        """Whether the task was stopped, even if it keeps running for its grace period."""
+        """True if the task was stopped, even if it keeps running for its grace period."""
         return self._over or self._until < inf or _background.ended_s() is not None
 
     def is_over(self) -> bool:
@@ -180,20 +180,20 @@ class BackgroundTask(Generic[T]):
         self.note, self.stays = f"{self._why}; {why}", True
 
     def _end(self) -> None:
-        """Mark this work as done and release what it holds."""
+        """Mark the task as done and release the objects that it holds."""
         self._over = self.done = True
-        self._make, self._exchange = _nothing, _ignored
+        self._make, self._exchange = _made_already, _drop_result
 
 
-def _nothing_else() -> None:
+def _no_imports() -> None:
     """Do nothing: the task needs no imports."""
 
 
-def _nothing() -> NoReturn:
+def _made_already() -> NoReturn:
     raise PlanStays("it was made already")
 
 
-def _ignored(made: object) -> None:
+def _drop_result(result: object) -> None:
     """Drop the result of a task that has no exchange."""
 
 
@@ -204,10 +204,10 @@ class _Background:
         self._lock = process_lock()
         self._waiting: deque[BackgroundTask[Any]] = deque()
         self._thread: threading.Thread | None = None
-        self._added = self._busy = 0.0  # when a task was added, and when runs were seen, last
+        self._added = self._busy = 0.0  # times of the last new task and of the last observed run
         self._ended: float | None = None  # when the interpreter began to end
         try:
-            threading._register_atexit(self._end)  # type: ignore[attr-defined]  # as pools do
+            threading._register_atexit(self._end)  # type: ignore[attr-defined]  # as thread pools do
         except RuntimeError:  # the interpreter ends already
             self._end()
 
@@ -220,7 +220,7 @@ class _Background:
             self._ended = monotonic()
 
     def ended_s(self) -> float | None:
-        """Seconds since the interpreter began to end; None before."""
+        """Return the seconds since the interpreter began to end; None before."""
         return None if self._ended is None else monotonic() - self._ended
 
     def add(self, work: BackgroundTask[Any]) -> None:
@@ -238,17 +238,17 @@ class _Background:
             self._added = monotonic()
 
     def _work(self) -> None:
-        with suppress(OSError, AttributeError):  # where threads have no priority of their own
+        with suppress(OSError, AttributeError):  # if threads have no priority of their own
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
-        while self._waits():
+        while self._has_tasks():
             while (work := self._next()) is None:
-                sleep(LOOKS_S)
+                sleep(IDLE_POLL_S)
             work.work()
             del work  # and what it refers to
             if not self._waiting:
-                let_go()
+                trim_memory()
 
-    def _waits(self) -> bool:
+    def _has_tasks(self) -> bool:
         """Return whether a task is queued; the thread ends if not."""
         with self._lock:
             if not self._waiting:
@@ -256,23 +256,25 @@ class _Background:
             return bool(self._waiting)
 
     def _next(self) -> BackgroundTask[Any] | None:
-        """Take the next task; None while only tasks for other processes wait, and runs are made."""
+        """Take the next task; None while only tasks for other processes wait and runs are made."""
         with self._lock:
-            task = next((one for one in self._waiting if one.is_over()), None)
-            task = task or next((one for one in self._waiting if not one.for_other_processes), None)
-            if task is None and self._rests(self._waiting[0]):
+            task = next((queued for queued in self._waiting if queued.is_over()), None)
+            task = task or next(
+                (queued for queued in self._waiting if not queued.for_other_processes), None
+            )
+            if task is None and self._may_begin(self._waiting[0]):
                 task = self._waiting[0]
             if task is not None:
                 self._waiting.remove(task)
             return task
 
-    def _rests(self, work: BackgroundTask[Any]) -> bool:
+    def _may_begin(self, work: BackgroundTask[Any]) -> bool:
         """Return whether a task for other processes may begin."""
         now = monotonic()
         if not work.hurries():
             self._busy = now
-        rests = min(now - self._added, now - self._busy) >= REST_S
-        return work.ends or rests or now - self._added >= BUSY_S
+        rests = min(now - self._added, now - self._busy) >= IDLE_DELAY_S
+        return work.ends or rests or now - self._added >= MAX_DELAY_S
 
 
 def _is_awaited(caller: threading.Thread) -> bool:

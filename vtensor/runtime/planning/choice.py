@@ -27,15 +27,15 @@ class Choice:
 
     Attributes:
         key: the input key that it was made for.
-        provisional: it was made without times of this machine.
+        provisional: True if it was made without times of this machine.
         applied: rules and nodes of the simplifications of its graph.
         symbolic: its symbolic plan; None if it can only be recorded on numbers.
-        exact: it holds for no other sizes.
+        exact: True if it serves no other sizes.
         later: makes the symbolic plan of a choice recorded on numbers, for saving it.
         observed: places of the arrays whose values were read to make the graph.
-        strategy: the decisions by node; None for a choice from the cache that was not decoded yet.
-        cached: it was read from the cache.
-        saved: it is in the cache, or cannot be saved.
+        decisions: the decisions by node; None for a choice from the cache that was not decoded yet.
+        cached: True if it was read from the cache.
+        saved: True if it is in the cache or cannot be saved.
         seconds: the time that planning took.
     """
 
@@ -46,23 +46,23 @@ class Choice:
     exact: bool = False
     later: Callable[[], SymbolicPlan] | None = None
     observed: frozenset[Place] = frozenset()
-    strategy: ChosenGraph | None = None
+    decisions: ChosenGraph | None = None
     cached: bool = False
     saved: bool = False
     seconds: float = 0.0
 
-    def plan_for(self, given: Sequence[int], known: Known) -> SymbolicPlan | None:  # noqa: ARG002
+    def plan_for(self, open_sizes: Sequence[int], known: Known) -> SymbolicPlan | None:  # noqa: ARG002
         """Return the symbolic plan that may serve open sizes; None if the choice has none.
 
         Args:
-            given: the sizes.
-            known: values of evaluated rows; it grows.
+            open_sizes: the sizes.
+            known: the values of evaluated rows; new ones are added.
         """
         return self.symbolic
 
     def of(self, graph: Graph) -> ChosenGraph | None:  # noqa: ARG002
         """Return the decisions for a graph of the network; None if they cannot be decoded."""
-        return self.strategy
+        return self.decisions
 
     def refuses(self, key: PlanKey) -> bool:
         """Return whether it is an exact choice of another key."""
@@ -87,19 +87,21 @@ class InputKind:
         Exact choices are counted apart: they serve no other sizes and drop no choice that does.
         """
         if not choice.provisional and not choice.exact:
-            self.choices[:] = [one for one in self.choices if not one.provisional]
+            self.choices[:] = [other for other in self.choices if not other.provisional]
         self.choices.insert(0, choice)
-        alike = [one for one in self.choices if one.exact is choice.exact]
+        alike = [other for other in self.choices if other.exact is choice.exact]
         for oldest in alike[MOST_CHOICES:]:
             self.choices.remove(oldest)
 
     def nearest(self, key: PlanKey) -> list[Choice]:
         """Return choices that may be hints for inputs, the nearest sizes first."""
-        choices = [one for one in self.choices if not one.exact]
-        return sorted(choices, key=lambda one: one.key.distance(key))
+        choices = [choice for choice in self.choices if not choice.exact]
+        return sorted(choices, key=lambda choice: choice.key.distance(key))
 
 
 def kind_of(key: PlanKey) -> Hashable:
     """Return the input kind of a key, on the present libraries."""
-    values = tuple((one.name, one.value) for one in key.inputs if one.value is not None)
+    values = tuple(
+        (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None
+    )
     return key.kind, values, plugins_version()

@@ -1,8 +1,8 @@
-"""Making a choice: library, layouts, kernel and fusion of every node, and where Transforms are.
+"""Choices: library, layouts, kernel and fusion of every node, and the places of Transforms.
 
-Resolve, extend, optimise, check: each step takes what the one before made and changes nothing. The
-nodes of an earlier choice, for other sizes, are hints: they are settled as they were. Only nodes
-that their libraries decline, or that differ in the graph, are chosen from scratch.
+Resolve, extend, optimise, check: each step takes the result of the one before and changes nothing.
+The nodes of an earlier choice, for other sizes, are hints: they stay settled. Only nodes that their
+libraries decline, or that differ in the graph, are chosen from scratch.
 
 A first choice is made without times of this machine, and libraries are queried for other variants
 only where these could save much: it is *provisional*.
@@ -31,23 +31,23 @@ from vtensor.runtime.recording.workspace import Workspace
 
 T = TypeVar("T")
 
-#: Largest share of Transforms and reference code in a plan's estimated time up to which libraries
-#: are not asked whether they read other layouts.
-ENOUGH = 0.05
+#: Share of Transforms and reference code in a plan's estimated time above which libraries are asked
+#: whether they read other layouts.
+READING_THRESHOLD = 0.05
 
-#: Largest such share up to which libraries are not asked for other variants either: asking takes
-#: long, and has to save as much of each run.
-WORTH = 0.25
+#: Such a share above which libraries are asked for other variants as well: asking takes long and
+#: has to save as much of each run.
+ASKING_THRESHOLD = 0.25
 
 #: Largest distance, in nodes, from a Transform or reference code at which libraries are asked about
 #: a node.
 HOPS = 2
 
-#: Largest share of nodes that may be no hints; with more of them, the hints are dropped.
-MOST = 0.5
+#: Largest share of nodes that may differ from the hints; with more of them, the hints are dropped.
+MAX_CHANGED = 0.5
 
-#: How many times nodes are added to those that are no hints.
-WIDENED = 8
+#: The most times that declined nodes are added to the reopened ones.
+MAX_WIDENINGS = 8
 
 _log = logger(__name__)
 
@@ -55,7 +55,7 @@ _log = logger(__name__)
 def simplified(
     graph: Graph, options: Options, only: Collection[tuple[str, str]] | None = None
 ) -> Graph:
-    """Simplify a graph; rules are applied at these places only, if some are given."""
+    """Simplify a graph; ``only`` restricts the places at which rules are applied."""
     return simplify(graph, options.passes, options.preferences, only)
 
 
@@ -76,11 +76,11 @@ def chosen(graph: Graph, options: Options, provisional: bool) -> LoweredGraph:
     """Make the choice for a simplified graph whose sizes are numbers.
 
     Args:
-        graph, options: the graph, and how it is planned.
-        provisional: without times of this machine.
+        graph, options: the graph and the options of plans.
+        provisional: True chooses without times of this machine.
 
     Raises:
-        NoInvokerError: no library takes a node, or not the one that it is pinned to.
+        NoInvokerError: no library runs a node, or the pinned one declines it.
     """
     return _optimised(resolved_of(graph, options), options, None, provisional)
 
@@ -95,9 +95,9 @@ def chosen_with_hints(
     """Make the choice for a graph with hints of a choice for other sizes.
 
     Args:
-        graph, options, provisional: as for ``chosen``.
+        graph, options, provisional: as in ``chosen``.
         hints: the earlier choice.
-        reopened: nodes that are no hints.
+        reopened: names of nodes that are no hints.
 
     Returns:
         The choice, and the nodes whose variants differ from the hints.
@@ -117,7 +117,7 @@ def chosen_with_hints(
     lowered = _optimised(resolved, options, only, provisional)
     before = {name: node.variant for name, node in settled.items()}
     others = tuple(node.name for node in lowered.operators if before.get(node.name) != node.variant)
-    if len(others) > MOST * len(lowered.operators):
+    if len(others) > MAX_CHANGED * len(lowered.operators):
         raise ChoiceRefused(f"{len(others)} nodes would have other variants")
     return lowered, others
 
@@ -126,9 +126,9 @@ def widened(make: Callable[[frozenset[str]], T], reopened: frozenset[str]) -> T:
     """Call ``make`` with nodes that are no hints; add further nodes while libraries decline them.
 
     Raises:
-        Exception: as ``make``.
+        Exception: as ``make`` raises.
     """
-    for _ in range(WIDENED):
+    for _ in range(MAX_WIDENINGS):
         try:
             return make(reopened)
         except ChoiceRefused as why:
@@ -143,31 +143,35 @@ def _optimised(
 ) -> LoweredGraph:
     """Optimise a resolved graph; ``only`` restricts the nodes that may change."""
     if provisional:
-        return _soon(resolved, options.soon, only)
+        return _optimised_provisionally(resolved, options.soon, only)
     if only is None:
         return optimise(resolved, options.passes, options.settings)
-    return _partly(resolved, options, only)
+    return _optimised_partly(resolved, options, only)
 
 
-def _soon(resolved: LoweredGraph, options: Options, only: frozenset[str] | None) -> LoweredGraph:
+def _optimised_provisionally(
+    resolved: LoweredGraph, options: Options, only: frozenset[str] | None
+) -> LoweredGraph:
     """Optimise a resolved graph for a provisional plan."""
     quick = [name for name in options.passes if name not in (*ASKING, READING)]
     lowered = optimise(resolved, quick, options.settings)
-    if (spared := avoidable(lowered, options)) <= ENOUGH:
+    if (spared := avoidable(lowered, options)) <= READING_THRESHOLD:
         return lowered
     reading = [name for name in options.passes if name == READING]
     lowered = optimise(lowered, reading, replace(options.settings, light=True))
-    if spared <= WORTH or avoidable(lowered, options) <= WORTH:
+    if spared <= ASKING_THRESHOLD or avoidable(lowered, options) <= ASKING_THRESHOLD:
         return lowered
     around = around_transforms(lowered, HOPS)
     around = around if only is None else around & only
-    lowered = _partly(resolved, options, around)
+    lowered = _optimised_partly(resolved, options, around)
     if any(node.name not in around for node in lowered.operators):
         lowered = replace(lowered, certificate=None)  # other nodes were not considered
     return lowered
 
 
-def _partly(resolved: LoweredGraph, options: Options, only: frozenset[str]) -> LoweredGraph:
+def _optimised_partly(
+    resolved: LoweredGraph, options: Options, only: frozenset[str]
+) -> LoweredGraph:
     """Optimise a resolved graph; the joint choice may change the nodes ``only``.
 
     The certificate is dropped, since it does not cover other nodes, unless no Transform is left.
@@ -184,11 +188,11 @@ def sound(lowered: LoweredGraph, graph: Graph, options: Options, workspace: Work
 
     Args:
         lowered, graph: the lowered graph, and the graph that it was made of.
-        options, workspace: how it is planned.
+        options, workspace: the options of plans, and the memory that they share.
 
     Raises:
         UnsoundPlanError: the lowered graph is unsound.
-        BudgetError: it needs more memory than the workspace may have.
+        BudgetError: it needs more memory than the workspace allows.
     """
     able = [library.name for library in ready().libraries.values() if library.transforms]
     check(lowered, graph, able, options.entry, options.delivery)
@@ -207,14 +211,14 @@ def recorded(
     """Return the plan of a choice for numbers, proven sound.
 
     Args:
-        graph: what the choice was made for.
-        resolved: the same before any pass, or what makes it.
+        graph: the graph of the choice.
+        resolved: its lowered graph before any pass, or a function that makes it.
         lowered: the choice.
-        options, workspace: how plans are made.
-        confirming: libraries are asked again whether they take their nodes so.
+        options, workspace: the options of plans, and the memory that they share.
+        confirming: True asks libraries again whether they accept their nodes.
 
     Raises:
-        UnsoundPlanError, BudgetError: as ``sound``.
+        UnsoundPlanError, BudgetError: as in ``sound``.
         ChoiceRefused: libraries do not confirm the choice.
     """
     sound(lowered, graph, options, workspace)
@@ -229,9 +233,9 @@ def recorded(
     )
 
 
-def same_choice(one: LoweredGraph, other: LoweredGraph) -> bool:
-    """Return whether two lowered graphs run the same steps, whatever is known of their times."""
-    return _steps(one) == _steps(other)
+def same_choice(first: LoweredGraph, second: LoweredGraph) -> bool:
+    """Return whether two lowered graphs run the same steps, whatever their measured times."""
+    return _steps(first) == _steps(second)
 
 
 def _steps(graph: LoweredGraph) -> object:
@@ -246,14 +250,14 @@ def _steps(graph: LoweredGraph) -> object:
         else node
         for node in graph.nodes
     ]
-    return nodes, {name: one.layout for name, one in graph.values.items()}, graph.outputs
+    return nodes, {name: value.layout for name, value in graph.values.items()}, graph.outputs
 
 
 def plan_in_full(graph: Graph, options: Options, workspace: Workspace) -> Plan:
-    """Return the plan of a simplified graph whose sizes are numbers, with nothing taken over.
+    """Return the plan of a simplified graph whose sizes are numbers, without hints.
 
     Raises:
-        NoInvokerError, BudgetError: as ``chosen`` and ``recorded``.
+        NoInvokerError, BudgetError: as in ``chosen`` and ``recorded``.
     """
     lowered = chosen(graph, options, provisional=False)
     return recorded(graph, partial(resolved_of, graph, options), lowered, options, workspace)

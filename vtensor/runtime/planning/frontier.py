@@ -1,7 +1,7 @@
-"""Time against error: the plans of a network for several tolerances, and what each takes.
+"""The frontier of time against error: a network's plans for several tolerances.
 
-The strict plan is always among them: others are compared with it. Tolerances for which the same is
-chosen have one plan.
+The strict plan is always among them, and the others are compared with it. Tolerances that lead to
+the same choice share a plan.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
 #: Default tolerances.
 TOLERANCES = (0.0, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3)
 
-#: What the inputs are drawn from that plans are compared on: nothing was chosen on them.
+#: The seeds of the inputs on which plans are compared; no choice was made on these inputs.
 SEEDS = (11, 12, 13)
 
 
 @dataclass(frozen=True)
 class Point:
-    """A plan, what it takes, and how far its results are off.
+    """A plan with its time and the error of its results.
 
     Attributes:
-        tolerances: those for which it was chosen, the smallest first; 0 is the strict plan's.
+        tolerances: the tolerances that lead to it, the smallest first; 0 is the strict plan's.
         plan: the plan.
-        forms: how many nodes run in each inexact form, by library and kernel.
-        expected: what the errors of these nodes add up to; 0 of the strict plan.
-        error: the largest error that was found on fresh inputs, compared with strict kernels.
+        forms: the number of nodes in each approximate form, by library and kernel.
+        expected: the sum of these nodes' errors; 0 for the strict plan.
+        error: the largest measured error on fresh inputs, compared with strict kernels.
         runs: nanoseconds of each run.
-        weights: bytes of all constants, in the layouts in which the plan reads them.
+        weights: bytes of all constants in the layouts that the plan reads.
     """
 
     tolerances: tuple[float, ...]
@@ -72,12 +72,12 @@ class Point:
 
     @property
     def ns(self) -> float:
-        """Nanoseconds of a run: the median."""
+        """The nanoseconds of a run: the median."""
         return median(self.runs)
 
     @property
     def name(self) -> str:
-        """Its tolerances as a text.
+        """The tolerances as text.
 
         >>> Point((0.0, 1e-06), None, {}, 0.0, 0.0, (1,), 0).name
         '0, 1e-6'
@@ -85,21 +85,23 @@ class Point:
         return ", ".join(map(format_tolerance, self.tolerances))
 
     def ahead_of(self, other: Point) -> bool:
-        """It is faster at no larger an error, or has a smaller error and takes no longer."""
-        own, its = (self.ns, self.error), (other.ns, other.error)
-        return own != its and own[0] <= its[0] and own[1] <= its[1]
+        """Return whether it is better in time or error than another, and worse in neither."""
+        values, other_values = (self.ns, self.error), (other.ns, other.error)
+        return (
+            values != other_values and values[0] <= other_values[0] and values[1] <= other_values[1]
+        )
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """The points of a network: that of the strict plan, then by tolerance.
+    """The points of a network: the strict plan's first, then by tolerance.
 
     Attributes:
-        name: the network's.
+        name: the network's name.
         threads: the budget of kernel threads.
-        points: at least that of the strict plan.
-        note: why there is no other; empty where there is.
-        make_lock: makes the lock of a plan that was made for a tolerance.
+        points: the points, at least the strict plan's.
+        note: the reason if there is no other point, else empty.
+        make_lock: makes the lock file of a plan for a tolerance.
     """
 
     name: str
@@ -112,16 +114,18 @@ class Frontier:
     def best(self) -> tuple[Point, ...]:
         """The points that no other point dominates, ordered by error."""
         undominated = [
-            one for one in self.points if not any(it.ahead_of(one) for it in self.points)
+            point
+            for point in self.points
+            if not any(other.ahead_of(point) for other in self.points)
         ]
-        return tuple(sorted(undominated, key=lambda one: one.error))
+        return tuple(sorted(undominated, key=lambda point: point.error))
 
     def lock(self, point: Point) -> Lock:
         """Return the lock of a point's plan, which ``Session(model, plan=FILE)`` runs."""
         return self.make_lock(point.plan, point.tolerances[0])
 
     def to_dict(self) -> dict[str, Any]:
-        """As data."""
+        """Return the frontier as JSON data."""
         best, strict = self.best, self.points[0]
         return {
             "model": self.name,
@@ -130,18 +134,18 @@ class Frontier:
             "note": self.note,
             "points": [
                 {
-                    "tolerances": list(one.tolerances),
-                    "best": one in best,
-                    "ns": {"median": one.ns, "min": min(one.runs), "max": max(one.runs)},
-                    "of_strict": one.ns / strict.ns,
-                    "error": one.error if isfinite(one.error) else None,
-                    "expected": one.expected,
-                    "forms": dict(one.forms),
-                    "nodes": len(one.plan.graph.operators),
-                    "transforms": len(one.plan.conversions),
-                    "weights": one.weights,
+                    "tolerances": list(point.tolerances),
+                    "best": point in best,
+                    "ns": {"median": point.ns, "min": min(point.runs), "max": max(point.runs)},
+                    "of_strict": point.ns / strict.ns,
+                    "error": point.error if isfinite(point.error) else None,
+                    "expected": point.expected,
+                    "forms": dict(point.forms),
+                    "nodes": len(point.plan.graph.operators),
+                    "transforms": len(point.plan.conversions),
+                    "weights": point.weights,
                 }
-                for one in self.points
+                for point in self.points
             ],
         }
 
@@ -158,18 +162,18 @@ def format_tolerance(tolerance: float) -> str:
     return f"{float(digits):g}e{int(power)}"
 
 
-def tolerances_of(given: Sequence[float]) -> tuple[float, ...]:
-    """Tolerances, each once, the smallest first.
+def tolerances_of(tolerances: Sequence[float]) -> tuple[float, ...]:
+    """Return tolerances, each once, the smallest first.
 
     Raises:
-        InputError: there is none, or one is no finite number of at least 0.
+        InputError: there is no tolerance, or one of them is no finite number of at least 0.
 
     >>> tolerances_of([1e-3, 0, 1e-3])
     (0.0, 0.001)
     """
-    if not isinstance(given, Iterable):
-        raise InputError(f"tolerances={given!r} is no list of numbers")
-    if not (numbers := [*given]):
+    if not isinstance(tolerances, Iterable):
+        raise InputError(f"tolerances={tolerances!r} is no list of numbers")
+    if not (numbers := [*tolerances]):
         raise InputError("tolerances: there must be at least one, as in 0,1e-5 (--tolerances)")
     return tuple(sorted({*map(tolerance_of, numbers)}))
 
@@ -180,20 +184,20 @@ def frontier_of(
     options: Options,
     workspace: Workspace,
     tolerances: Sequence[float],
-    given: Mapping[str, Array],
+    arrays: Mapping[str, Array],
     runs: int,
     progress: Progress | None = None,
 ) -> Frontier:
     """Make a plan for each tolerance, compare all with strict kernels, and run them in turns.
 
     Args:
-        plan: what the session has for the graph.
-        graph: what it was made of, before any pass.
-        options: how it was made, with a clock that measures.
-        workspace: what it shares with other plans.
+        plan: the session's plan for the graph.
+        graph: the graph before any pass.
+        options: the options of plans, with a clock that measures.
+        workspace: the arena, weights and executors that plans share.
         tolerances: as ``tolerances_of`` returns them.
-        given: inputs by name; the others get noise.
-        runs: how often each plan is run, after a first run that does not count.
+        arrays: inputs by name; the others get noise.
+        runs: the number of runs of each plan, after one that does not count.
         progress: called with a description of each phase.
     """
     say = progress or (lambda _: None)
@@ -202,33 +206,43 @@ def frontier_of(
     def within(tolerance: float) -> Options:
         return replace(options, tolerance=tolerance, progress=None)
 
-    found: dict[object, tuple[Plan, list[float]]] = {}
+    chosen: dict[object, tuple[Plan, list[float]]] = {}
 
     def choose() -> tuple[Plan, list[Plan], list[dict[str, Array]], list[float]]:
         say("strict")
         strict = plan if not plan.graph.inexact else plan_of(simple, within(0.0), workspace)
-        found[_choice(strict.graph)] = strict, [0.0]
+        chosen[_chosen_steps(strict.graph)] = strict, [0.0]
         meter = _meter(simple, options, workspace)  # each error is measured once
         for tolerance in tolerances:
             if tolerance:
                 say(f"tolerance {format_tolerance(tolerance)}")
-                made = within_tolerance(simple, strict, within(tolerance), workspace, meter)
-                made = made if made.graph.inexact else strict
-                found.setdefault(_choice(made.graph), (made, []))[1].append(tolerance)
-        plans = [one for one, _ in found.values()]
-        rows = [*_inputs(strict.graph, given)]
+                candidate = within_tolerance(simple, strict, within(tolerance), workspace, meter)
+                candidate = candidate if candidate.graph.inexact else strict
+                chosen.setdefault(_chosen_steps(candidate.graph), (candidate, []))[1].append(
+                    tolerance
+                )
+        plans = [planned for planned, _ in chosen.values()]
+        rows = [*_inputs(strict.graph, arrays)]
         return strict, plans, rows, [*_errors(simple, options, workspace, plans, rows)]
 
     strict, plans, rows, errors = executor.planning(choose)
     times = _times(plans, rows[0], workspace, runs, say)
     points = tuple(
-        Point(tuple(named), one, _forms(one.graph), _expected(one), error, took, _weights(one))
-        for (one, named), error, took in zip(found.values(), errors, times, strict=True)
+        Point(
+            tuple(named),
+            planned,
+            _forms(planned.graph),
+            _expected(planned),
+            error,
+            runs_ns,
+            _weights(planned),
+        )
+        for (planned, named), error, runs_ns in zip(chosen.values(), errors, times, strict=True)
     )
     note = "" if len(points) > 1 else _note(strict, tolerances)
 
-    def make_lock(one: Plan, tolerance: float) -> Lock:
-        return lock_of(one, graph, within(tolerance), executor.threads)
+    def make_lock(planned: Plan, tolerance: float) -> Lock:
+        return lock_of(planned, graph, within(tolerance), executor.threads)
 
     return Frontier(graph.name, executor.threads, points, note, make_lock)
 
@@ -239,8 +253,8 @@ def _meter(graph: Graph, options: Options, workspace: Workspace) -> Meter:
     return Meter(simple, resolved, observed(simple), options.calibrate, workspace)
 
 
-def _choice(graph: LoweredGraph) -> object:
-    """What plans have in common for which the same was chosen."""
+def _chosen_steps(graph: LoweredGraph) -> object:
+    """Return a value that is equal for plans with the same choice."""
     rows = list[object]()
     for node in graph.nodes:
         if isinstance(node, OpNode):
@@ -256,7 +270,7 @@ def _choice(graph: LoweredGraph) -> object:
 
 def _forms(graph: LoweredGraph) -> Mapping[str, int]:
     variants = [node.variant for node in graph.operators if node.variant.inexact]
-    return Counter(f"{one.library} {one.kernel}".strip() for one in variants)
+    return Counter(f"{variant.library} {variant.kernel}".strip() for variant in variants)
 
 
 def _expected(plan: Plan) -> float:
@@ -271,25 +285,27 @@ def _weights(plan: Plan) -> int:
 
 
 def _note(strict: Plan, tolerances: Sequence[float]) -> str:
-    """Why all tolerances have the strict plan."""
+    """Return the reason why all tolerances lead to the strict plan."""
     if not any(tolerances):
         return "tolerance 0 is that of the strict plan alone"
     able = len(inexact_nodes(strict.resolved))
     if not able:
-        return "no library has an inexact form of any of its nodes: the strict plan is the only one"
+        return "no library has an approximate form of any of its nodes: only the strict plan exists"
     nodes = counted(able, "node")
-    return f"{nodes} may run in inexact forms, and no plan with them was faster within a tolerance"
+    return (
+        f"{nodes} may run in approximate forms, and no plan with them was faster within a tolerance"
+    )
 
 
-def _inputs(graph: LoweredGraph, given: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-    """Inputs of a run: what is given, and noise, each time another; once where all is given."""
-    some_missing = not given.keys() >= {*graph.inputs}
+def _inputs(graph: LoweredGraph, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    """Yield the inputs of a run: given arrays and seeded noise; once if all are given."""
+    some_missing = not arrays.keys() >= {*graph.inputs}
     for seed in SEEDS if some_missing else SEEDS[:1]:
         generator, feeds = np.random.default_rng(seed), dict[str, Array]()
         for name in graph.inputs:
             value = graph.values[name]
             port = Port(name, value.dtype, tuple(value.dims.values()), tuple(value.dims))
-            feeds[name] = given[name] if name in given else random_array(port, generator)
+            feeds[name] = arrays[name] if name in arrays else random_array(port, generator)
         yield feeds
 
 
@@ -300,26 +316,27 @@ def _errors(
     plans: Sequence[Plan],
     rows: Sequence[Mapping[str, Array]],
 ) -> Iterator[float]:
-    """The largest error of each plan, at the values at which errors count.
+    """Yield the largest error of each plan, at the values at which errors count.
 
-    Compared is with what Algorithm 1 leaves, in which no such value passes inside of a node.
+    Plans are compared with the resolved graph before passes, in which no such value is inside a
+    fused node.
     """
     simple = observable(graph)
     names = observed(simple)
-    own = Workspace(workspace.executor, workspace.max_bytes, weights=workspace.weights)
+    own_workspace = Workspace(workspace.executor, workspace.max_bytes, weights=workspace.weights)
 
     def answers(lowered: LoweredGraph) -> list[Mapping[str, Array]]:
-        outputs, anyhow = dict(zip(names, names, strict=True)), dict.fromkeys(names, Layout.ANY)
-        there = replace(lowered, outputs=outputs, delivery=anyhow, certificate=None)
-        plan = plan_on_numbers(there, graph.constants, own, confirming=True)
-        return [_answer(plan, row, own) for row in rows]
+        outputs, delivery = dict(zip(names, names, strict=True)), dict.fromkeys(names, Layout.ANY)
+        delivering = replace(lowered, outputs=outputs, delivery=delivery, certificate=None)
+        plan = plan_on_numbers(delivering, graph.constants, own_workspace, confirming=True)
+        return [_answer(plan, row, own_workspace) for row in rows]
 
     strict: list[Mapping[str, Array]] = []
     for plan in plans:
         if plan.graph.inexact:
             strict = strict or answers(resolved_of(simple, options))
             pairs = zip(strict, answers(plan.graph), strict=True)
-            yield max(difference(one, other) for one, other in pairs)
+            yield max(difference(expected, actual) for expected, actual in pairs)
         else:
             yield 0.0
 
@@ -337,7 +354,7 @@ def _times(
     runs: int,
     say: Progress,
 ) -> list[tuple[int, ...]]:
-    """Nanoseconds of the runs of each plan, as a session runs it; all plans take turns."""
+    """Return the nanoseconds of each plan's runs; all plans run in turns."""
 
     def replay_of(plan: Plan) -> Callable[[], object]:
         return partial(plan.replay, bound_memory(plan, feeds))
@@ -346,6 +363,6 @@ def _times(
     each = [*map(replay_of, plans)]
     for turn in range(1 + runs):
         say(f"turn {turn} of {runs}")
-        for times, took in zip(times_of, in_turns(each, workspace.executor, 1), strict=True):
-            times += took
+        for times, turn_ns in zip(times_of, in_turns(each, workspace.executor, 1), strict=True):
+            times += turn_ns
     return [tuple(times[1:]) for times in times_of]

@@ -1,10 +1,10 @@
-"""In which sizes one plan is good, and what changes where it no longer is.
+"""Ranges of one size that a plan serves well, and the changes at their ends.
 
-Sizes are gone through in order. What was chosen for the first of an interval is taken to the next
-ones (``ChosenGraph``), as a session does. There its estimated time is compared with a bound that no
-plan goes below (``optimizer/bound.py``) and, where that does not decide, with a plan that is chosen
-for those sizes alone. An interval ends where the choices do not fit, or where such a plan takes
-less by more than ``SLACK``. Nothing is recorded, and nothing runs.
+Sizes are visited in ascending order. The choice for the first size of an interval is reused for the
+next ones (``ChosenGraph``), as a session does. There its estimated time is compared with a lower
+bound of every plan's time (``optimizer/bound.py``) and, if that does not decide, with a plan that
+is chosen for that size alone. An interval ends where the choice does not fit, or where such a plan
+takes less by more than ``SLACK``. Nothing is recorded, and nothing runs.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from vtensor.runtime.planning.refine import SLACK, TIME_LIMIT
 
 @dataclass
 class Interval:
-    """Sizes that one plan is for, or that the network cannot have.
+    """A range of sizes with one plan, or of sizes that the network cannot have.
+
+    The attributes are keys of the JSON that ``vtensor plan --sizes`` prints.
 
     Attributes:
-        first, last: the ends, both of which were looked at.
-        looked: at how many sizes.
-        transforms: that the plan has.
-        behind: which part of its estimated time the best plan may spare, at the worst of these
-            sizes; None where a solver left it open.
-        why: why the plan of the interval before is not for these.
-        changes: what it chooses otherwise than that one.
-        error: what such sizes end in; there is no plan.
+        first, last: the smallest and the largest visited size.
+        looked: the number of visited sizes.
+        transforms: the number of Transforms in the plan.
+        behind: the share of its estimated time that the best plan may save, at the worst of these
+            sizes; None if the solver proved no bound.
+        why: the reason why the plan of the interval before does not serve these sizes.
+        changes: the differences of its choice from that plan's.
+        error: the error of sizes that the network cannot have; there is no plan.
     """
 
     first: int
@@ -57,17 +59,17 @@ def intervals(
     options: Options,
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[Interval]:
-    """The intervals of one open size.
+    """Return the intervals of one open size.
 
     Args:
-        sizes: the numbers to look at, ascending.
-        graph_at: the simplified graph with that number in its place; a ``VTensorError`` says that
-            it cannot be.
-        options: how plans are made.
-        advance: called with each number.
+        sizes: the sizes to visit, ascending.
+        graph_at: makes the simplified graph for a size; raises a ``VTensorError`` if the network
+            cannot have it.
+        options: the options of plans.
+        advance: called with each size.
 
     Raises:
-        InputError: plans of these options are made for their own sizes alone.
+        InputError: plans of these options do not serve other sizes.
     """
     if not transferable(options):
         raise InputError(
@@ -79,14 +81,14 @@ def intervals(
     for size in sizes:
         advance(size)
         walk.on(size)
-    return walk.found
+    return walk.intervals
 
 
 class _Walk:
-    """From size to size.
+    """A walk over sizes that extends the last interval or begins a new one.
 
     Attributes:
-        found: the intervals so far.
+        intervals: the intervals so far.
     """
 
     def __init__(
@@ -94,80 +96,88 @@ class _Walk:
         graph_at: Callable[[int], Graph],
         options: Options,
     ) -> None:
-        self.found: list[Interval] = []
+        self.intervals: list[Interval] = []
         self._graph_at = graph_at
         self._options = options
-        self._strategy: ChosenGraph | None = None
+        self._decisions: ChosenGraph | None = None
 
     def on(self, size: int) -> None:
-        """Look at the next size."""
+        """Visit the next size."""
         try:
             self._plan(size)
         except VTensorError as error:
             self._cannot(size, f"{type(error).__name__}: {error}")
 
     def _cannot(self, size: int, text: str) -> None:
-        if self.found and self.found[-1].error:
+        if self.intervals and self.intervals[-1].error:
             self._longer(size)
         else:
-            self.found.append(Interval(size, size, error=text))
+            self.intervals.append(Interval(size, size, error=text))
 
     def _longer(self, size: int) -> Interval:
-        last = self.found[-1]
+        last = self.intervals[-1]
         last.last, last.looked = size, last.looked + 1
         return last
 
     def _plan(self, size: int) -> None:
-        """Take the plan over, or make one."""
+        """Reuse the last interval's plan for a size, or make a new one."""
         why = ""
-        behind: float | None = 0.0
-        taken: LoweredGraph | None = None
-        own: LoweredGraph | None = None
+        possible_saving: float | None = 0.0
+        reused: LoweredGraph | None = None
+        own_graph: LoweredGraph | None = None
         graph: Graph | None = None
-        if self._strategy is not None:
+        if self._decisions is not None:
             try:
                 graph = self._graph_at(size)
-                taken = self._strategy.on(graph)
+                reused = self._decisions.on(graph)
             except ChoiceRefused as refused:
                 why = str(refused)
-        if taken is not None and graph is not None:
-            behind = off = excess(taken, self._options.settings)
-            if off > SLACK:
-                own = self._own(graph)
-                behind, saved = self._behind(taken, own)
+        if reused is not None and graph is not None:
+            possible_saving = bound_excess = excess(reused, self._options.settings)
+            if bound_excess > SLACK:
+                own_graph = self._own_plan(graph)
+                possible_saving, saved = self._savings(reused, own_graph)
                 if saved > SLACK:
-                    why, taken = f"a plan of its own takes {saved:.1%} less", None
-        if taken is None:
-            self._begin(size, own or self._own(self._graph_at(size)), why)
-        elif self.found[-1].error:  # the same plan goes on behind sizes that cannot be
-            self.found.append(Interval(size, size, transforms=_count(taken), behind=behind))
+                    why, reused = f"a plan of its own takes {saved:.1%} less", None
+        if reused is None:
+            self._begin(size, own_graph or self._own_plan(self._graph_at(size)), why)
+        elif self.intervals[-1].error:  # the same plan serves sizes after those that cannot be
+            self.intervals.append(
+                Interval(size, size, transforms=_count(reused), behind=possible_saving)
+            )
         else:
             last = self._longer(size)
-            known = last.behind is not None and behind is not None
-            last.behind = max(last.behind or 0.0, behind or 0.0) if known else None
+            known = last.behind is not None and possible_saving is not None
+            last.behind = max(last.behind or 0.0, possible_saving or 0.0) if known else None
 
-    def _own(self, graph: Graph) -> LoweredGraph:
+    def _own_plan(self, graph: Graph) -> LoweredGraph:
         options = self._options
         return optimise(resolved_of(graph, options), options.passes, options.settings)
 
-    def _behind(self, taken: LoweredGraph, own: LoweredGraph) -> tuple[float | None, float]:
-        """What the best plan may spare, if that is known; and what one of its own spares."""
-        before, after = (total_ns(one, self._options.settings) for one in (taken, own))
+    def _savings(self, reused: LoweredGraph, own_graph: LoweredGraph) -> tuple[float | None, float]:
+        """Return the share that the best plan may save, or None, and the share that ``own_graph``
+        saves.
+        """
+        before, after = (
+            total_ns(lowered, self._options.settings) for lowered in (reused, own_graph)
+        )
         saved = (before - after) / before if before else 0.0
-        gap = _gap(own)
+        gap = _gap(own_graph)
         return (None if gap is None else max(0.0, saved) + gap), saved
 
-    def _begin(self, size: int, own: LoweredGraph, why: str) -> None:
+    def _begin(self, size: int, own_graph: LoweredGraph, why: str) -> None:
         changes: list[Difference] = []
-        if self._strategy is not None:
-            changes = _changes(*(Choices.of(one) for one in (self._strategy.chosen, own)))
-        self._strategy = ChosenGraph.of(own)
-        interval = Interval(size, size, 1, _count(own), _gap(own), why, changes)
-        self.found.append(interval)
+        if self._decisions is not None:
+            changes = _changes(
+                *(Choices.of(lowered) for lowered in (self._decisions.chosen, own_graph))
+            )
+        self._decisions = ChosenGraph.of(own_graph)
+        interval = Interval(size, size, 1, _count(own_graph), _gap(own_graph), why, changes)
+        self.intervals.append(interval)
 
 
 def _gap(graph: LoweredGraph) -> float | None:
-    """How far a plan for its own sizes may be from the best; None where nothing was proven."""
+    """Return the share that a plan may exceed the best by; None if no bound was proven."""
     proof = graph.certificate
     if proof is None or proof.bound is None:
         return None
@@ -175,16 +185,16 @@ def _gap(graph: LoweredGraph) -> float | None:
 
 
 def _count(graph: LoweredGraph) -> int:
-    """How many Transforms run each time."""
+    """Return the number of Transforms in every run."""
     return sum(1 for _ in graph.transforms())
 
 
 def _changes(before: Choices, after: Choices) -> list[Difference]:
-    """What differs of all that runs each time."""
+    """Return the differences of two choices in what every run executes."""
     ahead = {
         row.name
-        for one in (before, after)
-        for row in one.rows
-        if isinstance(row, TransformNode) and row.input not in one.layouts
+        for choices in (before, after)
+        for row in choices.rows
+        if isinstance(row, TransformNode) and row.input not in choices.layouts
     }
-    return [one for one in node_differences(before, after) if one.name not in ahead]
+    return [row for row in node_differences(before, after) if row.name not in ahead]

@@ -22,7 +22,8 @@ class InputKey:
     """The facts of an input that its plans depend on.
 
     Attributes:
-        value: the bytes of an input whose value decides shapes; it is then no input of the plan.
+        value: the bytes of an input whose value decides shapes, which is then no input of the plan;
+            None for other inputs.
     """
 
     name: str
@@ -39,7 +40,7 @@ class InputKey:
             port: the input.
             feed: its array.
             expected: its layout in the session's plans.
-            decides: whether its value decides shapes.
+            decides: True if its value decides shapes.
 
         Raises:
             InputError: a deciding value has too many elements.
@@ -70,7 +71,7 @@ class PlanKey:
     """The key of a plan.
 
     Attributes:
-        inputs: in the network's order.
+        inputs: the keys of inputs, in the network's order.
         inner: values that the plan delivers in addition to the network's outputs.
     """
 
@@ -89,9 +90,9 @@ class PlanKey:
 
         Args:
             ports: the inputs.
-            shapes: by input.
-            known: values of inputs that decide shapes.
-            entry: layouts of inputs that are not in declared order.
+            shapes: the shapes, by input.
+            known: the values of inputs that decide shapes.
+            entry: the layouts of inputs that are not in declared order.
         """
         rows = []
         for port in ports:
@@ -112,22 +113,22 @@ class PlanKey:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all inputs."""
-        return {one.name: one.shape for one in self.inputs}
+        return {row.name: row.shape for row in self.inputs}
 
     @property
     def known(self) -> dict[str, Array]:
         """The values of inputs that decide shapes."""
-        return {one.name: one.array() for one in self.inputs if one.value is not None}
+        return {row.name: row.array() for row in self.inputs if row.value is not None}
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> PlanKey:
         """Return the key for other shapes of the same inputs."""
-        rows = (replace(one, shape=shapes[one.name]) for one in self.inputs)
+        rows = (replace(row, shape=shapes[row.name]) for row in self.inputs)
         return PlanKey(tuple(rows), self.inner)
 
     @property
     def kind(self) -> Hashable:
-        """All facts of the key but sizes and deciding values."""
-        rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]
+        """The key without sizes and deciding values."""
+        rows = [(row.name, len(row.shape), row.layout, row.value is None) for row in self.inputs]
         return (*rows, self.inner)
 
     def distance(self, other: PlanKey) -> float:
@@ -138,4 +139,4 @@ class PlanKey:
     @property
     def entry(self) -> dict[str, Layout]:
         """The layouts of the plan's inputs."""
-        return {one.name: one.layout for one in self.inputs if one.value is None}
+        return {row.name: row.layout for row in self.inputs if row.value is None}

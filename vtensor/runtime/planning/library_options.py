@@ -1,4 +1,4 @@
-"""What a session is told of libraries, checked as far as can be without its graph."""
+"""The library options of a session, checked as far as possible without its graph."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ def preferences_of(
     pin: Mapping[str, str] | None = None,
     barred: tuple[str, ...] = (),
 ) -> Preferences:
-    """What a session was given, checked as far as can be without its graph.
+    """Return the library options of a session, checked as far as possible without its graph.
 
     Args:
         libraries: names in the order of trial; one text is one name.
-        pin: a library by operator or node. A key that is an operator's name is the operator,
-            also where a node has that name.
+        pin: a library by operator or node. A key that is an operator's name means the operator,
+            even if a node has that name.
         barred: libraries that are not used.
 
     Raises:
-        InputError: a library is not registered or cannot be used here, or has no invoker of
-            the operator that is pinned to it; lists those that there are.
+        InputError: a library is not registered or cannot be used here, or has no invoker of the
+            operator that is pinned to it; lists the alternatives.
 
     >>> preferences_of(["numpy"], {"Relu": "numpy", "conv1": "numpy"}).nodes
     {'conv1': 'numpy'}
@@ -73,14 +73,18 @@ def _pins(pin: Mapping[str, str] | None, barred: tuple[str, ...]) -> dict[str, s
 
 
 def _check_library(what: str, name: object) -> None:
-    """See that a library is registered, and can be used here."""
+    """Check that a library is registered and can be used here.
+
+    Raises:
+        InputError: it is not registered or cannot be used.
+    """
     from libdesc.registry import ready
 
     known = ready().libraries
     if not isinstance(name, str) or name not in known:
         raise InputError(f"{what} {name} is not registered; registered are {listed(known)}")
     if known[name].absent:
-        able = listed(one for one, library in known.items() if not library.absent)
+        able = listed(registered for registered, library in known.items() if not library.absent)
         raise InputError(
             f"{what} {name} cannot be used here ({known[name].absent}); these can: {able}"
         )

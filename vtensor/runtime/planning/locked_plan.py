@@ -1,4 +1,4 @@
-"""Plans of lock files: how a session takes one, and how its plan becomes one."""
+"""Plans from lock files, and lock files from plans."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ if TYPE_CHECKING:
 
 
 def lock_of(plan: Plan, graph: Graph, options: Options, threads: int) -> Lock:
-    """A plan as it is written down.
+    """Return the lock file of a plan.
 
     Args:
-        plan: what is to be written down.
-        graph: what it was made of, before any pass.
-        options: how it was made.
-        threads: how many it runs on.
+        plan: the plan.
+        graph: the graph that it was made of, before any pass.
+        options: the options that it was made with.
+        threads: the number of kernel threads that it runs on.
     """
-    libraries = sorted(ready().libraries.values(), key=lambda one: one.name)
-    versions = {  # what stands behind a comma is where it was found
-        one.name: one.version().partition(", ")[0] for one in libraries if not one.absent
+    libraries = sorted(ready().libraries.values(), key=lambda library: library.name)
+    versions = {  # the text after a comma is where the library was found
+        library.name: library.version().partition(", ")[0]
+        for library in libraries
+        if not library.absent
     }
     return Lock(
         graph.name,
@@ -75,15 +77,14 @@ def _plan_options(options: Options) -> PlanOptions:
 def locked_options(
     lock: Lock, executor: Executor, progress: Progress | None, tolerance: float, finite: bool
 ) -> Options:
-    """How a session's plans are made as the one was that is written down.
+    """Return the options for a lock file's plan.
 
     Args:
-        lock: the file.
+        lock: the lock file.
         executor, progress, tolerance, finite: the session's own.
 
     Raises:
-        LockError: what it says of libraries or passes does not hold here, or its results are off by
-            more than the tolerance.
+        LockError: its libraries or passes do not exist here, or its results exceed the tolerance.
     """
     saved, proof = lock.options, lock.proof
     error = max(proof.expected, proof.measured or 0.0) if proof is not None else 0.0
@@ -91,14 +92,14 @@ def locked_options(
         raise LockError(
             f"{lock.file}: its results are off by {error:.1e}, the tolerance is {tolerance:g}\n"
             f"  to fix: Session(..., tolerance={proof.tolerance:g}), for which it was made, or "
-            "write it anew for another one"
+            "write it again for another one"
         )
     try:
         options = Options.of(
             executor,
             optimize=saved.optimize,
             objective="",
-            tune=False,  # what was measured is chosen already
+            tune=False,  # the choice is made already
             libraries=saved.libraries,
             pin=saved.pin,
             reference=saved.reference,
@@ -115,18 +116,18 @@ def locked_options(
 def locked_plan(
     lock: Lock, graph: Graph, simple: Graph, options: Options, workspace: Workspace
 ) -> Plan:
-    """The plan that is written down.
+    """Return the plan of a lock file.
 
     Args:
-        lock: the file.
-        graph: what it is to be made of, before any pass.
-        simple: the same, simplified.
-        options, workspace: as for ``plan_of``.
+        lock: the lock file.
+        graph: the graph of the run, before any pass.
+        simple: the simplified graph.
+        options, workspace: as in ``plan_of``.
 
     Raises:
-        LockError: it is of another model, or does not hold; lists every line that does not. Also
-            where errors of inexact nodes are not those that were measured.
-        BudgetError: it needs more memory than the workspace may have.
+        LockError: the file is another model's or no longer holds; lists every line that does not.
+            Also if errors of approximate nodes are not the measured ones.
+        BudgetError: the plan needs more memory than the workspace allows.
     """
     if faults := [*_sizes(lock, graph, options)]:
         raise lock.refused([(None, text) for text in faults])
@@ -137,7 +138,7 @@ def locked_plan(
         lowered = replace(lowered, passes=lock.passes, certificate=lock.certificate)
         sound(lowered, simple, options, workspace)
         if lowered.inexact:
-            from resolver.check_errors import check_errors  # with fractions, which few need
+            from resolver.check_errors import check_errors  # loads fractions, which few plans need
 
             check_errors(lowered, lock.proof.tolerance if lock.proof is not None else 0.0)
         strictly = partial(plan_in_full, simple, replace(options, lock=None), workspace)
@@ -161,15 +162,15 @@ def locked_plan(
 
 
 def _sizes(lock: Lock, graph: Graph, options: Options) -> Iterator[str]:
-    """What is said of inputs that does not hold."""
+    """Yield the statements about inputs and outputs that do not hold."""
     for name in graph.inputs:
-        value, one = graph.values[name], lock.choices.inputs.get(name)
-        if one is None or dict(one.dims) != dict(value.dims):
-            have = "no such input" if one is None else one.tensor().summary()
-            yield f"input {name!r} is {value.summary()}; written down is {have}"
-        elif options.entry[name] != one.layout:
-            lies = f"lies in {options.entry[name]}; written down is {one.layout}"
-            yield f"input {name!r} {lies}"
+        value, locked = graph.values[name], lock.choices.inputs.get(name)
+        if locked is None or dict(locked.dims) != dict(value.dims):
+            have = "no such input" if locked is None else locked.tensor().summary()
+            yield f"input {name!r} is {value.summary()}; the lock file has {have}"
+        elif options.entry[name] != locked.layout:
+            layouts = f"has layout {options.entry[name]}; the lock file has {locked.layout}"
+            yield f"input {name!r} {layouts}"
     if list(graph.outputs) != list(lock.choices.outputs):
         asked = ", ".join(name for name in graph.outputs if name not in lock.choices.outputs)
-        yield f"{asked} is asked for, which is no output"
+        yield f"{asked} is wanted, which is no output of the lock file"

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
 
 #: The most symbolic graphs of an input kind, the last used ones.
-MOST_NETWORKS = 4
+MAX_GRAPHS = 4
 
 #: The most input kinds with symbolic graphs, the last used ones.
-KINDS = 8
+MAX_KINDS = 8
 
-#: How many times tracing may fail for an input kind before it is given up: single sizes may be
+#: How many times tracing may fail for an input kind before it is open_sizes up: single sizes may be
 #: invalid.
-TRIES = 3
+MAX_TRACING_FAILURES = 3
 
 _log = logger(__name__)
 
@@ -35,9 +35,9 @@ class SimplifiedNetwork:
     """The simplified graph that a plan is made of.
 
     Attributes:
-        graph: for the key's sizes.
+        graph: the graph for the key's sizes.
         symbolic: the graph on symbols; None if it cannot be traced, or has no open sizes.
-        given: the open sizes.
+        open_sizes: the open sizes.
         observed: places of the arrays whose values were read to make the graph.
     """
 
@@ -45,15 +45,15 @@ class SimplifiedNetwork:
         self,
         graph: Graph,
         symbolic: SymbolicGraph | None,
-        given: Sequence[int],
+        open_sizes: Sequence[int],
         observed: frozenset[Place],
     ) -> None:
         self.graph, self.symbolic = graph, symbolic
-        self.given, self.observed = given, observed
+        self.open_sizes, self.observed = open_sizes, observed
 
 
 class Networks:
-    """Makes the simplified graph of a network for each combination of its open sizes.
+    """The simplified graphs of a network, one for each combination of its open sizes.
 
     One thread at a time may use it.
 
@@ -71,33 +71,35 @@ class Networks:
 
         Args:
             key: input shapes, element types and layouts.
-            options: how it is simplified.
-            known: values of evaluated rows; it grows.
+            options: the session's options, with the passes that simplify it.
+            known: the values of evaluated rows; new ones are added.
         """
         from vtensor.runtime.planning.choosing import simplified
 
-        given, kind = self._source.open_sizes(key.shapes, key.known), kind_of(key)
+        open_sizes, kind = self._source.open_sizes(key.shapes, key.known), kind_of(key)
         self._graphs[kind] = graphs = self._graphs.pop(kind, [])
-        if len(self._graphs) > KINDS:
+        if len(self._graphs) > MAX_KINDS:
             del self._graphs[next(iter(self._graphs))]
-        for symbolic in [*graphs] if given else ():
-            values = symbolic.values(given, known)
+        for symbolic in [*graphs] if open_sizes else ():
+            values = symbolic.values(open_sizes, known)
             if values is not None:
                 _use(graphs, symbolic)
-                return SimplifiedNetwork(symbolic.graph(values), symbolic, given, symbolic.observed)
-        if given and self._failures.get(kind, 0) < TRIES:
-            traced = self._traced(key, options, given, known)
+                return SimplifiedNetwork(
+                    symbolic.graph(values), symbolic, open_sizes, symbolic.observed
+                )
+        if open_sizes and self._failures.get(kind, 0) < MAX_TRACING_FAILURES:
+            traced = self._traced(key, options, open_sizes, known)
             if traced is not None and traced.symbolic is not None:
                 _use(graphs, traced.symbolic)
                 return traced
             self._failures[kind] = self._failures.get(kind, 0) + 1
         graph = simplified(self._source.graph(key.shapes, key.known, key.inner), options)
-        return SimplifiedNetwork(graph, None, given, self._source.observed)
+        return SimplifiedNetwork(graph, None, open_sizes, self._source.observed)
 
     def _traced(
-        self, key: PlanKey, options: Options, given: Sequence[int], known: Known
+        self, key: PlanKey, options: Options, open_sizes: Sequence[int], known: Known
     ) -> SimplifiedNetwork | None:
-        """Make the graph on symbols; None if that cannot be done."""
+        """Return the graph made on symbols; None if it cannot be traced."""
         from vtensor.runtime.planning.choosing import simplified
         from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
 
@@ -108,13 +110,13 @@ class Networks:
             if simple is None:
                 return None
             symbolic = SymbolicGraph(simple, trace, self._source.observed)
-            values = symbolic.values(given, known)
+            values = symbolic.values(open_sizes, known)
         except (NotTraced, *REFUSALS) as why:  # code may expect sizes to be numbers
             _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
             return None
         if values is None:
             return None
-        return SimplifiedNetwork(symbolic.graph(values), symbolic, given, symbolic.observed)
+        return SimplifiedNetwork(symbolic.graph(values), symbolic, open_sizes, symbolic.observed)
 
 
 def _use(graphs: list[SymbolicGraph], graph: SymbolicGraph) -> None:
@@ -122,4 +124,4 @@ def _use(graphs: list[SymbolicGraph], graph: SymbolicGraph) -> None:
     if graph in graphs:
         graphs.remove(graph)
     graphs.insert(0, graph)
-    del graphs[MOST_NETWORKS:]
+    del graphs[MAX_GRAPHS:]

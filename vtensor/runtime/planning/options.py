@@ -32,19 +32,19 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """How plans are made.
+    """The options of a session that its plans depend on.
 
     Attributes:
-        passes: their names, in order.
+        passes: the names of passes, in order.
         settings: the settings of passes.
         preferences: the libraries that may take each operator or node.
         entry: layouts of inputs by name; others are in declared order.
         delivery: layouts of outputs by name; others are in declared order.
         progress: called with each node's name while it is recorded.
-        deterministic: no plan is refined after its first run.
+        deterministic: True refines no plan after its first run.
         entries: the cache of choices for later processes; None without a cache.
         tolerance: largest error of results if times are measured, relative to the largest result.
-        finite: numbers are taken as finite without a check.
+        finite: True assumes finite numbers without a check.
         calibrate: arrays for inputs, by name, that errors are measured on.
         lock: the lock file of the only plan; None without one.
         later: the settings of passes for refining by measured times; None without it.
@@ -69,8 +69,9 @@ class Options:
 
     @property
     def soon(self) -> Options:
-        """Options for a provisional plan, which asks for no times of this machine; these themselves
-        where the session makes none.
+        """The options for a provisional plan, made without times of this machine.
+
+        They are the same options if the session makes no provisional plan.
         """
         return self if self.first is None else replace(self, settings=self.first)
 
@@ -90,7 +91,7 @@ class Options:
         tolerance: float = 0.0,
         finite: bool = False,
     ) -> Options:
-        """What a session was told, checked; the arguments are its own.
+        """Return the options of a session, checked; the arguments are those of ``Session``.
 
         Raises:
             InputError: an option is wrong.
@@ -107,7 +108,7 @@ class Options:
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
         preferences = preferences_of(libraries, pin, barred=() if reference else (REFERENCE,))
         settings, later = _settings(executor, preferences, objective, tune, deterministic, progress)
-        looks = settings.probe is not None and not objective and MEASURED in passes
+        probes = settings.probe is not None and not objective and MEASURED in passes
         return cls(
             passes,
             settings,
@@ -117,7 +118,7 @@ class Options:
             tolerance=tolerance_of(tolerance),
             finite=finite,
             later=later,
-            first=Settings() if looks and not tune and not deterministic else None,
+            first=Settings() if probes and not tune and not deterministic else None,
         )
 
 
@@ -147,16 +148,16 @@ def _settings(
 
 
 def transferable(options: Options) -> bool:
-    """Whether what is chosen with such options may be taken to other sizes."""
+    """Return whether choices made with these options may serve other sizes."""
     settings = options.settings
     timed = settings.objective in ("", "time") and settings.clock is None
     return timed and MEASURED in options.passes
 
 
 def cache_of(options: Options) -> Entries | None:
-    """Where the plans of a session are kept; None where they are not, or not worth it.
+    """Return the cache of a session's plans; None if there is none or caching is not worth it.
 
-    Those of the whole pipeline are, by time: estimated, or measured.
+    Plans of the whole pipeline by time, estimated or measured, are cached.
     """
     worth = options.settings.objective in ("", "time") and MEASURED in options.passes
     return options.entries if worth else None

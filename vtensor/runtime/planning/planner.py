@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from vtensor.runtime.cache.plans import SavedPlans
     from vtensor.runtime.lock.lock_file import Lock
 
-#: The most input kinds of a session that are remembered, the last used ones.
-KINDS = 32
+#: The most input kinds that a session remembers, the last used ones.
+MAX_KINDS = 32
 
-#: How many of the nearest choices are tried as hints.
-TRIED = 2
+#: The most of the nearest choices that are tried as hints.
+MAX_HINTS = 2
 
 _log = logger(__name__)
 
@@ -50,11 +50,11 @@ Failed = dict[Choice, SymbolicPlan]
 
 
 class Planner:
-    """Makes the plans of a session. One thread at a time may use it.
+    """The planner of a session. One thread at a time may use it.
 
     Args:
         source: the graph or model of the session.
-        options: how plans are made.
+        options: the options of plans.
         workspace: the arena, weights and executors that plans share.
         cache: the saved plans; None without a cache.
 
@@ -75,7 +75,7 @@ class Planner:
 
         Args:
             key: input shapes, element types and layouts.
-            options: with these layouts; without ``first`` provisional choices are skipped.
+            options: the options with these layouts; without ``first`` no provisional choice serves.
 
         Raises:
             VTensorError: no plan can be made.
@@ -83,13 +83,13 @@ class Planner:
         if options.lock is not None:
             return self._locked(options.lock, key, options), None
         kind, known, failed = self._kind(key), Known(), Failed()
-        given = self.source.open_sizes(key.shapes, key.known)
+        open_sizes = self.source.open_sizes(key.shapes, key.known)
         for choice in self._candidates(kind, key, options):
-            if (symbolic := choice.plan_for(given, known)) is None:
+            if (symbolic := choice.plan_for(open_sizes, known)) is None:
                 continue
             nodes = partial(self.nodes, choice, key, options)
             try:
-                plan = symbolic.specialise(given, self._workspace, known, nodes)
+                plan = symbolic.specialise(open_sizes, self._workspace, known, nodes)
             except MALFORMED as why:
                 pass_signals(why)
                 if not choice.cached:
@@ -101,14 +101,14 @@ class Planner:
                 failed[choice] = symbolic
                 continue
             plan.origin = replace(SPECIALISED, cached=choice.cached)
-            return self._finished(plan, choice, key), choice
+            return self._with_quality(plan, choice, key), choice
         return self._new(key, options, kind, known, failed)
 
     def _kind(self, key: PlanKey) -> InputKind:
         """Return the input kind of a key, as the last used one."""
         name = kind_of(key)
         self._kinds[name] = kind = self._kinds.pop(name, None) or InputKind()
-        if len(self._kinds) > KINDS:
+        if len(self._kinds) > MAX_KINDS:
             del self._kinds[next(iter(self._kinds))]
         return kind
 
@@ -126,8 +126,8 @@ class Planner:
                 or (other_sizes and (options.deterministic or not transferable(options)))
             )
 
-        own = [one for one in kind.choices if one.exact and one.key == key]
-        if self._cache is not None and not own:
+        exact = [choice for choice in kind.choices if choice.exact and choice.key == key]
+        if self._cache is not None and not exact:
             for choice in self._cache.read_own(key, options):
                 kind.add(choice)
         yield from filter(serves, [*kind.choices])
@@ -140,7 +140,7 @@ class Planner:
             if serves(choice):
                 yield choice
 
-    def _finished(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
+    def _with_quality(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
         """Copy the quality and the sizes of a choice to its plan; return the plan."""
         plan.provisional = choice.provisional
         plan.taken_from = None if choice.key == key else choice.key.shapes
@@ -157,9 +157,9 @@ class Planner:
         """Make a choice and return its plan.
 
         Args:
-            key, options: as for ``plan``.
+            key, options: as in ``plan``.
             kind: the input kind of the key.
-            known: values of rows that were evaluated already.
+            known: the values of rows that were evaluated already.
             failed: the choices whose guards fail for these sizes.
         """
         from resolver.choice import ChoiceRefused
@@ -169,12 +169,12 @@ class Planner:
         if options.settings.clock is not None:
             return self._tuned(key, options, network)
         for choice in self._hints(kind, key, options):
-            strategy = choice.of(network.graph)
-            if strategy is None:
+            decisions = choice.of(network.graph)
+            if decisions is None:
                 continue
             symbolic = failed.get(choice)
-            declined = symbolic and symbolic.declined(network.given, known)
-            hints = choice, strategy, declined or frozenset()
+            declined = symbolic and symbolic.declined(network.open_sizes, known)
+            hints = choice, decisions, declined or frozenset()
             try:
                 return self._with_hints(key, options, kind, network, known, hints)
             except (ChoiceRefused, VTensorError) as why:
@@ -183,17 +183,19 @@ class Planner:
 
         lowered = chosen(network.graph, options.soon if provisional else options, provisional)
         recording = self._recorded(key, options, network, lowered, known, confirming=False)
-        return self._added(key, kind, recording, provisional)
+        return self._add_choice(key, kind, recording, provisional)
 
     def _hints(self, kind: InputKind, key: PlanKey, options: Options) -> list[Choice]:
         """Return the nearest choices as hints."""
         if not transferable(options):
             return []
         nearest = [
-            one for one in kind.nearest(key) if options.first is not None or not one.provisional
+            choice
+            for choice in kind.nearest(key)
+            if options.first is not None or not choice.provisional
         ]
-        measured = [one for one in nearest if not one.provisional]
-        return (measured or nearest)[:TRIED]
+        measured = [choice for choice in nearest if not choice.provisional]
+        return (measured or nearest)[:MAX_HINTS]
 
     def _with_hints(
         self,
@@ -211,21 +213,21 @@ class Planner:
         """
         from vtensor.runtime.planning.choosing import chosen_with_hints, widened
 
-        choice, strategy, declined = hints
+        choice, decisions, declined = hints
         provisional = choice.provisional
 
         def make(reopened: frozenset[str]) -> tuple[Plan, Choice]:
             lowered, others = chosen_with_hints(
-                network.graph, options, strategy, reopened, provisional
+                network.graph, options, decisions, reopened, provisional
             )
             if options.deterministic:
                 _check_excess(lowered, options)
             recording = self._recorded(key, options, network, lowered, known, confirming=True)
-            plan, own = self._added(key, kind, recording, provisional)
+            plan, new_choice = self._add_choice(key, kind, recording, provisional)
             if choice.key != key:
                 plan.taken_from, plan.anew = choice.key.shapes, others
             plan.origin = replace(plan.origin, cached=choice.cached)
-            return plan, own
+            return plan, new_choice
 
         return widened(make, declined)
 
@@ -244,44 +246,44 @@ class Planner:
         from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
 
         choice = Choice(key, False, frozenset(network.graph.applied), observed=network.observed)
-        choice.strategy = ChosenGraph.of(lowered)
+        choice.decisions = ChosenGraph.of(lowered)
         if network.symbolic is not None:
             from vtensor.runtime.planning.tracing import traced_plan
 
             sound(lowered, network.graph, options, self._workspace)
             checkpoint()
-            given = network.given
-            about = network.symbolic, given, lowered, options, self._workspace, known
+            open_sizes = network.open_sizes
+            arguments = network.symbolic, open_sizes, lowered, options, self._workspace, known
             try:
-                choice.symbolic = traced_plan(*about, confirming=confirming)
+                choice.symbolic = traced_plan(*arguments, confirming=confirming)
             except NotTraced as why:
                 _log.debug("%s: it is recorded on sizes: %s", key.shapes, why)
             else:
                 nodes = partial(self.nodes, choice, key, options)
-                plan = choice.symbolic.specialise(given, self._workspace, known, nodes)
+                plan = choice.symbolic.specialise(open_sizes, self._workspace, known, nodes)
                 if plan is not None:
                     return plan, choice
                 choice.symbolic = None
         resolved = partial(resolved_of, network.graph, options)
-        about_numbers = network.graph, resolved, lowered, options, self._workspace
-        plan = recorded(*about_numbers, confirming=confirming)
-        choice.later = _symbolic_later(plan, network.given)
-        if network.given:
+        number_arguments = network.graph, resolved, lowered, options, self._workspace
+        plan = recorded(*number_arguments, confirming=confirming)
+        choice.later = _symbolic_later(plan, network.open_sizes)
+        if network.open_sizes:
             plan.origin = RECORDED_ON_SIZES
         return plan, choice
 
-    def _added(
+    def _add_choice(
         self,
         key: PlanKey,
         kind: InputKind,
         recording: tuple[Plan, Choice],
         provisional: bool,
     ) -> tuple[Plan, Choice]:
-        """Add a choice to its input kind, as a hint for other sizes; return the plan and it."""
+        """Add a choice to its input kind as a hint for other sizes; return its plan and it."""
         plan, choice = recording
         choice.provisional = provisional
         kind.add(choice)
-        return self._finished(plan, choice, key), choice
+        return self._with_quality(plan, choice, key), choice
 
     def _tuned(
         self, key: PlanKey, options: Options, network: SimplifiedNetwork
@@ -292,25 +294,25 @@ class Planner:
 
         plan = plan_of(network.graph, options, self._workspace)
         choice = Choice(key, False, frozenset(network.graph.applied), exact=True)
-        choice.later = _symbolic_later(plan, network.given)
-        choice.strategy, choice.observed = ChosenGraph.of(plan.graph), network.observed
+        choice.later = _symbolic_later(plan, network.open_sizes)
+        choice.decisions, choice.observed = ChosenGraph.of(plan.graph), network.observed
         return plan, choice
 
     def prepare(self, key: PlanKey, options: Options) -> Choice | None:
         """Make a choice for a key before its plan is requested; None if one exists already.
 
         Args:
-            key, options: as for ``plan``.
+            key, options: as in ``plan``.
 
         Raises:
             VTensorError: the model takes no such sizes, or no plan can be made.
         """
         kind, known, failed = self._kind(key), Known(), Failed()
-        given = self.source.open_sizes(key.shapes, key.known)
+        open_sizes = self.source.open_sizes(key.shapes, key.known)
         for choice in self._candidates(kind, key, options):
-            if (symbolic := choice.plan_for(given, known)) is None:
+            if (symbolic := choice.plan_for(open_sizes, known)) is None:
                 continue
-            declined = symbolic.declined(given, known)
+            declined = symbolic.declined(open_sizes, known)
             if declined is not None and not declined:
                 return None
             failed[choice] = symbolic
@@ -328,47 +330,47 @@ class Planner:
         """Record a choice that was made for a key and return its plan.
 
         Args:
-            key, options: as for ``plan``.
+            key, options: as in ``plan``.
             network: the simplified graph that the choice was made for.
             lowered: the choice.
-            exact: the choice serves no other sizes.
+            exact: True if the choice serves no other sizes.
         """
         kind, known = self._kind(key), Known()
         plan, choice = self._recorded(key, options, network, lowered, known, confirming=False)
         choice.exact = exact
         kind.add(choice)
-        return self._finished(plan, choice, key), choice
+        return self._with_quality(plan, choice, key), choice
 
     def measured(self, key: PlanKey, options: Options) -> tuple[Plan, Choice] | None:
         """Return the plan of a measured choice from memory; None if the input kind has none yet.
 
         Args:
-            key: of the plan.
-            options: without ``first``.
+            key: the plan's key.
+            options: the options without ``first``.
         """
         kind = self._kind(key)
-        if any(not one.provisional and not one.exact for one in kind.choices):
+        if any(not known.provisional and not known.exact for known in kind.choices):
             plan, choice = self.plan(key, options)
             assert choice is not None, "there is no lock file"
             return plan, choice
         return None
 
     def confirmed(self, choice: Choice, plan: Plan, lowered: LoweredGraph) -> bool:
-        """Return whether a measured choice equals a provisional one, which is then marked measured.
+        """Mark a provisional choice as measured if a measured one equals it; return whether so.
 
         Args:
-            choice, plan: provisional.
+            choice, plan: the provisional choice and its plan.
             lowered: the measured choice.
         """
         from resolver.choice import ChosenGraph, lasting_certificate
         from vtensor.runtime.planning.choosing import same_choice
 
-        before = choice.strategy
+        before = choice.decisions
         if plan.taken_from is not None or before is None:
             return False
         if not same_choice(ChosenGraph.of(lowered).chosen, before.chosen):
             return False
-        choice.strategy, choice.provisional = ChosenGraph.of(lowered), False
+        choice.decisions, choice.provisional = ChosenGraph.of(lowered), False
         if choice.symbolic is not None:
             choice.symbolic.proven = lasting_certificate(lowered) is not None
         if "nodes" in vars(plan):
@@ -380,7 +382,7 @@ class Planner:
 
         Args:
             choice: the choice of the key's plan.
-            key, options: of the plan.
+            key, options: the plan's key and options.
         """
         from vtensor.runtime.planning.choosing import (
             plan_in_full,
@@ -389,28 +391,30 @@ class Planner:
             simplified,
         )
 
-        given = self.source.graph(key.shapes, key.known, key.inner)
-        graph = simplified(given, options, choice.applied)
-        strategy = choice.of(graph)
-        if strategy is None:  # the nodes of the entry are damaged, its steps are not
+        source_graph = self.source.graph(key.shapes, key.known, key.inner)
+        graph = simplified(source_graph, options, choice.applied)
+        decisions = choice.of(graph)
+        if decisions is None:  # the entry's nodes are damaged, but not its steps
             return plan_in_full(graph, options, self._workspace).nodes
-        lowered = strategy.on(graph)
+        lowered = decisions.on(graph)
         if choice.key == key:
-            lowered = replace(lowered, certificate=strategy.chosen.certificate)
+            lowered = replace(lowered, certificate=decisions.chosen.certificate)
         resolved = partial(resolved_of, graph, options)
-        about = graph, resolved, lowered, replace(options, progress=None), self._workspace
-        return recorded(*about, confirming=True).nodes
+        arguments = graph, resolved, lowered, replace(options, progress=None), self._workspace
+        return recorded(*arguments, confirming=True).nodes
 
     def _locked(self, lock: Lock, key: PlanKey, options: Options) -> Plan:
         """Return the plan of a lock file."""
         from vtensor.runtime.planning.choosing import simplified
         from vtensor.runtime.planning.locked_plan import locked_plan
 
-        given = self.source.graph(key.shapes, key.known, key.inner)
-        return locked_plan(lock, given, simplified(given, options), options, self._workspace)
+        source_graph = self.source.graph(key.shapes, key.known, key.inner)
+        return locked_plan(
+            lock, source_graph, simplified(source_graph, options), options, self._workspace
+        )
 
 
-def _symbolic_later(plan: Plan, given: Sequence[int]) -> Callable[[], SymbolicPlan] | None:
+def _symbolic_later(plan: Plan, open_sizes: Sequence[int]) -> Callable[[], SymbolicPlan] | None:
     """Return a function that makes the symbolic plan of a plan recorded on numbers.
 
     None if the plan calls back: no cache entry can hold it.
@@ -420,11 +424,11 @@ def _symbolic_later(plan: Plan, given: Sequence[int]) -> Callable[[], SymbolicPl
     from vtensor.runtime.planning.tracing import plan_of_numbers
 
     recorder, ends, steps = plan.recording
-    return partial(plan_of_numbers, recorder, ends, steps, given)
+    return partial(plan_of_numbers, recorder, ends, steps, open_sizes)
 
 
 def _check_excess(lowered: LoweredGraph, options: Options) -> None:
-    """Check that a choice for other sizes is good enough where it is never refined.
+    """Check that a choice for other sizes is good enough for a session that never refines.
 
     Raises:
         ChoiceRefused: the choice may take longer than the best one by more than the slack.

@@ -17,17 +17,17 @@ from vtensor.runtime.execution.deadlocks import Place
 
 T = TypeVar("T")
 
-NESTED = (
+NESTED_PLANNING = (
     "a session makes a plan, and its progress callback runs it with what needs another plan\n"
     "  to fix: give the callback a Session of its own, or run this one after the plan is made"
 )
 
 #: Poll interval of a waiting thread's deadlock check, in seconds, and the number of checks in a row
 #: that have to find a deadlock.
-PATIENCE, LOOKS = 0.05, 10
+POLL_S, DEADLOCK_CHECKS = 0.05, 10
 
 #: Poll interval of background work that has yielded to requests, in seconds.
-SOON = 0.001
+YIELD_POLL_S = 0.001
 
 
 class PlanningLock:
@@ -53,13 +53,13 @@ class PlanningLock:
         Raises:
             NestedRunError: this thread holds the lock, or the holder waits for this thread.
         """
-        lock, own = self._lock.here, threading.get_ident()
+        lock, ident = self._lock.here, threading.get_ident()
         if lock._is_owned():  # type: ignore[attr-defined]  # as the standard library asks
-            raise NestedRunError(NESTED)
+            raise NestedRunError(NESTED_PLANNING)
 
         def taken() -> T:
             try:
-                self.place.ident = own
+                self.place.ident = ident
                 return work()
             finally:
                 self.place.ident = 0
@@ -70,19 +70,19 @@ class PlanningLock:
         """Acquire the lock, however long that takes, and return True."""
         if lock.acquire(blocking=False):
             return True
-        waiting, own = self.waiting, threading.get_ident()
+        waiting, ident = self.waiting, threading.get_ident()
         try:
-            waiting.add(own)
+            waiting.add(ident)
             return behind(partial(self._wait, lock))
         finally:
-            waiting.discard(own)
+            waiting.discard(ident)
 
     def _wait(self, lock: threading.RLock) -> bool:
         server, circles = self, 0  # ``server`` is a name that deadlocks.py searches for
-        while not lock.acquire(timeout=PATIENCE):
+        while not lock.acquire(timeout=POLL_S):
             circles = circles + 1 if server.place.waits_for_caller() else 0
-            if circles == LOOKS:
-                raise NestedRunError(NESTED)
+            if circles == DEADLOCK_CHECKS:
+                raise NestedRunError(NESTED_PLANNING)
         return True
 
     def run_background(self, work: Callable[[], None], times: int = 1) -> None:
@@ -105,5 +105,5 @@ class PlanningLock:
                 return self.take(yielding)
             while self.waiting:  # a thread that takes the lock again at once would overtake them
                 checkpoint()
-                sleep(SOON)
+                sleep(YIELD_POLL_S)
         return self.take(work)

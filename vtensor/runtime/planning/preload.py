@@ -9,7 +9,7 @@ from importlib import import_module
 from optimizer.pipeline import import_passes
 from vtensor.language.index import importing
 
-#: What saving needs.
+#: Modules for saving.
 SAVING = ("vtensor.frontends.fingerprint", "vtensor.runtime.cache.codec", "resolver.choice_data")
 
 #: Modules for refining and preparing other than passes.
@@ -25,7 +25,7 @@ PLANNING = (
     "resolver.choice_data",
 )
 
-#: What makes graphs of a model's nodes.
+#: Modules for making graphs of a model's nodes.
 READING = ("vtensor.frontends.tracing",)
 
 
@@ -38,16 +38,16 @@ def import_all(names: Iterable[str]) -> None:
 
 @cache  # later calls wait for no imports of other threads
 def preload_saving() -> None:
-    """Import what saving needs."""
+    """Import the modules for saving."""
     import_all(SAVING)
 
 
 @cache
 def preload_planning(reads_nodes: bool) -> None:
-    """Import what refining and preparing need.
+    """Import the modules for refining and preparing.
 
     Args:
-        reads_nodes: whether graphs are made of a model's nodes.
+        reads_nodes: True if graphs are made of a model's nodes.
     """
     import_all(PLANNING)
     import_passes()

@@ -29,8 +29,8 @@ SLACK = 0.02
 #: Time limit of a solver in the background, in seconds.
 TIME_LIMIT = 2.0
 
-#: The log message where times cannot be measured.
-FAILED = "%s: times cannot be measured in the background, so its plan stays as it is: %s"
+#: The log message if times cannot be measured.
+NOT_MEASURED = "%s: times cannot be measured in the background, so its plan stays as it is: %s"
 
 _log = logger(__name__)
 
@@ -39,8 +39,8 @@ def measured(graph: Graph, options: Options, seconds: float) -> LoweredGraph:
     """Make a choice by times of this machine.
 
     Args:
-        graph: simplified.
-        options: how plans are made.
+        graph: the simplified graph.
+        options: the options of plans.
         seconds: the time limit of the solver.
     """
     _import_libraries()
@@ -58,23 +58,23 @@ def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
     from optimizer.bound import excess, total_ns
 
     lowered = plan.graph
-    off = excess(lowered, options.settings)
-    if off <= SLACK:
-        raise PlanStays(f"it takes at most {off:.1%} more than the best by estimate")
+    bound_excess = excess(lowered, options.settings)
+    if bound_excess <= SLACK:
+        raise PlanStays(f"it takes at most {bound_excess:.1%} more than the best by estimate")
     settings = replace(options.settings, time_limit=TIME_LIMIT)
-    own = optimise(resolved_of(graph, options), options.passes, settings)
-    before, after = (total_ns(one, settings) for one in (lowered, own))
+    own_graph = optimise(resolved_of(graph, options), options.passes, settings)
+    before, after = (total_ns(lowered_graph, settings) for lowered_graph in (lowered, own_graph))
     if before - after <= SLACK * before:
         raise PlanStays(f"one of its own takes {(before - after) / before:.1%} less")
-    return own
+    return own_graph
 
 
 def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> Plan:
     """Return the plan by measured times that replaces a plan.
 
     Args:
-        plan: made without measurements.
-        graph: simplified with the options' later settings.
+        plan: a plan made without measurements.
+        graph: the graph, simplified with the options' later settings.
         options: how the plan was made; ``later`` has the settings of the replacement.
         workspace: the arena, weights and executors that plans share.
 
@@ -86,20 +86,20 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
 
     settings = options.later or options.settings
     options = replace(options, settings=settings, later=None, progress=None)
-    own = plan.taken_from is None
+    has_own_choice = plan.taken_from is None
     try:
         replacement = plan_of(graph, options, workspace)
     except Exception as error:  # libraries raise any kind; the present plan is right
         checkpoint()  # a closed session logs nothing
-        _log.warning(FAILED, graph.name, error)
+        _log.warning(NOT_MEASURED, graph.name, error)
         raise
-    if own and all(step.ns is None for step in replacement.steps):
+    if has_own_choice and all(step.ns is None for step in replacement.steps):
         raise PlanStays("with measured times none is faster")
     return replacement
 
 
 def _import_libraries() -> None:
-    """Import the modules for measuring, which a plan from the cache has not loaded."""
+    """Import the modules for measuring, which a cached plan has not loaded."""
     from libdesc.registry import ready
     from optimizer.detached_import import import_on_thread
     from optimizer.solver import solver_name

@@ -60,10 +60,13 @@ class Pieces:
     last: Sequence[int]
 
     @classmethod
-    def of(cls, given: Sequence[Piece], numbers: PlanNumbers) -> Pieces:
+    def of(cls, sized_pieces: Sequence[Piece], numbers: PlanNumbers) -> Pieces:
         """Return the pieces of traced sizes."""
-        first, last = [one.first for one in given], [one.last for one in given]
-        return cls(numbers.places([one.nbytes for one in given]), first, last)
+        first, last = (
+            [piece.first for piece in sized_pieces],
+            [piece.last for piece in sized_pieces],
+        )
+        return cls(numbers.places([piece.nbytes for piece in sized_pieces]), first, last)
 
     def _rooms(self, numbers: Array) -> Array:
         """Return the bytes of all pieces, as ``Piece.room``."""
@@ -91,10 +94,10 @@ class Slots:
     Attributes:
         natives: the steps.
         counts: the number of slots of each step.
-        pieces: of the arena.
+        pieces: the pieces of the arena.
         piece, region, begin: for each slot its piece, or -1; its region if it has no piece; and the
             place of the number of its first byte there.
-        constants: the constants, whose regions follow those that a run brings.
+        constants: the constants, whose regions follow those that a run binds.
     """
 
     natives: Sequence[Any]
@@ -108,30 +111,33 @@ class Slots:
     @classmethod
     def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: PlanNumbers) -> Slots:
         """Return the slots of traced steps, with a place for all memory that they touch."""
-        from vtensor.runtime.recording.placement import (
-            arranged,  # a plan from the cache is arranged already
-        )
+        # Imported here: a cached plan is arranged already.
+        from vtensor.runtime.recording.placement import arranged
 
         arrangement = arranged(steps, ends.inputs, ends.own)
-        of, scratch = arrangement.lifetimes.of, arrangement.lifetimes.scratch
+        lifetime_of, scratch = arrangement.lifetimes.of, arrangement.lifetimes.scratch
         pieces = {lifetime: place for place, lifetime in enumerate(arrangement.ours)}
-        regions = {one: place for place, one in enumerate([*ends.inputs, *ends.own], 1)}
+        regions = {storage: place for place, storage in enumerate([*ends.inputs, *ends.own], 1)}
         brought = len(regions)
         piece, region, begin = list[int](), list[int](), list[int]()
         for index, step in enumerate(steps):
-            for slot, one in enumerate(step.slots):
-                root = None if isinstance(one, int) else arrangement.hosts.get(one.root, one.root)
-                lifetime = scratch[index, slot] if root is None else of.get(root)
+            for slot, operand in enumerate(step.slots):
+                root = (
+                    None
+                    if isinstance(operand, int)
+                    else arrangement.hosts.get(operand.root, operand.root)
+                )
+                lifetime = scratch[index, slot] if root is None else lifetime_of.get(root)
                 piece.append(pieces.get(lifetime, -1) if lifetime else -1)
                 if piece[-1] >= 0 or root is None:
                     region.append(0)
                 else:
                     region.append(regions.setdefault(root, len(regions) + 1))
-                begin.append(numbers.place(0 if isinstance(one, int) else one.begin))
+                begin.append(numbers.place(0 if isinstance(operand, int) else operand.begin))
         return cls(
             [step.native for step in steps],
             [len(step.slots) for step in steps],
-            Pieces.of([one.piece for one in arrangement.ours], numbers),
+            Pieces.of([lifetime.piece for lifetime in arrangement.ours], numbers),
             np.array(piece, np.int64),
             region,
             np.array(begin, np.int64),
@@ -142,7 +148,7 @@ class Slots:
         """Check that each piece is live at all steps that use it.
 
         Raises:
-            ValueError: a piece is not, or a slot names a piece that does not exist.
+            ValueError: a piece is not live, or a slot names a piece that does not exist.
         """
         if not len(self.piece) == len(self.region) == len(self.begin) == sum(self.counts):
             raise ValueError("a slot has no place")
@@ -150,20 +156,22 @@ class Slots:
         step, piece = np.repeat(np.arange(len(self.counts)), self.counts)[used], self.piece[used]
         first, last = np.array(pieces.first, np.int64), np.array(pieces.last, np.int64)
         if not len(pieces.nbytes) == len(first) == len(last) or self.piece.min(initial=0) < -1:
-            raise ValueError("a piece is none")
+            raise ValueError("a piece does not exist")
         if (step < first[piece]).any() or (step > last[piece]).any():
-            raise ValueError("a piece is needed longer than it is there")
+            raise ValueError("a piece is used by a step at which it is not live")
 
     def check_room(self, natives: Sequence[object], numbers: Array) -> None:
         """Check that each slot is inside its piece.
 
         Raises:
-            ValueError: a slot is not.
+            ValueError: a slot is not inside its piece.
         """
         from vtensor.runtime import _replay
 
-        sizes = {id(one): [row[1] for row in _replay.describe(one)["slots"]] for one in natives}
-        needed = np.array([size for one in natives for size in sizes[id(one)]], np.int64)
+        sizes = {
+            id(native): [row[1] for row in _replay.describe(native)["slots"]] for native in natives
+        }
+        needed = np.array([size for native in natives for size in sizes[id(native)]], np.int64)
         begin, used = numbers[self.begin], self.piece >= 0
         room = numbers[self.pieces.nbytes][self.piece[used]]
         if (begin < 0).any() or (begin[used] + needed[used] > room).any():

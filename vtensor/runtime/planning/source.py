@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     Loaded: TypeAlias = tuple[Model | None, Graph | None]
 
 
-#: The largest ModelProto that the cache knows, in bytes: each start serialises and hashes it.
-MOST_PROTO_BYTES = 1 << 26
+#: The largest ModelProto that is cached, in bytes: each start serialises and hashes it.
+MAX_PROTO_BYTES = 1 << 26
 
-#: Largest step between neighbour sizes, in elements: networks halve such a size of a picture five
+#: The largest step between neighbour sizes, in elements: networks halve the size of an image five
 #: times.
-STEP = 32
+MAX_STEP = 32
 
-#: Distances of neighbour sizes, in steps: a library may have another kernel there.
+#: The distances of neighbour sizes, in steps: for some a library may have another kernel.
 STEPS = (1, 2, -1, 3)
 
 
@@ -51,17 +51,17 @@ class Source:
 
     Args:
         model: the model or graph that a session is given.
-        reference: nodes may run on ONNX's reference evaluator.
-        max_bytes: the most that constants computed at load may take.
-        external_data_root: the folder that files of external data must be in.
+        reference: True allows nodes to run on ONNX's reference evaluator.
+        max_bytes: the most bytes of constants computed at load.
+        external_data_root: the folder that must contain files of external data.
         entries: the cache; None without one.
-        expect: is called with the bytes of weights if a plan that packs them is likely to follow.
+        expect: called with the bytes of weights if a plan that packs them is likely to follow.
 
     Attributes:
         inputs, outputs: the ports of a run.
 
     Raises:
-        ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
+        ModelError: the file is missing, is no ONNX, or uses what VTensor lacks.
     """
 
     def __init__(
@@ -83,20 +83,20 @@ class Source:
         self._deferred: DeferredArrays | None = None
         self._values: tuple[str, ...] = ()
         self._loading = OwnLock()
-        self._found: Loaded | None = None
+        self._loaded_once: Loaded | None = None
         #: The model, if initializers of it may be given other values.
         self._overridden: Model | None = None
         self._corrects = False
         #: Shapes and deciding values of the last plan, which may have been made without a graph.
         self.seen: tuple[Mapping[str, tuple[int, ...]], Mapping[str, Array]] | None = None
         #: The fingerprint of the model, if an earlier process saved it.
-        self.surface = self._surface()
-        if self.surface is None:
+        self.fingerprint = self._read_fingerprint()
+        if self.fingerprint is None:
             self.inputs, self.outputs = self._ports(self._loaded)
         else:
-            self.inputs, self.outputs = self.surface.inputs, self.surface.outputs
+            self.inputs, self.outputs = self.fingerprint.inputs, self.fingerprint.outputs
 
-    def _surface(self) -> ModelFingerprint | None:
+    def _read_fingerprint(self) -> ModelFingerprint | None:
         if self._file is None or self._entries is None:
             return None
         from vtensor.frontends.fingerprint import read_fingerprint
@@ -123,18 +123,18 @@ class Source:
         if self._file is None or self._entries is None or self._deferred is None:
             return None
         deciding = self.deciding
-        if (surface := self.surface) is not None:
-            if observed <= surface.observed and {*deciding} <= {*surface.deciding}:
-                return surface
-            observed |= surface.observed
+        if (fingerprint := self.fingerprint) is not None:
+            if observed <= fingerprint.observed and {*deciding} <= {*fingerprint.deciding}:
+                return fingerprint
+            observed |= fingerprint.observed
         from vtensor.frontends.fingerprint import ModelFingerprint, save_fingerprint
 
         ends = self.inputs, self.outputs
-        surface = ModelFingerprint(
+        fingerprint = ModelFingerprint(
             *ends, self.static, self.reads_nodes, deciding, observed, self._deferred
         )
-        saved = save_fingerprint(surface, self._file, self._reference, self._entries)
-        self.surface = saved or self.surface
+        saved = save_fingerprint(fingerprint, self._file, self._reference, self._entries)
+        self.fingerprint = saved or self.fingerprint
         return saved
 
     @property
@@ -144,16 +144,16 @@ class Source:
 
     @property
     def _loaded(self) -> Loaded:
-        if (loaded := self._found) is not None:
+        if (loaded := self._loaded_once) is not None:
             return loaded
         with self._loading.here:  # another thread may load it meanwhile
-            if self._found is None:
-                from_cache = self.surface is not None
+            if self._loaded_once is None:
+                from_cache = self.fingerprint is not None
                 loaded = copy_context().run(self._load)
                 if from_cache:
                     self._correct(loaded)
-                self._found, self._given = loaded, None
-            return self._found
+                self._loaded_once, self._given = loaded, None
+            return self._loaded_once
 
     def corrected(self) -> bool:
         """Take inputs and outputs from the model; return whether the cache may have been wrong.
@@ -162,15 +162,15 @@ class Source:
         """
         _ = self._loaded
         corrected, self._corrects = self._corrects, False
-        if self.surface is not None and self.surface.deciding:
-            self.surface, corrected = replace(self.surface, deciding=()), True
+        if self.fingerprint is not None and self.fingerprint.deciding:
+            self.fingerprint, corrected = replace(self.fingerprint, deciding=()), True
         return corrected
 
-    def _correct(self, found: Loaded) -> None:
+    def _correct(self, loaded: Loaded) -> None:
         """Take inputs and outputs from the model if the fingerprint has others."""
-        inputs, outputs = self._ports(found)
+        inputs, outputs = self._ports(loaded)
         if (inputs, outputs) != (self.inputs, self.outputs):
-            self.inputs[:], self.outputs[:], self.surface = inputs, outputs, None
+            self.inputs[:], self.outputs[:], self.fingerprint = inputs, outputs, None
             self._corrects = True
 
     def _load(self) -> Loaded:
@@ -178,7 +178,7 @@ class Source:
         from vtensor.language.graph import Graph
 
         model, file, entries = self._given, self._file, self._entries
-        earlier = self.surface.deferred if self.surface is not None else None
+        earlier = self.fingerprint.deferred if self.fingerprint is not None else None
         if isinstance(model, Graph):
             return None, model if model.sealed else model.seal()
         if file is not None and entries is not None:
@@ -206,12 +206,12 @@ class Source:
         else:
             loaded = Model(file or model, self._reference, **limits, earlier=earlier)
             if not _agree(earlier, loaded.deferred):  # the fingerprint has wrong places
-                loaded, self.surface = Model(file or model, self._reference, **limits), None
+                loaded, self.fingerprint = Model(file or model, self._reference, **limits), None
         self._deferred = loaded.deferred
         if loaded.overridable:
             self._overridden = loaded.overriding(())
-        if self._expect is not None and self.surface is None and self._deferred is not None:
-            self._expect(sum(one.nbytes for one in set(self._deferred.later.values())))
+        if self._expect is not None and self.fingerprint is None and self._deferred is not None:
+            self._expect(sum(array.nbytes for array in set(self._deferred.later.values())))
         graph, text = loaded.stored, loaded.text
         if graph is not None and text is not None and file is not None and entries is not None:
             save_known(file, text, graph, entries)
@@ -255,26 +255,26 @@ class Source:
 
     @property
     def static(self) -> bool:
-        """Whether all sizes are known before any run."""
-        if self._found is None and self.surface is not None:
-            return self.surface.static
+        """True if all sizes are known before any run."""
+        if self._loaded_once is None and self.fingerprint is not None:
+            return self.fingerprint.static
         return self._graph is not None and not self._graph.open_sizes
 
     @property
     def reads_nodes(self) -> bool:
-        """Whether graphs are made of a model's nodes."""
-        if self._found is None and self.surface is not None:
-            return self.surface.reads_nodes
+        """True if graphs are made of a model's nodes."""
+        if self._loaded_once is None and self.fingerprint is not None:
+            return self.fingerprint.reads_nodes
         return not self.static and self._graph is None
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """Inputs whose values are known to decide shapes."""
-        known = self.surface.deciding if self.surface is not None else ()
-        if self._found is None and self.surface is not None:
+        """The names of inputs whose values are known to decide shapes."""
+        known = self.fingerprint.deciding if self.fingerprint is not None else ()
+        if self._loaded_once is None and self.fingerprint is not None:
             return known
-        own = () if self.static or self._model is None else self._model.deciding
-        return tuple(dict.fromkeys([*known, *own]))
+        from_model = () if self.static or self._model is None else self._model.deciding
+        return tuple(dict.fromkeys([*known, *from_model]))
 
     def graph(
         self,
@@ -285,8 +285,8 @@ class Source:
         """Return the graph for some input shapes.
 
         Args:
-            shapes: by input.
-            known: values of inputs that decide shapes.
+            shapes: the shapes, by input.
+            known: the values of inputs that decide shapes.
             inner: values that are delivered in addition to the outputs.
 
         Raises:
@@ -345,11 +345,11 @@ class Source:
         divides.
 
         Args:
-            shapes: of a run.
-            known: inputs whose values decide shapes.
+            shapes: the shapes of a run, by input.
+            known: the names of inputs whose values decide shapes.
         """
         sizes = self.open_sizes(shapes, known)
-        likely = [{**shapes}] if any(one != 1 for one in sizes) else []
+        likely = [{**shapes}] if any(size != 1 for size in sizes) else []
         if 1 in sizes:
             likely += [self._with(shapes, known, partial(_instead, more)) for more in (2, 3)]
         return likely
@@ -364,7 +364,7 @@ class Source:
         of a picture as often by two as the size itself.
 
         Args:
-            shapes, known: as for ``likely_shapes``.
+            shapes, known: as in ``likely_shapes``.
         """
         names = dict.fromkeys(
             dim
@@ -373,13 +373,13 @@ class Source:
             for dim, declared, size in zip(port.dims, port.shape, shapes[port.name], strict=True)
             if declared is None and size != 1
         )
-        groups = [[*names], *([one] for one in names)] if len(names) in (2, 3) else [[*names]]
+        groups = [[*names], *([dim] for dim in names)] if len(names) in (2, 3) else [[*names]]
         moved = [
             self._with(shapes, known, partial(_moved, frozenset(group), steps))
             for group in groups
             for steps in STEPS
         ]
-        return [one for one in moved if one != shapes]
+        return [neighbour for neighbour in moved if neighbour != shapes]
 
     def _with(
         self,
@@ -430,7 +430,7 @@ class Source:
             InputError: no value has such a name.
         """
         wanted, known = [*wanted], [port.name for port in self.outputs]
-        if all(one in known for one in wanted):
+        if all(name in known for name in wanted):
             return
         values = self.values
         have = {*known, *values}
@@ -456,8 +456,8 @@ class Source:
         self.check_values(wanted)
         return wanted or known
 
-    def _ports(self, found: Loaded) -> tuple[list[Port], list[Port]]:
-        model, graph = found
+    def _ports(self, loaded: Loaded) -> tuple[list[Port], list[Port]]:
+        model, graph = loaded
         if graph is None:
             assert model is not None, "a source has a model or a graph"
             return model.ports()
@@ -469,7 +469,7 @@ class Source:
 
 
 def _agree(earlier: DeferredArrays | None, later: DeferredArrays) -> bool:
-    """Return whether arrays are where an entry of the cache says, if there is one."""
+    """Return whether arrays are at the places of a cache entry, if there is one."""
     if earlier is None:
         return True
     return earlier.places == {name: later.places[name] for name in later.later}
@@ -482,8 +482,8 @@ def _instead(more: int, _: str, size: int) -> int:
 
 def _moved(names: Collection[str], steps: int, dim: str, size: int) -> int:
     """Move a size by some steps if its dim is among the names and it is not one."""
-    more = steps * min(size & -size, STEP)
-    return size + more if dim in names and size != 1 and size + more > 0 else size
+    step = steps * min(size & -size, MAX_STEP)
+    return size + step if dim in names and size != 1 and size + step > 0 else size
 
 
 def _port(name: str, value: Any) -> Port:
@@ -495,7 +495,7 @@ def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
     """Return the open sizes of a graph, from the shapes of its inputs.
 
     Raises:
-        InputError: two inputs bring different sizes for one name; names both.
+        InputError: two inputs have different sizes for one name; names both.
     """
     decided: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
@@ -517,9 +517,9 @@ def _opened(model: Given) -> ModelFile | None:
 
 
 def _as_bytes(model: Given) -> Given:
-    """Return a small ModelProto as bytes, by which the cache knows it; others as they are."""
+    """Return a small ModelProto as bytes, which the cache can identify; others unchanged."""
     count, serialize = (getattr(model, name, None) for name in ("ByteSize", "SerializeToString"))
-    if count is None or serialize is None or count() > MOST_PROTO_BYTES:
+    if count is None or serialize is None or count() > MAX_PROTO_BYTES:
         return model
     return bytes(serialize())
 

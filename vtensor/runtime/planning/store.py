@@ -19,7 +19,7 @@ from ptensor.pages import give_back
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language.forks import process_lock
 from vtensor.runtime.execution.plan import Plan
-from vtensor.runtime.execution.trim import let_go, trim_kernels
+from vtensor.runtime.execution.trim import trim_kernels, trim_memory
 from vtensor.runtime.planning.background import UNPROVEN, BackgroundTask
 from vtensor.runtime.planning.choice import Choice
 from vtensor.runtime.planning.keys import InputKey, PlanKey
@@ -41,44 +41,44 @@ T = TypeVar("T")
 #: The note of a provisional plan.
 PROVISIONAL = "it is provisional: chosen by what libraries declare, without times of this machine"
 
-#: The most plans in memory for one session. They share packed weights and one arena; each holds its
-#: own steps and descriptions.
+#: The most plans in memory of one session. They share packed weights and an arena; each has its own
+#: steps and descriptions.
 MOST_PLANS = 32
 
 #: Grace period of saving after the end of the process, in seconds.
 GRACE_S = 3.0
 
-#: How many times saving yields to a request for a plan.
+#: The most times that saving yields to a request for a plan.
 YIELDS = 2
 
 #: The most neighbour shapes of a run that are prepared.
 MOST_NEIGHBOURS = 2
 
 #: Guards the tables of all plan stores, for moments; its holder takes no other lock.
-_keeping = process_lock(2)
+_tables_lock = process_lock(2)
 
 
 class PlanInMemory(NamedTuple):
-    """A plan in memory, and its choice; None of one from a lock file."""
+    """A plan in memory and its choice, which is None for a lock file."""
 
     plan: Plan
     choice: Choice | None
 
 
 class PlanStore:
-    """Makes plans on their first request, and holds the last used ones.
+    """The plans of a session, made on their first request; the last used ones stay in memory.
 
     Concurrent requests make each plan once, one after another; a plan in memory is returned without
     waiting.
 
     Args:
         source: the graph or model of the session.
-        options: how plans are made; the entry layouts are those that inputs are expected in.
+        options: the options of plans; their entry layouts are the expected layouts of inputs.
         workspace: the arena, weights and executors that plans share.
         cache: the saved plans; None without a cache.
 
     Attributes:
-        prepared: likely shapes were prepared, or need not be.
+        prepared: True if likely shapes are prepared, or need not be.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class PlanStore:
         self._tasks: list[BackgroundTask[None]] = []
         self._unsaved: list[Choice] = []
         self._closed = self.prepared = False
-        self._longest_s = 0.0  # seconds that the slowest planning took
+        self._longest_s = 0.0  # the seconds of the slowest planning
         self._count = 0  # plans made
         self._awaited = False  # a caller waits for a refined plan
 
@@ -104,7 +104,7 @@ class PlanStore:
 
     def close(self) -> list[BackgroundTask[None]]:
         """Stop background work, release all plans and return the tasks in their grace period."""
-        with _keeping:
+        with _tables_lock:
             held, self._plans = [*self._plans.values()], {}
             self._closed = True
             tasks, self._tasks = self._tasks, []
@@ -147,15 +147,15 @@ class PlanStore:
 
     def get(self, key: PlanKey) -> Plan:
         """Return the plan for a key."""
-        held = self._use(key)
+        held = self._use_plan(key)
         return held.plan if held is not None else self._making.take(partial(self._make, key))
 
     def _make(self, key: PlanKey) -> Plan:
         """Make a plan and add it, unless another thread did so meanwhile."""
-        if (held := self._use(key)) is not None:
+        if (held := self._use_plan(key)) is not None:
             return held.plan
         begun, before = time.perf_counter(), self._workspace.weights.nbytes
-        make = partial(self._planner.plan, key, self._entering(key))
+        make = partial(self._planner.plan, key, self._options_for(key))
         plan, choice = self._workspace.executor.planning(make)
         self.source.seen = key.shapes, key.known
         trim_kernels()
@@ -174,14 +174,14 @@ class PlanStore:
     def _tidy(self, before: int) -> None:
         """Return memory to the system if planning packed weights or left holes."""
         if self._workspace.weights.nbytes > before:
-            tidy = give_back if self._count else let_go
+            tidy = give_back if self._count else trim_memory
             tidy()
         elif self._count % MOST_PLANS == 0:  # kernels of dropped plans leave holes
             give_back()
 
-    def _use(self, key: PlanKey) -> PlanInMemory | None:
+    def _use_plan(self, key: PlanKey) -> PlanInMemory | None:
         """Return a plan in memory, mark it as used and queue its refinement; None if not held."""
-        with _keeping:
+        with _tables_lock:
             held = self._plans.pop(key, None)
             if held is not None:
                 self._plans[key] = held
@@ -192,7 +192,7 @@ class PlanStore:
     def _add(self, key: PlanKey, held: PlanInMemory) -> None:
         """Add a plan and drop the least recently used ones beyond the limit."""
         most, dropped = 1 if self._workspace.full else MOST_PLANS, list[PlanInMemory]()
-        with _keeping:
+        with _tables_lock:
             self._plans[key] = held
             while len(self._plans) > most:
                 dropped.append(self._plans.pop(next(iter(self._plans))))
@@ -204,30 +204,30 @@ class PlanStore:
 
     def current(self, key: PlanKey, plan: Plan) -> bool:
         """Mark a plan as used and return whether it was not replaced."""
-        held = self._use(key)
+        held = self._use_plan(key)
         return held is None or held.plan is plan
 
     def strict(self, plan: Plan) -> Plan:
-        """Return the strict plan that replaces a plan where numbers are not finite."""
+        """Return the strict plan that repeats a plan's runs with non-finite numbers."""
         return self._planning(lambda: plan.strict)
 
     def used(self, key: PlanKey) -> None:
         """Mark a plan as used, without queueing its refinement."""
-        with _keeping:
+        with _tables_lock:
             if (held := self._plans.pop(key, None)) is not None:
                 self._plans[key] = held
 
     def holds(self, key: PlanKey, plan: Plan) -> bool:
         """Return whether a plan is the one in memory for a key."""
-        with _keeping:
+        with _tables_lock:
             held = self._plans.get(key)
         return held is not None and held.plan is plan
 
     def _key_of(self, plan: Plan) -> PlanKey | None:
         """Return the key of a plan; None if the plan was dropped."""
-        with _keeping:
-            own = (key for key, held in self._plans.items() if held.plan is plan)
-            return next(own, None) or self._replaced.get(plan)
+        with _tables_lock:
+            keys = (key for key, held in self._plans.items() if held.plan is plan)
+            return next(keys, None) or self._replaced.get(plan)
 
     def has(self, plan: Plan) -> bool:
         """Return whether a plan of this store was not dropped."""
@@ -244,7 +244,7 @@ class PlanStore:
             raise InputError("many runs since have made plans of their own: run this once more")
         if key.inner:
             raise InputError(f"the last run asked for {', '.join(key.inner)}: run outputs alone")
-        return self.source.graph(key.shapes, key.known, key.inner), self._entering(key)
+        return self.source.graph(key.shapes, key.known, key.inner), self._options_for(key)
 
     def settled(self, plan: Plan) -> Plan:
         """Refine a provisional plan now and return its replacement; return others unchanged."""
@@ -254,7 +254,7 @@ class PlanStore:
         if refinement is not None:
             self._awaited = True
             refinement.now(partial(self._exchange, key, plan))
-        with _keeping:
+        with _tables_lock:
             held = self._plans.get(key)
         return plan if held is None else held.plan
 
@@ -278,7 +278,7 @@ class PlanStore:
             and not options.deterministic
             and not (choice.symbolic is not None and choice.symbolic.proven)
         ):
-            make = partial(self._own, key, plan)
+            make = partial(self._with_own_choice, key, plan)
             plan.refinement = BackgroundTask(make, UNPROVEN, before_start=self._preload)
         if plan.refinement is not None:
             plan.refinement.wait(self._longest_s)
@@ -287,9 +287,9 @@ class PlanStore:
         """Return the plan whose choice is made by times of this machine."""
         from vtensor.runtime.planning.refine import TIME_LIMIT, measured
 
-        options = replace(self._entering(key), first=None, progress=None)
-        if (made := self._planning(lambda: self._planner.measured(key, options))) is not None:
-            return self._chosen(*made)
+        options = replace(self._options_for(key), first=None, progress=None)
+        if (known_plan := self._planning(lambda: self._planner.measured(key, options))) is not None:
+            return self._saving_later(*known_plan)
         network = self._network(key, options)
         limit = options.settings.time_limit if self._awaited else TIME_LIMIT
         measure = partial(measured, network.graph, options, limit)
@@ -298,26 +298,26 @@ class PlanStore:
             self._save_later(choice)
             return plan
         record = partial(self._planner.record, key, options, network, lowered)
-        return self._chosen(*self._planning(record))
+        return self._saving_later(*self._planning(record))
 
-    def _own(self, key: PlanKey, plan: Plan) -> Plan:
+    def _with_own_choice(self, key: PlanKey, plan: Plan) -> Plan:
         """Return the plan whose choice is made for the exact sizes of a plan."""
         from vtensor.runtime.planning.refine import own_choice
 
-        options = replace(self._entering(key), first=None, progress=None)
+        options = replace(self._options_for(key), first=None, progress=None)
         network = self._network(key, options)
         choose = partial(own_choice, plan, network.graph, options)
         lowered = self._workspace.executor.planning(choose)
         record = partial(self._planner.record, key, options, network, lowered, exact=True)
-        own = self._chosen(*self._planning(record))
-        own.replaces = plan.taken_from
-        return own
+        replacement = self._saving_later(*self._planning(record))
+        replacement.replaces = plan.taken_from
+        return replacement
 
     def _tuned(self, key: PlanKey, plan: Plan) -> Plan:
         """Return the plan whose choice is made by measured times."""
         from vtensor.runtime.planning.refine import tuned
 
-        options = self._entering(key)
+        options = self._options_for(key)
         graph = self._network(key, options).graph
         tune = partial(tuned, plan, graph, options, self._workspace)
         return self._workspace.executor.planning(tune)
@@ -330,17 +330,17 @@ class PlanStore:
         """Return the simplified graph for a key."""
         return self._planning(partial(self._planner.networks.of, key, options, {}))
 
-    def _chosen(self, plan: Plan, choice: Choice) -> Plan:
+    def _saving_later(self, plan: Plan, choice: Choice) -> Plan:
         """Queue the saving of a replacement's choice and return the plan."""
         self._save_later(choice)
         return plan
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
-        """Replace a plan for later runs; runs that are under way end on the old one."""
+        """Replace a plan for later runs; current runs end on the old one."""
         provisional = old.provisional
         if new is old:  # measured times confirm the choice
             new.refinement, new.provisional = None, False
-        with _keeping:
+        with _tables_lock:
             held = self._plans.get(key)
             if held is not None and held.plan is old and new is not old:
                 self._plans[key] = PlanInMemory(new, held.choice)
@@ -363,8 +363,8 @@ class PlanStore:
         if self._unsaved and self._cache is not None:
             unsaved, self._unsaved = self._unsaved, []
             save = partial(self._save, unsaved)
-            about = save, "", self._hurries, preload_saving
-            self._begin(BackgroundTask(*about, for_other_processes=True, grace_s=GRACE_S))
+            arguments = save, "", self._hurries, preload_saving
+            self._begin(BackgroundTask(*arguments, for_other_processes=True, grace_s=GRACE_S))
 
     def _save_later(self, choice: Choice) -> None:
         """Queue the saving of a choice that was made in the background."""
@@ -377,7 +377,7 @@ class PlanStore:
         if self._cache is None:
             return
         for choice in choices:
-            write = partial(self._cache.write, choice, self._entering(choice.key))
+            write = partial(self._cache.write, choice, self._options_for(choice.key))
             self._making.run_background(write, YIELDS)
 
     def prepare(self, key: PlanKey) -> None:
@@ -386,10 +386,10 @@ class PlanStore:
         options = self._options
         if options.deterministic or options.later or options.lock or not transferable(options):
             return
-        known = {one.name for one in key.inputs if one.value is not None}
-        ones = [key.with_shapes(one) for one in self.source.likely_shapes(key.shapes, known)]
+        known = {port_key.name for port_key in key.inputs if port_key.value is not None}
+        ones = [key.with_shapes(shapes) for shapes in self.source.likely_shapes(key.shapes, known)]
         neighbours = [
-            key.with_shapes(one) for one in self.source.neighbour_shapes(key.shapes, known)
+            key.with_shapes(shapes) for shapes in self.source.neighbour_shapes(key.shapes, known)
         ]
         if ones:
             prepare = partial(self._prepare, ones, neighbours)
@@ -408,20 +408,20 @@ class PlanStore:
         self.has_run()
 
     def _prepare_one(self, key: PlanKey, choices: list[Choice]) -> None:
-        prepare = partial(self._planner.prepare, key, self._entering(key))
+        prepare = partial(self._planner.prepare, key, self._options_for(key))
         choice = self._workspace.executor.planning(prepare)
         if choice is not None:
             choices.append(choice)
 
     def _begin(self, task: BackgroundTask[None]) -> None:
         """Begin background work, unless the session is closed."""
-        with _keeping:
-            self._tasks = [*(one for one in self._tasks if not one.done), task]
+        with _tables_lock:
+            self._tasks = [*(running for running in self._tasks if not running.done), task]
             if self._closed:
                 task.stop()
-        task.wanted(_ignored)
+        task.wanted(_drop_result)
 
-    def _entering(self, key: PlanKey) -> Options:
+    def _options_for(self, key: PlanKey) -> Options:
         """Return the options with the input layouts of a key."""
         return replace(self._options, entry=key.entry)
 
@@ -431,5 +431,5 @@ class PlanStore:
         return layout if layout is not None and fits else Layout.plain(port.dims)
 
 
-def _ignored(_: object) -> None:
+def _drop_result(_: object) -> None:
     """Drop the result of a background task."""

@@ -1,4 +1,4 @@
-"""The simplified graph of a network on symbols: it is made once, and put into sizes afterwards."""
+"""The simplified graph of a network on symbols: made once, then evaluated for sizes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class SymbolicGraph:
     """A simplified graph whose sizes are on a trace.
 
     Args:
-        graph: sealed.
-        trace: of its sizes, and of constants that depend on them.
-        observed: where arrays are whose values were looked at to make it.
+        graph: the sealed graph.
+        trace: the trace of its sizes, and of constants that depend on them.
+        observed: places of the arrays whose values were read to make it.
 
     Attributes:
         trace: the trace.
-        rows: its rows.
+        rows: the trace's rows.
 
     Raises:
-        NotTraced: sizes may be where they are not found.
+        NotTraced: sizes may be hidden in places that are not searched.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class SymbolicGraph:
         self._places = {name: array.place for name, array in arrays.items()}
         self.trace, self.rows = trace, trace.rows()
 
-    def values(self, given: Sequence[int], known: Known) -> Sequence[Any] | None:
-        """Return the values of its trace for open sizes; None where it would be another graph."""
-        return evaluated(self.rows, given, known)
+    def values(self, open_sizes: Sequence[int], known: Known) -> Sequence[Any] | None:
+        """Return the values of its trace for open sizes; None if a guard fails."""
+        return evaluated(self.rows, open_sizes, known)
 
     def graph(self, values: Sequence[Any]) -> Graph:
         """Return the graph for sizes.
 
         Args:
-            values: of its trace.
+            values: the values of its trace.
         """
         graph = self.on(lambda size: values[size.place])
         constants = cast("MutableMapping[str, Any]", self.constants(values))
@@ -90,22 +90,22 @@ class SymbolicGraph:
         return array.place
 
     def on(self, number: Callable[[SymbolicSize], Any]) -> Graph:
-        """Return the graph with numbers in the place of its sizes, and its constants as they are.
+        """Return the graph with other numbers in place of its sizes, and with its own constants.
 
         Args:
-            number: gives the number of a size; it may be a size of another trace.
+            number: maps a size to its number, which may be a size of another trace.
         """
         graph = self._graph
         values = {
-            name: VTensor.as_known(one.dtype, substituted(dict(one.dims), number), one.option)
-            for name, one in self._values.items()
+            name: VTensor.as_known(value.dtype, substituted(dict(value.dims), number), value.option)
+            for name, value in self._values.items()
         }
         nodes = {
-            name: Node(name, substituted(one.op, number), one.op_name, one.inputs, one.outputs)
-            for name, one in self._nodes.items()
+            name: Node(name, substituted(node.op, number), node.op_name, node.inputs, node.outputs)
+            for name, node in self._nodes.items()
         }
         offers = {
-            lead: tuple(nodes.get(one.name, one) for one in graph.offers[lead])
+            lead: tuple(nodes.get(offered.name, offered) for offered in graph.offers[lead])
             for lead in self._offers
         }
         return replace(
@@ -120,24 +120,26 @@ def _symbolic_arrays(constants: Mapping[str, Any]) -> dict[str, SymbolicArray]:
     """Return the constants whose values depend on symbols.
 
     Raises:
-        NotTraced: what a pass computes of a constant does.
+        NotTraced: a pass computes a constant that depends on symbols.
     """
     if isinstance(constants, Computed):
-        if any(is_open(made.key) for made in constants.functions):
+        if any(is_open(applied.key) for applied in constants.functions):
             raise NotTraced("a constant is cut by sizes")
         arrays, rows = _symbolic_arrays(constants.given), constants.more
     else:
         arrays = {}
         rows = constants.origins() if isinstance(constants, Originals) else constants
-    return arrays | {name: one for name, one in rows.items() if isinstance(one, SymbolicArray)}
+    return arrays | {
+        name: array for name, array in rows.items() if isinstance(array, SymbolicArray)
+    }
 
 
 def _with_arrays(constants: Mapping[str, Any], arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the same constants, but for these arrays."""
+    """Return constants with some of them replaced by arrays."""
     if not arrays:
         return constants
     if isinstance(constants, Computed):
         return constants.over(_with_arrays(constants.given, arrays), arrays)
     replaced = copied(constants)
-    replaced.update((name, one) for name, one in arrays.items() if name in constants)
+    replaced.update((name, array) for name, array in arrays.items() if name in constants)
     return replaced

@@ -54,14 +54,14 @@ class CallsOfKind:
 
     Attributes:
         rows: the trace of the call kind.
-        given: the places of their sizes among the values of the graph's trace.
+        size_places: the places of their sizes among the values of the graph's trace.
         natives: the places of native steps among the values of the rows.
         nodes: names of the nodes that make the calls.
         took: seconds that evaluating the rows took; infinite if a guard failed.
     """
 
     rows: Rows
-    given: Sequence[int]
+    size_places: Sequence[int]
     natives: Sequence[int]
     nodes: Sequence[str]
     took: float = 0.0
@@ -82,7 +82,7 @@ class SymbolicStep(NamedTuple):
 
 
 class SymbolicValue(NamedTuple):
-    """A value that runs bring or deliver, or a constant; its sizes are places of numbers."""
+    """A value that runs bind or deliver, or a constant; its sizes are places of numbers."""
 
     name: str
     dtype: str
@@ -101,7 +101,7 @@ class SymbolicValue(NamedTuple):
 
     @property
     def form(self) -> Hashable:
-        """Its layout without names of dims: constants of one array and form share memory."""
+        """Its layout without names of dims: constants with one array and one form share memory."""
         return unnamed(str(self.layout), [dim for dim, _ in self.dims])
 
 
@@ -178,22 +178,22 @@ class SymbolicPlan:
     """A recorded network as a program of its symbols.
 
     Attributes:
-        sizes: the graph's trace.
+        sizes: the rows of the graph's trace.
         calls: call kinds; as sources of numbers they count from 1, and the graph's trace is 0.
-        sources: of each symbol of the memory trace, the source and the place there.
-        memory: the memory trace.
-        numbers: places of the numbers on that trace, and of those that depend on no symbol.
+        sources: for each symbol of the memory trace, its source and the place there.
+        memory: the rows of the memory trace.
+        numbers: the places of numbers on the memory trace, and of numbers without symbols.
         steps: native steps, or references to those that depend on symbols.
         slots: the places of the steps' operands.
         held, live: places of the byte counts of memory that a plan holds throughout, and the pieces
             of its arena, as the budget counts them.
-        guards: pairs of layouts.
-        inputs, own, outputs: values that runs bring, hold and deliver.
-        regions: the memory of constants; empty of those that depend on symbols.
+        guards: pairs of layouts that must place elements alike.
+        inputs, own, outputs: the values that runs bind, allocate and deliver.
+        regions: the memory of constants; empty for those that depend on symbols.
         symbolic: the constants that depend on symbols.
         packed: the owner of the constants.
-        proven: the choice is proven the best for all sizes.
-        traces: the recording, for saving; None for a plan from the cache, whose places are checked.
+        proven: True if the choice is proven the best for all sizes.
+        traces: the recording, for saving; None for a cached plan, whose places are checked.
     """
 
     sizes: Rows
@@ -217,7 +217,7 @@ class SymbolicPlan:
 
     def specialise(
         self,
-        given: Sequence[int],
+        open_sizes: Sequence[int],
         workspace: Workspace,
         known: Known,
         nodes: Callable[[], Nodes],
@@ -225,23 +225,23 @@ class SymbolicPlan:
         """Evaluate the plan for open sizes.
 
         Args:
-            given: the sizes, in the order of the symbols.
+            open_sizes: the sizes, in the order of the symbols.
             workspace: the arena, weights and executors that plans share.
-            known: values of evaluated rows, also of other symbolic plans; it grows.
+            known: the values of evaluated rows, also of other symbolic plans; new ones are added.
             nodes: makes the plan's nodes on their first inspection.
 
         Returns:
             The plan; None if a guard fails.
 
         Raises:
-            BudgetError: the plan needs more memory than the workspace may have.
+            BudgetError: the plan needs more memory than the workspace allows.
         """
-        sizes = evaluated(self.sizes, given, known)
+        sizes = evaluated(self.sizes, open_sizes, known)
         if sizes is None:
             return None
-        if not self._ask(sizes, known, workspace):
+        if not self._evaluate_calls(sizes, known, workspace):
             return None
-        values = [sizes, *(known[asked] or [] for asked in self._asked(sizes))]
+        values = [sizes, *(known[asked] or [] for asked in self._row_keys(sizes))]
         on_trace = self.memory.run([values[source][place] for source, place in self.sources])
         if on_trace is None:
             return None
@@ -259,18 +259,18 @@ class SymbolicPlan:
         if self.traces is None:
             self.slots.check_room(natives, numbers)
         steps, nbytes = self.slots.placed(natives, numbers)
-        live, brought = self.slots.pieces.live(numbers), self._brought(numbers)
+        live, brought = self.slots.pieces.live(numbers), self._ports(numbers)
         return Plan(brought, steps, nbytes, live, regions, self.packed, workspace, nodes)
 
-    def declined(self, given: Sequence[int], known: Known) -> frozenset[str] | None:
+    def declined(self, open_sizes: Sequence[int], known: Known) -> frozenset[str] | None:
         """Return the nodes whose libraries decline some open sizes, without compiling any step.
 
         None if the graph's guards fail.
         """
-        sizes = evaluated(self.sizes, given, known)
+        sizes = evaluated(self.sizes, open_sizes, known)
         if sizes is None:
             return None
-        rows = zip(self.calls, self._asked(sizes), strict=True)
+        rows = zip(self.calls, self._row_keys(sizes), strict=True)
         return frozenset(
             name
             for calls, (asked, numbers) in rows
@@ -278,37 +278,40 @@ class SymbolicPlan:
             for name in calls.nodes
         )
 
-    def _asked(self, sizes: Sequence[Any]) -> list[Asked]:
-        return [(one.rows, tuple([sizes[place] for place in one.given])) for one in self.calls]
+    def _row_keys(self, sizes: Sequence[Any]) -> list[Asked]:
+        return [
+            (calls.rows, tuple([sizes[place] for place in calls.size_places]))
+            for calls in self.calls
+        ]
 
-    def _ask(self, sizes: Sequence[Any], known: Known, workspace: Workspace) -> bool:
-        """Evaluate all call kinds and compile their steps, on several threads.
+    def _evaluate_calls(self, sizes: Sequence[Any], known: Known, workspace: Workspace) -> bool:
+        """Evaluate all kinds of calls and compile their steps, on several threads.
 
         Returns:
-            Whether all guards hold; others are not evaluated once one has failed.
+            False if a guard fails; the other kinds are then not evaluated.
         """
-        asked = [*zip(self.calls, self._asked(sizes), strict=True)]
+        asked = [*zip(self.calls, self._row_keys(sizes), strict=True)]
         new = {key: calls for calls, key in asked if key not in known}
         order = sorted(new, key=lambda key: -new[key].took)  # failed ones first, then slow ones
-        takes = sum(calls.took for calls in new.values())
-        ask = partial(_compiled, known, new)
+        expected_s = sum(calls.took for calls in new.values())
+        ask = partial(_evaluate_and_compile, known, new)
         return all(known.get(key, ()) is not None for _, key in asked) and all_of(
-            ask, order, workspace.executor, workspace.lanes.threads, takes
+            ask, order, workspace.executor, workspace.lanes.threads, expected_s
         )
 
     def _layouts_hold(self, numbers: Array) -> bool:
         """Return whether all pairs of layouts place elements alike."""
         try:
             return all(
-                addresses(one, dims) == addresses(other, dims)
-                for one, other, places in self.guards
+                addresses(left, dims) == addresses(right, dims)
+                for left, right, places in self.guards
                 if (dims := sizes_of(places, numbers)) is not None
             )
         except UnsoundPlanError:
             return False
 
     def _same_access(self, natives: Sequence[object]) -> bool:
-        """Return whether native steps use their slots as the recorded ones."""
+        """Return whether native steps use their slots as the recorded ones do."""
         rows = {
             (id(native), stand.access): native
             for native, stand in zip(natives, self.steps, strict=True)
@@ -317,35 +320,35 @@ class SymbolicPlan:
         return all(described(native)[1] == access for (_, access), native in rows.items())
 
     def _regions(self, sizes: Sequence[Any], numbers: Array) -> Sequence[Array]:
-        """Return the memory of constants; those of one array and form share it."""
+        """Return the memory of constants; constants of one array and form share it."""
         if not self.symbolic:
             return self.regions
-        regions, made = [*self.regions], dict[Hashable, Array]()
+        regions, memory_of = [*self.regions], dict[Hashable, Array]()
         for region, place, end in self.symbolic:
             key = id(sizes[place]), end.form
-            if key not in made:
+            if key not in memory_of:
                 tensor = VTensor(end.dtype, sizes_of(end.dims, numbers))
                 storage = TensorStorage.of_array(sizes[place], tensor, end.layout, constant=True)
-                made[key] = storage.buffer.memory
-            regions[region] = made[key]
+                memory_of[key] = storage.buffer.memory
+            regions[region] = memory_of[key]
         return regions
 
-    def _brought(self, numbers: Array) -> PlanPorts:
+    def _ports(self, numbers: Array) -> PlanPorts:
         """Return the ports of the plan."""
-        own = [end.storage(numbers) for end in self.own]
-        bound = [*(end.storage(numbers) for end in self.inputs), *own]
+        own_storages = [end.storage(numbers) for end in self.own]
+        bound = [*(end.storage(numbers) for end in self.inputs), *own_storages]
         deliveries = {}
         for alias, end, binding, constant in self.outputs:
             memory = bound[binding] if binding is not None else constant
             assert memory is not None, "an output that is not bound is a constant"
             deliveries[alias] = Delivery(alias, end.value(numbers), memory, binding)
-        return PlanPorts([end.value(numbers) for end in self.inputs], own, deliveries)
+        return PlanPorts([end.value(numbers) for end in self.inputs], own_storages, deliveries)
 
 
-def _compiled(known: Known, calls: Mapping[Asked, CallsOfKind], key: Asked) -> bool:
+def _evaluate_and_compile(known: Known, calls: Mapping[Asked, CallsOfKind], key: Asked) -> bool:
     """Evaluate the rows of a call kind and compile its steps; return whether its guards hold."""
-    begun, (rows, given) = perf_counter(), key
-    values = rows.run(given)
+    begun, (rows, numbers) = perf_counter(), key
+    values = rows.run(numbers)
     try:
         for place in calls[key].natives if values is not None else ():
             described(values[place] if values is not None else None)
@@ -360,5 +363,5 @@ def described(native: Any) -> tuple[str, tuple[str, ...]]:
     """Compile a native step; return the name of its kernel and the access to each slot."""
     from vtensor.runtime import _replay
 
-    about = _replay.describe(native)
-    return str(about["kernel"]), tuple(access for _, _, access in about["slots"])
+    description = _replay.describe(native)
+    return str(description["kernel"]), tuple(access for _, _, access in description["slots"])

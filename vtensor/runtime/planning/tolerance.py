@@ -1,4 +1,4 @@
-"""How far results may be off, as a session is told."""
+"""The tolerance of results: its default and its check."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from vtensor.errors import InputError
 DEFAULT_TOLERANCE = 1e-5
 
 
-def tolerance_of(given: object) -> float:
-    """A tolerance.
+def tolerance_of(tolerance: object) -> float:
+    """Return a tolerance as a float.
 
     Raises:
         InputError: it is no finite number of at least 0.
     """
     number = -1.0
-    if not isinstance(given, bool) and isinstance(given, Real):
-        number = float(given)
+    if not isinstance(tolerance, bool) and isinstance(tolerance, Real):
+        number = float(tolerance)
     if 0 <= number < inf:
         return number
     raise InputError(
-        f"tolerance={given!r} (--tolerance on the command line) must be a number of at least 0; at "
-        "0 no result is off by more than the order of sums"
+        f"tolerance={tolerance!r} (--tolerance on the command line) must be a number of at least "
+        "0; at 0 no result is off by more than the order of sums"
     )

@@ -1,4 +1,4 @@
-"""Makes symbolic plans: records a choice on symbols, and assembles the recording."""
+"""Recording of choices on symbols, and assembly of the recordings to symbolic plans."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Placeholder of memory that is made for each combination of sizes.
+#: Placeholder for memory that is allocated for each combination of sizes.
 _NONE: Array = np.empty(0, np.uint8)
 
 
 class _GraphSizes:
-    """Maps sizes of the graph's trace to symbols of the memory trace.
+    """A function from sizes of the graph's trace to symbols of the memory trace.
 
     Args:
         memory: the memory trace.
-        values: of the graph's trace, for the present sizes.
+        values: the values of the graph's trace, for the present sizes.
     """
 
     def __init__(self, memory: MemoryTrace, values: Sequence[Any]) -> None:
@@ -58,7 +58,7 @@ class _GraphSizes:
 
 def traced_plan(
     network: SymbolicGraph,
-    given: Sequence[int],
+    open_sizes: Sequence[int],
     lowered: LoweredGraph,
     options: Options,
     workspace: Workspace,
@@ -70,9 +70,9 @@ def traced_plan(
 
     Args:
         network: the simplified graph on symbols.
-        given: the sizes that the choice was made for, and is recorded on.
+        open_sizes: the sizes that the choice was made for, and is recorded on.
         lowered: the checked choice for these sizes.
-        options, workspace: as for ``plan_of``.
+        options, workspace: as in ``plan_of``.
         known: receives the values of rows for these sizes.
         confirming: ask libraries whether they take their nodes with the hints of the choice.
 
@@ -81,7 +81,7 @@ def traced_plan(
         ChoiceRefused: libraries do not confirm the choice.
         VTensorError: a node cannot be recorded.
     """
-    values = network.values(given, known)
+    values = network.values(open_sizes, known)
     if values is None:
         raise NotTraced("the graph's guards do not hold for these sizes")
     memory = MemoryTrace()
@@ -108,26 +108,26 @@ def traced_plan(
         raise NotTraced("steps call back")
     plan = _plan(network.rows, network.array_place, recorder, memory, ends, steps)
     plan.guards = _guards(lowered, graph, plan.numbers, options)
-    known[plan.sizes, tuple(given)] = [*values]
+    known[plan.sizes, tuple(open_sizes)] = [*values]
     for calls, kind in zip(plan.calls, recorder.kinds, strict=True):
-        numbers = tuple([values[place] for place in calls.given])
+        numbers = tuple([values[place] for place in calls.size_places])
         known[calls.rows, numbers] = [*kind.use.values]
     return plan
 
 
 def plan_of_numbers(
-    recorder: Recorder, ends: Ends, steps: Sequence[RecordedStep], given: Sequence[int]
+    recorder: Recorder, ends: Ends, steps: Sequence[RecordedStep], open_sizes: Sequence[int]
 ) -> SymbolicPlan:
     """Return the symbolic plan of a recording on numbers; it holds for no other sizes.
 
     Args:
-        recorder: after its recording.
+        recorder: the recorder, after its recording.
         ends: the memory of inputs and outputs.
         steps: the steps that the outputs need.
-        given: the open sizes; empty for a model of fixed sizes.
+        open_sizes: the open sizes; empty for a model of fixed sizes.
     """
     trace = Trace()
-    for size in given:
+    for size in open_sizes:
         trace.size(size).pinned()
     return _plan(trace.rows(), _no_place, recorder, MemoryTrace(), ends, steps)
 
@@ -160,8 +160,10 @@ def _plan(
         symbolic.append(SymbolicConstant(region, place, _end(value, numbers)))
         regions.append(_NONE)
     outputs = [
-        SymbolicOutput(alias, _end(one.value, numbers), one.binding, _constant(one, recorder))
-        for alias, one in ends.deliveries.items()
+        SymbolicOutput(
+            alias, _end(delivery.value, numbers), delivery.binding, _constant(delivery, recorder)
+        )
+        for alias, delivery in ends.deliveries.items()
     ]
     kinds = [kind.use.kind.trace for kind in recorder.kinds if kind.use.kind.trace is not None]
     natives = [set[int]() for _ in range(len(kinds) + 1)]
@@ -169,7 +171,7 @@ def _plan(
         if isinstance(step.native, StepRef):
             natives[step.native.source].add(step.native.place)
     calls = [
-        CallsOfKind(trace.rows(), kind.given, sorted(natives[source]), kind.use.nodes)
+        CallsOfKind(trace.rows(), kind.size_places, sorted(natives[source]), kind.use.nodes)
         for source, (kind, trace) in enumerate(zip(recorder.kinds, kinds, strict=True), 1)
     ]
     live = Pieces.of([*pieces(graph)], numbers)
@@ -228,7 +230,9 @@ def _memory_end(memory: TensorStorage, numbers: PlanNumbers) -> SymbolicValue:
 
 def _same_elements(value: Value, other: Value) -> bool:
     """Return whether two values have the same elements, perhaps in other places."""
-    kinds = [(one.dtype, [*one.dims], one.layout.encoding) for one in (value, other)]
+    kinds = [
+        (operand.dtype, [*operand.dims], operand.layout.encoding) for operand in (value, other)
+    ]
     return kinds[0] == kinds[1]
 
 
@@ -242,8 +246,8 @@ def _guards(
         rows = [unnamed(text, dims) for text in texts]
         if rows[0][1] != rows[1][1]:  # one layout spells its dims by name
             rows = [(text, tuple(dims)) for text in texts]
-        [one, names], [other, _] = rows
-        if one != other:
+        [left, names], [right, _] = rows
+        if left != right:
             places = map(numbers.place, dims.values())
-            guards[one, other, tuple(zip(names, places, strict=True))] = None
+            guards[left, right, tuple(zip(names, places, strict=True))] = None
     return [*guards]

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def avoidable(graph: LoweredGraph, options: Options) -> float:
-    """Return the share of Transforms and reference code: other variants can save no more."""
+    """Return the share of Transforms and reference code: the most that other variants can save."""
     clock, takes = _clock(options), dict[bool, int]()
     for node in graph.operators:
         reference = node.variant.reference
         takes[reference] = takes.get(reference, 0) + clock.node(node, graph.tensors)
-    least, most = takes.get(False, 0), takes.get(True, 0) + _changes(graph, clock)
+    least, most = takes.get(False, 0), takes.get(True, 0) + _transforms_ns(graph, clock)
     return most / (least + most) if most else 0.0
 
 
@@ -27,17 +27,19 @@ def around_transforms(graph: LoweredGraph, hops: int) -> frozenset[str]:
     """Return the nodes at the ends of Transforms, those in reference code, and their neighbours.
 
     Args:
-        graph: with its Transforms.
+        graph: the lowered graph.
         hops: the largest distance of a neighbour, in nodes.
     """
-    ends = {name for one in graph.transforms() for name in (one.input, one.output)}
-    found = {node.name for node in graph.operators if node.variant.reference}
-    found |= _touching(graph, ends)
+    ends = {
+        name for transform in graph.transforms() for name in (transform.input, transform.output)
+    }
+    names = {node.name for node in graph.operators if node.variant.reference}
+    names |= _touching(graph, ends)
     for _ in range(hops):
-        nodes = [node for node in graph.operators if node.name in found]
+        nodes = [node for node in graph.operators if node.name in names]
         ends = {name for node in nodes for name in _ends(node) if not graph.values[name].constant}
-        found |= _touching(graph, ends)
-    return frozenset(found)
+        names |= _touching(graph, ends)
+    return frozenset(names)
 
 
 def _touching(graph: LoweredGraph, values: AbstractSet[str]) -> set[str]:
@@ -54,8 +56,11 @@ def _clock(options: Options) -> Estimate:
     return Estimate(options.preferences, options.settings.speeds)
 
 
-def _changes(graph: LoweredGraph, clock: Estimate) -> int:
-    pairs = ((graph.values[one.input], graph.values[one.output]) for one in graph.transforms())
+def _transforms_ns(graph: LoweredGraph, clock: Estimate) -> int:
+    pairs = (
+        (graph.values[transform.input], graph.values[transform.output])
+        for transform in graph.transforms()
+    )
     return sum(
         clock.transform(source.tensor(), LayoutChange(source.layout, target.layout))
         for source, target in pairs

@@ -1,4 +1,4 @@
-"""Plans by measured times: several are recorded and raced, the fastest is taken."""
+"""Plans by measured times: several are recorded and run in turns, and the fastest is taken."""
 
 from __future__ import annotations
 
@@ -25,34 +25,40 @@ if TYPE_CHECKING:
     from vtensor.runtime.execution.executor import Executor
     from vtensor.runtime.tuning.variant_errors import Meter
 
-#: The log message where the plan with measured times is not faster.
-UNTIMED = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
+#: The log message if the plan with measured times is not faster.
+NOT_FASTER_MEASURED = (
+    "%s: without measured times the plan takes %.2f ms, with them %.2f ms: they are not used"
+)
 
-#: The log message where the plan within the tolerance is not faster.
-SLOWER = "%s: within the tolerance the plan takes %.2f ms, strictly %.2f ms: it stays strict"
+#: The log message if the plan within the tolerance is not faster.
+NOT_FASTER_TOLERANT = (
+    "%s: within the tolerance the plan takes %.2f ms, strictly %.2f ms: it stays strict"
+)
 
 _log = logger(__name__)
 
 
 def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
-    """As ``measure.fastest``, which is imported where plans are timed."""
+    """Return ``measure.fastest(plans, executor)``, importing its module at the first timing."""
     from vtensor.runtime.tuning import measure
 
     return measure.fastest(plans, executor)
 
 
 def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
-    """The plan of a graph whose sizes are known; where times are measured, the fastest of those
-    with measured times, with fewer Transforms, and with estimates.
+    """Return the plan of a graph whose sizes are known.
+
+    If times are measured, it is the fastest of three: with measured times, with fewer Transforms,
+    and with estimates.
 
     Args:
-        graph: simplified.
-        options: how it is made.
-        workspace: what it shares with other plans.
+        graph: the simplified graph.
+        options: the options of plans.
+        workspace: the arena, weights and executors that plans share.
 
     Raises:
-        NoInvokerError: no library takes a node, or not the one that it is pinned to.
-        BudgetError: it needs more memory than the workspace may have.
+        NoInvokerError: no library runs a node, or the pinned one declines it.
+        BudgetError: the plan needs more memory than the workspace allows.
     """
     resolved = resolved_of(graph, options)
     measured = _recorded(graph, resolved, options, options.settings, workspace)
@@ -67,13 +73,13 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
         with suppress(BudgetError):
             few.append(recorded(graph, resolved, lowered, options, workspace))
     try:
-        best, took = fastest([*few, measured, untimed], workspace.executor)
+        best, times_ns = fastest([*few, measured, untimed], workspace.executor)
     except VTensorError as error:
         checkpoint()
-        _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
+        _log.warning("%s: plans cannot be timed, so no times are used: %s", graph.name, error)
         return untimed
     if best is untimed:
-        _log.warning(UNTIMED, graph.name, took[-1] / 1e6, min(took[:-1]) / 1e6)
+        _log.warning(NOT_FASTER_MEASURED, graph.name, times_ns[-1] / 1e6, min(times_ns[:-1]) / 1e6)
     return within_tolerance(graph, best, options, workspace)
 
 
@@ -84,18 +90,19 @@ def within_tolerance(
     workspace: Workspace,
     meter: Meter | None = None,
 ) -> Plan:
-    """The plan whose results may be off by the tolerance, if it is faster than the strict one.
+    """Return the plan whose results may be off by the tolerance if it is faster than the strict
+    one.
 
     Args:
-        graph, options, workspace: as for ``plan_of``; the options have a clock that measures.
-        strict: a plan of the graph, which answers where numbers are not finite.
-        meter: what has measured errors for another tolerance.
+        graph, options, workspace: as in ``plan_of``; the options have a clock that measures.
+        strict: a plan of the graph, which repeats runs with non-finite numbers.
+        meter: a meter whose measured errors of another tolerance are reused; None makes one.
     """
     if not options.tolerance:
         return strict
-    from vtensor.runtime.tuning.tolerant_choice import observable, tolerant  # nothing else needs it
+    from vtensor.runtime.tuning.tolerant_choice import observable, tolerant  # rarely needed
 
-    strictly = partial(  # recorded when it is needed: its packed weights need not be kept
+    strictly = partial(  # recorded on demand: its packed weights need not stay
         plan_on_numbers,
         strict.graph,
         graph.constants,
@@ -133,9 +140,9 @@ def within_tolerance(
                 plans.append(plan)
         if not plans:
             return strict
-        best, took = fastest([*plans, strict], workspace.executor)
+        best, times_ns = fastest([*plans, strict], workspace.executor)
         if best is strict:
-            _log.info(SLOWER, graph.name, min(took[:-1]) / 1e6, took[-1] / 1e6)
+            _log.info(NOT_FASTER_TOLERANT, graph.name, min(times_ns[:-1]) / 1e6, times_ns[-1] / 1e6)
     except UnsoundPlanError:
         raise
     except VTensorError as error:

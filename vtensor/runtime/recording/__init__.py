@@ -1,1 +1,1 @@
-"""Recording: what a plan does, written down while it is made, and its constants, packed."""
+"""Recording: the steps of a plan and its packed constants, from a lowered graph."""

@@ -31,7 +31,7 @@ class Division:
     Attributes:
         whole: the input of a slice, the output of a concatenation.
         parts: the parts with elements, and the offset of each in the whole's memory, in bytes.
-        joins: whether the whole is made of the parts.
+        joins: True if the whole is made of the parts.
         steps: the steps that copy.
     """
 
@@ -68,7 +68,7 @@ def division(
 
 def _joined(op: Any, inputs: Sequence[TensorStorage]) -> Iterator[Located]:
     """Yield the inputs of a concatenation, and their positions in its output."""
-    ends = accumulate((one.extents[op.axis] for one in inputs), initial=0)
+    ends = accumulate((part_in.extents[op.axis] for part_in in inputs), initial=0)
     for part, begin in zip(inputs, ends, strict=False):
         yield part, {op.axis: begin}
 
@@ -96,9 +96,9 @@ def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> 
     layout, stored = whole.layout, whole.layout.stored(whole.dtype)
     if part.dtype != whole.dtype or not stored.simple:
         return None
-    around, own = (layout.physical_shape(one.extents) for one in (whole, part))
-    last = max((axis for axis, size in enumerate(own) if size != around[axis]), default=0)
-    if prod(own[:last]) != 1 or not part.layout.same(layout, part.extents):
+    whole_sizes, sizes = (layout.physical_shape(storage.extents) for storage in (whole, part))
+    last = max((axis for axis, size in enumerate(sizes) if size != whole_sizes[axis]), default=0)
+    if prod(sizes[:last]) != 1 or not part.layout.same(layout, part.extents):
         return None
     for dim, begin in at.items():
         block, end = layout.block(dim), begin + part.extents[dim]
@@ -117,49 +117,49 @@ def uncopied(
     The last concatenation is placed first: earlier ones often join the same values.
 
     Args:
-        steps: of a plan, in running order.
-        divisions: of some steps, in the same order.
-        lasting: owners of memory that each run brings: inputs and outputs of the plan.
+        steps: the steps of a plan, in running order.
+        divisions: the divisions that some steps make, in the same order.
+        lasting: owners of memory that each run binds: the plan's inputs and outputs.
     """
     idle: set[RecordedStep] = set()
-    for one in reversed([one for one in divisions if one.joins]):
-        if _side_by_side(one, lasting) or _made_there(one, lasting):
-            idle.update(one.steps)
-    for one in divisions:
-        if not one.joins and _read_there(one, lasting):
-            idle.update(one.steps)
+    for divided in reversed([divided for divided in divisions if divided.joins]):
+        if _alias_adjacent_parts(divided, lasting) or _make_parts_in_place(divided, lasting):
+            idle.update(divided.steps)
+    for divided in divisions:
+        if not divided.joins and _read_part_in_place(divided, lasting):
+            idle.update(divided.steps)
     return [step for step in steps if step not in idle]
 
 
-def _side_by_side(one: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Read the whole in place, if the parts are adjacent in memory; return whether they are."""
-    first, _ = one.parts[0]
-    if one.whole in lasting or one.whole.root is not one.whole:
+def _alias_adjacent_parts(divided: Division, lasting: Collection[TensorStorage]) -> bool:
+    """Read the whole in place if the parts are adjacent in memory; return whether they are."""
+    first, _ = divided.parts[0]
+    if divided.whole in lasting or divided.whole.root is not divided.whole:
         return False
-    for part, begin in one.parts:
+    for part, begin in divided.parts:
         if part.root is not first.root or part.begin != first.begin + begin:
             return False
-    one.whole.lie_in(first.root, first.begin)
+    divided.whole.lie_in(first.root, first.begin)
     return True
 
 
-def _made_there(one: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Make each part in the whole's memory, if all have their own; return whether they have."""
-    roots = [part.root for part, _ in one.parts]
-    if len(set(roots)) < len(roots) or one.whole in roots:
+def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
+    """Make each part in the whole's memory if all have their own; return whether they have."""
+    roots = [part.root for part, _ in divided.parts]
+    if len(set(roots)) < len(roots) or divided.whole in roots:
         return False
-    for root, (part, _) in zip(roots, one.parts, strict=True):
+    for root, (part, _) in zip(roots, divided.parts, strict=True):
         if root in lasting or root.bound or root.nbytes != part.nbytes:
             return False
-    for root, (_, begin) in zip(roots, one.parts, strict=True):
-        root.lie_in(one.whole, begin)
+    for root, (_, begin) in zip(roots, divided.parts, strict=True):
+        root.lie_in(divided.whole, begin)
     return True
 
 
-def _read_there(one: Division, lasting: Collection[TensorStorage]) -> bool:
-    """The part is no more than a stretch of the whole, unless it has another place already."""
-    [(part, begin)] = one.parts
+def _read_part_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
+    """Read the part in the whole's memory if it has no other place; return whether it has none."""
+    [(part, begin)] = divided.parts
     if part in lasting or part.root is not part:
         return False
-    part.lie_in(one.whole, begin)
+    part.lie_in(divided.whole, begin)
     return True

@@ -29,14 +29,14 @@ from vtensor.runtime.execution.steps import Code, Failure, RecordedStep
 
 #: The code of the first symbolic size in a key; others count up from it. No size of a network is so
 #: large.
-CODED = 1 << 48
+FIRST_SYMBOL_CODE = 1 << 48
 
 #: The most values of a session's outer trace before the next plan begins another: each recording
 #: of a network may add values.
-MOST = 8192
+MAX_OUTER_VALUES = 8192
 
 #: Guards the call kinds of all sessions, for moments; its holder takes no other lock.
-_keeping = process_lock(3)
+_kinds_lock = process_lock(3)
 
 
 class Operand(NamedTuple):
@@ -44,8 +44,8 @@ class Operand(NamedTuple):
 
     Attributes:
         value: its name, element type and dims.
-        layout: the layout that was decided for it here.
-        known: whether it is constant.
+        layout: the layout that is chosen for it here.
+        known: True if it is constant.
         storage: its memory; None for an output.
     """
 
@@ -73,7 +73,7 @@ class Key:
 
     Attributes:
         parts: the compared values; None if a parameter cannot be hashed.
-        names: the made-up names of dims, in order of occurrence; not compared.
+        names: the generated names of dims, in order of occurrence; not compared.
         symbols: the symbolic sizes of the call, in order of occurrence; not compared.
     """
 
@@ -96,11 +96,11 @@ class Key:
 
 
 class Keys:
-    """Makes the keys of one plan's calls.
+    """A maker of the keys of one plan's calls.
 
     Args:
         threads: the number of threads that kernels are made for.
-        inexact: as for ``RecordEvaluation``.
+        inexact: as in ``RecordEvaluation``.
     """
 
     def __init__(self, threads: int, inexact: bool) -> None:
@@ -118,15 +118,15 @@ class Keys:
 
         def code(size: SymbolicSize) -> int:
             symbols.setdefault(size.place, size)
-            return codes.setdefault(size.place, CODED + len(codes))
+            return codes.setdefault(size.place, FIRST_SYMBOL_CODE + len(codes))
 
         kinds = []
-        for one in operands:
+        for operand in operands:
             dims = {
                 dim: code(size) if type(size) is SymbolicSize else size
-                for dim, size in one.value.dims.items()
+                for dim, size in operand.value.dims.items()
             }
-            kinds.append(names.kind(one.value.dtype, dims, one.layout, one.known))
+            kinds.append(names.kind(operand.value.dtype, dims, operand.layout, operand.known))
         if isinstance(node, OpNode):
             way: Hashable = _way(node.variant)
             call: Hashable = names.of(substituted(node.op, code)), *_fused(node, names, code)
@@ -158,8 +158,8 @@ class CallKind:
     Attributes:
         inputs: the stand-ins of the inputs.
         recorded: outputs and steps; for a kind with symbols, sizes and natives are on its trace.
-        names: the made-up names of its dims, in the order of the key's.
-        trace: of its symbols; None for a kind without symbols.
+        names: the generated names of its dims, in the order of the key's.
+        trace: the trace of its symbols; None for a kind without symbols.
     """
 
     inputs: Sequence[TensorStorage]
@@ -179,22 +179,22 @@ class CallKind:
         """Return the kind of a recording on stand-ins; None if it depends on more than the key.
 
         Args:
-            key: of the call.
-            inputs: the stand-ins.
+            key: the call's key.
+            inputs: the stand-ins of its inputs.
             outputs: the declared outputs of the call.
             recorded: the recording of the call.
-            trace: of its symbols.
+            trace: the trace of its symbols; None if it has none.
         """
         results, steps = recorded
         known = {*inputs, *results}
         touched = {slot for step in steps for slot in step.slots if isinstance(slot, TensorStorage)}
         touched |= {output.root for output in results}
-        kinds = [(one.dtype, [*one.extents.items()], one.layout) for one in results]
+        kinds = [(storage.dtype, [*storage.extents.items()], storage.layout) for storage in results]
         if (
             not touched <= known
             or any(step.native is None for step in steps)
-            or any(one.constant and not one.untouched for one in inputs)
-            or any(one.root is not one for one in inputs)
+            or any(storage.constant and not storage.untouched for storage in inputs)
+            or any(storage.root is not storage for storage in inputs)
             or kinds != [(v.dtype, [*v.dims.items()], layout) for v, layout, *_ in outputs]
         ):
             return None
@@ -233,7 +233,7 @@ class CallUse:
 
         Args:
             node: its name.
-            names: the made-up names of its dims, in the order of its key.
+            names: the generated names of its dims, in the order of its key.
             inputs: the memory of its inputs.
             outputs: its declared outputs.
         """
@@ -245,9 +245,9 @@ class CallUse:
             results.append(TensorStorage.like(template, to.value.dims, to.layout))
             results[-1].nbytes = number(template.nbytes)
         storages = dict(zip((*kind.inputs, *templates), (*inputs, *results), strict=True))
-        for template, own in zip(templates, results, strict=True):
+        for template, result in zip(templates, results, strict=True):
             if (root := template.root) is not template:
-                own.lie_in(storages[root], number(template.begin))
+                result.lie_in(storages[root], number(template.begin))
         renamed = tuple(zip(kind.names, names, strict=True))
         bound = {step: self._step(step, node, storages, renamed) for step in steps}
         return Recorded(results, [*bound.values()])
@@ -277,7 +277,10 @@ class CallUse:
                 ]
             ),
             None,
-            {storages[one]: [storages[x] for x in over] for one, over in step.replaces.items()},
+            {
+                storages[output]: [storages[x] for x in over]
+                for output, over in step.replaces.items()
+            },
             reword,
             code,
         )
@@ -287,15 +290,15 @@ class Symbolic:
     """A call on symbols of a trace of its own.
 
     Args:
-        key: of the call.
+        key: the call's key.
         node, operands: the call; its inputs have storages.
         values: the present value of each of the key's symbols.
         outer: the trace of calls that depend on no symbol.
-        now: the call is on the present sizes instead.
+        now: True records the call on the present sizes instead.
 
     Attributes:
-        trace: of the symbols.
-        node, operands: the call on them, with stand-ins for storages.
+        trace: the trace of the symbols.
+        node, operands: the call on the symbols, with stand-ins for storages.
     """
 
     def __init__(
@@ -312,7 +315,7 @@ class Symbolic:
         for size, value in zip(key.symbols, values, strict=True):
             self._symbols[size.place] = value if now else self.trace.size(value)
         self.node = self._on_symbols(node)
-        self.operands = [self._operand(one) for one in operands]
+        self.operands = [self._operand(operand) for operand in operands]
 
     def _symbol(self, size: SymbolicSize) -> Any:
         return self._symbols[size.place]
@@ -320,7 +323,10 @@ class Symbolic:
     def _on_symbols(self, node: LoweredNode) -> LoweredNode:
         if not isinstance(node, OpNode):
             return node
-        followers = [replace(one, op=substituted(one.op, self._symbol)) for one in node.followers]
+        followers = [
+            replace(follower, op=substituted(follower.op, self._symbol))
+            for follower in node.followers
+        ]
         return replace(node, op=substituted(node.op, self._symbol), followers=tuple(followers))
 
     def _operand(self, operand: Operand) -> Operand:
@@ -342,9 +348,9 @@ class CallKinds:
 
     def outer(self) -> NativeTrace:
         """Return the outer trace for another plan; drop a long one together with all kinds."""
-        with _keeping:
+        with _kinds_lock:
             before = self._kinds
-            if len(self._outer.values) > MOST:
+            if len(self._outer.values) > MAX_OUTER_VALUES:
                 self._kinds, self._outer = {}, NativeTrace()
             outer = self._outer
         del before  # freed after the lock is released
@@ -352,10 +358,10 @@ class CallKinds:
 
     def of(self, key: Key) -> Sequence[CallKind | None]:
         """Return the kinds of a key, several if it has symbols; None marks calls without kind."""
-        with _keeping:
+        with _kinds_lock:
             return tuple(self._kinds.get(key, ()))
 
     def add(self, key: Key, kind: CallKind | None) -> None:
         """Add a kind of a key's calls; None marks calls without a kind."""
-        with _keeping:
+        with _kinds_lock:
             self._kinds.setdefault(key, []).append(kind)

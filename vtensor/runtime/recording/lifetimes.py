@@ -38,8 +38,8 @@ class Lifetimes:
     """The lifetimes of all memory of a plan.
 
     Attributes:
-        of: by the storage that owns the memory.
-        scratch: by step and slot.
+        of: each lifetime, by the storage that owns the memory.
+        scratch: the lifetimes of scratch, by step and slot.
     """
 
     of: dict[TensorStorage, Lifetime]
@@ -58,7 +58,7 @@ def lifetimes(
     """Return the lifetimes of all memory that steps touch.
 
     Args:
-        steps: in running order.
+        steps: the steps, in running order.
         lent: owners of memory outside the arena: inputs, constants.
         lasting: owners whose memory is needed after the last step: outputs.
     """

@@ -1,4 +1,4 @@
-"""Live steps: some of a call's steps may write only memory that no step reads."""
+"""Live steps: the steps of calls that write memory which a later step or an output reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def needed(
     Call-backs and steps that write nothing stay, since their effects are unknown.
 
     Args:
-        steps: in running order.
+        steps: the steps, in running order.
         outputs: the memory that is delivered after the last step.
     """
     wanted = {storage.root for storage in outputs}
@@ -33,7 +33,7 @@ def touched(step: RecordedStep) -> tuple[set[TensorStorage], set[TensorStorage]]
     """Return the owners of the memory that a step reads, and of the memory that it writes."""
     rows = [*accesses(step)]
     read, writes = (
-        {one.root for one, access in rows if kind in access} for kind in ("read", "write")
+        {storage.root for storage, access in rows if kind in access} for kind in ("read", "write")
     )
     return read, writes
 

@@ -11,11 +11,11 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True)
 class Piece:
-    """Memory that is needed from one step to another.
+    """A piece of memory that is needed from one step to another.
 
     Attributes:
-        nbytes: its size.
-        first, last: indices of steps, both included.
+        nbytes: its size in bytes.
+        first, last: the indices of its first and last step.
     """
 
     nbytes: int

@@ -1,4 +1,4 @@
-"""Plans of lowered graphs whose sizes are numbers: recorded, arranged, ready to run."""
+"""Plans of lowered graphs whose sizes are numbers: recorded, placed in memory, ready to run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plan_on_numbers(
     """Record a lowered graph and return its plan.
 
     Args:
-        graph: checked and optimised.
+        graph: the checked and optimised graph.
         constants: arrays of the graph's constants by name.
         workspace: the arena, weights and executors that plans share.
         progress: called with each node's name while it is recorded.
@@ -38,11 +38,11 @@ def plan_on_numbers(
         resolved: the graph before any pass, for comparisons, or a function that makes it; None if
             it is ``graph``.
         confirming: ask libraries whether they take their nodes with the hints of the choice.
-        strictly: as for ``Plan``.
+        strictly: as in ``Plan``.
 
     Raises:
         ChoiceRefused: libraries do not confirm the choice.
-        BudgetError: the plan needs more memory than the workspace may have.
+        BudgetError: the plan needs more memory than the workspace allows.
     """
     recorder = Recorder(graph, constants, workspace, confirming)
     with recorder.recording():

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Fewest bytes whose pages are touched early: a few page faults take less than a thread.
-LEAST = 4 << 20
+#: Fewest bytes whose pages are touched early: a few page faults take less time than a thread.
+MIN_BYTES_TOUCHED = 4 << 20
 
 #: Most bytes whose pages are touched early: later ones would come too late.
-MOST = 1 << 29
+MAX_BYTES_TOUCHED = 1 << 29
 
 #: Fewest bytes of a row in a file that are worth a system call of their own.
-LEAST_ROW = 1 << 9
+MIN_ROW_BYTES = 1 << 9
 
 
 class Expected:
@@ -60,12 +60,12 @@ class Expected:
 
         self._process = os.getpid()
         self.thread = _replay.Aside()
-        self._arena = _replay.Arena(min(nbytes, MOST))
+        self._arena = _replay.Arena(min(nbytes, MAX_BYTES_TOUCHED))
         self.thread.bring(self._arena.memory())
 
     @property
     def lost(self) -> bool:
-        """Whether this process is a fork of the one that started the thread."""
+        """True if this process is a fork of the one that started the thread."""
         return os.getpid() != self._process
 
     def room(self, nbytes: int) -> Array:
@@ -81,9 +81,9 @@ class FileSlice(NamedTuple):
 
     Attributes:
         stretch: the array in its file.
-        offset: of its first row in the array, in bytes.
+        offset: the offset of its first row in the array, in bytes.
         rows, row, step: the number of rows, the bytes of a row, and those from a row to the next.
-        factors: f64 factors of its elements and for how many elements each holds; None without.
+        factors: f64 factors of its elements and for how many elements each holds; or None.
     """
 
     stretch: Stretch
@@ -106,7 +106,7 @@ class FileSlice(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the whole array, without factors."""
+        """True if it is the whole array, without factors."""
         return self.offset == 0 and self.nbytes == self.stretch.nbytes and self.factors is None
 
     @classmethod
@@ -115,7 +115,7 @@ class FileSlice(NamedTuple):
 
         None if the array is in memory, or if native code cannot make the row's changes.
         """
-        source, given = row.source, row.given
+        source, step_input = row.source, row.step_input
         stretch = source.reader if isinstance(source, Original) else None
         if not isinstance(stretch, Stretch) or stretch.nbytes != source.nbytes:
             return None
@@ -130,14 +130,16 @@ class FileSlice(NamedTuple):
             offset, rows = begin * inner, prod(sizes[:axis])
             nbytes, step = (end - begin) * inner, sizes[axis] * inner
             sizes[axis] = end - begin
-            if rows > 1 and nbytes < LEAST_ROW:
+            if rows > 1 and nbytes < MIN_ROW_BYTES:
                 return None
         factors = None
         if left and left[0].factor is not None and source.dtype == np.float32:
             factors = _spread(left.pop(0).factor, sizes)
             if factors is None:
                 return None
-        as_read = given.layout == Layout.plain(given.dims) and sizes == [*given.dims.values()]
+        as_read = step_input.layout == Layout.plain(step_input.dims) and sizes == [
+            *step_input.dims.values()
+        ]
         if left or not as_read or rows * nbytes == 0:
             return None
         return cls(stretch, offset, rows, nbytes, step, factors)
@@ -166,9 +168,9 @@ class _Work(NamedTuple):
     room: Buffer
     done: Done | None
 
-    def slots(self, given: Array | None) -> list[Array | None]:
+    def slots(self, input_memory: Array | None) -> list[Array | None]:
         """Return the memory of the native step's slots; None for the slot read from a file."""
-        memory = {SOURCE: given, TARGET: self.room.memory}
+        memory = {SOURCE: input_memory, TARGET: self.room.memory}
         slots = self.step.slots if self.step is not None else ()
         return [Buffer.allocate(x).memory if isinstance(x, int) else memory[x] for x in slots]
 
@@ -181,18 +183,18 @@ class _Work(NamedTuple):
 
 
 class Packer:
-    """Packs constants, on a native thread as far as native code can pack them.
+    """A packer of constants, on a native thread as far as native code can pack them.
 
     Args:
         thread: packs and compiles; None if the calling thread does.
-        checks_finite: whether to check folded constants: arrays may differ from those that the plan
+        checks_finite: True checks folded constants: arrays may differ from those that the plan
             was chosen for, and products may be infinite.
     """
 
     def __init__(self, thread: _replay.Aside | None = None, checks_finite: bool = False) -> None:
         self._thread, self._checks_finite = thread, checks_finite
-        self._runs: list[_Work | None] = []  # of the thread, in order; None for a kernel
-        self._files = set[OpenFile]()  # that the thread reads
+        self._runs: list[_Work | None] = []  # the thread's work, in order; None for a kernel
+        self._files = set[OpenFile]()  # the files that the thread reads
         self._large: Callable[[], None] | None = None  # packs the array that the thread reads
         self._failed: BaseException | None = None
 
@@ -217,7 +219,7 @@ class Packer:
         row: ConstantRow,
         step: PackingStep | None,
         room: Buffer,
-        given: TensorStorage | None = None,
+        input_storage: TensorStorage | None = None,
         done: Done | None = None,
     ) -> TensorStorage:
         """Return the memory of a constant that may still be packed: its first use waits.
@@ -226,18 +228,18 @@ class Packer:
             row: the constant.
             step: packs it; None if its array is stored unchanged.
             room: the memory for it.
-            given: the input of the step, if it is in memory; else the row's array is read.
+            input_storage: the input of the step, if it is in memory; else the row's array is read.
             done: called once it is packed.
 
         Raises:
-            VTensorError, ValueError: as ``wait``.
+            VTensorError, ValueError: as in ``wait``.
         """
         storage = _storage(row.value)
         work = _Work(row, step, storage, room, done)
-        if self._starts(work, given):
+        if self._starts(work, input_storage):
             storage.bind_later(lambda: self._filled(room))
         else:
-            self._run(work, given)
+            self._run(work, input_storage)
         return storage
 
     def wait(self) -> None:
@@ -263,26 +265,26 @@ class Packer:
         self.wait()
         return room
 
-    def _starts(self, work: _Work, given: TensorStorage | None) -> bool:
+    def _starts(self, work: _Work, input_storage: TensorStorage | None) -> bool:
         """Let the thread pack a constant or read its array; return whether it can."""
         row, step, room, thread = work.row, work.step, work.room, self._thread
         if thread is None or step is None:
             return False
-        part = FileSlice.of(row) if given is None else None
+        part = FileSlice.of(row) if input_storage is None else None
         if row.is_large:
             if part is None or not part.is_whole:
                 return False
             self.wait()  # one at a time, since its array takes much memory until it is packed
             into = Buffer(passing((part.nbytes,), np.dtype(np.uint8)))
-            self._large = partial(self._run, work, _storage(row.given, into))
+            self._large = partial(self._run, work, _storage(row.step_input, into))
             thread.read(part.stretch.file, part.stretch.offset, into.memory)
         else:
             same_type = row.value.layout.stored(row.value.dtype).numpy == row.source.dtype
             if step.native is None or (self._checks(row) and not same_type):
                 return False
-            if given is None and part is None:
-                given = row.storage()
-            slots = work.slots(None if given is None else given.memory)
+            if input_storage is None and part is None:
+                input_storage = row.storage()
+            slots = work.slots(None if input_storage is None else input_storage.memory)
             place, factors = (None, None) if part is None else (part.place, part.factors)
             thread.run([(step.native, slots)], room.memory if row.clears else None, place, factors)
             self._runs.append(work)
@@ -290,24 +292,24 @@ class Packer:
             self._files.add(part.stretch.file)
         return True
 
-    def _run(self, work: _Work, given: TensorStorage | None) -> None:
+    def _run(self, work: _Work, input_storage: TensorStorage | None) -> None:
         """Pack a constant on the calling thread.
 
         Raises:
-            VTensorError, ValueError: as ``wait``.
+            VTensorError, ValueError: as in ``wait``.
         """
         row, step, _, room, _ = work
         if step is None:
-            given = _storage(row.value, room)
-            given.data()[...] = pack(row.read(), [*row.given.dims], row.value.layout)
-        elif given is None:
-            given = row.storage()
-        self._check_finite(row, given.memory)
+            input_storage = _storage(row.value, room)
+            input_storage.data()[...] = pack(row.read(), [*row.step_input.dims], row.value.layout)
+        elif input_storage is None:
+            input_storage = row.storage()
+        self._check_finite(row, input_storage.memory)
         with nullcontext() if row.is_large else Executor.alone():
             if step is not None and step.run is not None:
-                step.run(given, room)
+                step.run(input_storage, room)
             elif step is not None:
-                slots = [one for one in work.slots(given.memory) if one is not None]
+                slots = [slot for slot in work.slots(input_storage.memory) if slot is not None]
                 try:
                     Executor.run_step(step.native, slots)
                 except (RuntimeError, ValueError, TypeError) as error:
@@ -361,10 +363,9 @@ def _storage(value: Value, buffer: Buffer | None = None) -> TensorStorage:
 
 
 def _error(why: Exception, step: PackingStep | None) -> VTensorError:
-    """Return the typed error of a native step that failed."""
-    from vtensor.runtime.execution.evaluations import (
-        step_error,  # a plan of the cache records nothing
-    )
+    """Return the typed error of a failed native step."""
+    # Imported here: a cached plan records nothing.
+    from vtensor.runtime.execution.evaluations import step_error
 
     return step_error(why, *(("", str) if step is None else (step.node, step.reword)))
 

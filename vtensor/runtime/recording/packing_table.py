@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
 
 #: Fewest bytes of a constant that all threads pack.
-LARGE = 1 << 24
+LARGE_BYTES = 1 << 24
 
 #: Slots of a packing step other than scratch; scratch is given as its number of bytes.
 SOURCE, TARGET = "source", "target"
@@ -37,9 +37,9 @@ class PackingStep(NamedTuple):
 
     Attributes:
         native: the native step; None if ``run`` does it.
-        slots: of the native step: SOURCE, TARGET, or a number of bytes of scratch.
+        slots: the native step's slots: SOURCE, TARGET, or a number of bytes of scratch.
         node: the node that errors name.
-        reword: the message of an error that the operands are to blame for, from the step's words.
+        reword: turns the step's own words into the message of an error that its operands caused.
         run: packs its argument into memory, in Python.
     """
 
@@ -55,8 +55,8 @@ class SavedStep(NamedTuple):
 
     Attributes:
         calls: the trace of the native calls, or the rows of an entry as data.
-        place: the place of the step among the values of these.
-        slots: as for ``PackingStep``.
+        place: the place of the step among the values of the calls.
+        slots: as in ``PackingStep``.
     """
 
     calls: NativeTrace | Data
@@ -70,17 +70,17 @@ class ConstantRow:
 
     Attributes:
         source: an array of this process, or the original that holds an array of the model.
-        changes: made to the array before it is packed, in order.
-        given: the result of ``changes``, as the packing step reads it.
-        value: the constant as the plan's steps read it; ``given`` if no step packs it.
-        factor: whether it is a factor of products and nothing else.
-        in_place: whether the array itself is read; else the constant is in packed memory.
+        changes: the changes made to the array before it is packed, in order.
+        step_input: the result of ``changes``, as the packing step reads it.
+        value: the constant as the plan's steps read it; ``step_input`` if no step packs it.
+        factor: True if it is a factor of products and nothing else.
+        in_place: True if the array itself is read; else the constant is in packed memory.
         saved: the packing step as data; None without a step, or if it cannot be saved.
     """
 
     source: Array | Original
     changes: Sequence[Made]
-    given: Value
+    step_input: Value
     value: Value
     factor: bool = False
     in_place: bool = False
@@ -91,8 +91,8 @@ class ConstantRow:
         """An identity: while both live, constants with equal keys have the same bytes."""
         source = self.source
         change: Hashable = None
-        for one in self.changes:
-            change = change, one.key
+        for applied in self.changes:
+            change = change, applied.key
         which = id(source) if isinstance(source, Original) else place(source)
         return which, tuple(self.value.dims), change, self.value.layout, self.clears
 
@@ -103,28 +103,30 @@ class ConstantRow:
 
     @property
     def is_large(self) -> bool:
-        """Whether packing is worth all threads."""
-        return self.value.nbytes >= LARGE
+        """True if packing is worth all threads."""
+        return self.value.nbytes >= LARGE_BYTES
 
     @property
     def clears(self) -> bool:
-        """Whether subnormals are cleared: of factors that are floats of 32 bits alone."""
+        """True if subnormals are cleared: for factors that are floats of 32 bits."""
         stored = self.value.layout.stored(self.value.dtype)
         return self.factor and stored.dtype == "f32" and stored.rest is None
 
     @property
     def is_folded(self) -> bool:
-        """Whether the array is multiplied, which may make it infinite."""
-        return any(one.factor is not None for one in self.changes)
+        """True if the array is multiplied, which may make it infinite."""
+        return any(applied.factor is not None for applied in self.changes)
 
     def read(self) -> Array:
-        """Return the elements of ``given``, with an axis for each dim."""
+        """Return the elements of ``step_input``, with an axis for each dim."""
         array = self.source.now() if isinstance(self.source, Original) else self.source
-        for one in self.changes:
-            array = one.function(array)
+        for applied in self.changes:
+            array = applied.function(array)
         return array
 
     def storage(self) -> TensorStorage:
-        """Return ``given`` in memory."""
-        given = self.given
-        return TensorStorage.of_array(self.read(), given.tensor(), given.layout, constant=True)
+        """Return ``step_input`` in memory."""
+        step_input = self.step_input
+        return TensorStorage.of_array(
+            self.read(), step_input.tensor(), step_input.layout, constant=True
+        )

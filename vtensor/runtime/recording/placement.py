@@ -1,4 +1,4 @@
-"""Places of all memory that a plan's steps touch: regions, and offsets in the arena."""
+"""Places of all memory that a plan's steps touch: regions and offsets in them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Placement:
-    """The regions of a plan: the arena, what each run binds, constants.
+    """The regions of a plan: the arena, the memory that each run binds, and constants.
 
     Attributes:
-        steps: in running order.
-        bound: owners of memory that each run brings: inputs, then outputs.
+        steps: the steps, in running order.
+        bound: owners of memory that each run binds: inputs, then outputs.
         hosts: the output whose memory a storage uses, for storages outside the arena.
-        offsets: of storages in the arena, in bytes.
-        scratch: offsets of scratch in the arena, in bytes, by step and slot.
+        offsets: the offsets of storages in the arena, in bytes.
+        scratch: the offsets of scratch in the arena, in bytes, by step and slot.
         nbytes: the bytes of the arena.
         live: the most bytes that are live at a step: no arena could be smaller.
     """
@@ -45,7 +45,7 @@ class Placement:
     live: int
 
     def program(self, arena: Arena) -> Program:
-        """The steps as one native program on an arena that is large enough.
+        """Compile the steps to one native program on an arena that is large enough.
 
         Raises:
             ValueError: a step does not fit its memory.
@@ -60,16 +60,16 @@ class Placement:
     def placed(self, constants: Sequence[TensorStorage]) -> list[tuple[object, list[Place]]]:
         """Return the steps with the place of each slot.
 
-        The arena is the first region; the memory that runs bring, and then the constants, follow.
+        The arena is the first region; the memory that runs bind and then the constants follow.
         """
         where = {storage: region for region, storage in enumerate([*self.bound, *constants], 1)}
 
-        def place(index: int, slot: int, of: TensorStorage | int) -> Place:
-            if isinstance(of, int):
+        def place(index: int, slot: int, operand: TensorStorage | int) -> Place:
+            if isinstance(operand, int):
                 return 0, self.scratch[index, slot]
-            root = self.hosts.get(of.root, of.root)
+            root = self.hosts.get(operand.root, operand.root)
             region, begin = (0, self.offsets[root]) if root in self.offsets else (where[root], 0)
-            return region, begin + of.begin
+            return region, begin + operand.begin
 
         steps: list[tuple[object, list[Place]]] = []
         for index, step in enumerate(self.steps):
@@ -77,7 +77,9 @@ class Placement:
                 steps.append((step.callback, []))
             else:
                 slots = enumerate(step.slots)
-                steps.append((step.native, [place(index, slot, of) for slot, of in slots]))
+                steps.append(
+                    (step.native, [place(index, slot, operand) for slot, operand in slots])
+                )
         return steps
 
     def constants(self) -> list[TensorStorage]:
@@ -93,16 +95,16 @@ class Placement:
     def memory(self, index: int, arena: Array) -> list[Array]:
         """Return the memory of a step's slots; all storages are bound."""
         memory_of = []
-        for slot, of in enumerate(self.steps[index].slots):
-            if isinstance(of, int):
+        for slot, operand in enumerate(self.steps[index].slots):
+            if isinstance(operand, int):
                 begin = self.scratch[index, slot]
-                memory_of.append(arena[begin : begin + of])
+                memory_of.append(arena[begin : begin + operand])
             else:
-                memory_of.append(of.memory)
+                memory_of.append(operand.memory)
         return memory_of
 
     def buffers(self, arena: Arena) -> dict[TensorStorage, Buffer]:
-        """What the storages have in an arena, for Python that is about to look at them."""
+        """Return each storage's buffer in an arena, for Python that reads it."""
         memory = arena.memory()
         return {
             storage: Buffer(memory[begin : begin + storage.nbytes])
@@ -116,8 +118,8 @@ def place(
     """Place all memory that steps touch.
 
     Args:
-        steps: in running order.
-        inputs, outputs: owners of the memory that each run brings.
+        steps: the steps, in running order.
+        inputs, outputs: owners of the memory that each run binds.
     """
     arrangement = arranged(steps, inputs, outputs)
     begins, nbytes = offsets([lifetime.piece for lifetime in arrangement.ours])
@@ -139,8 +141,8 @@ class Arranged:
     """The lifetimes of memory, and its owners.
 
     Attributes:
-        lifetimes: of all memory in the arena or in an output.
-        hosts: as for ``Placement``.
+        lifetimes: the lifetimes of all memory in the arena or in an output.
+        hosts: as in ``Placement``.
         away: the lifetimes in an output's memory.
         ours: the lifetimes in the arena.
     """
@@ -154,7 +156,7 @@ class Arranged:
 def arranged(
     steps: Sequence[RecordedStep], inputs: Sequence[TensorStorage], outputs: Sequence[TensorStorage]
 ) -> Arranged:
-    """Return the lifetimes of all memory that steps touch; arguments as for ``place``."""
+    """Return the lifetimes of all memory that steps touch; arguments as in ``place``."""
     constants = {
         slot.root
         for step in steps
@@ -170,4 +172,6 @@ def arranged(
         if storage is not output
     }
     away = {times.of[output] for output in outputs if output in times.of}
-    return Arranged(times, hosts, away, [one for one in times.distinct() if one not in away])
+    return Arranged(
+        times, hosts, away, [lifetime for lifetime in times.distinct() if lifetime not in away]
+    )

@@ -56,7 +56,7 @@ def pieces(graph: LoweredGraph) -> Iterator[Piece]:
         view = isinstance(node, OpNode) and info_of(node.op).structural in VIEWS
         for name, output in zip(node.inputs, node.outputs, strict=False):
             if view and graph.values[name].nbytes == graph.values[output].nbytes:
-                of[output] = of[name]  # else its library has to copy
+                of[output] = of[name]  # otherwise its library has to copy
         for output in node.outputs:
             if of[output] == output:
                 makers[output] = index

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _log = logger(__name__)
 
-#: The source number of the graph's trace; call kinds have the next numbers.
+#: The source number of the graph's trace; call kinds have the numbers after it.
 GRAPH = 0
 
 
@@ -105,11 +105,11 @@ class TracedKind:
 
     Attributes:
         use: the call kind in this plan.
-        given: the places of its sizes on the graph's trace.
+        size_places: the places of its sizes on the graph's trace.
     """
 
     use: CallUse
-    given: Sequence[int]
+    size_places: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -126,21 +126,21 @@ class DeferredConstant:
 
 
 class Recorder:
-    """Records a lowered graph: steps in order, and the storages of values.
+    """A recorder of a lowered graph: of its steps in order, and the storages of its values.
 
     Args:
-        graph: checked and optimised; its sizes may be on a memory trace.
+        graph: the checked and optimised graph; its sizes may be on a memory trace.
         constants: arrays of the graph's constants by name.
         workspace: holds constants and call kinds of the session's other plans.
-        confirming: as for ``RecordEvaluation``.
+        confirming: as in ``RecordEvaluation``.
         memory: the trace of the graph's sizes; None if they are numbers.
-        known: values of rows that were evaluated already; it grows.
-        symbolic: the constants whose values depend on symbols.
+        known: the values of rows that were evaluated already; recording adds to it.
+        symbolic: names of the constants whose values depend on symbols.
 
     Attributes:
-        kinds: of calls that depend on symbols, in the order of their sources.
-        symbolic: constants that depend on symbols, by storage.
-        alone: the nodes of calls without a call kind.
+        kinds: the kinds of calls that depend on symbols, in the order of their sources.
+        symbolic: the constants that depend on symbols, by storage.
+        alone: names of the nodes whose calls have no call kind.
         outer: the trace of native calls that depend on no symbol.
     """
 
@@ -160,23 +160,23 @@ class Recorder:
             name for name in symbolic if graph.values[name].constant and name in constants
         )
         if self._without:
-            constants = Without(constants, self._without)
+            constants = ConstantsWithout(constants, self._without)
         self.graph = graph
         self.constants = constants
         self.storages: dict[str, TensorStorage] = {}
         for name in graph.inputs:
             value = graph.values[name]
             self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
-        several = _replay.threads() > 1
-        expected = workspace.expected.pop() if several and workspace.expected else None
+        has_threads = _replay.threads() > 1
+        expected = workspace.expected.pop() if has_threads and workspace.expected else None
         if expected is not None and expected.lost:
             expected = None
         room_of = _room if expected is None else expected.room
         self.packed = PlanWeights(graph, constants, workspace.weights.packed, room_of)
         thread = expected.thread if expected is not None else _replay.Aside()
         #: Packs and compiles concurrently if the session has several threads.
-        self.packer = Packer(thread if several else None)
-        early = self.packer.compile if several else None
+        self.packer = Packer(thread if has_threads else None)
+        early = self.packer.compile if has_threads else None
         self.evaluation = RecordEvaluation(confirming, graph.inexact, early)
         #: Nodes that their libraries decline as chosen, with the reason.
         self.refused: dict[str, str] = {}
@@ -189,7 +189,7 @@ class Recorder:
         self.symbolic: dict[TensorStorage, DeferredConstant] = {}
         self.alone: set[str] = set()
         self._divisions: list[Division] = []
-        #: How many nodes and outputs have not read a constant yet.
+        #: How many nodes and outputs have not yet read each constant, by name.
         self._readers = Counter(
             name
             for names in (*(node.inputs for node in graph.nodes), graph.outputs.values())
@@ -198,7 +198,7 @@ class Recorder:
         )
 
     def record(self, progress: Callable[[str], None] | None = None) -> None:
-        """Record every node; what only changes a constant's layout is executed here and now.
+        """Record every node; a Transform that only changes a constant's layout is executed at once.
 
         Raises:
             ChoiceRefused: libraries do not confirm a choice for other sizes.
@@ -244,7 +244,7 @@ class Recorder:
             if value.name in self._without:
                 storage = self._deferred(value, DeferredConstant(value))
             else:
-                storage = self.packed.given(value, self.packer)
+                storage = self.packed.unpacked(value, self.packer)
             self.storages[value.name] = storage
         return self.storages[value.name]
 
@@ -256,18 +256,19 @@ class Recorder:
         return storage
 
     def _operand(self, value: Value, layout: Layout) -> Operand:
-        """Return a value as an operand: its storage in the layout that is decided for it."""
+        """Return a value as an operand: its storage in the layout that is chosen for it."""
         storage = self._storage(value)
         if storage.layout != layout:  # another spelling of an equal layout
-            seen = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
-            seen.share(storage)
-            storage = seen
+            alias = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
+            alias.share(storage)
+            storage = alias
         return Operand(value, layout, storage.constant, storage)
 
     def _operator(self, node: OpNode) -> None:
         values, layouts = self.graph.values, node.variant.layouts
         inputs = [
-            self._operand(values[x], one) for x, one in zip(node.inputs, layouts, strict=False)
+            self._operand(values[x], layout)
+            for x, layout in zip(node.inputs, layouts, strict=False)
         ]
         outputs = [
             Operand(values[name], layout)
@@ -282,7 +283,7 @@ class Recorder:
             return
         self._take(node.outputs, recorded)
         if recorded.outputs and not node.followers:
-            storages = [one.storage for one in inputs if one.storage is not None]
+            storages = [operand.storage for operand in inputs if operand.storage is not None]
             divided = division(node.op, storages, recorded.outputs[0], recorded.steps)
             self._divisions += [divided] if divided else []
 
@@ -305,14 +306,14 @@ class Recorder:
             self._uses[place] = symbolic(key, node, inputs, outputs)
         use = self._uses.get(place)
         if use is not None:
-            storages = [one.storage for one in inputs if one.storage is not None]
+            storages = [operand.storage for operand in inputs if operand.storage is not None]
             return use.on(node.name, key.names, storages, outputs)
         if key.symbols:
             raise NotTraced(f"{node.name} cannot be recorded on symbolic sizes")
         self.alone.add(node.name)
         evaluation = self.evaluation.empty_copy(RecordEvaluation)
         with installed(evaluation), tracing(self.outer):
-            tensors = [one.tensor(one.storage) for one in inputs if one.storage]
+            tensors = [operand.tensor(operand.storage) for operand in inputs if operand.storage]
             return _recording(node, outputs[-1].value)(evaluation, tensors)
 
     def _use(
@@ -352,7 +353,7 @@ class Recorder:
             if kind is None or kind.trace is None:
                 return None
             values = kind.trace.values
-        assert kind is not None, "one was found, or recorded"
+        assert kind is not None, "a kind was found or recorded"
         source = len(self.kinds) + 1
 
         def number(size: Any) -> Any:
@@ -379,11 +380,11 @@ class Recorder:
         count: int,
         numbers: Sequence[int],
     ) -> CallKind | None:
-        """Record a call on symbols of its own; None if that cannot be done.
+        """Record a call on symbols of its own; return None if that cannot be done.
 
         Args:
-            key: of the call.
-            node, operands: the call; outputs follow inputs.
+            key: the call's key.
+            node, operands: the call; its outputs follow its inputs.
             count: the number of inputs.
             numbers: the present values of the key's symbols.
 
@@ -391,16 +392,16 @@ class Recorder:
             VTensorError: the library declines the call on the present sizes.
         """
         call = Symbolic(key, node, operands, numbers, self.outer)
-        own = call.operands
+        operands_on_trace = call.operands
         try:
-            kind = self._kind(key, call.node, own[:count], own[count:], call.trace)
+            kind = self._kind(
+                key, call.node, operands_on_trace[:count], operands_on_trace[count:], call.trace
+            )
         except REFUSALS as why:
             _log.debug("%s is not recorded on symbols: %r", node.name, why)
             now = Symbolic(key, node, operands, numbers, self.outer, now=True)
-            own = now.operands
-            self._kind(
-                key, now.node, own[:count], own[count:], self.outer
-            )  # the library may decline
+            inputs, outputs = now.operands[:count], now.operands[count:]
+            self._kind(key, now.node, inputs, outputs, self.outer)  # the library may decline
             return None
         if kind is None or call.trace.failed:
             _log.debug("%s is not recorded on symbols: %s", node.name, call.trace.failed)
@@ -417,15 +418,23 @@ class Recorder:
         outputs: Sequence[Operand],
         trace: NativeTrace,
     ) -> CallKind | None:
-        """Record a call on stand-ins; None if it has no kind."""
-        own = [TensorStorage.stand_in(one.storage) for one in inputs if one.storage is not None]
-        tensors = [one.tensor(storage) for one, storage in zip(inputs, own, strict=True)]
+        """Record a call on stand-ins; return None if it has no kind."""
+        stand_ins = [
+            TensorStorage.stand_in(operand.storage)
+            for operand in inputs
+            if operand.storage is not None
+        ]
+        tensors = [
+            operand.tensor(storage) for operand, storage in zip(inputs, stand_ins, strict=True)
+        ]
         evaluation = self.evaluation.empty_copy(KindEvaluation)
         with installed(evaluation), tracing(trace):
             recorded = _recording(node, outputs[-1].value)(evaluation, tensors)
         if evaluation.python:
             return None
-        return CallKind.of(key, own, outputs, recorded, None if trace is self.outer else trace)
+        return CallKind.of(
+            key, stand_ins, outputs, recorded, None if trace is self.outer else trace
+        )
 
     def _take(self, names: Sequence[str], recorded: Recorded) -> None:
         """Add the recording of a node."""
@@ -458,18 +467,18 @@ class Recorder:
             return
         storage = self.packed.find(target)
         if storage is None:
-            row, given = self.packed.row(target), self.storages.get(node.input)
+            row, input_storage = self.packed.row(target), self.storages.get(node.input)
             with tracing(self.packed.calls):
-                step = packing_step(node, row, given)
-            storage = self.packed.pack(row, step, self.packer, given)
+                step = packing_step(node, row, input_storage)
+            storage = self.packed.pack(row, step, self.packer, input_storage)
         self.storages[node.output] = storage
 
 
-class Without(Computed):
+class ConstantsWithout(Computed):
     """The constants of a graph without those that depend on symbols."""
 
-    def __init__(self, given: Mapping[str, Any], without: frozenset[str]) -> None:
-        super().__init__(given)
+    def __init__(self, constants: Mapping[str, Any], without: frozenset[str]) -> None:
+        super().__init__(constants)
         self._without = without
 
     def __contains__(self, name: object) -> bool:
@@ -488,56 +497,60 @@ def _room(nbytes: int) -> np.ndarray[Any, Any]:
 
 
 def packing_step(
-    node: TransformNode, row: ConstantRow, given: TensorStorage | None = None
+    node: TransformNode, row: ConstantRow, input_storage: TensorStorage | None = None
 ) -> PackingStep:
     """Return the packing step of a constant: one native step, or the library's Python.
 
     Args:
         node: the Transform.
         row: the constant.
-        given: the input of the step, if it is in memory.
+        input_storage: the input of the step, if it is in memory.
 
     Raises:
         VTensorError: the library declines the Transform.
     """
-    if given is None:
-        given = TensorStorage.deferred(row.read, row.given.tensor(), row.given.layout)
+    if input_storage is None:
+        input_storage = TensorStorage.deferred(
+            row.read, row.step_input.tensor(), row.step_input.layout
+        )
     evaluation = RecordEvaluation()
     with nullcontext() if row.is_large else Executor.alone(), installed(evaluation):
-        x = Operand(row.given, row.given.layout).tensor(given)
+        x = Operand(row.step_input, row.step_input.layout).tensor(input_storage)
         recorded = _transformed(node, row.value, evaluation, [x])
-    names = {given: SOURCE, recorded.outputs[0]: TARGET}
+    names = {input_storage: SOURCE, recorded.outputs[0]: TARGET}
     for step in recorded.steps:
-        slots = [one if isinstance(one, int) else names.get(one, "") for one in step.slots]
+        slots = [slot if isinstance(slot, int) else names.get(slot, "") for slot in step.slots]
         is_alone = len(recorded.steps) == 1 and step.native is not None
-        if is_alone and sorted(one for one in slots if isinstance(one, str)) == [SOURCE, TARGET]:
+        if is_alone and sorted(slot for slot in slots if isinstance(slot, str)) == [SOURCE, TARGET]:
             return PackingStep(step.native, slots, node.name, step.reword)
     return PackingStep(None, (), node.name, run=partial(_packed_here, node, row))
 
 
-def _packed_here(node: TransformNode, row: ConstantRow, given: TensorStorage, room: Buffer) -> None:
+def _packed_here(
+    node: TransformNode, row: ConstantRow, input_storage: TensorStorage, room: Buffer
+) -> None:
     """Transform a constant on the calling thread, by the steps of its library."""
     value, evaluation = row.value, NormalEvaluation()
     storage = TensorStorage(value.dtype, value.dims, value.layout, room)
-    x = Operand(row.given, row.given.layout).tensor(given)
+    x = Operand(row.step_input, row.step_input.layout).tensor(input_storage)
     with installed(evaluation):
         _change(node, x, value, storage, evaluation)
 
 
-def _recording(node: LoweredNode, made: Value) -> Record:
-    """Return the function that records a node; ``made`` is the node's last output."""
+def _recording(node: LoweredNode, last_output: Value) -> Record:
+    """Return the function that records a node; ``last_output`` is the node's last output."""
     if isinstance(node, OpNode):
         return partial(_recorded, node)
-    return partial(_transformed, node, made)
+    return partial(_transformed, node, last_output)
 
 
 def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTensor]) -> Recorded:
     """Record an operator on its library."""
-    own, followers = node.split(inputs)
+    operands, followers = node.split(inputs)
     ctx = RecordContext(
         node=node.name, names=node.outputs, variant=node.variant, followers=followers
     )
-    outputs = [*map(storage_of, run_compute(ctx, node.op, own))]
+    outputs = [*map(storage_of, run_compute(ctx, node.op, operands))]
     steps = evaluation.taken()
     if not evaluation.python:
         what = f"{node.op_name} {node.name!r}, {node.variant.library} invoker"
@@ -573,10 +586,10 @@ def _check_outputs(
     names: Sequence[str],
     outputs: Sequence[TensorStorage],
 ) -> None:
-    """Check that a call's steps touch every output: else a run would deliver garbage.
+    """Check that a call's steps touch every output: otherwise a run would deliver garbage.
 
     Raises:
-        ContractError: no step touches an output, which shares no other value's memory.
+        ContractError: no step touches an output that has memory of its own.
     """
     if any(step.callback is not None for step in steps):
         return  # a call-back may write any memory

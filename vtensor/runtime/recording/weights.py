@@ -1,4 +1,4 @@
-"""The packed constants of a session: each once, adjacent in the order in which steps read them.
+"""The packed constants of a session: each stored once, in the order in which steps read them.
 
 Plans that need a constant in the same layout share it. It is freed with the last of these plans.
 """
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Constants up to so many bytes are copied next to packed ones; larger ones stay in place, except
-#: for those that a pass computes: each plan would compute them for itself.
-SMALL = 1 << 16
+#: Constants up to this many bytes are copied next to packed ones. Larger ones are read in place,
+#: except for those that a pass computes: each plan would compute them for itself.
+SMALL_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A constant in a layout.
+    """A packed constant: a constant in a kernel's layout.
 
     Attributes:
         storage: its memory.
@@ -73,8 +73,10 @@ class Weights:
     @property
     def nbytes(self) -> int:
         """The bytes of all memory in which a plan has a constant."""
-        have = [packed for one in self.packed.valuerefs() if (packed := one()) is not None]
-        return sum({id(one.memory): one.memory.nbytes for one in have}.values())
+        have = [
+            packed for reference in self.packed.valuerefs() if (packed := reference()) is not None
+        ]
+        return sum({id(packed.memory): packed.memory.nbytes for packed in have}.values())
 
     def hold(self, memory: Array) -> Packed:
         """Count the memory of a plan's constants for as long as the result is alive."""
@@ -87,14 +89,14 @@ class PlanWeights:
     """The constants of one plan: its packing table.
 
     Args:
-        graph: decides which constants are read, in which order and layouts.
+        graph: determines which constants are read, in which order and layouts.
         constants: arrays by name.
         packed: the constants of other plans; new ones are added.
         room_of: allocates memory for the constants that this plan packs, from a number of bytes.
 
     Attributes:
         nbytes: the bytes of packed constants that the plan reads, also of other plans.
-        factors: names of the constants that are factors of products, and nothing else.
+        factors: names of the constants that are factors of products and nothing else.
         calls: the trace of the native calls of packing steps.
     """
 
@@ -114,16 +116,19 @@ class PlanWeights:
         self._offsets: dict[str, int] = {}
         room = 0
         #: How many constants of a source are not packed yet, by the source's id.
-        self._left: Counter[int] = Counter()
+        self._unpacked: Counter[int] = Counter()
         for value in self._read(graph):
             row = self.row(value)
             if (shared := packed.get(row.key)) is not None:
                 self._have[value.name] = shared
             elif value.name not in self._offsets:
                 self._offsets[value.name] = room
-                self._left[id(row.source)] += 1
+                self._unpacked[id(row.source)] += 1
                 room += aligned(value.nbytes)
-        sizes = {id(one): one.storage.nbytes for one in self._have.values()}
+        sizes = {
+            id(shared_constant): shared_constant.storage.nbytes
+            for shared_constant in self._have.values()
+        }
         self.nbytes: int = room + sum(map(aligned, sizes.values()))
         self._memory = room_of(room)
 
@@ -133,7 +138,7 @@ class PlanWeights:
             for value in (graph.values[name] for name in node.inputs):
                 if not value.constant or self._root(value.name) not in self._constants:
                     continue
-                packed = value.name in self._sources or value.nbytes <= SMALL
+                packed = value.name in self._sources or value.nbytes <= SMALL_BYTES
                 if packed or origin(self._constants, value.name)[1] is not None:
                     yield value
 
@@ -149,11 +154,11 @@ class PlanWeights:
 
     def row(self, value: Value) -> ConstantRow:
         """Return the row of a constant, without a packing step."""
-        root, given = self._root(value.name), self._sources.get(value.name)
+        root, read_name = self._root(value.name), self._sources.get(value.name)
         return ConstantRow(
             self.source(root),
             changes(self._constants, root),
-            value if given is None else self._values[given],
+            value if read_name is None else self._values[read_name],
             value,
             value.name in self.factors,
         )
@@ -161,14 +166,14 @@ class PlanWeights:
     @property
     def rows(self) -> dict[TensorStorage, ConstantRow]:
         """The packing table, by the memory of constants."""
-        packed = {one.storage: one.row for one in self._have.values() if one.row is not None}
+        packed = {have.storage: have.row for have in self._have.values() if have.row is not None}
         return packed | dict(self._in_place)
 
     def find(self, value: Value) -> TensorStorage | None:
-        """Return a constant that is packed or being packed; None otherwise."""
+        """Return a constant that is packed or being packed; None if it is neither."""
         return self._have[value.name].storage if value.name in self._have else None
 
-    def given(self, value: Value, packer: Packer) -> TensorStorage:
+    def unpacked(self, value: Value, packer: Packer) -> TensorStorage:
         """Return a constant that no step packs: copied next to packed ones, or in place."""
         if (storage := self.find(value)) is not None:
             return storage
@@ -184,7 +189,7 @@ class PlanWeights:
         row: ConstantRow,
         step: PackingStep | None,
         packer: Packer,
-        given: TensorStorage | None = None,
+        input_storage: TensorStorage | None = None,
     ) -> TensorStorage:
         """Pack a constant, next to the others if an operator reads it.
 
@@ -195,9 +200,9 @@ class PlanWeights:
             row.saved = SavedStep(self.calls, native.where, step.slots)
         begin = self._offsets.get(value.name)
         if begin is None:
-            return packer.pack(row, step, Buffer.allocate(value.nbytes), given)
+            return packer.pack(row, step, Buffer.allocate(value.nbytes), input_storage)
         room = Buffer(self._memory[begin : begin + value.nbytes])
-        storage = packer.pack(row, step, room, given, partial(self._share, row))
+        storage = packer.pack(row, step, room, input_storage, partial(self._share, row))
         if value.name not in self._have:  # for this plan alone, until it is packed
             self._have[value.name] = Packed(storage, row, self._memory)
         return storage
@@ -206,24 +211,26 @@ class PlanWeights:
         """Share a packed constant with other plans; ``lost``: packing changed its elements."""
         packed, source = Packed(storage, row, self._memory), row.source
         self._have[row.value.name] = self._packed[row.key] = packed
-        self._left[id(source)] -= 1
-        if not isinstance(source, Original) or source.nbytes <= SMALL:
+        self._unpacked[id(source)] -= 1
+        if not isinstance(source, Original) or source.nbytes <= SMALL_BYTES:
             return
-        if not row.changes and not lost and row.given is not row.value:
+        if not row.changes and not lost and row.step_input is not row.value:
             self._recover(source, row, storage)
-        if not self._left[id(source)]:
+        if not self._unpacked[id(source)]:
             source.let_go()
 
     def _recover(self, source: Original, row: ConstantRow, storage: TensorStorage) -> None:
         """Let an array be recovered from its packed constant, if that has the same elements."""
-        given, value = row.given, row.value
-        own, dims = of_type(given.dtype), list(given.dims)
-        moved = all(one.layout.stored(one.dtype) == own for one in (given, value))
-        if given.name in self._sources or not moved or own.numpy != source.dtype:
+        step_input, value = row.step_input, row.value
+        stored, dims = of_type(step_input.dtype), list(step_input.dims)
+        moved = all(
+            operand.layout.stored(operand.dtype) == stored for operand in (step_input, value)
+        )
+        if step_input.name in self._sources or not moved or stored.numpy != source.dtype:
             return
-        if source.shape != tuple(given.dims.values()):
+        if source.shape != tuple(step_input.dims.values()):
             return
-        layout, sizes = value.layout, dict(given.dims)
+        layout, sizes = value.layout, dict(step_input.dims)
 
         def recovered() -> Array:
             array = contiguous(unpack(storage.data(), layout, dims, sizes))
@@ -235,11 +242,11 @@ class PlanWeights:
 
 
 def factors_of(graph: LoweredGraph) -> frozenset[str]:
-    """Return the names of constants that are factors of sums of products, and nothing else.
+    """Return the names of constants that are factors of sums of products and nothing else.
 
     Subnormal elements of such constants may be set to zero.
     """
-    from vtensor.language.operators import info_of  # a plan of the cache has no graph
+    from vtensor.language.operators import info_of  # a cached plan has no graph
     from vtensor.language.traits import Linear
 
     factors, others = set[str](), {*graph.outputs.values()}

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 #: The most bytes that arenas grow beyond the needs of plans so far.
 RESERVE = 8 << 20
 
-#: Bytes of arena that are touched at a time: requests of other threads to the system wait for it.
-PAGE = 2 << 20
+#: Bytes of arena that are touched at a time: other threads' requests to the system wait meanwhile.
+TOUCHED_BYTES = 2 << 20
 
 
 def _arena() -> Arena:
@@ -40,15 +40,15 @@ class Workspace:
     """The resources that the plans of a session share.
 
     Attributes:
-        executor: plans are made for it, and run on it.
+        executor: the executor that its plans are made for and run on.
         max_bytes: the memory budget, in bytes.
         further: other executors of the same thread budget, for concurrent runs.
-        arena: the memory of values between steps, as large as the largest plan needs or larger
-            (``make_room``); each other lane has one of its own.
+        arena: the memory of values between steps, at least as large as the largest plan needs
+            (``make_room``); each other lane has an arena of its own.
         weights: the packed constants.
         lanes: the executors with their arenas.
-        needed: the most bytes that a plan so far needs of an arena.
-        expected: memory for the weights of the first plan, until that is made.
+        needed: the most bytes of an arena that a plan so far needs.
+        expected: memory for the weights of the first plan, until that plan is made.
     """
 
     executor: Executor
@@ -76,7 +76,7 @@ class Workspace:
         """Touch pages for the weights of the plan that is likely to be made next."""
         from vtensor.runtime.recording import packer
 
-        if self.executor.threads > 1 and packer.LEAST <= nbytes <= self.max_bytes // 2:
+        if self.executor.threads > 1 and packer.MIN_BYTES_TOUCHED <= nbytes <= self.max_bytes // 2:
             self.expected.append(packer.Expected(nbytes))
 
     def grow(self, nbytes: int, others: int) -> None:
@@ -105,7 +105,7 @@ class Workspace:
                 lane.executor.run(partial(lane.arena.grow, nbytes))
 
     def make_room(self) -> None:
-        """Grow arenas for plans that need up to three times as much as those so far.
+        """Grow arenas for plans that need up to three times as much as the plans so far.
 
         Their pages are touched here: the first run that touches a page waits for the system to
         clear it, which can take longer than the run.
@@ -118,13 +118,13 @@ class Workspace:
         self._grow(wanted)
         with in_no_hurry():
             for lane, begin in zip(lanes, before, strict=True):
-                for place in range(begin, lane.arena.nbytes + PAGE, PAGE):
-                    lane.arena.bring(place, PAGE)
+                for place in range(begin, lane.arena.nbytes + TOUCHED_BYTES, TOUCHED_BYTES):
+                    lane.arena.bring(place, TOUCHED_BYTES)
                     checkpoint()
 
     @property
     def full(self) -> bool:
-        """Whether packed weights and arenas together exceed the budget."""
+        """True if packed weights and arenas together exceed the budget."""
         arenas = sum(lane.arena.nbytes for lane in self.lanes.every)
         return arenas + self.weights.nbytes > self.max_bytes
 
@@ -142,8 +142,8 @@ class Memory:
     The caller's inputs are not counted, nor is generated code, which the process shares.
 
     Attributes:
-        arena: pages that all plans of the session share, at least those that the largest plan
-            needs; once for each concurrent run.
+        arena: memory that all plans of the session share, at least what the largest plan needs;
+            once for each stream.
         planned: the part of the arena that this plan needs: values between steps, and scratch.
         live: the most bytes of this plan that are live at a step: a lower bound for ``planned``.
         weights: packed constants of all plans of the session.

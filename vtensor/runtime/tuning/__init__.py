@@ -1,1 +1,1 @@
-"""Times and errors of this machine."""
+"""Measured times and errors of this machine."""

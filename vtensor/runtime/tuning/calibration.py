@@ -1,9 +1,8 @@
-"""What libraries reach on this machine, for the costs of plans: measured once, and kept on disk.
+"""The speeds that libraries reach on this machine, for estimates: measured once and cached on disk.
 
 Each library with a ``peaks`` handler runs the first product and the first copy that it offers, on
-one thread: about 30 ms for oneDNN with AVX-512, 100 ms with SSE4.1. One thread, since a team's
-times say more about what else runs on the machine than about the library; a plan's choice is
-between libraries on the same threads, so that the number of threads cancels.
+one thread: the times of a team depend on what else runs on the machine. A plan chooses between
+libraries on the same threads, so the number of threads cancels.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from vtensor.language.interrupts import pass_signals
 from vtensor.language.wording import reason
 from vtensor.runtime.execution.executor import Executor
 
-#: So many bytes are copied: twice that is more than a core's own caches hold.
+#: Bytes copied: source and target together exceed a core's own caches.
 COPY_BYTES = 1 << 24
 
-#: A step is repeated for so many nanoseconds, and the best time counts.
-ENOUGH_NS = 8_000_000
+#: The nanoseconds for which a step is repeated; the fastest run counts.
+STEP_BUDGET_NS = 8_000_000
 
-#: The kinds of steps that a library is to have.
+#: The kinds of steps that a library must offer to be calibrated.
 KINDS = ("product", "copy")
 
-#: A speed is kept as the nanoseconds of so many operations or bytes; what is not between these
-#: bounds is no speed of a machine.
-COUNT, LEAST_NS, MOST_NS = 10**9, 10**3, 10**12
+#: A speed is saved as the nanoseconds of this many operations or bytes; times out of these bounds
+#: are implausible for any machine and rejected.
+OPERATIONS, MIN_NS, MAX_NS = 10**9, 10**3, 10**12
 
 _known: dict[tuple[str, str], Rates | None] = {}
 
@@ -39,13 +38,17 @@ _log = logger(__name__)
 
 
 def speeds() -> Mapping[str, Rates]:
-    """What each library reaches with one thread; of those that can show it, by name."""
-    found = {one.name: _speed(one) for one in ready().libraries.values() if one.shows_peaks}
-    return {name: rates for name, rates in found.items() if rates is not None}
+    """Return each library's speed on one thread, by name; without libraries that cannot show it."""
+    measured = {
+        library.name: _speed(library)
+        for library in ready().libraries.values()
+        if library.shows_peaks
+    }
+    return {name: rates for name, rates in measured.items() if rates is not None}
 
 
 def _speed(library: RegisteredLibrary) -> Rates | None:
-    """From this process, else from the disk, else measured; None where that fails."""
+    """Return a library's speed from memory, else from disk, else measured; None if that fails."""
     key = library.name, library.version()
     if key not in _known:
         _known[key] = _looked_up(library)
@@ -53,43 +56,44 @@ def _speed(library: RegisteredLibrary) -> Rates | None:
 
 
 def _looked_up(library: RegisteredLibrary) -> Rates | None:
-    """From the disk, else measured."""
-    from vtensor.runtime.tuning.timings import Timings  # with a database, which few sessions need
+    """Return a library's speed from disk, else measured; None if measuring fails."""
+    # Both load a database driver, which few sessions need.
+    from vtensor.runtime.tuning.timings import Timings
     from vtensor.runtime.tuning.tuner import environment
 
     timings = Timings(environment(1, [library]))
     rows = [(f"peak {kind}", library.name) for kind in KINDS]
-    found = [timings.get(*row) or 0 for row in rows]
-    if not _sensible(found):
+    times_ns = [timings.get(*row) or 0 for row in rows]
+    if not _sensible(times_ns):
         try:
-            found = _measured(library)
-        except Exception as error:  # of the library: plans do without
+            times_ns = _measured(library)
+        except Exception as error:  # an error of the library: its declared speed is used
             pass_signals(error)
             _log.warning("%s: its speed cannot be measured: %s", library.name, reason(error))
             return None
-        if not _sensible(found):
+        if not _sensible(times_ns):
             return None
-        for row, ns in zip(rows, found, strict=True):
+        for row, ns in zip(rows, times_ns, strict=True):
             timings.put(*row, ns)
-    gflops, gbytes = (COUNT / ns for ns in found)
+    gflops, gbytes = (OPERATIONS / ns for ns in times_ns)
     return Rates(gflops, gbytes, library.rates.call_us)
 
 
-def _sensible(found: Sequence[int]) -> bool:
-    return all(LEAST_NS <= ns <= MOST_NS for ns in found)
+def _sensible(times_ns: Sequence[int]) -> bool:
+    return all(MIN_NS <= ns <= MAX_NS for ns in times_ns)
 
 
 def _measured(library: RegisteredLibrary) -> list[int]:
-    """Nanoseconds of ``COUNT`` operations, and of as many bytes; 0 where no step shows it."""
-    found, executor = dict.fromkeys(KINDS, 0), Executor.of(1)
+    """Return nanoseconds of ``OPERATIONS`` operations and bytes; 0 for a kind without a step."""
+    times_ns, executor = dict.fromkeys(KINDS, 0), Executor.of(1)
 
     def measure() -> list[int]:
         for kind, step, count in library.peaks(COPY_BYTES):
-            if found.get(kind) == 0:
-                found[kind] = round(executor.run(partial(_least_ns, step)) * COUNT / count)
-            if all(found.values()):
+            if times_ns.get(kind) == 0:
+                times_ns[kind] = round(executor.run(partial(_least_ns, step)) * OPERATIONS / count)
+            if all(times_ns.values()):
                 break
-        return [found[kind] for kind in KINDS]
+        return [times_ns[kind] for kind in KINDS]
 
     return executor.planning(measure)
 
@@ -97,4 +101,4 @@ def _measured(library: RegisteredLibrary) -> list[int]:
 def _least_ns(step: Step) -> int:
     from vtensor.runtime.tuning.peaks import times_of
 
-    return min(times_of(step, ENOUGH_NS))
+    return min(times_of(step, STEP_BUDGET_NS))

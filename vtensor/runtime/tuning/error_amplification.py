@@ -1,10 +1,10 @@
-"""How much of a node's error arrives at a network's results: by trying.
+"""Error amplification: the share of a node's error that reaches a network's outputs.
 
-The strict plan is run step by step. Behind a node, its result is given seeded noise, the steps
-after it are run again, and what changed at the plan's outputs is compared with what was given.
+The strict plan runs step by step. After a node, seeded noise is added to its result, the later
+steps run again, and the change at the plan's outputs is compared with the noise.
 
-What arrives of an error depends on all of it and not on its largest element, so noise and errors of
-nodes are measured by their norms. At the outputs the largest difference counts.
+What reaches the outputs depends on the whole error and not on its largest element, so noise and
+errors of nodes are measured by their norms. At the outputs the largest difference counts.
 """
 
 from __future__ import annotations
@@ -22,69 +22,76 @@ from vtensor.runtime.recording.live_steps import accesses
 if TYPE_CHECKING:
     from vtensor.storage.inputs import Array
 
-#: The largest element of noise, relative to the result's largest: far above the rounding of f32,
-#: and far below what functions bend by.
-NOISE = 2.0**-10
+#: The largest element of the noise, relative to the result's largest: far above the rounding of f32
+#: and far below the scale on which functions are nonlinear.
+NOISE_SHARE = 2.0**-10
 
-#: How often noise is tried. Of few outputs the largest may be small by chance: then more often.
-TURNS, FEW, TURNS_OF_FEW = 2, 64, 8
+#: Trials with different noise; more if an output has few elements, whose largest change may be
+#: small by chance.
+TURNS, FEW_ELEMENTS, TURNS_IF_FEW = 2, 64, 8
 
-#: By norm what was given, and by its largest element what arrived; each relative to the values.
+#: For each trial: the norm of the noise and the largest change of an output, both relative.
 Probes = tuple[tuple[float, float], ...]
 
 
 def probed(plan: Plan, bindings: Sequence[Array], nodes: Collection[str]) -> dict[str, Probes]:
-    """By node: what arrives at the plan's outputs of noise on the node's result.
+    """Return the probes of each node: how noise on its result changes the plan's outputs.
 
     Args:
-        plan: its outputs are the results.
-        bindings: of a run, as for ``Plan.replay``.
-        nodes: those that are not among the answers have no result that could be changed.
+        plan: the strict plan; its outputs are the network's.
+        bindings: the memory of a run, as in ``Plan.replay``.
+        nodes: names of nodes; a node without a single f32 result is missing in what is returned.
     """
-    found = dict[str, Probes]()
+    probes = dict[str, Probes]()
     last = {step.node: index for index, step in enumerate(plan.recorded) if step.node in nodes}
 
     def visit(run: RunSteps, memory: Array) -> None:
         run(0, None)
         strict = results(plan, bindings)
         fewest = min((array.size for array in strict.values()), default=0)
-        turns = TURNS if fewest >= FEW else TURNS_OF_FEW
-        own = bindings[len(plan.graph.inputs) :]
-        at = 0
+        turns = TURNS if fewest >= FEW_ELEMENTS else TURNS_IF_FEW
+        output_memory = bindings[len(plan.graph.inputs) :]
+        next_step = 0
         for node, index in sorted(last.items(), key=lambda item: item[1]):
-            run(at, index + 1)
-            at = index + 1
-            made = _output_of(plan.recorded[index])
-            if made is None or made.data().dtype != np.float32:
+            run(next_step, index + 1)
+            next_step = index + 1
+            output = _output_of(plan.recorded[index])
+            if output is None or output.data().dtype != np.float32:
                 continue
-            copies = [(part, part.copy()) for part in (memory, *own)]
+            copies = [(part, part.copy()) for part in (memory, *output_memory)]
             pairs = list[tuple[float, float]]()
             for turn in range(turns):
-                sent = _add_noise(made.data(), np.random.default_rng((index, turn)))
-                run(at, None)
+                sent = _add_noise(output.data(), np.random.default_rng((index, turn)))
+                run(next_step, None)
                 pairs.append((sent, difference(strict, results(plan, bindings))))
                 for part, before in copies:
                     np.copyto(part, before)
-            found[node] = tuple(pairs)
+            probes[node] = tuple(pairs)
 
     plan.visit(bindings, visit)
-    return found
+    return probes
 
 
 def results(plan: Plan, bindings: Sequence[Array]) -> dict[str, Array]:
-    """A plan's outputs in the memory of a run, as arrays of their own."""
-    return {name: one.elements(bindings).copy() for name, one in plan.deliveries.items()}
+    """Return copies of a plan's outputs from the memory of a run, by name."""
+    return {name: delivery.elements(bindings).copy() for name, delivery in plan.deliveries.items()}
 
 
 def difference(strict: Mapping[str, Array], others: Mapping[str, Array]) -> float:
-    """The largest difference of any result, relative to its largest element; infinite where one of
-    both is not finite.
+    """Return the largest difference of any output, relative to its largest element.
+
+    It is infinite if an output is not finite.
     """
-    return max((relative(*trial(one, others[name])) for name, one in strict.items()), default=0.0)
+    return max(
+        (relative(*trial(expected, others[name])) for name, expected in strict.items()), default=0.0
+    )
 
 
 def trial(strict: Array, other: Array) -> tuple[float, float]:
-    """The largest difference of two arrays, and the largest element of the first."""
+    """Return the largest difference of two arrays and the largest element of the first.
+
+    If either is not finite, return infinity and 0.
+    """
     if not strict.size:
         return 0.0, 0.0
     wide = np.complex128 if strict.dtype.kind == "c" else np.float64
@@ -97,23 +104,26 @@ def trial(strict: Array, other: Array) -> tuple[float, float]:
 
 
 def norms(strict: Array, other: Array) -> tuple[float, float]:
-    """The norm of the difference of two arrays, and that of the first."""
+    """Return the norm of the difference of two arrays and the norm of the first.
+
+    If either is not finite, return infinity and 0.
+    """
     wide = np.complex128 if strict.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
         difference = _norm(strict.astype(wide) - other.astype(wide))
-        own = _norm(strict.astype(wide))
-    return (difference, own) if np.isfinite(difference + own) else (np.inf, 0.0)
+        whole = _norm(strict.astype(wide))
+    return (difference, whole) if np.isfinite(difference + whole) else (np.inf, 0.0)
 
 
 def relative(difference: float, whole: float) -> float:
-    """A difference as a part of the values."""
+    """Return a difference relative to the values; infinite if they are 0."""
     if not difference:
         return 0.0
     return difference / whole if whole else np.inf
 
 
 def _output_of(step: RecordedStep) -> TensorStorage | None:
-    """What the last step of a node makes."""
+    """Return the storage that a node's last step writes, or None if it is not exactly one."""
     if step.callback is not None:
         last = step.slots[-1] if step.slots else 0
         return None if isinstance(last, int) else last
@@ -122,16 +132,16 @@ def _output_of(step: RecordedStep) -> TensorStorage | None:
 
 
 def _add_noise(data: Array, generator: np.random.Generator) -> float:
-    """Add noise to what is not 0, as pads and what an activation cut off are; its norm, relative to
-    the data's.
+    """Add noise to the non-zero elements of an array and return its norm relative to the array's.
 
-    What is nowhere negative stays so, for who takes roots of it.
+    Zeros stay: they are pads or cut off by an activation. An array without negative elements gets
+    none, since a later step may take roots.
     """
     largest = float(np.abs(data).max(initial=0.0))
     if not largest or not np.isfinite(largest):
         return 0.0
     noise = generator.standard_normal(data.shape, np.float32) * (data != 0)
-    noise *= NOISE * largest / float(np.abs(noise).max())
+    noise *= NOISE_SHARE * largest / float(np.abs(noise).max())
     changed = data + noise
     if data.min() >= 0:
         np.maximum(changed, 0, out=changed)
@@ -141,5 +151,5 @@ def _add_noise(data: Array, generator: np.random.Generator) -> float:
 
 
 def _norm(array: Array) -> float:
-    """The root of the sum of squares; without BLAS, whose threads would spin where kernels run."""
+    """Return the Euclidean norm; without BLAS, whose threads would spin next to kernels."""
     return float(np.sqrt(np.square(np.abs(array)).sum()))

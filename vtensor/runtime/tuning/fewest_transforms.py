@@ -1,9 +1,9 @@
-"""A choice with fewer Transforms beside the one whose measured times add up to the least.
+"""A second choice with fewer Transforms than the choice with the least sum of measured times.
 
-Each kernel is measured alone. A kernel that was measured a little too fast and occurs often can
-draw its nodes into another layout, with Transforms around them, and the sum of times says nothing
-of it. A second choice therefore charges a Transform a part of a run, and the two plans are run in
-turns.
+Kernels are measured alone. A kernel whose measured time is slightly too low and that occurs often
+can draw its nodes into another layout, with Transforms around them; the sum of times does not show
+it. The second choice therefore charges each Transform a share of a run, and whole plans of both
+are compared by running them in turns.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import replace
 from optimizer.settings import Settings
 from resolver.lowered import LoweredGraph
 
-#: What a Transform has to gain, as a part of a run.
-PRICE = 0.01
+#: The least gain that justifies a Transform, as a share of a run.
+TRANSFORM_PRICE = 0.01
 
 
 def with_fewer_transforms(
-    made: LoweredGraph, settings: Settings, choice: Callable[[Settings], LoweredGraph | None]
+    measured: LoweredGraph, settings: Settings, choice: Callable[[Settings], LoweredGraph | None]
 ) -> list[LoweredGraph]:
-    """The choice that charges Transforms more; none where it has as many.
+    """Return the choice that charges Transforms more; empty if it has as many of them.
 
     Args:
-        made: the graph in the choice that does not.
-        settings: of that.
-        choice: makes a graph by settings.
+        measured: the graph of the choice with the least sum of measured times.
+        settings: the settings of that choice.
+        choice: makes a graph for settings, or None if it finds none.
     """
-    count = sum(1 for _ in made.transforms())
+    count = sum(1 for _ in measured.transforms())
     if not count:
         return []
-    found = choice(replace(settings, price=PRICE))
-    return [found] if found and sum(1 for _ in found.transforms()) < count else []
+    cheaper = choice(replace(settings, price=TRANSFORM_PRICE))
+    return [cheaper] if cheaper and sum(1 for _ in cheaper.transforms()) < count else []

@@ -1,7 +1,7 @@
-"""Lower bounds on a network's time: what its heavy nodes take if nothing else takes time.
+"""Lower bounds on a network's time: the time of its heavy nodes alone.
 
-A node is heavy where its library's routine says that arithmetic outweighs memory: convolutions and
-products of matrices. What else a network holds costs a session time, and these bounds none.
+A node is heavy if its library's routine says that arithmetic outweighs memory: convolutions and
+matrix products. All other work of a session counts as 0.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Limits(NamedTuple):
-    """Bounds of a network.
+    """Lower bounds of a network's time.
 
     Attributes:
-        warm_ns: nanoseconds of the fastest kernel that each heavy node's library has for it, in
-            whatever layouts, each repeated alone with a warm cache, added up.
-        chain_ns: nanoseconds of the heavy nodes one after another, as their libraries like them
-            best, each with constants of its own.
-        nodes: how many heavy nodes there are.
+        warm_ns: the sum over heavy nodes of the fastest kernel's time in any layout, each repeated
+            alone in warm caches; nanoseconds.
+        chain_ns: nanoseconds of the heavy nodes one after another in their libraries' preferred
+            layouts, each with its own constants.
+        nodes: the number of heavy nodes.
     """
 
     warm_ns: int
@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
 
 def limits(session: Session) -> Limits:
-    """The bounds of a session's last plan, on its thread and with its budget of kernel threads.
+    """Return the bounds for a session's last plan, measured with its budget of kernel threads.
 
     Nodes of equal operator, sizes and element types are measured once. Nothing else should run
     meanwhile.
@@ -67,7 +67,7 @@ def _limits(graph: LoweredGraph, executor: Executor) -> Limits:
             heavy.append(node)
             key, _ = signature(node, values)
             if key not in warm:
-                others = [replace(node, variant=one) for one in prober.variants(node)]
+                others = [replace(node, variant=variant) for variant in prober.variants(node)]
                 warm[key] = _fastest_ns(node, others, values, executor)
     total = sum(warm[signature(node, values)[0]] for node in heavy)
     return Limits(total, chain_ns(heavy, values, executor) if heavy else 0, len(heavy))
@@ -76,19 +76,19 @@ def _limits(graph: LoweredGraph, executor: Executor) -> Limits:
 def _fastest_ns(
     node: OpNode, others: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor
 ) -> int:
-    """Of the variants that run; of the node as it is decided where none does."""
-    found = list[int]()
-    for one in others:
+    """Return the time of the fastest variant that runs, or of the node's own if none does."""
+    times_ns = list[int]()
+    for other in others:
         with suppress(VTensorError):  # one may need more than memory allows
-            found.append(node_ns(one, values, executor))
-    return min(found) if found else node_ns(node, values, executor)
+            times_ns.append(node_ns(other, values, executor))
+    return min(times_ns) if times_ns else node_ns(node, values, executor)
 
 
 def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor) -> int:
-    """Nanoseconds of nodes run one after another without Python, each on what the last one wrote.
+    """Return the nanoseconds of nodes run in sequence, each on the output of the one before.
 
-    Each has constants of its own; all else lies in three arenas in turn, whatever its size. It is
-    zeros, which stay zeros: numbers might fade until they are subnormal, and those are slow.
+    Each node has its own constants; all other operands are in three arenas in rotation, whatever
+    their sizes. They hold zeros: other numbers could fade to subnormal ones, which are slow.
     """
     plan = plan_on_numbers(*alone(nodes, values), Workspace(executor, max_bytes_of(None)))
     program = _program(plan.recorded)
@@ -97,7 +97,7 @@ def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: E
 
 
 def _program(recorded: Sequence[RecordedStep]) -> Program:
-    """Steps that each read an arena and write the next of three; scratch has a fourth."""
+    """Return a program whose steps read one of three arenas and write the next."""
     from vtensor.runtime import _replay
 
     arenas = [_replay.Arena() for _ in range(4)]
@@ -115,14 +115,14 @@ def _program(recorded: Sequence[RecordedStep]) -> Program:
             places.append((place, 0))
         steps.append((step.native, places))
     for arena in arenas:
-        arena.memory().fill(0)  # pages that nobody wrote would all be one page
+        arena.memory().fill(0)  # untouched pages would all map to one zero page
     return _replay.Program(regions, steps)
 
 
 def _slots(step: RecordedStep) -> list[tuple[str, int, str]]:
-    """Name, bytes and access of a step's slots."""
+    """Return the name, bytes and access of each slot of a step."""
     from vtensor.runtime import _replay
 
-    assert step.native is not None, "what is heavy is native"
+    assert step.native is not None, "heavy nodes are native steps"
     slots: list[tuple[str, int, str]] = _replay.describe(step.native)["slots"]
     return slots

@@ -1,11 +1,11 @@
-"""How long a node or a Transform takes here: alone, on memory of its own.
+"""The time of a node or Transform on this machine, measured alone on memory of its own.
 
-What it reads is in the caches, as the node before has just written it there. Constants are too,
-but for those that are larger than a core's own cache where a plan is tuned: in a run of the whole
-network, all others are read in between.
+Operands are in the caches, where the node before has just written them. Constants are too, except
+those larger than a core's own cache when a plan is tuned: in a run of the whole network, the other
+constants are read in between.
 
-Plans are made on the calling thread; each measurement queues as a run does, and is short. In the
-background each run of it queues by itself.
+Plans are made on the calling thread; each measurement is short and queues like a run. In background
+work each run of a measurement queues by itself.
 """
 
 from __future__ import annotations
@@ -40,69 +40,71 @@ from vtensor.runtime.tuning.peaks import copying
 from vtensor.storage.budget import max_bytes_of
 from vtensor.storage.inputs import Array
 
-#: A name of a dim that nobody gave: it says nothing of what a node takes.
-MADE_UP = re.compile(r"\bD\d+\b")
+#: The generated name of a dim that the model does not name; it does not affect a node's time.
+GENERATED_DIM = re.compile(r"\bD\d+\b")
 
-#: A measurement has at least so many runs, and at most so many. One that takes its time has more:
-#: where another process takes a core, most runs wait for it, and all should not.
-LEAST, OFTEN, MOST = 3, 5, 100
+#: Runs of a measurement: at least, by default, and at most. A long measurement has many: while
+#: another process uses a core, most runs wait for it, but hardly all of them.
+MIN_RUNS, DEFAULT_RUNS, MAX_RUNS = 3, 5, 100
 
-#: How much longer the first run may take than those behind it, for which its memory is new.
-FIRST = 4
+#: A first run of more than this many times ``most_seconds`` is the only one. Its memory is new, so
+#: it takes longer than later runs.
+FIRST_RUN_FACTOR = 4
 
-#: A run is no faster than another if it spares less than this part of it.
-SAME = 0.01
+#: The least gain, as a share, by which one run counts as faster than another.
+NO_GAIN = 0.01
 
-#: Constants of so many bytes are read from memory at each run of a network, so they are here.
-LARGE = 1 << 19
+#: A constant of at least this many bytes is read from memory in each run of a network, so it is in
+#: a measurement.
+COLD_BYTES = 1 << 19
 
-#: Bytes that are read and written so that nothing else is left in the caches.
-SWEPT = 1 << 26
+#: Bytes read and written to displace everything else from the caches.
+SWEEP_BYTES = 1 << 26
 
-#: A run counts where threads waited for processors for less than this part of it; else it is taken
-#: again, so often at most.
-WAITED, RETRIES = 0.1, 6
+#: The share of a run that its threads may wait for processors. A run with more waiting is repeated,
+#: at most ``RETRIES`` times.
+MAX_WAIT_SHARE, RETRIES = 0.1, 6
 
-#: Where Linux says how long each thread of this process has waited for a processor.
-SCHEDULED = Path("/proc/self/task")
+#: Linux's folder of the process's threads, whose ``schedstat`` has the wait for processors.
+TASKS_FOLDER = Path("/proc/self/task")
 
-#: How often whole plans are run that are compared, the first not counting: so often at least, and
-#: at most; and for how many seconds, once it was the least. What else runs on the machine takes its
-#: time from one of them.
-TURNS, MOST_TURNS, TURN_SECONDS = 10, 30, 2.0
+#: Comparison of whole plans: each runs at least MIN_TURNS times, then on until TURN_SECONDS have
+#: passed, at most MOST_TURNS times. The first turn does not count. Many turns make it likely that
+#: one is undisturbed by other processes.
+MIN_TURNS, MOST_TURNS, TURN_SECONDS = 10, 30, 2.0
 
-#: Plans that differ by less than this part of a run count as alike.
+#: The largest difference of two plans that count as equally fast, as a share of a run.
 ALIKE = 0.02
 
 
 class Effort(NamedTuple):
-    """How a measurement is taken.
+    """The settings of a measurement.
 
-    The least time of its runs counts: what else runs on the machine only adds to it.
+    The fastest run counts: whatever else runs on the machine only adds time.
 
     Attributes:
-        seconds: after which it ends, once it has its least number of runs.
-        least: this number.
-        most_seconds: a run that takes longer is not repeated.
-        cold: large constants are not in the caches.
-        steady: after so many runs in a row of which none was faster, it ends.
+        seconds: the time after which it ends once it has ``least`` runs.
+        least: the least number of runs.
+        most_seconds: the length of a run that ends the measurement.
+        cold: True if large constants must not be in the caches.
+        steady: the number of consecutive runs without a gain that ends it.
     """
 
     seconds: float = 0.02
-    least: int = OFTEN
+    least: int = DEFAULT_RUNS
     most_seconds: float = math.inf
     cold: bool = False
-    steady: int = MOST
+    steady: int = MAX_RUNS
 
 
-#: In warm caches; for what is to be chosen well, for what is looked at in passing, and for what is
-#: measured between runs.
+#: Measurements in warm caches; for tuning, with cold constants; for short measurements of a plan
+#: that is made at once; and for those taken between runs.
 WARM, TUNING = Effort(), Effort(cold=True)
-GLANCE, BETWEEN = Effort(0.001, LEAST, 0.02, steady=OFTEN), Effort(0.01, LEAST)
+GLANCE, BETWEEN = Effort(0.001, MIN_RUNS, 0.02, steady=DEFAULT_RUNS), Effort(0.01, MIN_RUNS)
 
 
-def _unheard(seconds: float) -> None:
-    """Nobody wants to know."""
+def _ignore(seconds: float) -> None:
+    """Ignore the spent seconds."""
 
 
 def node_ns(
@@ -110,22 +112,22 @@ def node_ns(
     values: Mapping[str, VTensor],
     executor: Executor,
     effort: Effort = WARM,
-    spent: Callable[[float], None] = _unheard,
+    spent: Callable[[float], None] = _ignore,
     between: Executor | None = None,
 ) -> int:
-    """Nanoseconds of a node as it is decided; constants have their values, inputs hold ones.
+    """Return the nanoseconds of a node in its variant; inputs hold ones, constants their values.
 
     Args:
-        node: in its variant.
-        values: what it reads and makes.
-        executor: where it runs.
-        effort: how it is measured.
-        spent: is told the seconds that all its runs took; packing constants is no run.
-        between: where nobody waits for it, all its runs take place between two runs there; None is
-            each of them between two runs of the executor.
+        node: the node in its variant.
+        values: the values that it reads and writes, by name.
+        executor: the executor that runs it.
+        effort: the settings of the measurement.
+        spent: called with the seconds that all runs took, without the packing of constants.
+        between: in background work, the executor between whose runs all of the node's runs take
+            place; None puts each of them between two runs of ``executor``.
 
     Raises:
-        VTensorError: its library fails.
+        VTensorError: the node's library fails.
     """
     return run_ns(*alone([node], values), executor, effort, spent, between)
 
@@ -133,10 +135,10 @@ def node_ns(
 def transform_ns(
     value: VTensor, change: LayoutChange, preferences: Preferences, executor: Executor
 ) -> int:
-    """Nanoseconds of a Transform, on the first library that is able to.
+    """Return the nanoseconds of a Transform on the first library that can run it.
 
     Raises:
-        ContractError: none is.
+        ContractError: no library can run it.
         VTensorError: the library fails.
     """
     library = choose_library(value, change, (), PartialEvaluation(), preferences)
@@ -147,9 +149,9 @@ def transform_ns(
 
 
 def signature(node: OpNode, values: Mapping[str, VTensor]) -> tuple[str, str]:
-    """What nodes that take the same time have in common: the call, and the way it is made.
+    """Return what determines a node's time as two texts: the call and the way it is made.
 
-    The call is library, operators, sizes and element types; the way is layouts and kernel.
+    The call is the library, the operators, sizes and element types; the way is layouts and kernel.
     """
     operands = (values[name] for name in (*node.inputs, *node.outputs))
     rows = (f"{t.summary()}{' constant' if t.constant else ''}" for t in operands)
@@ -161,28 +163,30 @@ def signature(node: OpNode, values: Mapping[str, VTensor]) -> tuple[str, str]:
 
 
 def numbered(text: str) -> str:
-    """A text whose made-up names of dims are numbered from 0 on, in the order in which they come.
+    """Return a text whose generated dim names are numbered from 0 on, in order of appearance.
 
     >>> numbered("MatMul(over='D12'): f32 N=1 D12=64, f32 D12=64 D7=9")
     "MatMul(over='D0'): f32 N=1 D0=64, f32 D0=64 D1=9"
     """
-    found = {name: f"D{place}" for place, name in enumerate(dict.fromkeys(MADE_UP.findall(text)))}
-    return MADE_UP.sub(lambda match: found[match[0]], text)
+    new_names = {
+        name: f"D{place}" for place, name in enumerate(dict.fromkeys(GENERATED_DIM.findall(text)))
+    }
+    return GENERATED_DIM.sub(lambda match: new_names[match[0]], text)
 
 
 def alone(
     nodes: Iterable[OpNode], values: Mapping[str, VTensor]
 ) -> tuple[LoweredGraph, dict[str, Array]]:
-    """A graph of nodes that have nothing to do with one another, and its constants.
+    """Return a graph of nodes that are not connected, and its constants by name.
 
-    Each has inputs of its own, in the layouts in which it wants them.
+    Each node has its own inputs, in the layouts that its variant requires.
     """
     own_values, own_nodes, constants = dict[str, Value](), list[OpNode](), dict[str, Array]()
     names: list[str] = []
     for node in nodes:
         inputs = tuple(f"{node.name}/{place}" for place in range(len(node.inputs)))
-        own, given = (*inputs, *node.outputs), (*node.inputs, *node.outputs)
-        for name, source, layout in zip(own, given, node.variant.layouts, strict=True):
+        node_names, graph_names = (*inputs, *node.outputs), (*node.inputs, *node.outputs)
+        for name, source, layout in zip(node_names, graph_names, node.variant.layouts, strict=True):
             value = values[source]
             own_values[name] = Value(name, value.dtype, value.dims, layout, value.constant)
             if value.storage is not None and value.constant:
@@ -194,7 +198,7 @@ def alone(
 
 
 def _read(storage: Storage, value: VTensor) -> Array:
-    """A constant's values, which do not stay in memory for what is only measured."""
+    """Return a constant's values; an array that nothing else has read is released afterwards."""
     if isinstance(storage, TensorStorage) and storage.untouched:
         array = storage.logical(value)
         storage.root.release()
@@ -207,24 +211,24 @@ def run_ns(
     constants: Mapping[str, Array],
     executor: Executor,
     effort: Effort = WARM,
-    spent: Callable[[float], None] = _unheard,
+    spent: Callable[[float], None] = _ignore,
     between: Executor | None = None,
 ) -> int:
-    """Nanoseconds of a run of a graph whose inputs hold ones; see ``node_ns``.
+    """Return the nanoseconds of a run of a graph on ones; arguments as in ``node_ns``.
 
     Raises:
-        ContractError: a library does not take what was chosen.
+        ContractError: a library declines its variant.
     """
 
     def make() -> tuple[Plan, Sequence[Array], Callable[[], None] | None]:
         workspace = Workspace(executor, _budget())
-        try:  # chosen for other threads, it may run on reference code alone, or not at all
+        try:  # a choice for other threads may decline or run on reference code
             plan = plan_on_numbers(graph, constants, workspace, confirming=True)
         except ChoiceRefused as why:
             raise ContractError(str(why)) from why
         memory = _memory(plan)
         packed = max((graph.values[name].nbytes for name in constants), default=0)
-        cold = effort.cold and packed >= LARGE
+        cold = effort.cold and packed >= COLD_BYTES
         return plan, memory, _sweep(memory, executor.threads) if cold else None
 
     plan, memory, before = executor.planning(make)
@@ -248,61 +252,62 @@ def run_ns(
 
 @cache
 def _budget() -> int:
-    """What a measurement may take: looked up once, for it takes as long as a short measurement."""
+    """Return the memory limit of a measurement, cached: it takes as long as a short measurement."""
     return max_bytes_of(None)
 
 
 def _sweep(memory: Sequence[Array], threads: int) -> Callable[[], None]:
-    """What leaves in the caches nothing but this memory; to be called where steps run.
+    """Return a function that fills the caches with this memory alone; call it where steps run.
 
-    The team copies: each of its threads has a cache of its own. And each is awake then, on a
-    processor of its own, and does not sleep until the step begins. One that has slept may be woken
-    on the processor of another, and a step that both share there takes twice its time.
+    The whole team copies, because each of its threads has a cache of its own. The threads then are
+    awake, each on its own processor, until the step begins: a sleeping thread may be woken on
+    another one's processor, and a step that two threads share there takes twice its time.
     """
     from vtensor.runtime import _replay
 
-    copy = copying(SWEPT // 2)
+    copy = copying(SWEEP_BYTES // 2)
 
     def sweep() -> None:
         _replay.share_processors(False, threads)
         copy()
-        for one in memory:
-            one.max(initial=0)
+        for array in memory:
+            array.max(initial=0)
 
     return sweep
 
 
 def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
-    """The plan whose runs take the least, with all of them in turns; and what a run of each takes.
+    """Return the fastest plan, with all plans run in turns, and the nanoseconds of each plan.
 
-    Of plans that are alike it is the first: a step alone has a warm cache, which a run has not, so
-    that steps that were chosen alone may not add up to the best plan.
+    The first of equally fast plans wins. Whole plans are compared because a step alone has warm
+    caches, which a run has not, so the sum of the steps' times may mislead.
     """
     runs = [partial(plan.replay, _memory(plan)) for plan in plans]
-    found = in_turns(runs, executor, TURNS, TURN_SECONDS)
-    took = [min(times[1:]) for times in found]  # as of steps: the rest is other processes' time
-    least = min(took)
+    times_ns = in_turns(runs, executor, MIN_TURNS, TURN_SECONDS)
+    # What a run takes beyond the least is other processes' time.
+    least_ns_each = [min(times[1:]) for times in times_ns]
+    least = min(least_ns_each)
     alike = least * (1 + ALIKE)
-    return next(plan for plan, ns in zip(plans, took, strict=True) if ns <= alike), took
+    best = next(plan for plan, ns in zip(plans, least_ns_each, strict=True) if ns <= alike)
+    return best, least_ns_each
 
 
 def in_turns(
     runs: Sequence[Callable[[], object]], executor: Executor, turns: int, seconds: float = 0.0
 ) -> list[list[int]]:
-    """Nanoseconds of each of several runs, in so many turns at least; for so many seconds there are
-    more of them, up to ``MOST_TURNS``.
+    """Return the nanoseconds of each of several runs in each turn.
 
-    In a turn each runs twice, and the second time counts: the first one finds the weights of
-    another in the caches.
+    There are at least ``turns`` turns, and more for ``seconds``, up to ``MOST_TURNS``. In a turn
+    each runs twice and the second time counts: the first run finds the caches filled by another.
     """
-    found: list[list[int]] = [[] for _ in runs]
+    times_ns: list[list[int]] = [[] for _ in runs]
     end = time.monotonic() + seconds
-    while len(found[0]) < turns or (len(found[0]) < MOST_TURNS and time.monotonic() < end):
+    while len(times_ns[0]) < turns or (len(times_ns[0]) < MOST_TURNS and time.monotonic() < end):
         checkpoint()
-        for run, times in zip(runs, found, strict=True):
+        for run, times in zip(runs, times_ns, strict=True):
             executor.run(partial(_run_ns, run))
             times.append(executor.run(partial(_run_ns, run)))
-    return found
+    return times_ns
 
 
 def _run_ns(run: Callable[[], object]) -> int:
@@ -312,13 +317,13 @@ def _run_ns(run: Callable[[], object]) -> int:
 
 
 def _memory(plan: Plan) -> list[Array]:
-    """What a run of a plan binds: inputs of ones, and room for outputs."""
+    """Return the memory that a run of a plan binds: inputs of ones, and memory for outputs."""
     values = plan.graph.values
     return [*(_ones(values[name]) for name in plan.graph.inputs), *map(fresh_pages, plan.own_sizes)]
 
 
 def _ones(value: Value) -> Array:
-    """Memory for a value: ones; zeros where it is whole numbers, which may be indices."""
+    """Return memory for a value, filled with ones; with zeros if they are integers."""
     dtype = numpy_dtype(value.dtype)
     memory = fresh_pages(value.nbytes)
     memory.view(dtype).fill(dtype.kind not in "iub")
@@ -331,25 +336,27 @@ def least_ns(
     effort: Effort = WARM,
     before: Callable[[], None] | None = None,
 ) -> int:
-    """The least nanoseconds from the begin of the first step to the end of the last one.
+    """Return the least nanoseconds from the begin of the first step to the end of the last one.
 
     Args:
-        run: runs so many steps, and writes when each began and ended; its first run does not count,
-            unless it takes ``FIRST`` times what is not repeated: then it is all there is.
-        effort: how long it is run.
-        before: is called before each run. Without it, runs follow one another, and threads stay
-            where they are.
+        run: runs ``steps`` steps and writes the begin and end of each to its argument. The first
+            run does not count, unless it takes more than ``FIRST_RUN_FACTOR`` times
+            ``effort.most_seconds``: then it is the only one.
+        steps: the number of steps; 0 takes no time.
+        effort: the settings of the measurement.
+        before: called before each run. Without it runs follow one another, and threads stay on
+            their processors.
     """
     if not steps:
         return 0
-    times, found, retries = np.zeros((steps, 2), np.int64), list[int](), RETRIES
+    times, runs_ns, retries = np.zeros((steps, 2), np.int64), list[int](), RETRIES
     run(times)
     first = int(times[-1, 1] - times[0, 0])
-    if first > FIRST * effort.most_seconds * 1e9:
+    if first > FIRST_RUN_FACTOR * effort.most_seconds * 1e9:
         return first
     end, alike = time.monotonic() + effort.seconds, 0
-    while len(found) < effort.least or (
-        len(found) < MOST and alike < effort.steady and time.monotonic() < end
+    while len(runs_ns) < effort.least or (
+        len(runs_ns) < MAX_RUNS and alike < effort.steady and time.monotonic() < end
     ):
         waited = 0
         if before is not None:
@@ -357,22 +364,23 @@ def least_ns(
             waited = _waited_ns()
         run(times)
         ns = int(times[-1, 1] - times[0, 0])
-        if before is not None and retries and _waited_ns() - waited > ns * WAITED:
+        if before is not None and retries and _waited_ns() - waited > ns * MAX_WAIT_SHARE:
             retries -= 1
             continue
-        alike = alike + 1 if found and ns >= min(found) * (1 - SAME) else 0
-        found.append(ns)
+        alike = alike + 1 if runs_ns and ns >= min(runs_ns) * (1 - NO_GAIN) else 0
+        runs_ns.append(ns)
         if ns > effort.most_seconds * 1e9:
             break
-    return min(found)
+    return min(runs_ns)
 
 
 def _waited_ns() -> int:
-    """How long the threads of this process have waited for processors, together; 0 where the
-    system does not tell.
+    """Return how long this process's threads have waited for processors, in nanoseconds.
+
+    The sum is 0 if the system does not tell.
     """
     total = 0
-    for file in SCHEDULED.glob("*/schedstat"):
+    for file in TASKS_FOLDER.glob("*/schedstat"):
         with ignored(OSError):  # a thread has ended meanwhile
             total += int(file.read_text().split()[1])
     return total

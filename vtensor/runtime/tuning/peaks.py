@@ -1,4 +1,4 @@
-"""How fast the machine is: measured, with the steps that a library has for it."""
+"""The peaks of the machine, measured with steps that a library offers for it."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from ptensor.evaluation import Step
 from vtensor.language.records import dataclass
 from vtensor.runtime.execution.executor import Executor
 
-#: What is copied is at least so large, in bytes, and so often the largest cache.
-LEAST_BYTES, CACHES = 1 << 26, 4
+#: Bytes copied: at least this many, and at least this many times the largest cache.
+MIN_COPY_BYTES, COPIED_CACHES = 1 << 26, 4
 
-#: Where Linux says how large caches are; where it does not, the least it is.
+#: Linux's folder of cache sizes; where it is missing, ``MIN_COPY_BYTES`` are copied.
 CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 
-#: A step is repeated for so many nanoseconds, and the best time counts.
-ENOUGH_NS = 60_000_000
+#: The nanoseconds for which a step is repeated; the fastest run counts.
+STEP_BUDGET_NS = 60_000_000
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """What the machine reached with a budget of threads.
+    """The machine's peaks with a budget of threads.
 
     Attributes:
-        gflops: 10^9 operations a second, in a product of f32 matrices that caches hold.
-        gbytes: 10^9 bytes a second, read and written, in a copy that no cache holds.
+        gflops: 10^9 operations a second, in a product of f32 matrices that fit the caches.
+        gbytes: 10^9 bytes a second, read and written, in a copy larger than any cache.
     """
 
     gflops: float
     gbytes: float
 
     def least_ns(self, operations: int, nbytes: int) -> float:
-        """The least nanoseconds for so much: what takes longer, arithmetic or memory.
+        """Return the least nanoseconds for some work: its arithmetic or its memory time.
 
         >>> Peaks(gflops=100, gbytes=10).least_ns(operations=1000, nbytes=200)
         20.0
@@ -51,9 +51,10 @@ class Peaks:
 
 @cache
 def peaks_of(threads: int) -> Peaks | None:
-    """The peaks of a budget of threads, measured at the first call; None if no library has steps.
+    """Return the peaks of a budget of threads, or None if no library has steps for them.
 
-    It takes a fraction of a second, and memory for two times four of the largest caches.
+    The first call measures for a fraction of a second and needs memory for two copies of four times
+    the largest cache.
     """
     best = Executor.of(threads).run(lambda: _measured(_copied_bytes()))
     return Peaks(best["product"], best["copy"]) if best.keys() >= {"product", "copy"} else None
@@ -61,22 +62,23 @@ def peaks_of(threads: int) -> Peaks | None:
 
 def _copied_bytes() -> int:
     sizes = [file.read_text().strip() for file in CACHE_FOLDER.glob("index*/size")]  # "32768K"
-    return max([LEAST_BYTES, *(CACHES * (int(size.rstrip("K")) << 10) for size in sizes)])
+    return max([MIN_COPY_BYTES, *(COPIED_CACHES * (int(size.rstrip("K")) << 10) for size in sizes)])
 
 
 def _measured(nbytes: int) -> dict[str, float]:
-    """Of each kind the largest number of counts a nanosecond."""
+    """Return the best rate of each kind of step, in operations or bytes a nanosecond."""
     best: dict[str, float] = defaultdict(float)
     for library in ready().libraries.values():
         for kind, step, count in library.peaks(nbytes):
-            best[kind] = max(best[kind], count / min(times_of(step, ENOUGH_NS)))
+            best[kind] = max(best[kind], count / min(times_of(step, STEP_BUDGET_NS)))
     return best
 
 
 def times_of(step: Step, enough_ns: int) -> Iterator[int]:
-    """Nanoseconds of each run of a step, in memory of its own; at least three, and so many in all.
+    """Yield the nanoseconds of each run of a step on new memory.
 
-    To be called where steps run, as on an executor's thread.
+    There are at least three runs, and more until they add up to ``enough_ns``. Call it on the
+    thread that runs steps, such as an executor's.
     """
     run = _repeatable(step)
     run()
@@ -89,9 +91,9 @@ def times_of(step: Step, enough_ns: int) -> Iterator[int]:
 
 
 def copying(nbytes: int) -> Callable[[], object]:
-    """What copies so many bytes with all threads of a team; with one if no library has a step.
+    """Return a function that copies ``nbytes`` on a team's threads; on one without a library.
 
-    It is to be called where steps run, with the budget of threads for which it was made.
+    Call it on the thread that runs steps, with the number of threads that it was made for.
     """
     for library in ready().libraries.values():
         for kind, step, _ in library.peaks(nbytes):
@@ -101,10 +103,10 @@ def copying(nbytes: int) -> Callable[[], object]:
 
 
 def _repeatable(step: Step) -> Callable[[], object]:
-    """A step in memory of its own."""
+    """Return a function that runs a step on new memory."""
     from vtensor.runtime import _replay
 
     slots = [Buffer.allocate(size).memory for _, size, _ in _replay.describe(step)["slots"]]
     for memory in slots:
-        memory.fill(63)  # as f32 0.747; pages that nobody wrote would all be one page
+        memory.fill(63)  # as f32 0.747; untouched pages would all map to one zero page
     return partial(_replay.execute, step, slots)

@@ -1,4 +1,4 @@
-"""A profile as a trace that ui.perfetto.dev and chrome://tracing show.
+"""A profile as a trace file for ui.perfetto.dev and chrome://tracing.
 
 Source: Google, "Trace Event Format": complete events (``X``) and metadata (``M``) in a JSON object.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-#: The two rows of a trace, by their thread numbers: runs, and the calls within them.
+#: The thread numbers of a trace's two rows: runs, and the calls within them.
 CALLER, TEAM = 1, 2
 
 
@@ -24,11 +24,11 @@ def trace_of(
     calls: Sequence[tuple[str, str, str]],
     about: Mapping[str, tuple[str, dict[str, Any]]],
 ) -> dict[str, Any]:
-    """All runs and all calls of a profile; times are from the first run's beginning on.
+    """Return a trace of all runs and calls of a profile; times count from the first run's begin.
 
     Args:
-        name, threads, runs, times, calls: as the attributes of a ``Profile``.
-        about: the operator of each node that takes time, and what else a reader may want to know.
+        name, threads, runs, times, calls: as in ``Profile``.
+        about: the operator and further facts of each node that takes time, by name.
     """
     origin = int(runs[0, 0])
     events = [
@@ -52,6 +52,6 @@ def _meta(name: str, row: int, text: str) -> dict[str, Any]:
 
 
 def _complete(name: str, kind: str, row: int, begin_ns: int, ns: int) -> dict[str, Any]:
-    """An event with its two ends; the format counts in microseconds."""
+    """Return an event with begin and duration; the format counts in microseconds."""
     place = {"pid": 1, "tid": row}
     return {"name": name, "cat": kind, "ph": "X", "ts": begin_ns / 1e3, "dur": ns / 1e3, **place}

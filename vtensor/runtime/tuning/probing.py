@@ -1,8 +1,8 @@
-"""What nodes take whose kernels may be far slower than their library's peak: measured in passing.
+"""Short measurements of nodes whose kernels may be far slower than their library's peak.
 
-An estimate takes all kernels of a library to be equally good. Where one is not, as for groups of
-few channels, only its time says so. The looks are short, on one thread as estimates are, and kept
-on disk.
+An estimate assumes that all kernels of a library are equally good. Exceptions, such as groups of
+few channels, show in measured times only. The measurements are short, on one thread as estimates
+are, and cached on disk.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from vtensor.language.tensor import VTensor
     from vtensor.runtime.tuning.tuner import Tuner
 
-#: Seconds after which no further variant of a call is measured.
+#: The seconds of runs after which no further variant of a call is measured.
 CALL_SECONDS = 0.05
 
 
 class Probe(Probing):
-    """A clock that measures a little, on one thread.
+    """A clock that takes short measurements on one thread.
 
     Args:
-        preferences: which libraries may run Transforms.
-        between: who waits where nobody waits for the times: they are taken between its runs.
+        preferences: the libraries that may run Transforms.
+        between: in background work, the executor between whose runs to measure; None measures on
+            the clock's own executor.
     """
 
     basis: Basis = "measured"
@@ -41,26 +42,30 @@ class Probe(Probing):
         self._preferences, self._between = preferences, between
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
-        """Nanoseconds of a node in its variant; None if it fails, or no time is left."""
+        """Return the nanoseconds of a node in its variant; None if it fails or no time is left."""
         return self._tuner.node(node, values)
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
-        """Nanoseconds of a Transform; None where it fails, or no library runs it."""
+        """Return the nanoseconds of a Transform; None if it fails or no library runs it."""
         return self._tuner.transform(value, change)
 
     def save(self) -> None:
-        """Write down what was measured, and let go of the memory that it took."""
+        """Save the measured times and release the memory that measuring took."""
         if "_tuner" in self.__dict__:
             self._tuner.save()
             give_back()
 
     @cached_property
     def _tuner(self) -> Tuner:
-        """Made when it is needed, for it reads what is on disk."""
+        """The tuner, made at the first measurement because it reads the times on disk."""
         from vtensor.runtime.tuning.measure import GLANCE
         from vtensor.runtime.tuning.tuner import Tuner
 
-        one = Executor.of(1)
+        single_thread = Executor.of(1)
         return Tuner(
-            one, self._preferences, effort=GLANCE, call_seconds=CALL_SECONDS, between=self._between
+            single_thread,
+            self._preferences,
+            effort=GLANCE,
+            call_seconds=CALL_SECONDS,
+            between=self._between,
         )

@@ -1,6 +1,6 @@
-"""Where the time of a run goes: what each step took and did, beside what the machine can.
+"""A profile: the time of a run step by step, compared with the machine's peaks.
 
-Times are taken where steps are run; nothing else differs from any other run.
+Times are taken where steps run; nothing else differs from any other run.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from vtensor.runtime.tuning.peaks import Peaks, peaks_of
 from vtensor.runtime.tuning.perfetto import trace_of
 from vtensor.storage.inputs import Array
 
-#: The share of all steps that a step has to take for its speed to be worth a look.
+#: The least share of a run's step time from which on a slow step is reported.
 NOTABLE = 0.01
 
-#: Runs once, and writes to an array when each step began and ended, in nanoseconds.
+#: Runs a plan once and writes each step's begin and end to an array, in nanoseconds.
 Run = Callable[[Array], object]
 
 
 @dataclass(frozen=True)
 class Work:
-    """Work and the time that it took.
+    """An amount of work and its time.
 
     Attributes:
-        ns: nanoseconds of a run, a median.
-        operations: on numbers, as operators declare them (the trait ``Cost``).
-        bytes: of operands and results, pads included, each counted once.
-        least_ns: what it would take at the machine's peaks; None where they are not known.
+        ns: nanoseconds a run, the median.
+        operations: arithmetic operations, as operators declare them (the trait ``Cost``).
+        bytes: bytes of operands and results, padding included, each counted once.
+        least_ns: the time at the machine's peaks; None if the peaks are unknown.
     """
 
     ns: float
@@ -52,16 +52,16 @@ class Work:
 
     @property
     def gbytes(self) -> float:
-        """10^9 bytes a second; more than memory's where caches hold them."""
+        """10^9 bytes a second; above memory speed if the operands are in the caches."""
         return self.bytes / self.ns if self.ns else 0.0
 
     @property
     def of_peak(self) -> float | None:
-        """The share of the machine's peak that it reached: the least possible time by its time."""
+        """The share of the machine's peak that was reached: the least possible time by its time."""
         return self.least_ns / self.ns if self.ns and self.least_ns is not None else None
 
     def to_dict(self, run_ns: float) -> dict[str, Any]:
-        """As data, with its share of a run."""
+        """Return the work as JSON data, with its share of a run."""
         return {
             "ns": self.ns,
             "share": self.ns / run_ns,
@@ -81,7 +81,7 @@ class ProfiledStep(Work):
     layouts: str
 
     def to_dict(self, run_ns: float) -> dict[str, Any]:
-        """As data, with its share of a run."""
+        """Return the step as JSON data, with its share of a run."""
         return {
             "node": self.step.node.name,
             "operator": self.step.op,
@@ -94,30 +94,30 @@ class ProfiledStep(Work):
 
 @dataclass(frozen=True)
 class Group(Work):
-    """Steps that count together."""
+    """The sum of several steps' work."""
 
     steps: int
 
     @classmethod
     def of(cls, steps: Iterable[Work]) -> Group:
-        """The sum."""
+        """Return the sum of steps' work."""
         rows = list(steps)
-        least = [one.least_ns for one in rows if one.least_ns is not None]
+        least = [work.least_ns for work in rows if work.least_ns is not None]
         return cls(
-            sum(one.ns for one in rows),
-            sum(one.operations for one in rows),
-            sum(one.bytes for one in rows),
+            sum(work.ns for work in rows),
+            sum(work.operations for work in rows),
+            sum(work.bytes for work in rows),
             sum(least) if len(least) == len(rows) else None,
             len(rows),
         )
 
     def to_dict(self, run_ns: float) -> dict[str, Any]:
-        """As data, with its share of a run."""
+        """Return the group as JSON data, with its share of a run."""
         return {"steps": self.steps, **super().to_dict(run_ns)}
 
 
 class Gaps(NamedTuple):
-    """Nanoseconds of a run in which no step runs: medians."""
+    """Nanoseconds of a run in which no step runs: medians before, between and after the steps."""
 
     before: float
     between: float
@@ -126,16 +126,16 @@ class Gaps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Where the time of some runs went.
+    """The times of several runs of a plan.
 
     Attributes:
-        name: the network's.
+        name: the network's name.
         threads: the budget of kernel threads.
-        peaks: what the machine can; None where no library is there to show it.
-        steps: those that take time, in order.
+        peaks: the machine's peaks; None if no library can show them.
+        steps: the steps that take time, in order.
         calls: the node, the library and the kernel of each call of a run.
-        runs: when each run began and ended, in nanoseconds: an array, runs x 2.
-        times: when each call began and ended, on the same clock: runs x calls x 2.
+        runs: each run's begin and end, in nanoseconds: an array, runs x 2.
+        times: each call's begin and end, on the same clock: runs x calls x 2.
     """
 
     #: The part of the machine's peak below which a step is weak.
@@ -151,17 +151,17 @@ class Profile:
 
     @property
     def run_ns(self) -> float:
-        """How long a run takes: the median."""
+        """The nanoseconds of a run: the median."""
         return float(np.median(self.runs[:, 1] - self.runs[:, 0]))
 
     @property
     def busy_ns(self) -> float:
-        """How long calls take in a run, all together: the median."""
+        """The nanoseconds of all calls of a run together: the median."""
         return float(np.median((self.times[..., 1] - self.times[..., 0]).sum(axis=1)))
 
     @property
     def gaps(self) -> Gaps:
-        """How long no step runs: before the first, between them, and after the last."""
+        """The nanoseconds of a run in which no step runs."""
         if not self.calls:
             return Gaps(self.run_ns, 0.0, 0.0)
         begins, ends = self.times[..., 0], self.times[..., 1]
@@ -171,35 +171,38 @@ class Profile:
 
     @property
     def total(self) -> Group:
-        """All steps."""
+        """The sum of all steps."""
         return Group.of(self.steps)
 
     def by(self, key: Callable[[PlanStep], str]) -> dict[str, Group]:
-        """Steps grouped by the result of a function; the group that takes longest comes first."""
-        names = dict.fromkeys(key(one.step) for one in self.steps)
+        """Return the steps grouped by the result of a function, the slowest group first."""
+        names = dict.fromkeys(key(profiled.step) for profiled in self.steps)
         groups = {
-            name: Group.of(one for one in self.steps if key(one.step) == name) for name in names
+            name: Group.of(profiled for profiled in self.steps if key(profiled.step) == name)
+            for name in names
         }
         return dict(sorted(groups.items(), key=lambda item: -item[1].ns))
 
     def where(self, holds: Callable[[PlanStep], bool]) -> Group:
-        """The steps for which a condition holds, together."""
-        return Group.of(one for one in self.steps if holds(one.step))
+        """Return the sum of the steps for which a condition holds."""
+        return Group.of(profiled for profiled in self.steps if holds(profiled.step))
 
     @property
     def weak(self) -> tuple[ProfiledStep, ...]:
-        """Steps far below what the machine can; those that lose the most time come first."""
+        """The steps far below the machine's peak, those that lose the most time first."""
         least = NOTABLE * self.total.ns
-        found = [
-            one
-            for one in self.steps
-            if one.ns > least and one.of_peak is not None and one.of_peak < self.WEAK
+        weak_steps = [
+            profiled
+            for profiled in self.steps
+            if profiled.ns > least and profiled.of_peak is not None and profiled.of_peak < self.WEAK
         ]
-        return tuple(sorted(found, key=lambda one: (one.least_ns or 0.0) - one.ns))
+        return tuple(
+            sorted(weak_steps, key=lambda profiled: (profiled.least_ns or 0.0) - profiled.ns)
+        )
 
     @property
     def overheads(self) -> dict[str, Group]:
-        """What a network could do without."""
+        """The work that a network could do without, by kind."""
         return {
             "conversions": self.where(lambda step: step.is_transform),
             "Python call-backs": self.where(lambda step: step.python),
@@ -207,8 +210,8 @@ class Profile:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """As data."""
-        took, run_ns = self.runs[:, 1] - self.runs[:, 0], self.run_ns
+        """Return the profile as JSON data."""
+        lengths, run_ns = self.runs[:, 1] - self.runs[:, 0], self.run_ns
 
         def rows(groups: dict[str, Group]) -> dict[str, Any]:
             return {name: group.to_dict(run_ns) for name, group in groups.items()}
@@ -216,36 +219,40 @@ class Profile:
         return {
             "model": self.name,
             "threads": self.threads,
-            "runs": len(took),
-            "run_ns": {"median": run_ns, "min": int(took.min()), "max": int(took.max())},
+            "runs": len(lengths),
+            "run_ns": {"median": run_ns, "min": int(lengths.min()), "max": int(lengths.max())},
             "busy_ns": self.busy_ns,
             "gaps_ns": {**self.gaps._asdict(), "share": sum(self.gaps) / run_ns},
             "peaks": self.peaks and {"gflops": self.peaks.gflops, "gbytes": self.peaks.gbytes},
             "total": self.total.to_dict(run_ns),
             "overheads": rows(self.overheads),
-            "weak": [one.step.node.name for one in self.weak],
+            "weak": [profiled.step.node.name for profiled in self.weak],
             "by_operator": rows(self.by(lambda step: step.op)),
             "by_library": rows(self.by(lambda step: step.library)),
-            "steps": [one.to_dict(run_ns) for one in self.steps],
+            "steps": [profiled.to_dict(run_ns) for profiled in self.steps],
         }
 
     def to_trace(self) -> dict[str, Any]:
-        """As a trace that Perfetto (ui.perfetto.dev) and Chrome show: all runs, all calls."""
-        about = {
-            one.step.node.name: (
-                one.step.op,
-                {"layouts": one.layouts, "operations": one.operations, "bytes": one.bytes},
+        """Return the profile as a trace of all runs and calls for Perfetto and Chrome."""
+        node_facts = {
+            profiled.step.node.name: (
+                profiled.step.op,
+                {
+                    "layouts": profiled.layouts,
+                    "operations": profiled.operations,
+                    "bytes": profiled.bytes,
+                },
             )
-            for one in self.steps
+            for profiled in self.steps
         }
-        return trace_of(self.name, self.threads, self.runs, self.times, self.calls, about)
+        return trace_of(self.name, self.threads, self.runs, self.times, self.calls, node_facts)
 
 
 def check_runs(runs: object) -> int:
-    """How often to run.
+    """Return the checked number of runs.
 
     Raises:
-        InputError: it is no integer of at least 1.
+        InputError: ``runs`` is no integer of at least 1.
     """
     if not isinstance(runs, int) or isinstance(runs, bool) or runs < 1:
         raise InputError(f"runs={runs!r} must be an integer of at least 1")
@@ -253,29 +260,29 @@ def check_runs(runs: object) -> int:
 
 
 def profile_of(plan: Plan, threads: int, run: Run, runs: int) -> Profile:
-    """Run a plan some times and say where the time went.
+    """Run a plan several times and return where the time went.
 
     Args:
-        plan: the one that ``run`` runs; it ran before, so that its memory is there.
-        threads: its budget.
+        plan: the plan; it has run before, so its memory is allocated.
+        threads: its budget of kernel threads.
         run: runs it once.
-        runs: how often.
+        runs: the number of runs.
     """
     peaks = peaks_of(threads)
-    calls = tuple((one.node, one.library, one.kernel) for one in plan.recorded)
+    calls = tuple((step.node, step.library, step.kernel) for step in plan.recorded)
     walls = np.zeros((runs, 2), np.int64)
     times = np.zeros((runs, len(calls), 2), np.int64)
     for wall, row in zip(walls, times, strict=True):
         wall[0] = perf_counter_ns()
         run(row.reshape(-1))
         wall[1] = perf_counter_ns()
-    took = {node: np.zeros(runs, np.int64) for node, _, _ in calls}
+    node_times = {node: np.zeros(runs, np.int64) for node, _, _ in calls}
     for index, (node, _, _) in enumerate(calls):
-        took[node] += times[:, index, 1] - times[:, index, 0]
+        node_times[node] += times[:, index, 1] - times[:, index, 0]
     steps = tuple(
-        _step(plan.graph, one, float(np.median(took[one.node.name])), peaks)
-        for one in plan.steps
-        if one.kernels
+        _step(plan.graph, step, float(np.median(node_times[step.node.name])), peaks)
+        for step in plan.steps
+        if step.kernels
     )
     return Profile(plan.graph.name, threads, peaks, steps, calls, walls, times)
 
@@ -289,15 +296,17 @@ def _step(graph: LoweredGraph, step: PlanStep, ns: float, peaks: Peaks | None) -
 
 
 def _operations(graph: LoweredGraph, node: LoweredNode) -> Iterator[int]:
-    """Of each operator that a node applies."""
+    """Yield the operations of each operator that a node applies, followers included."""
     if isinstance(node, OpNode):
         inputs, outputs = (
             [_tensor(graph.values[name]) for name in names] for names in (node.inputs, node.outputs)
         )
-        own, followers = node.split(inputs)
-        yield info_of(node.op).operations(node.op, own, outputs)
-        for one in followers:
-            yield info_of(one.op).operations(one.op, [outputs[0], *one.operands], outputs[:1])
+        operands, followers = node.split(inputs)
+        yield info_of(node.op).operations(node.op, operands, outputs)
+        for follower in followers:
+            yield info_of(follower.op).operations(
+                follower.op, [outputs[0], *follower.operands], outputs[:1]
+            )
 
 
 def _tensor(value: Value) -> VTensor:

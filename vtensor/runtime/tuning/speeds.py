@@ -1,4 +1,4 @@
-"""Where the speeds of libraries come from that plans estimate with."""
+"""The source of library speeds for estimates: calibrated or declared."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from libdesc.schema import Rates
     from optimizer.estimate import Speeds
 
-#: Where estimates come from: ``calibrated``, or ``declared``, which is the same on all machines.
+#: The environment variable with ``calibrated`` or ``declared`` (the same on all machines).
 COSTS_VARIABLE = "VTENSOR_COSTS"
 
 
 def speeds_asked_for() -> Speeds | None:
-    """What plans estimate with, by ``VTENSOR_COSTS``; None is what libraries declare.
+    """Return the calibrated speeds if ``VTENSOR_COSTS`` asks for them; None means declared speeds.
 
     Raises:
         InputError: the variable is neither ``calibrated`` nor ``declared``.
@@ -29,7 +29,7 @@ def speeds_asked_for() -> Speeds | None:
 
 
 def speeds() -> Mapping[str, Rates]:
-    """As ``calibration.speeds``, which is imported where something is estimated."""
+    """Return ``calibration.speeds()``, importing its module at the first estimate."""
     from vtensor.runtime.tuning import calibration
 
     return calibration.speeds()

@@ -1,7 +1,7 @@
-"""Measured times on disk: one database of a user, which processes may use at once.
+"""Measured times on disk: one database per user, shared by concurrent processes.
 
-It is a cache: what cannot be read is measured again. A file that is broken, or somebody else's, is
-put aside and said so; where nothing can be written, times live as long as the process.
+The database is a cache: a time that cannot be read is measured again. A broken or foreign file is
+set aside with a warning; if nothing can be written, times live as long as the process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vtensor.language.interrupts import ignored, pass_signals
 from vtensor.storage.cache_folder import cache_folder
 from vtensor.storage.entries import foreign
 
-#: All that the database holds; another text is another form, or somebody else's.
+#: The database's only table; another text means another version or a foreign file.
 _TABLE = """\
 CREATE TABLE timings (
     environment TEXT NOT NULL, call TEXT NOT NULL, way TEXT NOT NULL, ns INTEGER NOT NULL,
@@ -28,42 +28,42 @@ _READ = """
 SELECT call, way, ns FROM timings WHERE environment = ? AND typeof(ns) = 'integer' AND ns >= 0
 """
 
-#: Where there are more rows than this, those of other environments go.
-MOST_ROWS = 50_000
+#: With more rows than this, rows of other environments are deleted.
+MAX_ROWS = 50_000
 
 _SHRINK = "DELETE FROM timings WHERE environment != ? AND (SELECT count(*) FROM timings) > ?"
 
-#: Seconds for which a process waits for others that use the file, in all, once one kept it locked.
+#: The seconds that a process waits in all for a file that other processes keep locked.
 PATIENCE = 1.0
 
-#: Endings of the names of SQLite's files: the database and its companions.
+#: The suffixes of SQLite's files: the database and its companions.
 _SUFFIXES = ("", "-journal", "-wal", "-shm")
 
-#: The databases that others kept locked for longer: this process waits for them no more.
+#: Databases that others kept locked for longer than ``PATIENCE``: this process waits no more.
 _locked = set[Path]()
 
 _log = logging.getLogger(__name__)
 
 
 class Timings:
-    """Nanoseconds by call and way, of one environment.
+    """Nanoseconds of one environment, by call and way.
 
     Args:
-        environment: all that times depend on beside the call: processor, libraries, threads.
+        environment: the processor, libraries, threads and whatever else times depend on.
     """
 
     def __init__(self, environment: str) -> None:
         self._environment = environment
         self._file = cache_folder() / "timings.sqlite"
-        #: A folder that was there and is removed stays away.
+        #: A folder that is removed while in use is not created again.
         self._was_there = self._file.parent.is_dir()
         self._known: dict[tuple[str, str], int] = {}
         self._new: dict[tuple[str, str], int] = {}  # not on disk yet
         self._writable = True
-        with self._forgiving():
+        with self._tolerating_errors():
             try:
                 self._read()
-            except sqlite3.OperationalError:  # which is no fault of the file
+            except sqlite3.OperationalError:  # the file itself is not at fault
                 raise
             except sqlite3.DatabaseError as error:
                 aside = self._file.with_suffix(".broken")
@@ -71,20 +71,20 @@ class Timings:
                 _log.warning("%s: %s; put aside as %s", self._file, error, aside.name)
 
     def get(self, call: str, way: str) -> int | None:
-        """What is known, if anything is."""
+        """Return the nanoseconds of a call and way, or None if they are unknown."""
         return self._known.get((call, way))
 
     def put(self, call: str, way: str, ns: int) -> None:
-        """Know it from now on, in later processes too."""
+        """Set the nanoseconds of a call and way, and save them."""
         self.note(call, way, ns)
         self.save()
 
     def note(self, call: str, way: str, ns: int) -> None:
-        """Know it from now on; in later processes after ``save``."""
+        """Set the nanoseconds of a call and way; ``save`` keeps them for later processes."""
         self._known[call, way] = self._new[call, way] = ns
 
     def save(self) -> None:
-        """Write down what was noted: all at once, for a transaction takes longer than a look."""
+        """Write all noted times in one transaction, which takes longer than a short measurement."""
         if not self._new:
             return
         rows = [(self._environment, *key, ns) for key, ns in self._new.items()]
@@ -92,38 +92,38 @@ class Timings:
         if self._was_there and not self._file.parent.is_dir():
             return
         if self._writable:
-            with self._forgiving(), self._database("rwc") as base:
+            with self._tolerating_errors(), self._database("rwc") as base:
                 if not _has_table(base):
                     base.execute(_TABLE)
-                base.execute(_SHRINK, (self._environment, MOST_ROWS))
+                base.execute(_SHRINK, (self._environment, MAX_ROWS))
                 base.executemany("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?)", rows)
 
     def _read(self) -> None:
         if self._exists():
-            with self._database("rw") as base:  # only a writer rolls back what a dead one left
+            with self._database("rw") as base:  # to roll back a dead process's transaction
                 if _has_table(base):
                     rows = base.execute(_READ, (self._environment,))
                     self._known = {(call, way): ns for call, way, ns in rows}
 
     def _exists(self) -> bool:
-        """Return whether there is a database, and refuse files that are not the user's own.
+        """Return whether there is a database, and refuse foreign files.
 
         Raises:
-            PermissionError: it would find a FIFO, a link or another user's file, say.
+            PermissionError: a file is a FIFO, a link or another user's.
         """
-        found = False
+        exists = False
         for suffix in _SUFFIXES:
             path = self._file.with_name(self._file.name + suffix)
             with ignored(FileNotFoundError, NotADirectoryError):
                 status = path.lstat()
                 if not stat.S_ISREG(status.st_mode) or foreign(status):
                     raise PermissionError(f"{path.name} is no file of the user's alone")
-                found = found or not suffix
-        return found
+                exists = exists or not suffix
+        return exists
 
     @contextmanager
-    def _forgiving(self) -> Iterator[None]:
-        """Where the file cannot be used, go on without, and say so once."""
+    def _tolerating_errors(self) -> Iterator[None]:
+        """Let the block fail to use the file: log a warning once and go on without it."""
         try:
             yield
         except (OSError, sqlite3.Error) as error:
@@ -133,11 +133,13 @@ class Timings:
 
     @contextmanager
     def _database(self, mode: str) -> Iterator[sqlite3.Connection]:
-        """Open the database for one transaction: to read ("rw"), or to write and, where there is
-        none, to make it ("rwc").
+        """Open the database for one transaction.
+
+        Args:
+            mode: ``"rw"`` reads; ``"rwc"`` writes and creates a missing database.
 
         Raises:
-            OSError, sqlite3.OperationalError: it cannot be opened, read or written here and now.
+            OSError, sqlite3.OperationalError: the file cannot be opened, read or written now.
         """
         writing = mode == "rwc"
         if writing:
@@ -158,11 +160,11 @@ class Timings:
 
 
 def count_timings(file: Path) -> int:
-    """Return how many times a database of measured times holds, all of it read.
+    """Return the number of times in a database, after reading all of it.
 
     Raises:
-        sqlite3.OperationalError: it cannot be read now: another process has locked it, say.
-        sqlite3.DatabaseError: it is broken, or has another form.
+        sqlite3.OperationalError: the file cannot be read now: it may be locked.
+        sqlite3.DatabaseError: the file is broken or has another form.
     """
     with closing(_connected(file)) as base:
         if not _has_table(base):
@@ -174,10 +176,10 @@ def count_timings(file: Path) -> int:
 
 
 def clear_timings(file: Path) -> None:
-    """Remove all times from a database, whose file stays: processes may have it open.
+    """Remove all times from a database but keep its file, which other processes may have open.
 
     Raises:
-        sqlite3.Error: as for ``count_timings``; or it cannot be written.
+        sqlite3.Error: as in ``count_timings``; or the file cannot be written.
     """
     with closing(_connected(file)) as base:
         if _has_table(base):
@@ -191,12 +193,12 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 
 def _has_table(base: sqlite3.Connection) -> bool:
-    """False in a database that some process is about to fill.
+    """Return False for a database that a process is about to fill, else True.
 
     Raises:
-        sqlite3.DatabaseError: the file is broken, or none of ours.
+        sqlite3.DatabaseError: the file is broken or foreign.
     """
-    made = [text for (text,) in base.execute("SELECT sql FROM sqlite_master")]
-    if made not in ([], [_TABLE]):
+    forms = [text for (text,) in base.execute("SELECT sql FROM sqlite_master")]
+    if forms not in ([], [_TABLE]):
         raise sqlite3.DatabaseError("no database of measured times, or one of another form")
-    return bool(made)
+    return bool(forms)

@@ -1,10 +1,10 @@
-"""A faster plan whose results may be off by a tolerance.
+"""A faster choice whose results may be off by a tolerance.
 
-Inexact variants are chosen with all others, in one program that knows what each adds to the error
-of the results. The whole plan is then compared with the strict one; where its error is larger than
-the program expected, and too large, the program is given less to spend, and solves again. Exact
-kernels by measured times differ from the strict plan's, too: that is measured once, and expected
-beside the rest.
+Approximate variants are chosen together with all others, by one integer program that knows what
+each adds to the error of the results. The whole plan is then compared with the strict plan; if its
+error exceeds the tolerance, the program is solved again with a smaller budget. Exact kernels chosen
+by measured times also differ from the strict plan's: their error is measured once and added to the
+expected error.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from vtensor.runtime.tuning.fewest_transforms import with_fewer_transforms
 from vtensor.runtime.tuning.variant_errors import Meter
 from vtensor.storage.inputs import Array
 
-#: How often the program is solved before the plan stays strict.
+#: The most solutions of the program before the plan stays strict.
 ROUNDS = 5
 
-#: What is left between the error that is measured and the tolerance, as a factor: inputs that
-#: nobody tried may do worse.
+#: The factor between the measured error and the tolerance: inputs that were not tried may have
+#: larger errors.
 MARGIN = 1.25
 
-#: What of the error is expected again that would have been right for a plan: it is another plan.
-LESS = 0.9
+#: The next budget as a share of the one that would have been right for the plan that failed.
+BUDGET_CUT = 0.9
 
-#: Seconds for the solver: a choice that is not the best is a choice, too.
-SECONDS = 2.0
+#: The solver's time limit, in seconds; a choice that is not proved best still serves.
+SOLVER_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -54,29 +54,32 @@ def tolerant(
     workspace: Workspace,
     meter: Meter | None = None,
 ) -> list[LoweredGraph]:
-    """The graph in the fastest choice whose results are within the tolerance; before it, one with
-    fewer Transforms, if there is one. Empty where no inexact variant is faster.
+    """Return graphs within the tolerance: one with fewer Transforms, then the fastest.
+
+    The first is missing if no choice has fewer; the list is empty if no approximate variant is
+    faster.
 
     Args:
-        graph: simplified.
-        resolved: what Algorithm 1 makes of it, in which no observed value passes inside of a node.
+        graph: the simplified graph.
+        resolved: its lowered graph before passes, in which no observed value is inside a fused
+            node.
         passes: names of passes, in order.
-        settings: with a clock that measures.
-        tolerance: what results may be off by.
-        calibrate: arrays for inputs, by name, that errors are measured on.
-        workspace: what plans share.
-        meter: what has measured errors of the same graph already.
+        settings: the settings, with a clock that measures.
+        tolerance: the largest error of the results.
+        calibrate: arrays for inputs, by name, on which errors are measured.
+        workspace: the memory and threads that plans share.
+        meter: a meter of the same graph whose measured errors are reused; None makes one.
     """
     names = observed(graph)
     if not names or settings.clock is None:
         return []
     meter = meter or Meter(graph, resolved, names, calibrate, workspace)
     choice = partial(_choice, graph, resolved, passes, tolerance, workspace, meter)
-    found = choice(tolerance / MARGIN, settings)
-    proof = found.certificate.errors if found and found.certificate else None
-    if found is None or proof is None:
+    within = choice(tolerance / MARGIN, settings)
+    proof = within.certificate.errors if within and within.certificate else None
+    if within is None or proof is None:
         return []
-    return [*with_fewer_transforms(found, settings, partial(choice, proof.budget)), found]
+    return [*with_fewer_transforms(within, settings, partial(choice, proof.budget)), within]
 
 
 def _choice(
@@ -89,16 +92,16 @@ def _choice(
     budget: float,
     settings: Settings,
 ) -> LoweredGraph | None:
-    """The fastest choice within the tolerance by these settings, with this budget or less."""
+    """Return the fastest choice within the tolerance with this error budget or less, or None."""
     room = workspace.max_bytes - needed_bytes(resolved)
     exact = partial(optimise, resolved, passes, settings)
     for attempt in range(ROUNDS):
         allowed = Allowed(tolerance, budget, meter)
-        limited = replace(settings, allowed=allowed, room=room, time_limit=SECONDS)
+        limited = replace(settings, allowed=allowed, room=room, time_limit=SOLVER_SECONDS)
         lowered = optimise(resolved, passes, limited)
         proof = lowered.certificate.errors if lowered.certificate else None
         if not lowered.inexact or lowered.certificate is None or proof is None:
-            if attempt:  # what there was is too inexact as a whole
+            if attempt:  # the earlier solution's measured error is too large
                 break
             return None
         measured = meter.whole(lowered)
@@ -109,19 +112,21 @@ def _choice(
             check_errors(lowered, tolerance)
             return lowered
         _log.info(
-            "%s: expected an error of %.2g, measured %.2g, allowed %.2g: once more with less",
+            "%s: expected an error of %.2g, measured %.2g, allowed %.2g: solving again with less",
             graph.name,
             proof.expected,
             measured,
             tolerance,
         )
-        budget = LESS * expected(proof.shares) * tolerance / reached
-    _log.warning("%s: no plan kept to the tolerance %g: it is strict", graph.name, tolerance)
+        budget = BUDGET_CUT * expected(proof.shares) * tolerance / reached
+    _log.warning(
+        "%s: no plan kept to the tolerance %g: the plan stays strict", graph.name, tolerance
+    )
     return None
 
 
 def observable(graph: Graph) -> Graph:
-    """A graph in which no value at which errors count passes inside of a fused node."""
+    """Return the graph without fusions that would hide a value at which errors count."""
     offers = dict(without_observed(graph, observed(graph)))
-    remaining = {lead: behind for lead, behind in offers.items() if behind}
+    remaining = {lead: followers for lead, followers in offers.items() if followers}
     return graph if remaining == dict(graph.offers) else replace(graph, offers=remaining)

@@ -1,4 +1,4 @@
-"""``Session(tune=True)``: what nodes and Transforms take here, measured once a machine."""
+"""The clock of ``Session(tune=True)``: it measures each node and Transform once per machine."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.execution.processors import processor
 from vtensor.runtime.tuning.measure import GLANCE, TUNING, Effort, node_ns, signature, transform_ns
 
-#: Seconds that a call's variants may run; then no further one is measured.
+#: The seconds of runs after which no further variant of a call is measured.
 CALL_SECONDS = 1.0
 
-#: A variant that is only looked at is not run again where it takes so many times as long as the
-#: best of its call.
-FAR = 3
+#: In short measurements, the multiple of the call's best time from which on a variant is not
+#: repeated.
+FAR_FROM_BEST = 3
 
 _log = logger(__name__)
 
 
 class Tuner(Clock):
-    """A clock that measures what is asked for and not yet known.
+    """A clock that measures each time that is not known yet.
 
     Args:
-        executor: what measures, and has a budget of kernel threads.
-        preferences: which libraries may run Transforms.
-        progress: called with what is being measured.
-        effort: how a variant is measured.
-        call_seconds: what a call's variants may run, the first always; None is ``CALL_SECONDS``.
-            Where a variant is only looked at, what it takes to pack its constants counts as well.
-        between: between whose runs another executor measures where nobody waits for it.
+        executor: the executor that measures, with its budget of kernel threads.
+        preferences: the libraries that may run Transforms.
+        progress: called with a description of each measurement.
+        effort: the settings of a variant's measurement.
+        call_seconds: the seconds of runs after which no further variant of a call is measured; None
+            is ``CALL_SECONDS``. In short measurements packing constants counts as well.
+        between: in background work, the executor between whose runs to measure.
     """
 
     basis: Basis = "measured"
@@ -69,30 +69,30 @@ class Tuner(Clock):
         self._best: dict[str, int] = {}
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
-        """Nanoseconds of a node in its variant; None if it fails, or no time is left to measure."""
+        """Return the nanoseconds of a node in its variant; None if it fails or no time is left."""
         checkpoint()
         call, way = signature(node, values)
-        found = self._timings.get(call, way)
-        if found is not None or (call, way) in self._failed:
-            return found
+        ns = self._timings.get(call, way)
+        if ns is not None or (call, way) in self._failed:
+            return ns
         return self._measured(node, values, call, way)
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
-        """Nanoseconds of a Transform; None where it fails, or no library runs it."""
+        """Return the nanoseconds of a Transform; None if it fails or no library runs it."""
         checkpoint()
         call, way = f"Transform: {value.summary()}", f"{change.source} -> {change.target}"
-        found = self._timings.get(call, way)
-        if found is not None or (call, way) in self._failed:
-            return found
+        ns = self._timings.get(call, way)
+        if ns is not None or (call, way) in self._failed:
+            return ns
         self._say(f"{call} {way}")
         try:
-            found = transform_ns(value, change, self._preferences, self._executor)
+            ns = transform_ns(value, change, self._preferences, self._executor)
         except VTensorError as error:
             _log.info("%s does not run as %s: %s", call, way, error)
             self._failed.add((call, way))
             return None
-        self._timings.put(call, way, found)
-        return found
+        self._timings.put(call, way, ns)
+        return ns
 
     def _measured(
         self, node: OpNode, values: Mapping[str, VTensor], call: str, way: str
@@ -103,30 +103,30 @@ class Tuner(Clock):
         runs, begin = list[float](), time.monotonic()
         try:
             ns = node_ns(
-                node, values, self._executor, self._worth(call), runs.append, self._between
+                node, values, self._executor, self._effort_for(call), runs.append, self._between
             )
         except VTensorError as error:
             _log.info("%s does not run as %s: %s", node.name, way, error)
             self._failed.add((call, way))
             return None
         finally:
-            took = sum(runs) if self._effort is TUNING else time.monotonic() - begin
-            self._spent[call] = self._spent.get(call, 0.0) + took
+            seconds = sum(runs) if self._effort is TUNING else time.monotonic() - begin
+            self._spent[call] = self._spent.get(call, 0.0) + seconds
         self._best[call] = min(ns, self._best.get(call, ns))
         (self._timings.note if self._effort is GLANCE else self._timings.put)(call, way, ns)
         return ns
 
-    def _worth(self, call: str) -> Effort:
-        """How a variant is measured: one that is only looked at, less if it is far from the best
-        of its call.
+    def _effort_for(self, call: str) -> Effort:
+        """Return the settings for a call's next variant: a short measurement ends early if the
+        variant is far from the call's best.
         """
         best = self._best.get(call)
         if self._effort is not GLANCE or best is None:
             return self._effort
-        return GLANCE._replace(most_seconds=min(GLANCE.most_seconds, FAR * best / 1e9))
+        return GLANCE._replace(most_seconds=min(GLANCE.most_seconds, FAR_FROM_BEST * best / 1e9))
 
     def save(self) -> None:
-        """Write down what was only looked at; all else is already."""
+        """Save the times of short measurements; all others are saved at once."""
         self._timings.save()
 
     def _say(self, what: str) -> None:
@@ -135,9 +135,13 @@ class Tuner(Clock):
 
 
 def environment(threads: int, libraries: Iterable[RegisteredLibrary] | None = None) -> str:
-    """What times depend on beside the call, with these libraries; None is all that are there.
+    """Return what times depend on besides the call: processor, threads and library versions.
 
-    oneDNN's ``ONEDNN_DEFAULT_FPMATH_MODE`` is not among it: every primitive is made strict.
+    ``ONEDNN_DEFAULT_FPMATH_MODE`` is not part of it: every primitive is created strict.
+
+    Args:
+        threads: the number of kernel threads.
+        libraries: the libraries that count; None is all that are present.
     """
     known = ready().libraries.values() if libraries is None else libraries
     versions = [

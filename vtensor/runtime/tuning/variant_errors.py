@@ -1,7 +1,7 @@
-"""How far results are off in inexact variants, measured on the network's own weights.
+"""Errors of approximate variants, measured on the network's own weights.
 
-The strict plan gives each node the inputs that it has in a run; on those the node runs in its
-strict variant and in others. Inputs of the network are seeded noise, or what the caller gives.
+A run of the strict plan gives each node's inputs; on those the node runs in its strict variant and
+in others. Inputs of the network are seeded noise or the caller's arrays.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from vtensor.runtime.tuning.error_amplification import (
 )
 from vtensor.storage.inputs import Array, Port, random_array
 
-#: Which seed errors of nodes are measured with, and which whole plans are compared with.
-SEED, FRESH = 0, (1, 2, 3)
+#: The seed of inputs on which errors of nodes are measured, and those for whole plans.
+SEED, WHOLE_SEEDS = 0, (1, 2, 3)
 
 
 class Meter:
-    """Measures errors against a strict graph.
+    """A meter of errors against a strict graph.
 
     Args:
-        graph: the network, as it is planned.
-        strict: its lowered graph without inexact variants, before any pass.
+        graph: the network.
+        strict: its lowered graph without approximate variants, before any pass.
         observed: the values at which errors count.
         calibrate: arrays for inputs, by name; the others get noise.
-        workspace: what has the memory budget, the threads and the packed weights.
+        workspace: the memory budget, the threads and the packed weights.
     """
 
     def __init__(
@@ -63,37 +63,46 @@ class Meter:
             workspace.executor, workspace.max_bytes, weights=workspace.weights
         )
         self._nodes = {node.name: node for node in strict.bare.operators}
-        self._given: dict[str, Array] = {}
+        self._node_inputs: dict[str, Array] = {}
         self._probes: dict[str, Probes] = {}
         self._expected: dict[int, dict[str, Array]] = {}
         self._known: dict[tuple[str, object], Share | None] = {}
         self._direct: float | None = None
 
     def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
-        """What each adds in its variant; None where it fails, or its error or gain is unknown."""
+        """Return each node's share of the error in its variant.
+
+        A share is None if the variant fails, or if its error or amplification is unknown.
+        """
         asked = [node for node in nodes if self._key(node) not in self._known]
         if asked:
             names = {node.name for node in asked}
-            self._give(names)
+            self._measure_inputs(names)
             if more := names - self._probes.keys():
                 plan = self._plan(_delivering(self._strict, self._observed))
                 self._probes |= probed(plan, self._bindings(plan, SEED), more)
         by_node = dict[str, list[OpNode]]()
         for node in asked:
             by_node.setdefault(node.name, []).append(node)
-        for name, several in by_node.items():
-            strict = self._answers(self._nodes[name])
-            for node in several:
+        for name, variants in by_node.items():
+            strict = self._node_results(self._nodes[name])
+            for node in variants:
                 self._known[self._key(node)] = self._share(node, strict)
         return [self._known[self._key(node)] for node in nodes]
 
     def whole(self, lowered: LoweredGraph) -> float:
-        """The largest error of a whole graph, on inputs that nothing was measured on."""
+        """Return the largest error of a whole graph, on inputs that no node was measured on."""
         plan = self._plan(_delivering(lowered, self._observed))
-        return max(difference(self._strictly(seed), self._run(plan, seed)) for seed in FRESH)
+        return max(
+            difference(self._strict_results(seed), self._run(plan, seed)) for seed in WHOLE_SEEDS
+        )
 
     def direct(self, exact: Callable[[], LoweredGraph]) -> float:
-        """The error of a whole graph that has no inexact variant, but kernels by measured times."""
+        """Return the error of a whole graph without approximate variants, measured once.
+
+        Args:
+            exact: makes the graph, with kernels chosen by measured times.
+        """
         if self._direct is None:
             self._direct = self.whole(exact())
         return self._direct
@@ -104,39 +113,41 @@ class Meter:
 
     def _share(self, node: OpNode, strict: Mapping[str, Array] | None) -> Share | None:
         probes = self._probes.get(node.name, ())
-        made = self._answers(node) if probes and strict is not None else None
-        if made is None or strict is None or any(sent <= 0 for sent, _ in probes):
+        node_results = self._node_results(node) if probes and strict is not None else None
+        if node_results is None or strict is None or any(sent <= 0 for sent, _ in probes):
             return None
-        trials = tuple(norms(strict[name], made[name]) for name in strict)
-        error = max(relative(*one) for one in trials)
+        trials = tuple(norms(strict[name], node_results[name]) for name in strict)
+        error = max(relative(*trial) for trial in trials)
         gain = max(arrived / sent for sent, arrived in probes)
         if not np.isfinite(error * gain):
             return None
         return Share(node.name, node.variant.kernel, error, gain, trials, probes)
 
-    def _answers(self, node: OpNode) -> dict[str, Array] | None:
-        """The results of a node in its variant on what it reads in the strict plan."""
+    def _node_results(self, node: OpNode) -> dict[str, Array] | None:
+        """Return a node's results on its inputs in the strict plan, or None if it fails."""
         try:
             plan = self._plan(_alone(self._strict.bare, self._nodes[node.name], node))
-        except VTensorError:  # a variant that a library likes until it makes it
+        except VTensorError:  # the library offered the variant but cannot compile it
             return None
         return self._results(
-            plan, bound_memory(plan, {n: self._given[n] for n in plan.graph.inputs})
+            plan, bound_memory(plan, {n: self._node_inputs[n] for n in plan.graph.inputs})
         )
 
-    def _give(self, nodes: Collection[str]) -> None:
-        """Have what these nodes read in a run of the strict plan."""
+    def _measure_inputs(self, nodes: Collection[str]) -> None:
+        """Measure the inputs of these nodes in a run of the strict plan."""
         bare = self._strict.bare
         read = {name for node in nodes for name in self._nodes[node].inputs}
-        wanted = [n for n in read if not bare.values[n].constant and n not in self._given]
+        wanted = [n for n in read if not bare.values[n].constant and n not in self._node_inputs]
         if wanted:
             plan = self._plan(_delivering(self._strict, wanted))
-            self._given |= self._run(plan, SEED)
+            self._node_inputs |= self._run(plan, SEED)
 
-    def _strictly(self, seed: int) -> dict[str, Array]:
+    def _strict_results(self, seed: int) -> dict[str, Array]:
         if seed not in self._expected:
             plan = self._plan(_delivering(self._strict, self._observed))
-            self._expected |= {one: self._run(plan, one) for one in FRESH}
+            self._expected |= {
+                fresh_seed: self._run(plan, fresh_seed) for fresh_seed in WHOLE_SEEDS
+            }
         return self._expected[seed]
 
     def _plan(self, lowered: LoweredGraph) -> Plan:
@@ -146,30 +157,32 @@ class Meter:
         return self._results(plan, self._bindings(plan, seed))
 
     def _results(self, plan: Plan, memory: Sequence[Array]) -> dict[str, Array]:
-        """What a run answers, on the executor's thread: one that ran often here would have kernel
-        threads of its own, which stay, and none of both would then wait for work without sleeping.
+        """Run a plan on the executor's thread and return its outputs.
+
+        A thread that runs often has its own kernel threads: if this one did, neither team could
+        wait for work without sleeping.
         """
         self._workspace.executor.run(partial(plan.replay, memory))
         return results(plan, memory)
 
     def _bindings(self, plan: Plan, seed: int) -> list[Array]:
-        """Memory of a run: inputs as they were given, or noise of a seed.
+        """Return the memory of a run: the caller's arrays as inputs, or seeded noise.
 
-        What was given is given to the first of those that compare whole plans, too.
+        The caller's arrays also serve the first comparison of whole plans.
         """
         generator, feeds = np.random.default_rng(seed), dict[str, Array]()
         for name in plan.graph.inputs:
             value = plan.graph.values[name]
             shape = tuple(value.dims.values())
             feeds[name] = random_array(Port(name, value.dtype, shape, tuple(value.dims)), generator)
-            own = self._calibrate.get(name)
-            if own is not None and own.shape == shape and seed in (SEED, FRESH[0]):
-                feeds[name] = own
+            array = self._calibrate.get(name)
+            if array is not None and array.shape == shape and seed in (SEED, WHOLE_SEEDS[0]):
+                feeds[name] = array
         return bound_memory(plan, feeds)
 
 
 def bound_memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
-    """What a run of a plan binds: inputs as they lie there, and room for outputs."""
+    """Return the memory that a run binds: inputs in the plan's layouts and memory for outputs."""
     rows = list[Array]()
     for name in plan.graph.inputs:
         value = plan.graph.values[name]
@@ -180,19 +193,19 @@ def bound_memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
 
 
 def _delivering(graph: LoweredGraph, names: Sequence[str]) -> LoweredGraph:
-    """A graph that delivers other values, as they lie."""
-    anyhow = dict.fromkeys(names, Layout.ANY)
+    """Return a graph that delivers other values, each in its own layout."""
+    delivery = dict.fromkeys(names, Layout.ANY)
     outputs = dict(zip(names, names, strict=True))
-    return replace(graph, outputs=outputs, delivery=anyhow, certificate=None)
+    return replace(graph, outputs=outputs, delivery=delivery, certificate=None)
 
 
 def _alone(bare: LoweredGraph, strict: OpNode, node: OpNode) -> LoweredGraph:
-    """A graph of one node in a variant, whose inputs and outputs lie in declared order."""
+    """Return a graph of one node in a variant, with inputs and outputs in declared dim order."""
     inputs = dict.fromkeys(name for name in strict.inputs if not bare.values[name].constant)
     values = {name: bare.values[name] for name in (*strict.inputs, *strict.outputs)}
     plain = {name: replace(values[name], layout=Layout.plain(values[name].dims)) for name in inputs}
     outputs = {name: name for name in strict.outputs}
-    own = replace(
+    graph = replace(
         bare,
         values={**values, **plain},
         nodes=[strict],
@@ -201,4 +214,4 @@ def _alone(bare: LoweredGraph, strict: OpNode, node: OpNode) -> LoweredGraph:
         delivery={},
         certificate=None,
     )
-    return changed(own, {strict.name: node.variant})
+    return changed(graph, {strict.name: node.variant})
