@@ -193,8 +193,8 @@ def _other_sizes(plan: Plan) -> str:
         "the proof holds for any sizes" if plan.certificate else "proven the least there, not here"
     )
     count = len(plan.graph.operators)
-    anew = f", {len(plan.anew)} of {count} nodes anew" if plan.anew else ""
-    return f"chosen for other sizes, {_listed_shapes(plan.taken_from or {})}{anew}: {proof}"
+    replanned = f", {len(plan.anew)} of {count} nodes re-planned" if plan.anew else ""
+    return f"chosen for other sizes, {_listed_shapes(plan.taken_from or {})}{replanned}: {proof}"
 
 
 def _listed_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:

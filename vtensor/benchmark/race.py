@@ -37,7 +37,7 @@ class Settings:
         seconds: seconds of timed runs for each peer, in all rounds.
         limit_s: the most seconds of one answer: loading with the first run, or a round.
         seed: the seed of the order within rounds, and of the bootstrap.
-        hint: latency or throughput, as for ``Task``.
+        hint: latency or throughput; see ``Task``.
     """
 
     threads: int

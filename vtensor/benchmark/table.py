@@ -56,7 +56,7 @@ def notes(report: Report) -> Iterator[str]:
         yield f"the load average was {load:.1f} at the beginning: others use this machine, too"
     for group in dict.fromkeys(row["group"] for row in report["rows"]):
         if group != OUR_PRECISION:
-            yield f"beside peers in {group} VTensor runs in {OUR_PRECISION}: it has no {group} yet"
+            yield f"VTensor runs in {OUR_PRECISION} against peers in {group}: it has no {group} yet"
     for row in report["rows"]:
         peer = f"{row['model']}, {row['precision']}: {row['peer']}"
         if row["status"] != "timed":

@@ -77,13 +77,13 @@ def parse_sizes(text: str) -> dict[str, range]:
 
 
 def shapes_at(
-    declared: Symbols, given: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
+    declared: Symbols, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes of all inputs.
 
     Args:
         declared: the sizes that the model declares, by input.
-        given: shapes from the command line, by input; they replace declared sizes.
+        shapes: shapes from the command line, by input; they replace declared sizes.
         sizes: sizes by name or ``INPUT[AXIS]``; they replace both.
 
     Raises:
@@ -92,21 +92,21 @@ def shapes_at(
     >>> shapes_at({"x": ("N", 3, None)}, {"x": (1, 3, 8)}, {"N": 2})
     {'x': (2, 3, 8)}
     """
-    if unknown := [name for name in given if name not in declared]:
+    if unknown := [name for name in shapes if name not in declared]:
         have = ", ".join(declared) or "none"
         raise InputError(f"--shape {', '.join(unknown)}: inputs are {have}")
-    if missing := [name for name, row in declared.items() if row is None and name not in given]:
+    if missing := [name for name, row in declared.items() if row is None and name not in shapes]:
         raise InputError(f"input {missing[0]!r} declares no rank: give its sizes by --shape")
     symbols = {
-        name: (None,) * len(given[name]) if row is None else row for name, row in declared.items()
+        name: (None,) * len(shapes[name]) if row is None else row for name, row in declared.items()
     }
     named = {
         symbol: size
-        for name, shape in given.items()
+        for name, shape in shapes.items()
         for symbol, size in zip(symbols.get(name, ()), shape, strict=False)
         if isinstance(symbol, str)
     }
-    unused, shapes = dict(sizes), dict[str, tuple[int, ...]]()
+    unused, result = dict(sizes), dict[str, tuple[int, ...]]()
     for name, declared_sizes in symbols.items():
         shape_now = list[int]()
         for axis, symbol in enumerate(declared_sizes):
@@ -119,21 +119,21 @@ def shapes_at(
                     raise InputError(f"--sizes: {name}[{axis}] is {symbol} in the model, not open")
                 size = symbol
             if size is None:
-                size = (*given.get(name, ()), *[None] * len(declared_sizes))[axis]
+                size = (*shapes.get(name, ()), *[None] * len(declared_sizes))[axis]
             size = named.get(str(symbol)) if size is None else size
             if size is None:
                 label = symbol if isinstance(symbol, str) else f"{name}[{axis}]"
                 text = f"--sizes: {label} of input {name!r} is open, too: give it in --sizes"
                 raise InputError(f"{text}, or all sizes of {name} by --shape")
             shape_now.append(size)
-        shapes[name] = tuple(shape_now)
+        result[name] = tuple(shape_now)
     if unused:
         names = (size for row in symbols.values() for size in row if isinstance(size, str))
         have = ", ".join(dict.fromkeys(names)) or "none by name"
         raise InputError(
             f"--sizes: no open size {', '.join(unused)}; there are {have}, INPUT[AXIS]"
         )
-    return shapes
+    return result
 
 
 class Request(NamedTuple):
@@ -192,16 +192,16 @@ def sizes_dict(request: Request) -> dict[str, Any]:
     limits = request.limits._asdict()
     model = Model(request.model, **limits)
     arrays, _ = read_arrays(model.inputs, None, request.value, model.overridable)
-    given = {name: array.shape for name, array in arrays.items()} | parse_shapes(request.shape)
-    model = overriding(model, given)
+    shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(request.shape)
+    model = overriding(model, shapes)
     source = Source(model, **limits)
     networks = Networks(source)
     known = {name: arrays[name] for name in model.deciding}
     firsts = {name: numbers.start for name, numbers in ranges.items()}
-    shapes_at(model.symbols, given, firsts)  # raises errors in names before any plan is made
+    shapes_at(model.symbols, shapes, firsts)  # raises errors in names before any plan is made
 
     def at(name: str, size: int) -> dict[str, tuple[int, ...]]:
-        return shapes_at(model.symbols, given, {**firsts, name: size})
+        return shapes_at(model.symbols, shapes, {**firsts, name: size})
 
     def graph_at(name: str, size: int) -> Graph:
         key = PlanKey.of_shapes(source.inputs, at(name, size), known, options.entry)

@@ -195,7 +195,7 @@ class Graph:
             inputs: values of this graph.
             made: outputs of the operator on inputs with the same dims and element types.
             name: the node's name.
-            outputs: the output values' names, as for ``add``.
+            outputs: the output values' names.
 
         Raises:
             GraphError: a name is taken, or given twice.

@@ -22,4 +22,4 @@ def get_include() -> str:
         include = Path(folder) / "include"
         if (include / "vtensor" / "step.h").is_file():
             return str(include)
-    raise LibraryError(f"vtensor/step.h is not installed beside {vtensor.__path__[-1]}")
+    raise LibraryError(f"vtensor/step.h is not installed in {vtensor.__path__[-1]}")

@@ -94,20 +94,20 @@ class Rows:
     sources: Mapping[int, Any] = field(default_factory=dict)
     was_data: bool = False
 
-    def run(self, given: Sequence[int]) -> list[Any] | None:
+    def run(self, numbers: Sequence[int]) -> list[Any] | None:
         """Return all values by place; constants are at the negative places.
 
         Args:
-            given: the numbers of the symbols, in order.
+            numbers: the numbers of the symbols, in order.
 
         Returns:
             The values; None if a guard fails or a called function refuses.
         """
-        if len(given) != len(self.given):
+        if len(numbers) != len(self.given):
             return None
         known: list[Any] = [None] * self.count
         known += reversed(self.constants)
-        for place, size in zip(self.given, given, strict=True):
+        for place, size in zip(self.given, numbers, strict=True):
             known[place] = size
         functions, was_data = FUNCTIONS, self.was_data
         try:
@@ -213,19 +213,19 @@ Asked = tuple[Rows, tuple[int, ...]]
 Known = dict[Asked, "list[Any] | None"]
 
 
-def evaluated(rows: Rows, given: Sequence[int], known: Known) -> list[Any] | None:
+def evaluated(rows: Rows, numbers: Sequence[int], known: Known) -> list[Any] | None:
     """Evaluate rows, once for each combination of sizes, and return their values.
 
     None if a guard fails.
 
     Args:
         rows: a closed trace.
-        given: the numbers of the symbols, in order.
+        numbers: the numbers of the symbols, in order.
         known: the values of earlier evaluations; this one is added.
     """
-    key = rows, tuple(given)
+    key = rows, tuple(numbers)
     if key not in known:
-        known[key] = rows.run(given)
+        known[key] = rows.run(numbers)
     return known[key]
 
 

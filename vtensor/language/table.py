@@ -132,7 +132,7 @@ class OperatorTable(UserDict[str, OperatorInfo]):
 
         Args:
             name: the operator's name.
-            wait: as for ``Index.load``.
+            wait: wait while another thread imports; if False, a pending operator is not found then.
         """
         self.index.load(name, wait)
         return self.data.get(name)

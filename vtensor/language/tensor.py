@@ -59,7 +59,7 @@ class Storage(Protocol):
         None if the tensor is a view whose dims cannot be placed in the layout.
 
         Args:
-            tensor: as for ``logical``.
+            tensor: the tensor that has this storage, or a view of it.
         """
 
     def over(
@@ -423,7 +423,8 @@ class VTensor:
         assert self.storage is not None, "data() has seen to it"
         array = self.storage.logical(self)
         if view and not _within(array, memory):
-            raise LayoutError(f"{self!r} lies in {self.storage.layout}: no view of it is an array")
+            layout = self.storage.layout
+            raise LayoutError(f"{self!r} has the layout {layout}: no array is a view of it")
         return array
 
     def _view_or_copy(
@@ -450,8 +451,9 @@ class VTensor:
             array = view.array.copy() if copy else view.array
             tensor.storage = self.storage.over(array, sizes, view.layout)
         elif copy is False:
+            layout = self.storage.layout
             raise LayoutError(
-                f"{self!r} lies in {self.storage.layout}: {tensor!r} cannot be a view of it; "
+                f"{self!r} has the layout {layout}: {tensor!r} cannot be a view of it; "
                 "a copy is needed"
             )
         else:

@@ -158,9 +158,9 @@ class Trace:
             self._places = {}
         return self._closed
 
-    def run(self, given: Sequence[int]) -> list[Any] | None:
+    def run(self, numbers: Sequence[int]) -> list[Any] | None:
         """Close the trace, and return the values of its rows for ``given``, as ``Rows.run``."""
-        return self.rows().run(given)
+        return self.rows().run(numbers)
 
     def _operand(self, size: int) -> int:
         return self.place_of(size if type(size) is SymbolicSize else int(size))

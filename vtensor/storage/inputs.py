@@ -73,13 +73,13 @@ def random_array(port: Port, generator: np.random.Generator) -> Array:
     return numbers.astype(numpy_dtype(port.dtype))
 
 
-def noise(ports: Sequence[Port], given: Mapping[str, object]) -> dict[str, object]:
+def noise(ports: Sequence[Port], inputs: Mapping[str, object]) -> dict[str, object]:
     """Return the given inputs, and random arrays from a fixed seed for the missing ones.
 
     Raises:
         InputError: a missing input has open sizes, or a given one is no input.
     """
-    generator, feeds = np.random.default_rng(0), dict(given)
+    generator, feeds = np.random.default_rng(0), dict(inputs)
     for port in ports:
         if port.name not in feeds:
             if port.any_rank or None in port.shape:
@@ -89,17 +89,18 @@ def noise(ports: Sequence[Port], given: Mapping[str, object]) -> dict[str, objec
     return feeds
 
 
-def calibration(given: Mapping[str, object] | None, ports: Sequence[Port]) -> dict[str, Array]:
+def calibration(calibrate: Mapping[str, object] | None, ports: Sequence[Port]) -> dict[str, Array]:
     """Return the arrays of ``calibrate=``, on which errors are measured, as dense copies by input.
 
     Raises:
         InputError: a name is no input's, or an array has another element type or shape than its
             input.
     """
-    if given is not None and not isinstance(given, Mapping):
-        raise InputError(f"calibrate is given as {{name: array}}, not as {type(given).__name__}")
+    if calibrate is not None and not isinstance(calibrate, Mapping):
+        kind = type(calibrate).__name__
+        raise InputError(f"calibrate is given as {{name: array}}, not as {kind}")
     known, arrays = {port.name: port for port in ports}, dict[str, Array]()
-    for name, array in (given or {}).items():
+    for name, array in (calibrate or {}).items():
         if name not in known:
             raise InputError(f"calibrate: no input {name!r}; inputs are {', '.join(known)}")
         try:
@@ -110,42 +111,41 @@ def calibration(given: Mapping[str, object] | None, ports: Sequence[Port]) -> di
     return arrays
 
 
-def as_array(what: str, given: object, *, writable: bool = False) -> Array:
+def as_array(what: str, argument: object, *, writable: bool = False) -> Array:
     """Return an argument as a NumPy array, without a copy if possible.
 
     Args:
         what: the argument's name in errors: ``"input 'x'"``.
-        given: an array, or an object with ``__dlpack__`` or ``__array__``.
+        argument: an array, or an object with ``__dlpack__`` or ``__array__``.
         writable: the array will be written, so it must be the argument's own memory. An object that
             has only ``__array__``, which may copy without notice, is refused.
 
     Raises:
-        InputError: ``given`` is no array, would be copied though ``writable``, or has a mask.
+        InputError: the argument is no array, would be copied though ``writable``, or has a mask.
     """
-    if isinstance(given, np.ndarray):
-        if type(given) is not np.ndarray and isinstance(given, np.ma.MaskedArray):
+    if isinstance(argument, np.ndarray):
+        if type(argument) is not np.ndarray and isinstance(argument, np.ma.MaskedArray):
             remedy = "array.data" if writable else "array.filled(value)"
             raise InputError(f"{what}: a masked array was given; to fix: {remedy}")
-        return given
+        return argument
     try:
-        if hasattr(given, "__dlpack__"):
+        if hasattr(argument, "__dlpack__"):
             from ptensor.dlpack import array_of
 
-            return array_of(given, copy=False if writable else None)
-        if hasattr(given, "__array__") and not writable:
-            return np.asarray(given)
+            return array_of(argument, copy=False if writable else None)
+        if hasattr(argument, "__array__") and not writable:
+            return np.asarray(argument)
     except DLPackError as error:
         raise InputError(f"{what}: {error}") from error
     except Exception as error:  # the object may raise any kind
         pass_signals(error)
-        raise InputError(f"{what}: {type(given).__name__} gives no array: {error}") from error
+        raise InputError(f"{what}: {type(argument).__name__} gives no array: {error}") from error
     wanted = "__dlpack__" if writable else "__dlpack__ or __array__"
-    raise InputError(
-        f"{what}: {type(given).__name__} is no array; give a NumPy array or an object with {wanted}"
-    )
+    kind = type(argument).__name__
+    raise InputError(f"{what}: {kind} is no array; give a NumPy array or an object with {wanted}")
 
 
-def converted(given: object, port: Port) -> Array:
+def converted(numbers: object, port: Port) -> Array:
     """Convert Python's own numbers, or nested lists of them, to the element type of an input.
 
     Raises:
@@ -154,9 +154,9 @@ def converted(given: object, port: Port) -> Array:
     >>> converted([[1, 2.5]], Port("x", "f32", (1, 2), ("N", "C")))
     array([[1. , 2.5]], dtype=float32)
     """
-    wrong = f"input {port.name!r}: this {type(given).__name__} is no array of {port.dtype}"
+    wrong = f"input {port.name!r}: this {type(numbers).__name__} is no array of {port.dtype}"
     try:
-        array = np.asarray(given)
+        array = np.asarray(numbers)
     except Exception as error:  # of any kind: elements may be objects of any class
         pass_signals(error)
         raise InputError(f"{wrong}: {error}; wanted is {port}") from error
@@ -256,31 +256,31 @@ class Feed:
         return self.part.logical(dims)
 
 
-def feed_of(given: object, port: Port) -> Feed:
+def feed_of(value: object, port: Port) -> Feed:
     """Return an input in its own memory if that is dense, else a copy in presentation order.
 
     The dims of a VTensor are matched by name if they are the port's, else by position.
 
     Args:
-        given: a VTensor, an array, an object that ``as_array`` takes, or numbers in nested lists.
+        value: a VTensor, an array, an object that ``as_array`` takes, or numbers in nested lists.
         port: the input's port.
 
     Raises:
-        InputError: ``given`` is no array, or has another shape or element type than the port.
+        InputError: the value is no array, or has another shape or element type than the port.
     """
-    if isinstance(given, VTensor):
-        port = port.of_rank(given.ndimensions())
-        order = port.dims if given.dims.keys() == set(port.dims) else tuple(given.dims)
-        check_kind(tuple(map(given.size, order)), numpy_dtype(given.dtype), port)
-        elements: Callable[[], Array] = partial(given.numpy, order)
-        if (part := dense_part(given)) is not None:
+    if isinstance(value, VTensor):
+        port = port.of_rank(value.ndimensions())
+        order = port.dims if value.dims.keys() == set(port.dims) else tuple(value.dims)
+        check_kind(tuple(map(value.size, order)), numpy_dtype(value.dtype), port)
+        elements: Callable[[], Array] = partial(value.numpy, order)
+        if (part := dense_part(value)) is not None:
             renamed = part.renamed(dict(zip(order, port.dims, strict=True)))
             return Feed(renamed, part.array, port.dims, elements)
-        owner, array = given.data(), elements()
+        owner, array = value.data(), elements()
     else:
-        if isinstance(given, PYTHON) and not hasattr(given, "__array__"):
-            given = converted(given, port)
-        owner = as_array(f"input {port.name!r}", given)
+        if isinstance(value, PYTHON) and not hasattr(value, "__array__"):
+            value = converted(value, port)
+        owner = as_array(f"input {port.name!r}", value)
         array = check_array(owner, port)
         port = port.of_rank(array.ndim)
         elements = partial(np.asarray, owner)
@@ -292,15 +292,15 @@ def feed_of(given: object, port: Port) -> Feed:
     return Feed(part, owner, port.dims, elements)
 
 
-def memory_of(given: object, port: Port) -> Feed:
+def memory_of(value: object, port: Port) -> Feed:
     """Return an input that has memory of its own, which later runs may read again.
 
     Raises:
-        InputError: ``given`` has no memory that can be shared, or ``feed_of`` refuses it.
+        InputError: the value has no memory that can be shared, or ``feed_of`` refuses it.
     """
-    if not isinstance(given, VTensor):
-        given = as_array(f"input {port.name!r}", given, writable=True)
-    return feed_of(given, port)
+    if not isinstance(value, VTensor):
+        value = as_array(f"input {port.name!r}", value, writable=True)
+    return feed_of(value, port)
 
 
 def dense_part(tensor: VTensor) -> Part | None:
@@ -352,12 +352,12 @@ def check_out(
         raise InputError(f"out is given as {{name: array}}, not as {type(out).__name__}")
     known = {port.name: port for port in ports}
     arrays: dict[str, Array] = {}
-    for name, given in out.items():
+    for name, value in out.items():
         if list(wanted).count(name) != 1:
             listed = ", ".join(wanted) or "none"
             raise InputError(f"out: {name!r} is not one of the outputs wanted, once: {listed}")
         what, port = f"out {name!r}", known[name]
-        array = as_array(what, given, writable=True)
+        array = as_array(what, value, writable=True)
         try:
             have = from_numpy(array.dtype) if array.dtype.isnative else str(array.dtype)
         except VTensorError as error:
@@ -413,7 +413,7 @@ def _overlaps_itself(array: Array) -> bool:
 
 
 def parse_layouts(
-    given: Mapping[str, Layout | str] | None,
+    requested: Mapping[str, Layout | str] | None,
     ports: Sequence[Port],
     what: str,
     *,
@@ -422,7 +422,7 @@ def parse_layouts(
     """Return layouts by port name, parsed and checked.
 
     Args:
-        given: the layouts or their texts by port name; None for none.
+        requested: the layouts or their texts by port name; None for none.
         ports: the ports that may be named.
         what: the argument's name in errors.
         any_too: accept the layout ANY as well.
@@ -433,9 +433,10 @@ def parse_layouts(
     """
     layouts: dict[str, Layout] = {}
     known = {port.name: port for port in ports}
-    if given is not None and not isinstance(given, Mapping):
-        raise InputError(f"{what}={given!r} is no {{name: layout}}; there are {', '.join(known)}")
-    for name, layout in (given or {}).items():
+    if requested is not None and not isinstance(requested, Mapping):
+        names = ", ".join(known)
+        raise InputError(f"{what}={requested!r} is no {{name: layout}}; there are {names}")
+    for name, layout in (requested or {}).items():
         if name not in known:
             raise InputError(f"{what}: no {name!r} here; there are {', '.join(known) or 'none'}")
         parsed = Layout(layout).normalized(known[name].dtype)
