@@ -37,7 +37,7 @@ def export(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Write a model to a new ONNX file, with its sizes fixed and its constants computed."""
+    """Write a model to a new ONNX file, with the given sizes fixed and its constants computed."""
     from vtensor.frontends.export import save_onnx
     from vtensor.frontends.onnx import Model
 

@@ -445,7 +445,7 @@ class Graph:
             same_bytes(array, other.constants[name]) for name, array in self.constants.items()
         )
 
-    __hash__ = None  # type: ignore[assignment]  # it changes until it is sealed
+    __hash__ = None  # type: ignore[assignment]  # a graph can change until it is sealed
 
 
 def same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:

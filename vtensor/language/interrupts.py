@@ -19,8 +19,8 @@ from vtensor.errors import VTensorError
 _signal: Any = import_module("_signal")
 
 
-class Unfit(Exception):  # it is no error: planning then does without
-    """The base of exceptions by which planning says that something does not fit."""
+class Unfit(Exception):  # it is no error
+    """The base of exceptions by which planning declines an option; it then tries another one."""
 
 
 #: The errors that VTensor's code, native code included, raises for malformed data: a damaged entry
@@ -80,5 +80,5 @@ def _from_handler(error: BaseException) -> bool:
 def _code(function: Any) -> CodeType | None:
     """Return the code of a function, a method, a partial of one or a callable object, else None."""
     function = getattr(function, "func", function)
-    called = getattr(type(function), "__call__", None)  # noqa: B004  # not whether there is one
+    called = getattr(type(function), "__call__", None)  # noqa: B004  # the method itself is needed
     return getattr(function, "__code__", None) or getattr(called, "__code__", None)

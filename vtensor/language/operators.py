@@ -206,7 +206,7 @@ def _check_on_construction(cls: type, name: str) -> None:
     check = cache(lambda: parameter_check(name, cls))  # compiled for the first instance
     if checked(cls, lambda op: check()(op)):
         return
-    construct = cls.__init__  # type: ignore[misc]  # this very class is meant
+    construct = cls.__init__  # type: ignore[misc]  # of this class, not of a subclass
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)

@@ -83,12 +83,8 @@ def _with_methods(
     has_eq = "__eq__" in vars(cls)
     own_hash = vars(cls).get("__hash__", MISSING)
     explicit = own_hash is not MISSING and not (own_hash is None and has_eq)
-    checks_bases = (
-        frozen and derives
-    )  # the standard decorator then checks that the bases are frozen
-    cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, frozen=checks_bases)(
-        cls
-    )
+    inherit = frozen and derives  # the standard decorator then checks that the bases are frozen
+    cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, frozen=inherit)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # it is one now
     _check_order(fields)
     methods: dict[str, Any] = {"__init__": _Init(cls, frozen)}
@@ -96,7 +92,7 @@ def _with_methods(
         methods["__repr__"] = _repr_of([field.name for field in fields if field.repr])
     if eq:
         methods["__eq__"] = _eq_of(_reader([field.name for field in fields if field.compare]))
-    if frozen and not checks_bases:
+    if frozen and not inherit:
         methods |= _refusals(cls, frozenset(field.name for field in fields))
         if slots:
             methods |= _states(tuple(field.name for field in fields))

@@ -62,7 +62,7 @@ class NotTraced(Unfit):
     """Planning does something that a trace cannot record."""
 
 
-class NotSaved(Unfit):  # it is no error: the trace then serves its own process only
+class NotSaved(Unfit):  # it is no error: the trace serves its own process all the same
     """A trace has a constant that cannot be saved as data."""
 
 

@@ -126,7 +126,7 @@ class NodeWriter(Protocol):
 
 
 class Naming(Protocol):
-    """One node of an ONNX model while dims get names: positions with one name are unified."""
+    """One node of an ONNX model while the dims of its inputs and outputs get names, by position."""
 
     opset: int
 
@@ -144,10 +144,10 @@ class Naming(Protocol):
         """Give these names to a value's positions."""
 
     def same(self, role: str, position: int, other: str, other_position: int) -> None:
-        """Unify two positions: they are one dim."""
+        """Make two positions one dim; negative positions count from the end."""
 
     def hint(self, role: str, names: str) -> None:
-        """Propose names for positions that get no other name."""
+        """Propose names for a value's positions, used where they get no other name."""
 
 
 #: Writes one node with a ``NodeWriter``, given the operator instance.

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Trait:
-    """Base of all traits; an operator has at most one of a kind."""
+    """The base of all traits; an operator has at most one trait of each type."""
 
 
 @dataclass(frozen=True)
 class Elementwise(Trait):
-    """The value at a place depends only on the inputs' values at that place."""
+    """Each element of the output depends only on the inputs' elements at the same place."""
 
 
 @dataclass(frozen=True)

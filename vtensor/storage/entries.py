@@ -31,7 +31,7 @@ FOLDER = "plans"
 FORMAT = b"vtensor entry 3"
 
 #: The most bytes of one entry and of all entries; the entries used longest ago are removed first.
-MOST_BYTES, MOST_IN_ALL = 1 << 23, 1 << 26
+MOST_BYTES, MOST_BYTES_IN_ALL = 1 << 23, 1 << 26
 
 #: Mode bits that make an entry or a folder foreign: other users may write to it.
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -149,7 +149,7 @@ class Entries:
         total = 0
         for _, name, size in sorted(self._rows(), reverse=True):
             total += size
-            if total > MOST_IN_ALL:
+            if total > MOST_BYTES_IN_ALL:
                 (self._folder / name).unlink(missing_ok=True)
 
 

@@ -85,7 +85,7 @@ def settled(descriptor: int) -> os.stat_result:
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """A range of bytes in a file that stays open; a call reads them, as ``OpenFile.read``."""
+    """A range of bytes in a file that stays open; a call reads and returns them."""
 
     file: OpenFile
     offset: int
