@@ -182,9 +182,9 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         text = f"made in the background, in the place of what was chosen for {shapes}"
         yield Line("note", f"  {text}")
     yield Line("note", f"  {done} more of constants, done once while loading")
-    taken = {name: f"{size / MEGABYTE:.2f} MB" for name, size in memory_dict(plan).items()}
-    yield Line("head", f"memory: an arena of {taken['arena']} ({taken['live']} needed at once),")
-    yield Line("note", f"  packed weights {taken['weights']}, outputs {taken['outputs']}")
+    sizes = {name: f"{size / MEGABYTE:.2f} MB" for name, size in memory_dict(plan).items()}
+    yield Line("head", f"memory: an arena of {sizes['arena']} ({sizes['live']} needed at once),")
+    yield Line("note", f"  packed weights {sizes['weights']}, outputs {sizes['outputs']}")
 
 
 def _other_sizes(plan: Plan) -> str:

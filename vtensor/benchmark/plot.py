@@ -49,9 +49,9 @@ def plot(report: Report, path: Path) -> list[Path]:
             for place, peer in enumerate(peers):
                 _bars(axes, _ratios(report, group, peer, models), place, len(peers), peer)
             _finish(axes, group, models)
-        about = report["machine"]["processor"], f"{report['settings']['threads']} threads"
+        subtitle = report["machine"]["processor"], f"{report['settings']['threads']} threads"
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.suptitle(", ".join(about), fontsize=9, color="0.35")
+        figure.suptitle(", ".join(subtitle), fontsize=9, color="0.35")
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
         files = [path.with_suffix(f".{kind}") for kind in ("png", "svg")]
         for file in files:

@@ -149,10 +149,10 @@ class Worker:
             code = self._process.wait(REST_S)
         except subprocess.TimeoutExpired:
             return "its process closed the pipe, and lives on"
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         self._log.seek(0)
         lines = self._log.read().strip().splitlines()
-        return f"its process died, {how}" + (f": {lines[-1]}" if lines else "")
+        return f"its process died, {cause}" + (f": {lines[-1]}" if lines else "")
 
 
 def runs(process: int) -> bool:

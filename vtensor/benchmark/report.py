@@ -51,16 +51,16 @@ def measure(
             yield from _rows(case, peers, precision, settings, advance)
 
 
-def report_of(about: Mapping[str, Any], settings: Settings, rows: Sequence[Row]) -> Report:
+def report_of(description: Mapping[str, Any], settings: Settings, rows: Sequence[Row]) -> Report:
     """Return the report of races on one machine with the same settings: rows and means.
 
     Args:
-        about: the description of the machine.
+        description: the description of the machine.
         settings: the settings of the races.
         rows: the rows of the races.
     """
     return {
-        "machine": about,
+        "machine": description,
         "settings": {**asdict(settings), "bounds": dict(BOUNDS)},
         "rows": rows,
         "means": list(_means(rows, settings.seed)),
@@ -81,8 +81,8 @@ def _rows(
     task = Task(case.model, case.feeds, settings.threads, precision, settings.hint)
     name = f"{case.name} {precision}"
     contenders = race(task, peers, settings, lambda text: advance(f"{name}: {text}"))
-    about = {"model": case.name, "group": precision}
-    rows = [about | _row(each, len(each.rounds) == settings.rounds) for each in contenders]
+    common = {"model": case.name, "group": precision}
+    rows = [common | _row(each, len(each.rounds) == settings.rounds) for each in contenders]
     ours = rows[0]
     for row in rows:
         if row["times"] and ours["times"]:

@@ -95,5 +95,5 @@ def _change_text(change: Mapping[str, Any]) -> str:
 def _cost_text(change: Mapping[str, Any]) -> str:
     count = change["transforms"]
     number = counted(abs(count), "Transform")
-    how = f"{number} {'more' if count > 0 else 'fewer'}" if count else "as many Transforms"
-    return f"{change['bytes'] / MEGABYTE:+.2f} MB, {how}"
+    text = f"{number} {'more' if count > 0 else 'fewer'}" if count else "as many Transforms"
+    return f"{change['bytes'] / MEGABYTE:+.2f} MB, {text}"

@@ -126,14 +126,14 @@ def present(
     """
     if to:
         check_plot(to)
-    about, rows = machine(), list[Row]()  # before the measurement loads the machine itself
+    description, rows = machine(), list[Row]()  # before the measurement loads the machine itself
     try:
         with progress("benchmark") as advance:
             for row in measure(cases, peers, precisions, settings, advance):
                 rows.append(row)  # so that the rows before an error are printed
     finally:
         if rows:
-            show(report_of(about, settings, rows), to, as_json)
+            show(report_of(description, settings, rows), to, as_json)
     if failed(rows):
         raise typer.Exit(1)
 
@@ -177,13 +177,13 @@ def case_of(file: Path, shape: Sequence[str] | None, value: Sequence[str] | None
     return Case(file.stem, file, feeds)
 
 
-def chosen(text: str, known: Mapping[K, V], what: str) -> dict[K, V]:
+def chosen(text: str, known: Mapping[K, V], noun: str) -> dict[K, V]:
     """Return the items of ``known`` whose names are in a text, in the order of ``known``.
 
     Args:
         text: names with commas.
         known: items by name.
-        what: the noun for an item, in errors.
+        noun: the noun for an item, in errors.
 
     Raises:
         InputError: a name is not known.
@@ -193,7 +193,7 @@ def chosen(text: str, known: Mapping[K, V], what: str) -> dict[K, V]:
     """
     names = set(text.split(","))
     if unknown := sorted(names - known.keys()):
-        raise InputError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
+        raise InputError(f"no {noun} {', '.join(unknown)}; there are {', '.join(known)}")
     return {name: value for name, value in known.items() if name in names}
 
 

@@ -145,8 +145,8 @@ def _lines(folder: Path, listed: Contents) -> Iterator[Line]:
         for item in items:
             size = _scaled(item.nbytes, SIZES)
             age = _scaled(max(0, int(time.time() - item.used)), AGES)
-            about = f"  {item.kind:<7}  {item.quality:<11}  {size:>10}  {age:>8}  "
-            yield Line("ref" if item.problem else "", (about + _shown(item.inputs)).rstrip())
+            columns = f"  {item.kind:<7}  {item.quality:<11}  {size:>10}  {age:>8}  "
+            yield Line("ref" if item.problem else "", (columns + _shown(item.inputs)).rstrip())
     total = _scaled(sum(item.nbytes for item in listed.items), SIZES)
     yield Line("", f"{_shown(str(folder))}: {_entries(listed.items)}, {total}")
     yield from _foreign(listed)

@@ -69,9 +69,9 @@ def validate(source: str | Path, run: bool = False) -> Checked:
     description = Description.read(description_file(Path(source)))
     checked = Checked(description)
     check_layout_names(description)
-    taken = _known_names().get(description.name)
-    if taken is not None and taken.resolve() != description.file.resolve():
-        checked.problems.append(f"name {description.name!r} is taken by {taken}")
+    other_file = _known_names().get(description.name)
+    if other_file is not None and other_file.resolve() != description.file.resolve():
+        checked.problems.append(f"name {description.name!r} is taken by {other_file}")
     import_own_operators()
     for key in description.handlers:
         _read_handler(checked, key)

@@ -91,7 +91,7 @@ def frontier(
     passes = Passes.parse("all", "", True, cache, 0.0, finite)
     mix = Mix.parse(libraries, pin)
     with errors(debug):
-        wanted = tolerances_of(numbers_of(tolerances))
+        bounds = tolerances_of(numbers_of(tolerances))
         check_runs(runs)  # errors of options come before any measurement
         with opened(
             model, shape, threads, passes, isa, limits, mix, inputs, value, calibrate
@@ -101,7 +101,7 @@ def frontier(
             named = (*loaded.arrays, *loaded.pictures)
             user_feeds = {name: feeds[name] for name in named if name in feeds}
             with progress(f"frontier of {model.name}") as advance:
-                result = session.frontier(wanted, user_feeds, runs=runs, progress=advance)
+                result = session.frontier(bounds, user_feeds, runs=runs, progress=advance)
             files = write_plans(result, model.stem, plans) if plans is not None else []
             if svg is not None:
                 write_file(svg, frontier_picture(result, model.stem))

@@ -150,7 +150,7 @@ def _summary(profile: Profile) -> Iterator[Line]:
     total, gaps, run_ns = profile.total, profile.gaps, profile.run_ns
     runs = f"median of {counted(len(profile.runs), 'run')} on {counted(profile.threads, 'thread')}"
     yield Line("head", f"{profile.name}: {run_ns / 1e6:.3f} ms, {runs}")
-    parts = ", ".join(f"{ns / 1e6:.3f} {where}" for where, ns in gaps._asdict().items())
+    parts = ", ".join(f"{ns / 1e6:.3f} {place}" for place, ns in gaps._asdict().items())
     lost = f"{sum(gaps) / 1e6:.3f} ms ({sum(gaps) / run_ns:.1%}): {parts}"
     yield Line("", f"  steps {profile.busy_ns / 1e6:.3f} ms; gaps {lost}")
     yield Line("", f"  {total.operations / 1e9:.3f} GFLOP, {total.bytes / 1e6:.2f} MB by all steps")

@@ -261,13 +261,13 @@ def parameter_check(name: str, cls: type) -> Callable[[object], None]:
     return check
 
 
-def dim_error(label: str, operands: Mapping[str, VTensor], what: str) -> DimError:
+def dim_error(label: str, operands: Mapping[str, VTensor], rule: str) -> DimError:
     """Return the error of a failed check, with one line for each operand.
 
     Args:
         label: the operator and the node.
         operands: the operands by role.
-        what: the rule that does not hold.
+        rule: the rule that does not hold.
     """
     rows = {role: (t.dtype, t.dims) for role, t in operands.items()}
-    return DimError(describe(f"{label}: {what}", rows))
+    return DimError(describe(f"{label}: {rule}", rows))

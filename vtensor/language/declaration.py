@@ -107,5 +107,7 @@ def check_annotations(name: str, cls: type) -> None:
     try:
         typing.get_type_hints(cls)
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise GraphError(f"operator {name}: the type of a parameter is not known: {what}") from None
+        reason = f"{type(error).__name__}: {error}"
+        raise GraphError(
+            f"operator {name}: the type of a parameter is not known: {reason}"
+        ) from None

@@ -136,13 +136,13 @@ def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
     result: dict[str, int] = {}
     for dims in sorted(operands, key=len, reverse=True):
         for name, size in dims.items():
-            have = result.get(name, 1)
-            if is_one(have):
+            largest = result.get(name, 1)
+            if is_one(largest):
                 result[name] = size
-            elif not is_one(size) and have != size:
-                if 1 not in (have, size):
-                    raise DimError(f"dim {name} is {have} in one operand and {size} in another")
-                result[name] = size if have == 1 else have
+            elif not is_one(size) and largest != size:
+                if 1 not in (largest, size):
+                    raise DimError(f"dim {name} is {largest} in one operand and {size} in another")
+                result[name] = size if largest == 1 else largest
     return result
 
 

@@ -300,8 +300,8 @@ class Graph:
         if unknown := [name for name in asked if name not in self.values]:
             raise GraphError(f"graph {self.name!r} has no value {', '.join(map(repr, unknown))}")
         outputs = {**dict(zip(asked, asked, strict=True)), **self.outputs}
-        if taken := [name for name in asked if outputs[name] != name]:
-            raise GraphError(f"outputs {', '.join(map(repr, taken))} deliver other values")
+        if conflicting := [name for name in asked if outputs[name] != name]:
+            raise GraphError(f"outputs {', '.join(map(repr, conflicting))} deliver other values")
         return replace(self, outputs=outputs).seal()
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:

@@ -183,9 +183,9 @@ def _parameters(compute: Callable[..., Any]) -> Sequence[inspect.Parameter]:
 def _place(cls: type) -> tuple[str, int]:
     """Return the file and line of an operator's class, without reading its source.
 
-    The line is ``__firstlineno__`` if the class has it. Otherwise it is the line of the decorator,
-    found in the call stack, or the line of ``compute`` if the class is registered later than it is
-    defined.
+    The line is ``__firstlineno__`` if the class has it. Otherwise it is the line of the decorator's
+    call, found in the call stack, or that of the class's ``compute`` if that comes first or there
+    is no such call.
     """
     file, _, text = place_of(cast(Operator, cls).compute).rpartition(":")
     line = int(text)
@@ -194,9 +194,10 @@ def _place(cls: type) -> tuple[str, int]:
     scope = cls.__qualname__.rpartition(".")[0].removesuffix(".<locals>") or "<module>"
     around: FrameType | None = sys._getframe(1)
     while around is not None:
-        code, here = around.f_code, around.f_lineno
+        code, call_line = around.f_code, around.f_lineno
         if (around.f_globals.get("__name__"), code.co_qualname) == (cls.__module__, scope):
-            return code.co_filename, min(here, line) if "compute" in vars(cls) else here
+            has_compute = "compute" in vars(cls)
+            return code.co_filename, min(call_line, line) if has_compute else call_line
         around = around.f_back
     return file, line
 

@@ -105,40 +105,40 @@ class Rows:
         """
         if len(numbers) != len(self.given):
             return None
-        known: list[Any] = [None] * self.count
-        known += reversed(self.constants)
+        values: list[Any] = [None] * self.count
+        values += reversed(self.constants)
         for place, size in zip(self.given, numbers, strict=True):
-            known[place] = size
+            values[place] = size
         functions, was_data = FUNCTIONS, self.was_data
         try:
             for kind, target, which, a, b in self.rows:
                 if kind == TWO:
-                    known[target] = functions[which](known[a], known[b])
+                    values[target] = functions[which](values[a], values[b])
                 elif kind == GUARD:
-                    if (not functions[which](known[a], known[b])) is target:
+                    if (not functions[which](values[a], values[b])) is target:
                         return None
                 elif kind in (CALL, COMPUTE):
-                    arguments = [known[place] for place in a]
+                    arguments = [values[place] for place in a]
                     if b:
-                        named = {name: known[place] for name, place in b}
-                        known[target] = known[which](*arguments, **named)
+                        named = {name: values[place] for name, place in b}
+                        values[target] = values[which](*arguments, **named)
                     else:
-                        known[target] = known[which](*arguments)
+                        values[target] = values[which](*arguments)
                 elif kind == ITEM:
-                    known[target] = known[a][known[which]]
+                    values[target] = values[a][values[which]]
                 elif kind == GET:
-                    if was_data and type(type(known[a])).__module__ != NATIVE:
+                    if was_data and type(type(values[a])).__module__ != NATIVE:
                         return None
-                    known[target] = getattr(known[a], which)
+                    values[target] = getattr(values[a], which)
                 elif kind == MANY:
-                    known[target] = _MANY_FUNCTIONS[which]([known[place] for place in a])
+                    values[target] = _MANY_FUNCTIONS[which]([values[place] for place in a])
                 elif kind == ONE:
-                    known[target] = _ONE_FUNCTIONS[which](known[a])
-                elif type(known[target]) is not int:  # INTEGER
+                    values[target] = _ONE_FUNCTIONS[which](values[a])
+                elif type(values[target]) is not int:  # INTEGER
                     return None
         except REFUSALS:
             return None
-        return known
+        return values
 
     def pruned(self, wanted: Collection[int]) -> Rows:
         """Return the rows without those that the places ``wanted`` do not need.

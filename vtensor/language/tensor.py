@@ -235,9 +235,9 @@ class VTensor:
         try:
             return self._dims[dim]
         except KeyError:
-            have = " ".join(self._dims) or "none"
+            names = " ".join(self._dims) or "none"
             raise DimError(
-                f"{self.name or 'tensor'} has no dim {dim!r}; its dims are {have}"
+                f"{self.name or 'tensor'} has no dim {dim!r}; its dims are {names}"
             ) from None
 
     def ndimensions(self) -> int:

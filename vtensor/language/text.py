@@ -246,8 +246,8 @@ def _constant(
         raise GraphError(f"the values of {name!r} are not given: constants={{{name!r}: array}}")
     array, sizes = np.asarray(constants[name]), tuple(dims.values())
     if from_numpy(array.dtype) != dtype or array.size != math.prod(sizes):
-        have = f"{from_numpy(array.dtype)} of shape {array.shape}"
-        raise GraphError(f"constants[{name!r}] is {have}, not {match['type']}")
+        actual = f"{from_numpy(array.dtype)} of shape {array.shape}"
+        raise GraphError(f"constants[{name!r}] is {actual}, not {match['type']}")
     return array.reshape(sizes)
 
 

@@ -34,11 +34,11 @@ def write_pictures(
     Raises:
         InputError: a file cannot be written; its former content is unchanged.
     """
-    wanted: list[tuple[Path | None, Callable[[Sequence[Scene]], str]]] = [
+    outputs: list[tuple[Path | None, Callable[[Sequence[Scene]], str]]] = [
         (html, lambda scenes: html_page(name, scenes)),
         (svg, svg_picture),
     ]
-    files = [(file, text) for file, text in wanted if file is not None]
+    files = [(file, text) for file, text in outputs if file is not None]
     scenes = plan_scenes(plan) if files else ()
     for file, text in files:
         write_file(file, text(scenes))

@@ -45,8 +45,8 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
     SubElement(root, "style").text = asset("picture.css")
     draw_text(root, "heading", MARGIN, MARGIN, f"{name}: time against error")
     runs = counted(len(frontier.points[0].runs), "run")
-    about = f"median of {runs} on {counted(frontier.threads, 'thread')}, plans in turns"
-    draw_text(root, "key", MARGIN, MARGIN + 20, about)
+    subtitle = f"median of {runs} on {counted(frontier.threads, 'thread')}, plans in turns"
+    draw_text(root, "key", MARGIN, MARGIN + 20, subtitle)
     first, last = _decades(frontier)
     top_ns = max(1, *(point.ns for point in frontier.points)) * HEADROOM
     right, foot = WIDTH - MARGIN, HEIGHT - BELOW

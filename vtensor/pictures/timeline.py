@@ -36,8 +36,10 @@ def profile_picture(profile: Profile) -> str:
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", style="background: white")
     SubElement(root, "style").text = asset("picture.css")
     draw_text(root, "heading", MARGIN, MARGIN, f"{profile.name}: {profile.run_ns / 1e6:.2f} ms")
-    about = f"median of {counted(len(profile.runs), 'run')} on {counted(profile.threads, 'thread')}"
-    draw_text(root, "key", MARGIN, MARGIN + 20, about)
+    subtitle = (
+        f"median of {counted(len(profile.runs), 'run')} on {counted(profile.threads, 'thread')}"
+    )
+    draw_text(root, "key", MARGIN, MARGIN + 20, subtitle)
     y = 2.0 * MARGIN
     for name, ns, figures in _bars(profile, groups):
         _draw_bar(root, y, name, ns / profile.run_ns, figures, colours.get(name, GAP))

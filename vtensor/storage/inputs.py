@@ -111,11 +111,11 @@ def calibration(calibrate: Mapping[str, object] | None, ports: Sequence[Port]) -
     return arrays
 
 
-def as_array(what: str, argument: object, *, writable: bool = False) -> Array:
+def as_array(label: str, argument: object, *, writable: bool = False) -> Array:
     """Return an argument as a NumPy array, without a copy if possible.
 
     Args:
-        what: the argument's name in errors: ``"input 'x'"``.
+        label: the argument's name in errors: ``"input 'x'"``.
         argument: an array, or an object with ``__dlpack__`` or ``__array__``.
         writable: the array will be written, so it must be the argument's own memory. An object that
             has only ``__array__``, which may copy without notice, is refused.
@@ -126,7 +126,7 @@ def as_array(what: str, argument: object, *, writable: bool = False) -> Array:
     if isinstance(argument, np.ndarray):
         if type(argument) is not np.ndarray and isinstance(argument, np.ma.MaskedArray):
             remedy = "array.data" if writable else "array.filled(value)"
-            raise InputError(f"{what}: a masked array was given; to fix: {remedy}")
+            raise InputError(f"{label}: a masked array was given; to fix: {remedy}")
         return argument
     try:
         if hasattr(argument, "__dlpack__"):
@@ -136,13 +136,13 @@ def as_array(what: str, argument: object, *, writable: bool = False) -> Array:
         if hasattr(argument, "__array__") and not writable:
             return np.asarray(argument)
     except DLPackError as error:
-        raise InputError(f"{what}: {error}") from error
+        raise InputError(f"{label}: {error}") from error
     except Exception as error:  # the object may raise any kind
         pass_signals(error)
-        raise InputError(f"{what}: {type(argument).__name__} gives no array: {error}") from error
+        raise InputError(f"{label}: {type(argument).__name__} gives no array: {error}") from error
     wanted = "__dlpack__" if writable else "__dlpack__ or __array__"
     kind = type(argument).__name__
-    raise InputError(f"{what}: {kind} is no array; give a NumPy array or an object with {wanted}")
+    raise InputError(f"{label}: {kind} is no array; give a NumPy array or an object with {wanted}")
 
 
 def converted(numbers: object, port: Port) -> Array:
@@ -220,12 +220,12 @@ def check_kind(shape: tuple[int, ...], dtype: np.dtype[Any], port: Port) -> None
     if any(want not in (None, size) for size, want in zip(shape, sizes, strict=True)):
         raise InputError(f"input {port.name!r}: shape {shape} was given, wanted is {port}")
     try:
-        have = from_numpy(dtype)
+        element_type = from_numpy(dtype)
     except VTensorError as error:
         raise InputError(f"input {port.name!r}: {error}; wanted is {port}") from None
-    if have != port.dtype:
+    if element_type != port.dtype:
         raise InputError(
-            f"input {port.name!r}: element type {have} was given, wanted is {port}; "
+            f"input {port.name!r}: element type {element_type} was given, wanted is {port}; "
             f"to fix: array.astype({numpy_dtype(port.dtype).name!r})"
         )
 
@@ -356,22 +356,22 @@ def check_out(
         if list(wanted).count(name) != 1:
             listed = ", ".join(wanted) or "none"
             raise InputError(f"out: {name!r} is not one of the outputs wanted, once: {listed}")
-        what, port = f"out {name!r}", known[name]
-        array = as_array(what, value, writable=True)
+        label, port = f"out {name!r}", known[name]
+        array = as_array(label, value, writable=True)
         try:
-            have = from_numpy(array.dtype) if array.dtype.isnative else str(array.dtype)
+            element_type = from_numpy(array.dtype) if array.dtype.isnative else str(array.dtype)
         except VTensorError as error:
-            raise InputError(f"{what}: {error}; wanted is {port}") from None
-        if have != port.dtype:
-            raise InputError(f"{what}: element type {have} was given, wanted is {port}")
+            raise InputError(f"{label}: {error}; wanted is {port}") from None
+        if element_type != port.dtype:
+            raise InputError(f"{label}: element type {element_type} was given, wanted is {port}")
         if not array.flags.writeable:
-            raise InputError(f"{what}: it is read-only")
+            raise InputError(f"{label}: it is read-only")
         if _overlaps_itself(array):
-            raise InputError(f"{what}: its elements overlap, so not all of them can be written")
+            raise InputError(f"{label}: its elements overlap, so not all of them can be written")
         for other, other_array in arrays.items():
             if np.may_share_memory(array, other_array):
                 raise InputError(
-                    f"{what}: its memory is that of out {other!r} too: give it its own"
+                    f"{label}: its memory is that of out {other!r} too: give it its own"
                 )
         arrays[name] = array
     return arrays
@@ -415,7 +415,7 @@ def _overlaps_itself(array: Array) -> bool:
 def parse_layouts(
     requested: Mapping[str, Layout | str] | None,
     ports: Sequence[Port],
-    what: str,
+    label: str,
     *,
     any_too: bool = False,
 ) -> dict[str, Layout]:
@@ -424,7 +424,7 @@ def parse_layouts(
     Args:
         requested: the layouts or their texts by port name; None for none.
         ports: the ports that may be named.
-        what: the argument's name in errors.
+        label: the argument's name in errors.
         any_too: accept the layout ANY as well.
 
     Raises:
@@ -435,17 +435,17 @@ def parse_layouts(
     known = {port.name: port for port in ports}
     if requested is not None and not isinstance(requested, Mapping):
         names = ", ".join(known)
-        raise InputError(f"{what}={requested!r} is no {{name: layout}}; there are {names}")
+        raise InputError(f"{label}={requested!r} is no {{name: layout}}; there are {names}")
     for name, layout in (requested or {}).items():
         if name not in known:
-            raise InputError(f"{what}: no {name!r} here; there are {', '.join(known) or 'none'}")
+            raise InputError(f"{label}: no {name!r} here; there are {', '.join(known) or 'none'}")
         parsed = Layout(layout).normalized(known[name].dtype)
         if known[name].any_rank and not (parsed.is_any and any_too):
-            raise InputError(f"{what}: {name!r} is of any rank, so no layout can be named for it")
+            raise InputError(f"{label}: {name!r} is of any rank, so no layout can be named for it")
         fits = any_too if parsed.is_any else set(parsed.dims) == set(known[name].dims)
         if not fits or parsed.encoding:
             raise InputError(
-                f"{what}: {parsed} cannot hold {known[name]}; the layout of an input or output "
+                f"{label}: {parsed} cannot hold {known[name]}; the layout of an input or output "
                 "must be an order of exactly these dims, in its own element type"
             )
         layouts[name] = parsed
