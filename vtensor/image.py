@@ -68,7 +68,8 @@ def image_for(shape: tuple[int, ...], file: str | PathLike[str], preprocess: str
 
     Args:
         shape: the shape of the input.
-        file, preprocess: as for ``load_image``.
+        file: a picture in any format that Pillow reads.
+        preprocess: the name of its preprocessing, in ``PREPROCESS``.
 
     Raises:
         InputError: the shape is not that of images, or ``load_image`` raises it.

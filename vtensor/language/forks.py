@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 #: The longest wait of a fork for a lock, in seconds: as long as guarded imports may take.
-PATIENCE = 30.0
+PATIENCE_S = 30.0
 
 #: The top packages whose imports a fork waits for: this project's, and those that it imports. In
 #: the child, a module that another thread is importing is locked for good. Other packages are left
@@ -33,7 +33,7 @@ POLL_S = 0.001
 _bootstrap: Any = import_module("importlib._bootstrap")
 
 _locks: list[tuple[int, threading.RLock]] = []
-_taken: list[threading.RLock] = []
+_acquired: list[threading.RLock] = []
 _forking: list[bool] = []  # not empty from before a fork until the child's locks are free
 _RELEASE = methodcaller("release")
 
@@ -89,7 +89,7 @@ def locked(lock: threading.RLock, acquire: Callable[[], bool], work: Callable[[]
             pass
 
 
-def _imports_elsewhere() -> bool:
+def _another_thread_imports() -> bool:
     """Return whether another thread imports a module that a child may need."""
     this_thread = threading.get_ident()
     for name, reference in [*_bootstrap._module_locks.items()]:
@@ -100,27 +100,27 @@ def _imports_elsewhere() -> bool:
     return False
 
 
-def _before() -> None:
+def _before_fork() -> None:
     """Acquire all locks, in order, at a moment when no other thread imports.
 
     Python's import lock is held until the fork is over, so that no other thread begins an import.
     """
     _forking.append(True)
-    until = monotonic() + PATIENCE
+    until = monotonic() + PATIENCE_S
     while True:
-        acquire = methodcaller("acquire", timeout=PATIENCE)
-        _taken.extend(filter(acquire, [lock for _, lock in _locks]))  # recorded in the same call
+        acquire = methodcaller("acquire", timeout=PATIENCE_S)
+        _acquired.extend(filter(acquire, [lock for _, lock in _locks]))  # recorded in the same call
         _imp.acquire_lock()
-        if not _imports_elsewhere() or monotonic() >= until:
+        if not _another_thread_imports() or monotonic() >= until:
             return
-        _release()
+        _release_all()
         sleep(POLL_S)
 
 
-def _release() -> None:
-    """Release the locks that ``_before`` has acquired and that are not released yet."""
+def _release_all() -> None:
+    """Release the locks that ``_before_fork`` has acquired and that are not released yet."""
     try:  # noqa: SIM105  # ``suppress`` is a call, too
-        any(map(_RELEASE, iter(_taken.pop, None)))  # removed and released in the same call
+        any(map(_RELEASE, iter(_acquired.pop, None)))  # removed and released in the same call
     except IndexError:  # that was the last lock
         pass
     try:
@@ -130,16 +130,16 @@ def _release() -> None:
         pass
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     if _forking:
         for _, lock in _locks:
-            if lock not in _taken:
+            if lock not in _acquired:
                 lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
     _forking.clear()
-    _release()
+    _release_all()
 
 
-def _wait_at_forks() -> None:
+def _make_forks_wait() -> None:
     """Make forks wait for locks, before the functions that are registered so far.
 
     The handler of a signal that arrives during the fork may raise an exception in any of these
@@ -147,9 +147,9 @@ def _wait_at_forks() -> None:
     are therefore registered twice: the second call does what the first one left undone.
     """
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_before)
+        os.register_at_fork(before=_before_fork)
         for _ in range(2):
-            os.register_at_fork(after_in_parent=_release, after_in_child=_in_child)
+            os.register_at_fork(after_in_parent=_release_all, after_in_child=_after_fork_in_child)
 
 
 @cache
@@ -160,7 +160,7 @@ def ahead_of_logging() -> None:
     usually imported late.
     """
     import_module("logging")
-    _wait_at_forks()
+    _make_forks_wait()
 
 
-_wait_at_forks()
+_make_forks_wait()

@@ -186,13 +186,13 @@ class SymbolicArray:
         Raises:
             NotTraced: always; the trace has failed.
         """
-        self.trace.failed = "NumPy looks at an array that depends on sizes"
+        self.trace.failed = "NumPy reads an array that depends on sizes"
         raise NotTraced(self.trace.failed)
 
     @property
     def _known(self) -> Any:
         if self.elements is None:
-            self.trace.failed = "the elements of a large array decide something"
+            self.trace.failed = "the elements of an untraced array are needed"
             raise NotTraced(self.trace.failed)
         return self.elements
 

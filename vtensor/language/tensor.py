@@ -77,7 +77,7 @@ class Storage(Protocol):
         """
 
     def export(self, tensor: VTensor, **options: Any) -> object:
-        """Return a DLPack capsule of ``logical``; options as for ``VTensor.__dlpack__``."""
+        """Return a DLPack capsule of ``logical``, with the options of ``VTensor.__dlpack__``."""
 
 
 #: The name of the default device.
@@ -297,7 +297,7 @@ class VTensor:
         and in whole blocks.
 
         Args:
-            copy: as for ``numpy``.
+            copy: True copies, False never does, None copies only if the layout allows no view.
             ranges: by dim, the first index and the end, which is excluded.
 
         Raises:
@@ -328,7 +328,7 @@ class VTensor:
         Args:
             dims: the dims to merge, slowest first: ``"H W"``.
             into: the name of the merged dim.
-            copy: as for ``numpy``.
+            copy: True copies, False never does, None copies only if the layout allows no view.
 
         Raises:
             ContractError: there is nothing in memory yet.
@@ -439,7 +439,7 @@ class VTensor:
         Args:
             view: the elements in place; None if the layout allows no view.
             sizes: the dims of the tensor.
-            copy: as for ``numpy``.
+            copy: True copies, False never does, None copies only if the layout allows no view.
             logical: returns the elements with an axis for each dim.
 
         Raises:

@@ -167,7 +167,7 @@ class Trace:
 
     def _check_open(self) -> None:
         if self._closed is not None:
-            raise TraceClosedError("a size was traced for other sizes, and is used for these")
+            raise TraceClosedError("a symbolic size is used after its trace was closed")
 
     def _new(self, value: Any) -> int:
         self.values.append(value)
@@ -185,7 +185,7 @@ class Trace:
 
     def _write(self, row: Row) -> None:
         if len(self._rows) >= MAX_ROWS:
-            self.failed = "too much is computed"
+            self.failed = f"it has more than {MAX_ROWS} rows"
         else:
             self._rows.append(row)
 

@@ -37,7 +37,8 @@ def available_memory(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> int:
     """Return the bytes of memory that this process may use: the machine's, or a group's limit.
 
     Args:
-        membership, mount: as for ``folders``.
+        membership: ``MEMBERSHIP``, or a file like it.
+        mount: ``MOUNT``, or a folder like it.
     """
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for version, folder in folders("memory", membership, mount):
