@@ -81,7 +81,7 @@ def _rows(
     task = Task(case.model, case.feeds, settings.threads, precision, settings.hint)
     name = f"{case.name} {precision}"
     contenders = race(task, peers, settings, lambda text: advance(f"{name}: {text}"))
-    common = {"model": case.name, "group": precision}
+    common: Row = {"model": case.name, "group": precision}
     rows = [common | _row(each, len(each.rounds) == settings.rounds) for each in contenders]
     ours = rows[0]
     for row in rows:
