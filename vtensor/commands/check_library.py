@@ -172,7 +172,7 @@ def _note_unused(
         pairs: the libraries and devices of all invokers.
         named: the libraries that the description's invokers name. If its own is not among them,
             that is a problem.
-        owes_invokers: a library without invokers and transformer is unused.
+        owes_invokers: report a library without invokers, unless it has a transformer.
     """
     description = checked.description
     owes_invokers &= "transformer" not in description.handlers

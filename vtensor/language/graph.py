@@ -353,7 +353,7 @@ class Graph:
         try:
             order = list(nx.lexicographical_topological_sort(graph, key=place.__getitem__))
             for name in order:
-                built._take(name, graph.nodes[name], graph.in_edges(name, data=True))
+                built._add_networkx_node(name, graph.nodes[name], graph.in_edges(name, data=True))
             for alias, name in graph.graph["outputs"].items():
                 built.output(built.values[name], alias)
         except nx.NetworkXUnfeasible as error:
@@ -389,8 +389,8 @@ class Graph:
         """
         return parse_graph(text, constants or {}, cls())
 
-    def _take(self, name: str, node: Mapping[str, Any], edges: Iterable[Any]) -> None:
-        """Add one node of a networkx graph."""
+    def _add_networkx_node(self, name: str, node: Mapping[str, Any], edges: Iterable[Any]) -> None:
+        """Add the input, constant or node that one node of a networkx graph describes."""
         if node["kind"] == "input":
             self.input(name, node["tensor"].dims, node["tensor"].dtype)
         elif node["kind"] == "constant":
