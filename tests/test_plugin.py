@@ -206,5 +206,5 @@ def test_without_the_header_there_is_no_include_folder(
 ) -> None:
     """The twin of the example of ``get_include``."""
     monkeypatch.setattr(vtensor, "__path__", [str(tmp_path)])
-    with pytest.raises(LibraryError, match=f"is not installed beside {tmp_path}"):
+    with pytest.raises(LibraryError, match=f"is not installed in {tmp_path}"):
         get_include()

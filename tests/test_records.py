@@ -114,7 +114,7 @@ def test_what_a_class_does_is_what_the_standard_one_does(how: dict[str, Any]) ->
 
 
 def test_an_instance_with_slots_goes_to_another_process() -> None:
-    for number in range(2 * records.FEW):  # compiled meanwhile
+    for number in range(2 * records.INSTANCES_BEFORE_COMPILING):  # compiled meanwhile
         assert (Narrow(number).first, Narrow(number).total) == (number, 9)
     for one in (pickle.loads(pickle.dumps(Narrow(1, (2,)))), copy.copy(Narrow(1, (2,)))):
         assert (one, one.total) == (Narrow(1, (2,)), 9)
@@ -195,7 +195,7 @@ def test_what_derives_may_make_its_base_first() -> None:
         def __init__(self, a: int) -> None:
             super().__init__(a)
 
-    for number in range(2 * records.FEW):  # compiled meanwhile
+    for number in range(2 * records.INSTANCES_BEFORE_COMPILING):  # compiled meanwhile
         assert vars(More(number)) == {"a": number, "b": 2}
 
 
@@ -227,11 +227,11 @@ def test_faults_of_a_class_are_told_where_it_is_made(made: Callable[..., Any]) -
 
 def test_a_method_is_compiled_for_who_makes_many() -> None:
     one, told = named(records.dataclass, frozen=True), named(records.dataclass)
-    for number in range(records.FEW):
+    for number in range(records.INSTANCES_BEFORE_COMPILING):
         assert (one(number).first, one(number, late=1).total)[number % 2] == number + number % 2
     assert inspect.isfunction(vars(one)["__init__"])
     few = named(records.dataclass, frozen=True)
-    for number in range(records.FEW):
+    for number in range(records.INSTANCES_BEFORE_COMPILING):
         assert repr(few(number, late=1)) == repr(one(number, late=1))
         assert not inspect.isfunction(vars(few)["__init__"])
     assert few(1).total == 1
@@ -249,9 +249,9 @@ def test_what_derives_compiles_as_late() -> None:
     class More(Base):
         b: int = 2
 
-    for number in range(records.FEW):
+    for number in range(records.INSTANCES_BEFORE_COMPILING):
         assert (More(number), hash(More(number))) == (More(number, 2), hash(More(number, b=2)))
-        if number < records.FEW // 4:
+        if number < records.INSTANCES_BEFORE_COMPILING // 4:
             assert not inspect.isfunction(vars(More)["__init__"])
     assert inspect.isfunction(vars(More)["__init__"])
 
@@ -270,9 +270,13 @@ def test_every_instance_is_looked_at() -> None:
 
     seen = list[int]()
     assert records.checked(One, lambda one: seen.append(one.a))
-    for number in range(2 * records.FEW):
+    for number in range(2 * records.INSTANCES_BEFORE_COMPILING):
         One(number)
-    assert seen == [sign * number for number in range(2 * records.FEW) for sign in (-1, 1)]
+    assert seen == [
+        sign * number
+        for number in range(2 * records.INSTANCES_BEFORE_COMPILING)
+        for sign in (-1, 1)
+    ]
     assert not records.checked(Theirs, print)
 
 

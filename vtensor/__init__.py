@@ -1,7 +1,7 @@
 """VTensor: operators on virtual tensors; layouts are resolved and optimised for them.
 
-Importing this package loads neither a kernel library nor a solver nor ONNX: each name loads what it
-needs when it is first used (SPEC 1); ``__init__.pyi`` says which name comes from where.
+Importing this package loads neither a kernel library nor a solver nor ONNX: a name's module is
+imported when the name is first used (SPEC 1); ``__init__.pyi`` lists the names and their modules.
 """
 
 from typing import Any
@@ -15,9 +15,9 @@ _public, __dir__ = names_of(__name__, __file__)
 
 def __getattr__(name: str) -> Any:
     """Import a public name."""
-    from vtensor.language.idle import rest
+    from vtensor.language.idle import stop_blas_threads
 
-    rest()
-    found = _public(name)
-    rest()  # NumPy may have come with it
-    return found
+    stop_blas_threads()
+    value = _public(name)
+    stop_blas_threads()  # NumPy may have been imported with it
+    return value

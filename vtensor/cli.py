@@ -1,4 +1,4 @@
-"""The command line: ``vtensor run`` and ``vtensor plan``; ``commands/`` holds the others."""
+"""The command line: ``vtensor run`` and ``vtensor plan``; ``commands/`` has the other commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vtensor.commands.frontier import frontier
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.lock import lock
-from vtensor.commands.plan_sizes import SizesOption, Wanted, show
+from vtensor.commands.plan_sizes import Request, SizesOption, show
 from vtensor.commands.profile import profile
 from vtensor.commands.shared import (
     CacheOption,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from vtensor.storage.inputs import Array
 
 app = typer.Typer(
-    help="Run ONNX models, and see how: operators without layouts, layouts resolved for them.",
+    help="Run ONNX models on x86 CPUs, and show the layout, kernel and precision of every tensor.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -91,19 +91,23 @@ def run(
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
     cache: CacheOption = True,
-    labels: Annotated[Path | None, typer.Option(help="Class names, one a line.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="A text file of class names, one on each line.")
+    ] = None,
     preprocess: Annotated[
-        str, typer.Option(help=f"For pictures: {', '.join(PREPROCESS)}.")
+        str, typer.Option(help=f"Preprocessing of pictures: {', '.join(PREPROCESS)}.")
     ] = "imagenet",
-    top: Annotated[int, typer.Option(min=1, help="How many classes to show.")] = 5,
-    repeat: Annotated[int, typer.Option(min=1, help="Timed runs after a first one.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="The number of classes to show.")] = 5,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="The number of timed runs, after a first one.")
+    ] = 5,
     save: Annotated[Path | None, typer.Option(help="Write all outputs to this .npz file.")] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Run a model once for its answer and a few times more for its latency.
+    """Run a model: print its outputs, and the median latency of a few more runs.
 
-    What is not given by --input or --value is made up of seeded random numbers, and said so.
+    An input without --input or --value gets random numbers from a fixed seed, and is listed.
     """
     limits = Limits(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
@@ -120,10 +124,10 @@ def run(
             inputs,
             value,
             calibrate,
-        ) as given,
+        ) as loaded,
     ):
-        names, session = _labels(labels), given.session
-        feeds, made_up = make_feeds(session.inputs, given.arrays, given.pictures, preprocess)
+        names, session = _labels(labels), loaded.session
+        feeds, made_up = make_feeds(session.inputs, loaded.arrays, loaded.pictures, preprocess)
         answers = session.run(None, feeds)
         latency_ms = _latency_ms(session, feeds, repeat)
         outputs = dict(zip((port.name for port in session.outputs), answers, strict=True))
@@ -158,17 +162,17 @@ def plan(
     external_data_root: ExternalDataOption = None,
     cache: CacheOption = True,
     html: Annotated[
-        Path | None, typer.Option(help="Draw it to this file, to be opened in a browser.")
+        Path | None, typer.Option(help="Draw the plan to this HTML file, for a browser.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw it to this file, as a picture.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the plan to this SVG file.")] = None,
     sizes: SizesOption = "",
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show how a model would run: a line a step, and each Transform with why it is there.
+    """Show the plan of a model: a line for each step, and the reason of each Transform.
 
-    With --html or --svg it is drawn instead, before and after the optimiser's passes. With --sizes
-    it is planned for each of them: for which one plan is good, and what changes where it is not.
+    With --html or --svg, draw the plan before and after the optimiser's passes instead. With
+    --sizes, plan for each size, and show which sizes share a plan and what changes in between.
     """
     limits = Limits(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
@@ -177,7 +181,7 @@ def plan(
             if html or svg or calibrate:
                 raise InputError("--sizes goes with none of --html, --svg, --calibrate")
             mix = Mix.parse(libraries, pin)
-            show(Wanted(model, sizes, shape, value, threads, passes, isa, limits, mix), as_json)
+            show(Request(model, sizes, shape, value, threads, passes, isa, limits, mix), as_json)
         return
     with (
         errors(debug),
@@ -191,19 +195,25 @@ def plan(
             Mix.parse(libraries, pin),
             values=value,
             calibrate=calibrate,
-        ) as given,
+        ) as loaded,
     ):
-        pictures = write_pictures(given.session.plan, model.stem, html=html, svg=svg)
+        pictures = write_pictures(loaded.session.plan, model.stem, html=html, svg=svg)
         for file in pictures:
             print(f"wrote {file}", file=sys.stderr if as_json else sys.stdout)
         if as_json:
-            print_json(plan_dict(given.session, model.stem))
+            print_json(plan_dict(loaded.session, model.stem))
         elif not pictures:
-            print_lines(plan_lines(given.session, model.stem))
+            print_lines(plan_lines(loaded.session, model.stem))
 
 
 def _save(file: Path, outputs: Mapping[str, Array]) -> None:
-    """As ``np.savez``, whose parameters are names that an output may have."""
+    """Write the outputs to an ``.npz`` file.
+
+    Not by ``np.savez``, whose arguments are the names: an output may be named ``file``.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     file = Path(f"{str(file).removesuffix('.npz')}.npz")
     try:
         with zipfile.ZipFile(file, "w") as archive:
@@ -224,7 +234,16 @@ def _labels(file: Path | None) -> list[str]:
 
 
 def top_classes(array: Array, top: int, labels: Sequence[str]) -> list[list[dict[str, Any]]]:
-    """The largest entries of each item of a batch; nothing where an output is no classification."""
+    """Return the classes with the largest scores, for each item of a batch.
+
+    Empty if the output is no classification: if an item has more than one dim of a size above 1, or
+    its elements are no scores.
+
+    Args:
+        array: the output, with the batch as its first dim.
+        top: the number of classes.
+        labels: the names of the classes, by number; may be too short.
+    """
     if array.ndim < 2 or array.size == 0 or array[0].size != max(array.shape[1:]):
         return []
     if array.dtype.kind in "bc":  # truth values and complex numbers are no scores
@@ -304,7 +323,7 @@ app.add_typer(cache, name="cache")
 
 
 def main() -> None:
-    """The entry point of the ``vtensor`` command."""
+    """Run the ``vtensor`` command."""
     app()
 
 

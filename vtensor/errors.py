@@ -1,4 +1,4 @@
-"""Every error that VTensor raises on purpose: one family, so that one ``except`` catches it."""
+"""The errors that VTensor raises on purpose, with one base, and the format of their messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 
 class VTensorError(Exception):
-    """Base of the family."""
+    """The base of all errors that VTensor raises on purpose."""
 
 
 class DimError(VTensorError):
@@ -14,7 +14,7 @@ class DimError(VTensorError):
 
 
 class DTypeError(VTensorError):
-    """An element type is unknown, or not what was declared."""
+    """An element type is unknown, or not the declared one."""
 
 
 class ParameterError(VTensorError):
@@ -22,29 +22,29 @@ class ParameterError(VTensorError):
 
 
 class GraphError(VTensorError):
-    """A graph is built or used in a way that it does not allow."""
+    """A graph, an operator or a rule is built or used in a way that is not allowed."""
 
 
 class LayoutError(VTensorError):
-    """A layout's text does not parse, or the layout cannot hold the tensor asked for."""
+    """A layout's text cannot be parsed, or the layout cannot hold a tensor."""
 
 
 class LayoutNotSupported(LayoutError):
-    """A library has no word for this layout."""
+    """A library cannot express a layout."""
 
 
 class ContractError(VTensorError):
-    """An invoker breaks the contract (a second ``require``, ...). Names file and line."""
+    """An invoker breaks the contract (a second ``require``, ...); the message has file and line."""
 
 
 class NoInvokerError(VTensorError):
-    """No library takes a call; lists which were tried and why each declined."""
+    """No library takes a call; the message lists those that were tried, and why each declined."""
 
 
 class InvokerError(VTensorError):
     """An author's Python failed: an invoker or its condition, a handler, an operator's ``compute``.
 
-    Its cause is the author's own error, or what the function was given.
+    Its ``__cause__`` is the author's error, if there was one.
     """
 
 
@@ -53,7 +53,7 @@ class NativeError(VTensorError):
 
 
 class DescriptionError(VTensorError):
-    """A library description is wrong; names file, key and what is allowed."""
+    """A library description is wrong; the message has the file, the key and the allowed values."""
 
 
 class LibraryError(VTensorError):
@@ -65,30 +65,30 @@ class ResolutionError(VTensorError):
 
 
 class UnsoundPlanError(ResolutionError):
-    """The independent checker found a fault in a lowered graph: ours, not the model's."""
+    """The independent checker found a fault in a lowered graph: a bug of VTensor's."""
 
 
 class ModelError(VTensorError):
-    """A model file cannot be read, or is not what it says it is."""
+    """A model file cannot be read, or is malformed."""
 
 
 class UnsupportedOperatorError(ModelError):
-    """A model uses operators that VTensor does not have; lists all of them with their nodes."""
+    """A model has operators that VTensor lacks; the message lists all of them with their nodes."""
 
 
 class InputError(VTensorError):
-    """A run was given a wrong name, rank, shape, element type or option."""
+    """An input or an option has a wrong name, rank, shape, element type or value."""
 
 
 class BudgetError(VTensorError):
-    """More memory would be needed than the session may take; nothing of it was taken."""
+    """A session needs more memory than its budget, or than there is."""
 
 
 class ValuesNeededError(InputError):
     """Values of inputs decide shapes, so they must be given when a graph is made.
 
     Attributes:
-        names: the inputs.
+        names: the names of these inputs.
     """
 
     def __init__(self, message: str, names: Iterable[str] = ()) -> None:
@@ -97,7 +97,7 @@ class ValuesNeededError(InputError):
 
 
 class DLPackError(InputError, BufferError):
-    """Memory cannot be handed on or taken through DLPack as was asked."""
+    """Memory cannot be exported or imported by DLPack as requested."""
 
 
 class SessionClosedError(VTensorError):
@@ -105,11 +105,11 @@ class SessionClosedError(VTensorError):
 
 
 class PickleError(VTensorError, TypeError):
-    """A session, or what belongs to one, cannot be copied or sent to another process."""
+    """A session or a part of one cannot be copied or sent to another process."""
 
 
 class QueueFullError(VTensorError):
-    """More runs of ``Session.run_async`` wait than the session allows."""
+    """More runs of ``Session.run_async`` would wait than the session allows."""
 
 
 class NestedRunError(VTensorError):
@@ -117,24 +117,24 @@ class NestedRunError(VTensorError):
 
 
 class LockError(VTensorError):
-    """A plan that was written down cannot be read, is another model's, or no longer holds."""
+    """A lock file cannot be read, is another model's, or no longer holds."""
 
 
 class ConversionsError(VTensorError, AssertionError):
-    """A run converts more than a test allows; lists what, and who asked for it."""
+    """A run has more conversions than a test allows; the message lists each with its cause."""
 
 
 class PeerError(VTensorError):
-    """A peer of the benchmark does not run a model, or not as it was asked to."""
+    """A peer of the benchmark cannot run a model, or not with the requested options."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint to put behind an unknown name; empty where nothing is near it.
+    """Return a hint to append to the message about an unknown name; empty if no name is near.
 
     >>> did_you_mean("ReLU", ["Relu", "Relu6", "Add"]), did_you_mean("Frob", ["Relu"])
     ("; did you mean 'Relu'?", '')
     """
-    import difflib  # an error's business
+    import difflib  # only errors need it
 
     names = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(word.casefold(), names, 1)
@@ -142,7 +142,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def operand_lines(operands: Mapping[str, tuple[str, Mapping[str, int]]]) -> list[str]:
-    """One line an operand, names aligned: ``x : N=8 C=3 H=224 W=224   f32``."""
+    """Return a line for each operand, aligned: ``x : N=8 C=3 H=224 W=224   f32``.
+
+    Args:
+        operands: element types and dims by role.
+    """
     width = max((len(role) for role in operands), default=0)
     texts = {
         role: " ".join(f"{d}={s}" for d, s in dims.items()) or "scalar"
@@ -162,9 +166,14 @@ def describe(
     remedy: str = "",
     order: str = "by priority",
 ) -> str:
-    """The one format of a long message.
+    """Return a message of several lines, in the format of all long messages.
 
-    ``tried`` holds (priority, library, reason) in the order of the attempts, which ``order`` names.
+    Args:
+        headline: the first line.
+        operands: element types and dims by role.
+        tried: priority, library and reason of each attempt, in order.
+        remedy: how to fix the error; empty if it is not known.
+        order: the order of the attempts, in words.
     """
     lines = [headline, *operand_lines(operands or {})]
     tried = list(tried)

@@ -1,4 +1,4 @@
-"""From a picture to a tensor: resize, crop, scale, normalise."""
+"""Conversion of a picture to a tensor: resize, crop, scale, normalise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _imagenet(pixels: Array) -> Array:
     return normal
 
 
-#: From pixels of 0 to 255, channels last, to what a network wants, by name.
+#: Preprocessing functions by name: they take pixels of 0 to 255, channels last.
 PREPROCESS: dict[str, Callable[[Array], Array]] = {
     "imagenet": _imagenet,
     "unit": lambda pixels: pixels / 255,
@@ -38,13 +38,13 @@ def load_image(
     """Read a picture: resize it to cover ``height`` by ``width``, crop the middle, preprocess.
 
     Args:
-        file: any format that Pillow reads.
-        height, width: of the result, in pixels, at least 1.
+        file: a picture in any format that Pillow reads.
+        height, width: the size of the result in pixels, at least 1.
         preprocess: ``imagenet`` scales to 0..1, subtracts ImageNet's mean and divides by its
             deviation; ``unit`` scales to 0..1; ``none`` leaves 0..255.
 
     Returns:
-        height x width x 3, float32.
+        An array of height x width x 3, float32.
 
     Raises:
         InputError: the file is missing or no picture, or ``preprocess`` is unknown.
@@ -62,23 +62,28 @@ def load_image(
 
 
 def image_for(shape: tuple[int, ...], file: str | PathLike[str], preprocess: str) -> Array:
-    """A picture as a batch of the shape that a network's input has.
+    """Return a picture as a batch of the shape of a network's input, each item the same.
 
-    The channels are the axis of size 3 (or 1, for grey): before height and width, or behind them.
+    The channels are the axis of size 3 (or 1, for grey), before or after height and width.
+
+    Args:
+        shape: the shape of the input.
+        file: a picture in any format that Pillow reads.
+        preprocess: the name of its preprocessing, in ``PREPROCESS``.
 
     Raises:
-        InputError: the shape is none of an image.
+        InputError: the shape is not that of images, or ``load_image`` raises it.
     """
     if len(shape) == 4 and shape[1] in (1, 3):
-        first = True
+        channels_first = True
     elif len(shape) == 4 and shape[3] in (1, 3):
-        first = False
+        channels_first = False
     else:
         raise InputError(f"a picture does not go into an input of shape {shape}")
-    batch, *rest = shape
-    height, width = rest[1:] if first else rest[:2]
+    batch, *sizes = shape
+    height, width = sizes[1:] if channels_first else sizes[:2]
     pixels = load_image(file, height, width, preprocess)
-    if (rest[0] if first else rest[2]) == 1:
+    if (sizes[0] if channels_first else sizes[2]) == 1:
         pixels = pixels.mean(axis=2, keepdims=True)
-    one = np.moveaxis(pixels, 2, 0) if first else pixels
-    return np.ascontiguousarray(np.broadcast_to(one, (batch, *one.shape)))
+    item = np.moveaxis(pixels, 2, 0) if channels_first else pixels
+    return np.ascontiguousarray(np.broadcast_to(item, (batch, *item.shape)))

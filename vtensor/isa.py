@@ -1,33 +1,33 @@
-"""The cap on instruction sets: which kernels of the machine's best the libraries may use."""
+"""The cap on the instruction sets that the libraries' kernels may use."""
 
 from __future__ import annotations
 
 from vtensor.errors import InputError
 
-#: Caps, from the least to no cap at all.
+#: The caps, from the lowest to no cap.
 CAPS = ("sse41", "avx2", "avx512", "amx", "max")
 
 
-_chosen = "max"
+_cap = "max"
 
 
 def isa_cap() -> str:
-    """The cap of this process."""
-    return _chosen
+    """Return the cap of this process."""
+    return _cap
 
 
 def limit_isa(cap: str) -> None:
-    """Keep every library that can be capped to an instruction set, for the rest of the process.
+    """Limit the libraries to an instruction set, for the rest of the process.
 
     Args:
         cap: ``"sse41"``, ``"avx2"``, ``"avx512"``, ``"amx"`` or ``"max"`` (no cap).
 
     Raises:
         InputError: there is no such cap.
-        LibraryError: a library has already fixed another one, which it does at its first use; call
-            this before the first session.
+        LibraryError: a library has already fixed another cap, as libraries do at their first use;
+            call this function before the first session.
 
-    A library takes part by naming a ``limit_isa`` handler in its description.
+    The cap holds for libraries that name a ``limit_isa`` handler in their description.
 
     Source: oneDNN's manual, CPU dispatcher control.
     """
@@ -35,7 +35,7 @@ def limit_isa(cap: str) -> None:
         raise InputError(f"limit_isa({cap!r}): one of {', '.join(CAPS)}")
     from libdesc.registry import ready
 
-    global _chosen
+    global _cap
     for library in ready().libraries.values():
         library.limit_isa(cap)
-    _chosen = cap
+    _cap = cap

@@ -1,4 +1,4 @@
-"""What a file of operators imports: ``from vtensor.operators import Context, operator, param``."""
+"""The names for files of operators: ``from vtensor.operators import Context, operator, param``."""
 
 from vtensor.language.expression import Expression, select
 from vtensor.language.operators import (

@@ -1,4 +1,4 @@
-"""A plan as a person reads it: one line a step, each Transform with why, and what it adds up to."""
+"""Reports of a plan, as text and as data: a line for each step, reasons of Transforms, and sums."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from vtensor.runtime.execution.plan_steps import PlanStep
     from vtensor.runtime.session import Session
 
+#: Bytes.
 MEGABYTE = 1e6
 
-#: Why nothing runs in a step.
+#: Why a step runs no kernel.
 _IDLE = {
     "alias": "the same memory under other dims",
     "part": "one is a part of the other's memory",
@@ -33,14 +34,14 @@ _IDLE = {
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a report and what it is, for those who colour it: step, transform, why, ..."""
+    """A line of a report; its kind (step, transform, why, ...) sets its colour."""
 
     kind: str
     text: str
 
 
 def plan_dict(session: Session, name: str) -> dict[str, Any]:
-    """A session's plan as data, for ``--json``."""
+    """Return a session's plan as data, for ``--json``; ``name`` is the model's."""
     plan = session.plan
     return {
         "model": name,
@@ -75,7 +76,7 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
 
 
 def summary_dict(plan: Plan) -> dict[str, Any]:
-    """What a plan adds up to."""
+    """Return a plan's sums as data: counts of steps, kernels and Transforms, and bytes."""
     steps = plan.steps
     idle = Counter(_idle(plan, step) for step in steps)
     return {
@@ -97,7 +98,7 @@ def summary_dict(plan: Plan) -> dict[str, Any]:
 
 
 def memory_dict(plan: Plan) -> dict[str, int]:
-    """What a plan takes, in bytes; its session's arena may be larger, for other plans."""
+    """Return the bytes that a plan needs; the session's arena may be larger, for other plans."""
     return {
         "arena": plan.placement.nbytes,
         "live": plan.placement.live,
@@ -107,7 +108,7 @@ def memory_dict(plan: Plan) -> dict[str, int]:
 
 
 def plan_lines(session: Session, name: str) -> Iterator[Line]:
-    """A session's plan, line by line."""
+    """Yield the lines of a session's plan; ``name`` is the model's."""
     plan = session.plan
     passes = ", ".join(plan.passes) or "none"
     yield Line(
@@ -142,14 +143,14 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
 
 
 def rewritten_lines(rewritten: Mapping[str, int]) -> Iterator[Line]:
-    """Which rules were applied, and how often; nothing where none was."""
+    """Yield a line of the rewrite rules and the numbers of their applications, if there are any."""
     if rewritten:
         rules = (f"{name} ({count})" for name, count in rewritten.items())
         yield Line("note", f"  rewritten: {', '.join(rules)}")
 
 
 def summary_lines(plan: Plan) -> Iterator[Line]:
-    """What a plan adds up to, line by line."""
+    """Yield the lines of a plan's sums: kernels, Transforms, the certificate, memory."""
     total = summary_dict(plan)
     yield Line("head", "by library and kernel")
     for (library, kernel), count in plan.kernels().most_common():
@@ -173,7 +174,7 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         yield from _whys(row.reasons)
     yield from certificate_lines(plan.certificate)
     if plan.taken_from is not None:
-        yield Line("note", f"  {_taken(plan)}")
+        yield Line("note", f"  {_other_sizes(plan)}")
     if plan.refinement is not None:
         yield Line("note", f"  {plan.refinement.note}")
     if plan.replaces is not None:
@@ -181,27 +182,27 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         text = f"made in the background, in the place of what was chosen for {shapes}"
         yield Line("note", f"  {text}")
     yield Line("note", f"  {done} more of constants, done once while loading")
-    taken = {name: f"{size / MEGABYTE:.2f} MB" for name, size in memory_dict(plan).items()}
-    yield Line("head", f"memory: an arena of {taken['arena']} ({taken['live']} needed at once),")
-    yield Line("note", f"  packed weights {taken['weights']}, outputs {taken['outputs']}")
+    sizes = {name: f"{size / MEGABYTE:.2f} MB" for name, size in memory_dict(plan).items()}
+    yield Line("head", f"memory: an arena of {sizes['arena']} ({sizes['live']} needed at once),")
+    yield Line("note", f"  packed weights {sizes['weights']}, outputs {sizes['outputs']}")
 
 
-def _taken(plan: Plan) -> str:
-    """Whose choices a plan has, which are its own, and whether the proof holds for it too."""
+def _other_sizes(plan: Plan) -> str:
+    """Return the sizes that a plan was chosen for, its re-planned nodes, and the proof, as text."""
     proof = (
         "the proof holds for any sizes" if plan.certificate else "proven the least there, not here"
     )
     count = len(plan.graph.operators)
-    anew = f", {len(plan.anew)} of {count} nodes anew" if plan.anew else ""
-    return f"chosen for other sizes, {_listed_shapes(plan.taken_from or {})}{anew}: {proof}"
+    replanned = f", {len(plan.anew)} of {count} nodes re-planned" if plan.anew else ""
+    return f"chosen for other sizes, {_listed_shapes(plan.taken_from or {})}{replanned}: {proof}"
 
 
 def _listed_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{name} {'x'.join(map(str, one))}" for name, one in shapes.items())
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
 
 
 def certificate_dict(certificate: Certificate | None) -> dict[str, Any] | None:
-    """What an optimisation proved, as data."""
+    """Return a certificate as data, for ``--json``; None without a certificate."""
     if certificate is None:
         return None
     data, proof = asdict(certificate), certificate.errors
@@ -211,7 +212,7 @@ def certificate_dict(certificate: Certificate | None) -> dict[str, Any] | None:
 
 
 def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
-    """What an optimisation proved, or that it failed."""
+    """Yield the lines of a certificate: what the optimiser proved, or that it failed."""
     if certificate is None:
         return
     before, after = (
@@ -225,20 +226,20 @@ def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
         before += f" ({certificate.ns_before / 1e6:.3f} ms with what open nodes take)"
         after += f" ({certificate.ns_after / 1e6:.3f} ms)"
     costs = "" if certificate.objective != "time" else f", {certificate.costs}"
-    what = f"{certificate.objective}{costs}, {certificate.open_nodes} nodes open"
+    problem = f"{certificate.objective}{costs}, {certificate.open_nodes} nodes open"
     if certificate.bound is None:
-        text = f"  not optimised ({what}): {certificate.solver} {certificate.status}"
+        text = f"  not optimised ({problem}): {certificate.solver} {certificate.status}"
         yield Line("ref", text)
         return
     proven = "minimal" if certificate.status == "optimal" else f"within {certificate.gap:.1%}"
     yield Line(
-        "note", f"  {before} before, {after} now: proven {proven} ({what}), {certificate.solver}"
+        "note", f"  {before} before, {after} now: proven {proven} ({problem}), {certificate.solver}"
     )
     yield from error_lines(certificate.errors)
 
 
 def error_lines(proof: ErrorProof | None) -> Iterator[Line]:
-    """What inexact variants add to the error of results, by form and node; nothing without any."""
+    """Yield lines of the errors of approximate kernels, by kernel and node, if there are any."""
     if proof is None or not proof.shares:
         return
     measured = "not measured" if proof.measured is None else f"{proof.measured:.1e} measured"
@@ -252,9 +253,9 @@ def error_lines(proof: ErrorProof | None) -> Iterator[Line]:
         shares = [share for share in proof.shares if share.kernel == kernel]
         together = f"{expected(shares):.1e} together"
         yield Line("note", f"  {len(shares):>4} x {kernel or 'as its library likes'}: {together}")
-        for share in sorted(shares, key=lambda one: -one.added):
-            own = f"{share.error:.1e} of its own, gain {share.gain:.2g}: {share.added:.1e}"
-            yield Line("note", f"       {share.node}: {own}")
+        for share in sorted(shares, key=lambda each: -each.added):
+            text = f"{share.error:.1e} of its own, gain {share.gain:.2g}: {share.added:.1e}"
+            yield Line("note", f"       {share.node}: {text}")
 
 
 def _whys(reasons: Iterable[Reason]) -> Iterator[Line]:
@@ -263,8 +264,8 @@ def _whys(reasons: Iterable[Reason]) -> Iterator[Line]:
 
 
 def notes(plan: Plan) -> list[str]:
-    """What runs where nobody would expect it: a line a kind, none where nothing does."""
-    found = {
+    """Return notes on operators that run on unexpected libraries, a line for each kind."""
+    kinds = {
         "nodes that run on onnx.reference, slowly": [
             step.op for step in plan.steps if step.library == REFERENCE
         ],
@@ -274,24 +275,23 @@ def notes(plan: Plan) -> list[str]:
     }
     return [
         f"{text}: {', '.join(f'{count} x {op}' for op, count in Counter(ops).items())}"
-        for text, ops in found.items()
+        for text, ops in kinds.items()
         if ops
     ]
 
 
 def _library_rows() -> list[str]:
     rows = []
-    for library in sorted(ready().libraries.values(), key=lambda one: -one.priority):
+    for library in sorted(ready().libraries.values(), key=lambda each: -each.priority):
         state = f"absent: {library.absent}" if library.absent else library.version()
         rows.append(f"{library.name} (priority {library.priority}) {state}".rstrip())
     return rows
 
 
 def _idle(plan: Plan, step: PlanStep) -> str:
-    """Why nothing runs in a step; empty where something does.
+    """Return why a step runs no kernel, a key of ``_IDLE``; empty if it runs one.
 
-    An output with elements that no step writes is its input's memory, or one of both is a part of
-    the other: recording sees to it.
+    Without a kernel, an output that has elements is in its input's memory: the same, or a part.
     """
     if step.kernels:
         return ""
@@ -305,7 +305,7 @@ def _idle(plan: Plan, step: PlanStep) -> str:
 
 
 def _moves_nothing(plan: Plan, step: PlanStep) -> str:
-    """Why, and which Transforms its users force."""
+    """Return why a step moves nothing, and which Transforms its users force, as text."""
     forced = [
         f"{node.name} to {plan.graph.values[node.output].layout} is forced by {_who(node.reason)}"
         for node in _forced(plan, step)
@@ -406,7 +406,7 @@ def _reason_dict(reason: Reason) -> dict[str, Any]:
 
 
 def why(reason: Reason) -> str:
-    """A reason with paths as short as they can be."""
+    """Return the reason of a Transform as text, with short paths."""
     asked = reason.requirement
     return (
         str(reason)

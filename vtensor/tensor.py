@@ -1,4 +1,4 @@
-"""``from vtensor.tensor import VTensor``, as authors of operators and libraries write it."""
+"""The names for authors of operators and libraries: ``from vtensor.tensor import VTensor``."""
 
 from vtensor.language.tensor import Option, VTensor
 

@@ -1,4 +1,4 @@
-"""What other people's tests may ask of a session."""
+"""Assertions about a session, for users' tests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def assert_conversions(session: Session, at_most: int) -> None:
-    """See that a run converts no more layouts than a test allows.
+    """Assert that a run has at most so many conversions.
 
-    Counted is what ``session.conversions`` lists: the Transforms of the last run's plan, or of the
-    one that was made at construction, and the inputs and outputs that the last run had to copy.
+    The conversions are those of ``session.conversions``: the Transforms of the last run's plan, or
+    of the plan made at construction, and the inputs and outputs that the last run had to copy.
 
     Args:
-        session: whose.
-        at_most: how many there may be.
+        session: the session.
+        at_most: the largest number of conversions.
 
     Raises:
-        ConversionsError: there are more; lists each with what it costs and who asked for it. It is
+        ConversionsError: there are more; the message lists each with its cost and its cause. It is
             an ``AssertionError``.
         InputError: ``at_most`` is no number of conversions, or the network has symbolic sizes and
             nothing has run yet.
@@ -45,18 +45,18 @@ def assert_conversions(session: Session, at_most: int) -> None:
     """
     if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 0:
         raise InputError(f"at_most={at_most!r} is no number of conversions: 0 or more")
-    found = session.conversions
-    if len(found) > at_most:
-        count = counted(len(found), "conversion")
-        lines = [line for one in found for line in _lines(one)]
+    conversions = session.conversions
+    if len(conversions) > at_most:
+        count = counted(len(conversions), "conversion")
+        lines = [line for conversion in conversions for line in _lines(conversion)]
         text = f"a run has {count}, at most {at_most} are allowed"
         raise ConversionsError("\n".join([text, *lines]))
 
 
-def _lines(one: Conversion) -> Iterator[str]:
-    cost = f"{one.bytes / MEGABYTE:.2f} MB on {one.library}"
-    if one.source is None:
-        yield f"  {one.node}, to {one.target}, {cost}"
+def _lines(row: Conversion) -> Iterator[str]:
+    cost = f"{row.bytes / MEGABYTE:.2f} MB on {row.library}"
+    if row.source is None:
+        yield f"  {row.node}, to {row.target}, {cost}"
     else:
-        yield f"  {one.value}: {one.source} -> {one.target}, {cost}"
-    yield from (f"    {why(reason)}" for reason in one.reasons)
+        yield f"  {row.value}: {row.source} -> {row.target}, {cost}"
+    yield from (f"    {why(reason)}" for reason in row.reasons)

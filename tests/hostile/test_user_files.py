@@ -20,7 +20,7 @@ from vtensor.cli import app
 from vtensor.commands.given import read_arrays
 from vtensor.errors import DescriptionError, InputError, LockError, ModelError, VTensorError
 from vtensor.image import load_image
-from vtensor.language.user_files import MOST_TEXT, parse_toml, read_plain_file, read_text
+from vtensor.language.user_files import MAX_TEXT_BYTES, parse_toml, read_plain_file, read_text
 
 DEEP = 20_000
 
@@ -192,7 +192,7 @@ def test_integers_that_toml_knows_are_taken() -> None:
 
 def test_a_text_of_the_most_bytes_is_read(tmp_path: Path) -> None:
     file = tmp_path / "text"
-    file.write_bytes(b"a\r\nb\rc\n" + b"d" * (MOST_TEXT - 7))
+    file.write_bytes(b"a\r\nb\rc\n" + b"d" * (MAX_TEXT_BYTES - 7))
     assert read_text(file)[:7] == "a\nb\nc\nd"
     with file.open("ab") as stream:
         stream.write(b"d")

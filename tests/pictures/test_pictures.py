@@ -147,7 +147,7 @@ def test_forms_have_a_band_a_word_and_a_place_in_the_legend(bench: Bench) -> Non
     scene = make_scene("a graph", graph)
     forms = {"stem": "s8, bf16+bf16", "a/one": "F(4x4,3x3)", "a/two": "F(4x4,3x3)"}
     assert {box.name: box.form for box in scene.boxes if box.form} == forms
-    assert scene.looks != make_scene("a graph", plain).looks
+    assert scene.appearance != make_scene("a graph", plain).appearance
     svg = svg_picture([scene])
     bands = [(one, one.find(f"{SVG}rect[@class='band']")) for one in boxes(svg)]
     colours = {

@@ -297,10 +297,10 @@ def test_wrong_outputs(graph: Graph, feeds: dict[str, Any]) -> None:
         ({"output_layouts": {"x": "N"}}, "output_layouts: no 'x' here; there are y, same"),
         (
             {"input_layouts": {"x": "NCHW:bf16"}},
-            "input_layouts: NCHW:bf16 cannot hold x : f32 N=2 C=3 H=4 W=5; what goes in or out "
-            "lies in some order of exactly these dims, in its own element type",
+            "input_layouts: NCHW:bf16 cannot hold x : f32 N=2 C=3 H=4 W=5; the layout of an input "
+            "or output must be an order of exactly these dims, in its own element type",
         ),
-        ({"input_layouts": {"z": "NK"}}, "input_layouts: NK cannot hold z : s32 K=3; what goes "),
+        ({"input_layouts": {"z": "NK"}}, "input_layouts: NK cannot hold z : s32 K=3; the layout "),
         ({"input_layouts": {"x": "ANY"}}, "input_layouts: ANY cannot hold x : f32 N=2 C=3 "),
     ],
 )

@@ -58,7 +58,7 @@ for thread in threads: thread.join()
 from optimizer.detached_import import import_on_thread
 from vtensor.language import forks
 from vtensor.language.index import importing
-forks.PATIENCE = 3.0
+forks.PATIENCE_S = 3.0
 held, done = threading.Event(), threading.Event()
 def imports():
     with importing:
@@ -128,7 +128,7 @@ thread.join()
     "the program is one long import": """
 import importlib.util
 from vtensor.language import forks
-forks.PATIENCE = 60.0
+forks.PATIENCE_S = 60.0
 spec = importlib.util.spec_from_loader("program", loader=None)
 class Program:
     def find_spec(self, name, path=None, target=None):
@@ -208,7 +208,7 @@ uses()
 from vtensor.language import forks
 from vtensor.runtime import call
 from vtensor.runtime.execution import executor
-forks.PATIENCE = 0.1
+forks.PATIENCE_S = 0.1
 uses()
 done, held = threading.Event(), threading.Barrier(len(forks._locks) + 1)
 def hold(lock):

@@ -1,1 +1,1 @@
-"""The benchmark: VTensor and its peers on the same model, each in a process of its own."""
+"""The benchmark: VTensor and its peers run the same model, each in its own process."""

@@ -1,4 +1,4 @@
-"""Whether two peers compute the same: asked before anything is timed."""
+"""The comparison of two peers' outputs, made before anything is timed."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 from vtensor.benchmark.peer import Array, Precision
 from vtensor.errors import PeerError
 
-#: Largest difference that is accepted, of the largest output. In bf16, whose numbers are 2**-8
-#: apart, every layer rounds, and a Softmax at the end magnifies that (0.51 on VGG19): there
-#: the bound tells another network, and no more.
+#: The largest accepted difference, relative to the largest output. In bf16, whose numbers are 2**-8
+#: apart, every layer rounds, and a Softmax at the end amplifies the errors: this bound only detects
+#: outputs of another network.
 BOUNDS: Mapping[Precision, float] = {"f32": 1e-4, "bf16": 0.75}
 
-#: Kinds of NumPy's types that hold text, bytes, objects.
+#: Kinds of NumPy's types of text, bytes and objects.
 _NO_NUMBERS = frozenset("UTSO")
 
 
 def difference(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
-    """The largest difference of any output, of that output's largest finite value.
+    """Return the largest difference of any output, relative to its largest finite value.
 
-    Equal infinities, and NaN in both, differ by nothing; one alone is infinite, or NaN. What holds
-    no numbers is equal, or infinitely different.
+    Equal infinities, and NaN in both, have a difference of 0. If only one value is infinite or NaN,
+    the difference is infinite or NaN. The difference of outputs without numbers is 0 or infinite.
 
     Raises:
-        PeerError: there are other outputs, or of other sizes.
+        PeerError: the number or the shapes of the outputs differ.
 
     >>> one, other = np.array([1.0, 4.0]), np.array([1.5, 4.0])
     >>> difference([one], [other]), difference([one], [one * np.nan])

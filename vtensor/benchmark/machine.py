@@ -1,4 +1,4 @@
-"""The machine that times are of, and whether it is calm."""
+"""The description of the machine on which times are measured."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from libdesc.registry import ready
 from vtensor.runtime.execution.processors import available_threads
 
-#: A load average above this says that others use the machine, too.
+#: The largest load average of an idle machine.
 CALM = 1.0
 
-#: Settings of threads and kernels that change times; those that are set are kept with them.
+#: Prefixes of environment variables that change times; those that are set are part of a report.
 _PREFIXES = (
     "OMP_",
     "GOMP_",
@@ -28,7 +28,7 @@ _PREFIXES = (
 
 
 def machine() -> dict[str, Any]:
-    """Processor, system, load, our libraries with the instruction sets they use, environment."""
+    """Return a description of processor, system, load, libraries and environment variables."""
     return {
         "processor": processor(),
         "processors": available_threads(),
@@ -47,7 +47,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """What the processor calls itself.
+    """Return the name of the processor.
 
     >>> bool(processor())
     True

@@ -1,6 +1,6 @@
-"""What a worker says over its pipe: first that it listens, then an answer to each request.
+"""The messages of a worker: first that it has started, then an answer to each request.
 
-It is asked with a Task, with a round's seconds, or None.
+A request is a Task, the seconds of a round, or None.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True)
 class Started:
-    """Unasked: the peer's module is imported. What is sent before might wait for ever."""
+    """The first message, without a request: the peer's module is imported.
+
+    A request that is sent earlier might wait for ever.
+    """
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """To a Task: seconds until the peer was ready, and until it had the outputs of a first run."""
+    """The answer to a Task: seconds of loading and of a first run, and its outputs."""
 
     load_s: float
     first_s: float
@@ -27,16 +30,23 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Timed:
-    """To a round's seconds: those that each run took, or until one more of several was done."""
+    """The answer to a round's seconds: the seconds of each run.
+
+    For concurrent runs, the seconds from the end of one run to the next.
+    """
 
     seconds: Sequence[float]
 
 
 @dataclass(frozen=True)
 class Finished:
-    """To None: the most memory that the process held, and what the peer says of itself.
+    """The answer to None: facts about the process and the peer.
 
-    ``no_limits`` says why there are no limits, where the peer has some and could not tell them.
+    Attributes:
+        peak_bytes: the peak memory of the process; None if it is not known.
+        conversions: the number of conversions in a run; None if it is not known.
+        limits: lower bounds of the time of a run in seconds, by name.
+        no_limits: why the limits could not be measured; None if they were.
     """
 
     peak_bytes: int | None
@@ -47,7 +57,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Refused:
-    """To anything: no. ``failed`` is False where the peer itself gave the reason."""
+    """The answer to a request that the peer refuses, or at which it failed."""
 
     reason: str
     failed: bool

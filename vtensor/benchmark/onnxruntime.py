@@ -1,4 +1,4 @@
-"""ONNX Runtime, on the processor."""
+"""ONNX Runtime on the CPU."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from vtensor.benchmark.peer import Array, Peer, Task
 from vtensor.errors import PeerError
 
-#: What its optimised model calls changes of layout.
+#: The operators that change layouts in an optimised model.
 _CONVERSIONS = ("ReorderInput", "ReorderOutput", "Transpose")
 
 
 class OnnxRuntime(Peer):
-    """A session with every optimisation that it has.
+    """Sessions of ONNX Runtime with all its optimisations.
 
     Source: ONNX Runtime's manual: thread management, graph optimisations.
     """
@@ -27,20 +27,20 @@ class OnnxRuntime(Peer):
         if task.precision != "f32":
             raise PeerError(f"its processor kernels have no {task.precision}")
         self._task = task
-        many = task.threads if task.hint == "throughput" else 1
-        self._sessions = [self._make(self._options()) for _ in range(many)]
+        count = task.threads if task.hint == "throughput" else 1
+        self._sessions = [self._make_session(self._options()) for _ in range(count)]
 
     def run(self) -> Sequence[Array]:
-        made: Sequence[Array] = self._sessions[0].run(None, dict(self._task.feeds))
-        return made
+        outputs: Sequence[Array] = self._sessions[0].run(None, dict(self._task.feeds))
+        return outputs
 
     def callers(self) -> Sequence[Callable[[], object]]:
-        """Sessions of one thread each, where many runs count."""
+        """Return the run of each session: for throughput, one of each thread."""
         feeds = dict(self._task.feeds)
         return [partial(session.run, None, feeds) for session in self._sessions]
 
     def conversions(self) -> int:
-        """Counted in the model that a second session writes."""
+        """Return the number of conversions in the optimised model that a second session writes."""
         import onnx
 
         with TemporaryDirectory() as folder:
@@ -48,7 +48,7 @@ class OnnxRuntime(Peer):
             options.optimized_model_filepath = str(file)
             weights = "session.optimized_model_external_initializers_file_name"
             options.add_session_config_entry(weights, "weights")
-            self._make(options)
+            self._make_session(options)
             nodes = onnx.load(file, load_external_data=False).graph.node
         return sum(node.op_type in _CONVERSIONS for node in nodes)
 
@@ -61,7 +61,7 @@ class OnnxRuntime(Peer):
         options.intra_op_num_threads = 1 if throughput else self._task.threads
         return options
 
-    def _make(self, options: Any) -> Any:
+    def _make_session(self, options: Any) -> Any:
         import onnxruntime
 
         return onnxruntime.InferenceSession(

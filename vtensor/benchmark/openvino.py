@@ -1,4 +1,4 @@
-"""OpenVINO, on the processor, as its performance hints say."""
+"""OpenVINO on the CPU, with its performance hints."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from vtensor.benchmark.peer import Array, Peer, Task
 from vtensor.errors import PeerError
 
-#: What its runtime model calls changes of layout.
+#: The layers that change layouts in a runtime model.
 _CONVERSIONS = ("Reorder", "Transpose")
 
 
 class OpenVINO(Peer):
-    """Inference requests on a compiled model, its sizes fixed: one, or as many as it likes best.
+    """Inference requests on a compiled model of fixed sizes: one, or several for throughput.
 
     Source: OpenVINO's manual: CPU device, performance hints, runtime model.
     """
@@ -34,20 +34,20 @@ class OpenVINO(Peer):
             "PERFORMANCE_HINT": task.hint.upper(),
         }
         self._compiled = core.compile_model(model, "CPU", settings)
-        taken = self._compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
-        if taken != task.precision:
-            raise PeerError(f"on this processor it takes {taken} in place of {task.precision}")
+        precision = self._compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+        if precision != task.precision:
+            raise PeerError(f"on this processor it uses {precision} in place of {task.precision}")
         best = self._compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
-        many = best if task.hint == "throughput" else 1
-        self._requests = [self._compiled.create_infer_request() for _ in range(many)]
+        count = best if task.hint == "throughput" else 1
+        self._requests = [self._compiled.create_infer_request() for _ in range(count)]
         self._feeds = dict(task.feeds)
 
     def run(self) -> Sequence[Array]:
-        made = self._infer(self._requests[0])
-        return [made[port] for port in self._compiled.outputs]
+        results = self._infer(self._requests[0])
+        return [results[port] for port in self._compiled.outputs]
 
     def callers(self) -> Sequence[Callable[[], object]]:
-        """One a request."""
+        """Return a run for each inference request."""
         return [partial(self._infer, request) for request in self._requests]
 
     def _infer(self, request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""VTensor as one of the peers."""
+"""VTensor as a peer of the benchmark."""
 
 from __future__ import annotations
 
@@ -27,17 +27,20 @@ class VTensor(Peer):
         return self._session.run(None, self._feeds)
 
     def callers(self) -> Sequence[Callable[[], object]]:
-        """One a stream."""
+        """Return a run for each stream of the session."""
         return [self.run] * self._session.streams
 
     def conversions(self) -> int:
         return len(self._session.conversions)
 
     def limits(self) -> Mapping[str, float]:
-        """The network's convolutions and products alone: each in a warm cache, and in a chain."""
+        """Return the seconds of the convolutions and products alone.
+
+        ``warm``: each in a warm cache; ``chain``: one after another. Empty if there are none.
+        """
         from vtensor.runtime.tuning.limits import limits
 
-        found = limits(self._session)
-        if not found.nodes:
+        measured = limits(self._session)
+        if not measured.nodes:
             return {}
-        return {"warm": found.warm_ns / 1e9, "chain": found.chain_ns / 1e9}
+        return {"warm": measured.warm_ns / 1e9, "chain": measured.chain_ns / 1e9}

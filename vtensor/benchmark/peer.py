@@ -1,7 +1,7 @@
-"""What a peer is: somebody else (or ourselves) who runs a model, one in a process.
+"""The interface of a peer: an inference engine, VTensor included, that runs one model in a process.
 
-A peer is a class that the worker process makes from its place, ``"package.module:Class"``; so its
-own package is imported there, and nowhere else.
+A peer is a class, which the worker process imports from its place, ``"package.module:Class"``. The
+engine's package is imported in that process only.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ HINTS: tuple[Hint, ...] = ("latency", "throughput")
 
 @dataclass(frozen=True)
 class Task:
-    """What a peer is to run.
+    """A model for a peer, with its inputs and options.
 
     Attributes:
-        model: an ONNX file; ``vtensor.load_onnx`` reads a network of ours back as its graph.
-        feeds: all inputs by name, in the order of the model's dims; every run is given the same.
-        threads: how many threads a run may use; or all runs together, where they are side by side.
-        precision: the element type in which a peer may multiply and add; the feeds' stays.
-        hint: what counts: that each run is soon done, one after another; or that many are, side by
-            side, on a thread each.
-        options: what one peer is told beside that, and others are not.
+        model: an ONNX file.
+        feeds: all inputs by name, in the order of the model's dims; the same for every run.
+        threads: the most threads of a run; for throughput, of all concurrent runs.
+        precision: the element type in which the peer may multiply and add; inputs keep theirs.
+        hint: ``latency``: runs one after another; ``throughput``: concurrent runs, each on one
+            thread.
+        options: options for this peer only.
     """
 
     model: Path
@@ -47,9 +47,9 @@ class Task:
 
 
 class Peer(ABC):
-    """Runs one model in this process.
+    """An inference engine that runs one model in this process.
 
-    Whatever of the peer has to be imported is imported in ``load``, whose time is measured.
+    The engine is imported in ``load``, whose time is measured.
     """
 
     #: The distribution on PyPI that must be installed.
@@ -57,7 +57,7 @@ class Peer(ABC):
 
     @classmethod
     def absent(cls) -> str | None:
-        """Why it cannot be asked at all, or None; imports nothing of it."""
+        """Return why the peer is not available, without importing it; None if it is."""
         try:
             version(cls.distribution)
         except PackageNotFoundError:
@@ -66,31 +66,31 @@ class Peer(ABC):
 
     @classmethod
     def version(cls) -> str:
-        """Of the distribution that is installed."""
+        """Return the version of the installed distribution."""
         return version(cls.distribution)
 
     @abstractmethod
     def load(self, task: Task) -> None:
-        """Make ready to run: read, compile, lay the feeds out as the peer likes them best.
+        """Read and compile a model, and lay out its inputs as the peer prefers.
 
         Raises:
-            PeerError: it does not run this model, or not in this precision.
+            PeerError: the peer cannot run this model, or not in this precision.
         """
 
     @abstractmethod
     def run(self) -> Sequence[Array]:
-        """Run once, from the task's feeds; outputs in the order and the dims of the model."""
+        """Run once on the task's inputs; return the outputs in the model's order and dims."""
 
     def callers(self) -> Sequence[Callable[[], object]]:
-        """What runs: each is called again and again by a thread of its own."""
+        """Return functions that run the model; each is called repeatedly by its own thread."""
         return [self.run]
 
     def conversions(self) -> int | None:
-        """How many changes of layout are left in a run; None where nobody knows."""
+        """Return the number of layout conversions in a run; None if it is not known."""
         return None
 
     def limits(self) -> Mapping[str, float]:
-        """Seconds below which this peer's own kernels cannot come, by what they are called.
+        """Return lower bounds of the time of a run with the peer's kernels: seconds by name.
 
         Raises:
             VTensorError: they cannot be measured.
@@ -99,7 +99,7 @@ class Peer(ABC):
 
 
 def peer_at(place: str) -> type[Peer]:
-    """The class at ``"package.module:Class"``.
+    """Import and return the class at ``"package.module:Class"``.
 
     >>> peer_at("vtensor.benchmark.ours:VTensor").absent() is None
     True

@@ -1,4 +1,4 @@
-"""A report as a picture: how many times slower than VTensor each peer is, with intervals."""
+"""The picture of a report: each peer's time relative to VTensor's, with intervals."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from vtensor.benchmark.race import OUR_PRECISION
 from vtensor.benchmark.report import Report
 from vtensor.errors import InputError
 
-#: Okabe and Ito's colours, which every reader can tell apart.
+#: Okabe and Ito's colours, which are safe for the colour-blind.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
-#: Of the height of a model's line, what its bars take together.
+#: The height of a model's bars together, as a part of the height of its line.
 _BAR = 0.8
 
 
 def check_plot(path: Path) -> None:
-    """See that a plot can be drawn there.
+    """Check that a plot can be drawn to a path.
 
     Raises:
-        InputError: matplotlib is absent, or the folder is.
+        InputError: matplotlib is not installed, or the folder does not exist.
     """
     if find_spec("matplotlib") is None:
         raise InputError("--plot needs matplotlib: pip install vtensor-layouts[plot]")
@@ -31,7 +31,7 @@ def check_plot(path: Path) -> None:
 
 
 def plot(report: Report, path: Path) -> list[Path]:
-    """Draw a panel for each precision, as PNG and as SVG; returns the files."""
+    """Draw a panel for each precision, as PNG and as SVG, and return the files."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -49,9 +49,9 @@ def plot(report: Report, path: Path) -> list[Path]:
             for place, peer in enumerate(peers):
                 _bars(axes, _ratios(report, group, peer, models), place, len(peers), peer)
             _finish(axes, group, models)
-        about = report["machine"]["processor"], f"{report['settings']['threads']} threads"
+        subtitle = report["machine"]["processor"], f"{report['settings']['threads']} threads"
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.suptitle(", ".join(about), fontsize=9, color="0.35")
+        figure.suptitle(", ".join(subtitle), fontsize=9, color="0.35")
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
         files = [path.with_suffix(f".{kind}") for kind in ("png", "svg")]
         for file in files:
@@ -63,7 +63,7 @@ def plot(report: Report, path: Path) -> list[Path]:
 def _ratios(
     report: Report, group: str, peer: str, models: Sequence[str]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """A peer's ratios by their places from the top; its mean is below all models."""
+    """Yield the line, from the top, and the ratio of a peer on each model; its mean comes last."""
     for row in report["rows"]:
         if (row["group"], row["peer"]) == (group, peer) and row["ratio"]:
             yield models.index(row["model"]), row["ratio"]
@@ -75,7 +75,7 @@ def _ratios(
 def _bars(
     axes: Any, ratios: Iterable[tuple[int, Mapping[str, Any]]], place: int, count: int, peer: str
 ) -> None:
-    """Bars that begin at 1, with their intervals and values: to the right a peer is slower."""
+    """Draw a peer's bars from 1 to its ratios, with intervals; to the right the peer is slower."""
     height = _BAR / count
     label, colour = peer, _COLOURS[place % len(_COLOURS)]
     for line, ratio in ratios:

@@ -1,4 +1,4 @@
-"""The other end of a worker's pipe: a peer's process, started, asked, and ended."""
+"""The start, the requests and the end of a peer's process."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from vtensor.errors import VTensorError
 
 A = TypeVar("A", bound=Answer)
 
-#: Every process computes in f32 where f32 is asked for, and has one team of threads.
+#: Environment variables of every process: no lower precision than the requested one, few messages;
+#: and those that set the number of threads.
 _ENVIRONMENT = {"ONEDNN_DEFAULT_FPMATH_MODE": "STRICT", "TF_CPP_MIN_LOG_LEVEL": "2"}
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
-#: How long a process may go on spinning after its answer, and how often we look.
+#: The most seconds that a process may keep spinning after its answer, and the poll interval.
 REST_S, LOOK_S = 2.0, 0.002
 
 
 class Gone(VTensorError):
-    """A worker refused, failed, died or hung; ``failed`` is False where it gave a reason."""
+    """A worker refused, failed, died or hung; ``failed`` is False if it refused."""
 
     def __init__(self, reason: str, *, failed: bool = True) -> None:
         super().__init__(reason)
@@ -41,9 +42,9 @@ class Worker:
     """A peer's process.
 
     Args:
-        place: ``"package.module:Class"`` of the peer.
-        threads: how many threads its libraries make.
-        environment: what its environment has besides.
+        place: the peer's place, ``"package.module:Class"``.
+        threads: the number of threads of its libraries.
+        environment: further environment variables.
     """
 
     def __init__(
@@ -62,20 +63,21 @@ class Worker:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
-            start_new_session=True,  # so that what it starts can be ended with it
+            start_new_session=True,  # so that its child processes can be ended with it
         )
         theirs.close()
         self._started = False
 
     def ask(self, request: Task | float | None, wanted: type[A], limit_s: float) -> A:
-        """Send a request, wait for its answer, and for the process to sleep again.
+        """Send a request, wait until the process sleeps again, and return its answer.
 
         Args:
-            request, wanted: as ``messages.py`` pairs them.
-            limit_s: seconds that the answer may take, and the import of the peer before the first.
+            request: a task, the seconds of a round, or None.
+            wanted: the type of the answer; see ``messages.py``.
+            limit_s: the most seconds of the answer, and of the peer's import before the first one.
 
         Raises:
-            Gone: it refused, failed, died, or took too long.
+            Gone: the worker refused, failed, died, or took too long.
         """
         try:
             if not self._started:
@@ -84,17 +86,17 @@ class Worker:
             self._pipe.send(request)
             answer = self._receive(wanted, limit_s)
         except (EOFError, OSError):
-            raise Gone(self._death()) from None
-        self._rest()
+            raise Gone(self._cause_of_death()) from None
+        self._wait_until_asleep()
         return answer
 
     @property
     def process_id(self) -> int:
-        """As the system knows it."""
+        """The system's number of the process."""
         return self._process.pid
 
     def close(self) -> None:
-        """End the process, and those that it has started."""
+        """End the process and its child processes."""
         self._pipe.close()
         with suppress(ProcessLookupError):
             os.killpg(self.process_id, signal.SIGKILL)
@@ -113,7 +115,11 @@ class Worker:
         self.close()
 
     def _receive(self, wanted: type[A], limit_s: float) -> A:
-        """The next answer."""
+        """Return the next message.
+
+        Raises:
+            Gone: the worker refused or failed, or there is no message within ``limit_s`` seconds.
+        """
         if not self._pipe.poll(limit_s):
             raise Gone(f"no answer within {limit_s:g} s")
         answer = self._pipe.recv()
@@ -122,14 +128,14 @@ class Worker:
         assert isinstance(answer, wanted), f"{answer} in place of {wanted}"
         return answer
 
-    def _rest(self) -> None:
+    def _wait_until_asleep(self) -> None:
         """Wait until no thread of the process runs: pools of threads spin before they sleep.
 
-        Threads are looked at one after the other, and a lock may change hands in between: they
-        sleep where they are found asleep twice.
+        The threads are observed one after another, and a lock may pass from one to another in
+        between; the process counts as asleep if all threads sleep twice in succession.
 
         Raises:
-            Gone: it does not come to rest, so that nothing else can be timed beside it.
+            Gone: the process keeps running, so that no other one could be timed next to it.
         """
         until, asleep = time.monotonic() + REST_S, 0
         while asleep < 2:
@@ -138,19 +144,19 @@ class Worker:
                 raise Gone(f"its threads still run {REST_S:g} s after its answer")
             time.sleep(LOOK_S)
 
-    def _death(self) -> str:
+    def _cause_of_death(self) -> str:
         try:
             code = self._process.wait(REST_S)
         except subprocess.TimeoutExpired:
             return "its process closed the pipe, and lives on"
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         self._log.seek(0)
         lines = self._log.read().strip().splitlines()
-        return f"its process died, {how}" + (f": {lines[-1]}" if lines else "")
+        return f"its process died, {cause}" + (f": {lines[-1]}" if lines else "")
 
 
 def runs(process: int) -> bool:
-    """True while a thread of a process runs, or could; False where the system does not tell."""
+    """Return whether a thread of a process runs or is ready; False if the system cannot tell."""
     tasks = Path(f"/proc/{process}/task")
     if not tasks.exists():
         return False
@@ -159,7 +165,7 @@ def runs(process: int) -> bool:
 
 
 def _state(stat: Path) -> str:
-    """The letter after the name, which stands in brackets and may hold any character."""
+    """Return the state in a file ``stat``: the letter after the name in brackets, if any."""
     try:
         return stat.read_text().rpartition(")")[2].split()[0]
     except OSError:  # the thread has just ended

@@ -1,4 +1,4 @@
-"""One model, run by several peers in alternating rounds: never two at once."""
+"""A race: several peers run one model in alternating rounds, never two at once."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ A = TypeVar("A", bound=Answer)
 Status = Literal["timed", "skipped", "failed", "disagrees"]
 Advance = Callable[[str], None]
 
-#: The place of ourselves, by the name under which we stand first in every race.
+#: The name and the place of VTensor, which is the first contender in every race.
 OURS = {"vtensor": "vtensor.benchmark.ours:VTensor"}
 
-#: In which we run whatever the peers do, as long as sessions have no other.
+#: The precision of VTensor in every race, as sessions have no other.
 OUR_PRECISION: Precision = "f32"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a race is run.
+    """The settings of a race.
 
     Attributes:
-        threads: of a run, for all the same.
-        rounds: how often each peer has its turn, at least 2.
-        seconds: of timed runs for each peer, over all rounds.
-        limit_s: what any one answer may take: loading with the first run, or a round.
-        seed: of the order within rounds, and of the bootstrap.
-        hint: what counts, as a task has it.
+        threads: the number of threads of each peer.
+        rounds: the number of rounds, at least 2.
+        seconds: seconds of timed runs for each peer, in all rounds.
+        limit_s: the most seconds of one answer: loading with the first run, or a round.
+        seed: the seed of the order within rounds, and of the bootstrap.
+        hint: latency or throughput; see ``Task``.
     """
 
     threads: int
@@ -50,10 +50,22 @@ class Settings:
 
 @dataclass
 class Contender:
-    """A peer on one model, and what became of it; ``reason`` says why it was not timed.
+    """A peer on one model, and its results.
 
-    ``options`` are those of its task; ``environment`` is what its process has besides. It agrees
-    with others within ``bound``, the precision's own if there is none.
+    Attributes:
+        peer: the peer's name.
+        place: the peer's place, ``"package.module:Class"``.
+        precision: the precision that it computes in.
+        limit_s: the most seconds of one answer.
+        status: whether it was timed.
+        reason: why it was not timed.
+        difference: the difference of its outputs from VTensor's.
+        loaded, finished: its answers after loading and at the end.
+        rounds: the seconds of each run, by round.
+        worker: its process; None before it enters and after it has left.
+        options: further options of its task.
+        bound: the largest accepted difference; None for the precision's.
+        environment: further environment variables of its process.
     """
 
     peer: str
@@ -73,12 +85,15 @@ class Contender:
 
     @property
     def version(self) -> str | None:
-        """Of the peer, if it is installed."""
+        """The peer's version; None if it is not installed."""
         peer = peer_at(self.place)
         return None if peer.absent() else peer.version()
 
     def enter(self, task: Task) -> None:
-        """Start its process, load, run once."""
+        """Start the peer's process, load the model and run it once.
+
+        If the peer is absent or does not answer, it leaves.
+        """
         if why := peer_at(self.place).absent():
             self.leave("skipped", why)
             return
@@ -88,7 +103,7 @@ class Contender:
         )
 
     def agree(self, ours: Loaded) -> None:
-        """See that it computes what we do, or let it leave."""
+        """Compare its outputs with VTensor's; it leaves if they differ by more than the bound."""
         if self.loaded is None:
             return
         try:
@@ -102,8 +117,8 @@ class Contender:
             self.leave("disagrees", f"{text}, and {bound:g} are allowed")
 
     def ask(self, request: Task | float | None, wanted: type[A]) -> A | None:
-        """Its worker's answer; it leaves if there is none."""
-        assert self.worker is not None, "who has left is not asked"
+        """Return its worker's answer; None if there is none, and it leaves."""
+        assert self.worker is not None, "a contender that has left is not asked"
         try:
             return self.worker.ask(request, wanted, self.limit_s)
         except Gone as error:
@@ -111,12 +126,12 @@ class Contender:
             return None
 
     def leave(self, status: Status, reason: str) -> None:
-        """Nothing more is asked of it."""
+        """End its part in the race, with this status and reason."""
         self.status, self.reason = status, reason
         self.close()
 
     def close(self) -> None:
-        """End its process, if it has one."""
+        """End its process, if there is one."""
         if self.worker is not None:
             self.worker.close()
             self.worker = None
@@ -125,44 +140,45 @@ class Contender:
 def race(
     task: Task, peers: Mapping[str, str], settings: Settings, advance: Advance
 ) -> list[Contender]:
-    """Load all, compare them with us, then time them in turns.
+    """Load all contenders, compare their outputs with VTensor's, then time them in turns.
 
     Args:
-        task: what is run; its precision is the peers'.
-        peers: places by name.
-        advance: is told what is being done.
+        task: the model and its inputs; its precision is that of the peers.
+        peers: the peers' places by name.
+        settings: the settings of the race.
+        advance: called with a text about the progress.
 
     Returns:
-        We ourselves, then the peers in order.
+        The contenders: VTensor, then the peers in order.
     """
     limit_s = settings.limit_s
     [ours] = [Contender(name, place, OUR_PRECISION, limit_s) for name, place in OURS.items()]
     others = [Contender(name, place, task.precision, limit_s) for name, place in peers.items()]
     with ExitStack() as stack:
-        for one in (ours, *others):
-            stack.callback(one.close)
-            advance(f"{one.peer} loads")
-            if one is ours or ours.loaded:
-                one.enter(task)
+        for contender in (ours, *others):
+            stack.callback(contender.close)
+            advance(f"{contender.peer} loads")
+            if contender is ours or ours.loaded:
+                contender.enter(task)
             else:
-                one.leave("skipped", f"{ours.peer} has no answer to compare with")
+                contender.leave("skipped", f"{ours.peer} has no answer to compare with")
             if ours.loaded:
-                one.agree(ours.loaded)
+                contender.agree(ours.loaded)
         _take_turns([ours, *others], settings, advance)
-        for one in (ours, *others):
-            if one.worker:
-                one.finished = one.ask(None, Finished)
+        for contender in (ours, *others):
+            if contender.worker:
+                contender.finished = contender.ask(None, Finished)
     return [ours, *others]
 
 
 def _take_turns(contenders: Sequence[Contender], settings: Settings, advance: Advance) -> None:
-    """Rounds, each in an order of its own, until all have run or left."""
+    """Run all rounds, each in a random order of the contenders that have not left."""
     rng = np.random.default_rng(settings.seed)
     for number in range(settings.rounds):
         for place in rng.permutation(len(contenders)):
-            one = contenders[place]
-            if one.worker is None:
+            contender = contenders[place]
+            if contender.worker is None:
                 continue
-            advance(f"round {number + 1} of {settings.rounds}, {one.peer}")
-            if answer := one.ask(settings.seconds / settings.rounds, Timed):
-                one.rounds.append(answer.seconds)
+            advance(f"round {number + 1} of {settings.rounds}, {contender.peer}")
+            if answer := contender.ask(settings.seconds / settings.rounds, Timed):
+                contender.rounds.append(answer.seconds)

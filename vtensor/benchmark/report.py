@@ -1,4 +1,4 @@
-"""Races as data: a row for each peer on each model, and what it comes to over all models.
+"""The results of races as data: a row for each peer and model, and means over all models.
 
 The keys of a report are those of ``--json``: ``machine``, ``settings``, ``rows``, ``means``.
 """
@@ -23,7 +23,7 @@ Report = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A model as it is called, its ONNX file, and what it is fed."""
+    """A model's name, its ONNX file, and its inputs by name."""
 
     name: str
     model: Path
@@ -37,24 +37,30 @@ def measure(
     settings: Settings,
     advance: Advance,
 ) -> Iterator[Row]:
-    """Race on every model in every precision; rows come when their race is over.
+    """Run a race for each model and precision; yield its rows when it is over.
 
     Args:
-        cases: may be made one by one, while races run.
-        peers: places (``"package.module:Class"``) by name.
-        precisions: of the peers, each a race of its own.
-        settings: of each race.
-        advance: is told what is being done.
+        cases: the models; an iterator may make them while races run.
+        peers: the peers' places (``"package.module:Class"``) by name.
+        precisions: the peers' precisions; each has its own race.
+        settings: the settings of each race.
+        advance: called with a text about the progress.
     """
     for case in cases:
         for precision in precisions:
             yield from _rows(case, peers, precision, settings, advance)
 
 
-def report_of(about: Mapping[str, Any], settings: Settings, rows: Sequence[Row]) -> Report:
-    """The rows of races on one machine with the same settings, and their means."""
+def report_of(description: Mapping[str, Any], settings: Settings, rows: Sequence[Row]) -> Report:
+    """Return the report of races on one machine with the same settings: rows and means.
+
+    Args:
+        description: the description of the machine.
+        settings: the settings of the races.
+        rows: the rows of the races.
+    """
     return {
-        "machine": about,
+        "machine": description,
         "settings": {**asdict(settings), "bounds": dict(BOUNDS)},
         "rows": rows,
         "means": list(_means(rows, settings.seed)),
@@ -68,12 +74,15 @@ def _rows(
     settings: Settings,
     advance: Advance,
 ) -> list[Row]:
-    """One race: a row for us, then one a peer, with its ratio to us where both were timed."""
+    """Run one race, and return a row for VTensor and for each peer.
+
+    A peer's row has the ratio of its times to VTensor's if both were timed.
+    """
     task = Task(case.model, case.feeds, settings.threads, precision, settings.hint)
     name = f"{case.name} {precision}"
-    found = race(task, peers, settings, lambda what: advance(f"{name}: {what}"))
-    about = {"model": case.name, "group": precision}
-    rows = [{**about, **_row(one, complete=len(one.rounds) == settings.rounds)} for one in found]
+    contenders = race(task, peers, settings, lambda text: advance(f"{name}: {text}"))
+    common: Row = {"model": case.name, "group": precision}
+    rows = [common | _row(each, len(each.rounds) == settings.rounds) for each in contenders]
     ours = rows[0]
     for row in rows:
         if row["times"] and ours["times"]:
@@ -83,44 +92,44 @@ def _rows(
 
 
 def _means(rows: Iterable[Row], seed: int) -> Iterator[Row]:
-    """The ratio of each peer over all models on which it has one, in each group."""
-    found = defaultdict[tuple[str, str], list[Logs]](list)
+    """Yield the mean ratio of each peer over all models with a ratio, for each group."""
+    ratios = defaultdict[tuple[str, str], list[Logs]](list)
     for row in rows:
         if row["peer"] in OURS:
             ours = row
         elif row["ratio"]:
             logs = log_ratios(row["rounds_s"], ours["rounds_s"])
-            found[row["peer"], row["group"]].append(logs)
-    for (peer, group), models in found.items():
+            ratios[row["peer"], row["group"]].append(logs)
+    for (peer, group), models in ratios.items():
         mean = asdict(mean_ratio(models, seed))
         yield {"peer": peer, "group": group, "models": len(models), **mean}
 
 
-def _row(one: Contender, complete: bool) -> Row:
-    """What became of a contender; times of runs only where all of its rounds are there.
+def _row(contender: Contender, complete: bool) -> Row:
+    """Return the row of a contender; with times only if ``complete``: it has run all rounds.
 
-    It may have failed after them, when it was asked about itself.
+    A contender that has run all rounds may still fail at the end, when it is asked for its memory.
     """
-    loaded, finished = one.loaded, one.finished
+    loaded, finished = contender.loaded, contender.finished
     return {
-        "peer": one.peer,
-        "version": one.version,
-        "precision": one.precision,
-        "status": one.status,
-        "reason": one.reason or None,
-        "difference": one.difference,
+        "peer": contender.peer,
+        "version": contender.version,
+        "precision": contender.precision,
+        "status": contender.status,
+        "reason": contender.reason or None,
+        "difference": contender.difference,
         "load_s": loaded and loaded.load_s,
         "first_s": loaded and loaded.first_s,
-        "times": asdict(Summary.of(one.rounds)) if complete else None,
+        "times": asdict(Summary.of(contender.rounds)) if complete else None,
         "peak_bytes": finished and finished.peak_bytes,
         "conversions": finished and finished.conversions,
         "limits_s": finished and dict(finished.limits),
         "no_limits": finished and finished.no_limits,
-        "rounds_s": [list(seconds) for seconds in one.rounds],
+        "rounds_s": [list(seconds) for seconds in contender.rounds],
         "ratio": None,
     }
 
 
 def failed(rows: Iterable[Row]) -> bool:
-    """True if a peer disagreed or failed; one that is absent or refuses makes nothing fail."""
+    """Return whether a peer failed or disagreed; absent peers and refusals do not count."""
     return any(row["status"] in ("disagrees", "failed") for row in rows)

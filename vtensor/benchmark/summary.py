@@ -1,7 +1,7 @@
-"""What many times come to: their middle and their spread, and ratios with intervals.
+"""Statistics of times: median and spread, and ratios with confidence intervals.
 
-Peers run in rounds, one after another, so that the times of one round are of one state of the
-machine: a ratio is of two medians of the same round. A round is what the bootstrap draws.
+Peers take turns in each round, so that the times of a round are of one state of the machine. A
+ratio is that of two medians of the same round, and the bootstrap draws rounds.
 
 Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13 (percentile intervals).
 """
@@ -18,13 +18,13 @@ from vtensor.language.records import dataclass
 Rounds = Sequence[Sequence[float]]  # seconds of each run, by round
 Logs = NDArray[np.float64]
 
-#: How often rounds are drawn anew, and the part of what then comes that an interval holds.
+#: The number of bootstrap samples, and the confidence level of intervals.
 DRAWS, CONFIDENCE = 2000, 0.95
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Seconds of a run."""
+    """Statistics of the seconds of a run."""
 
     median_s: float
     p99_s: float
@@ -34,19 +34,19 @@ class Summary:
 
     @classmethod
     def of(cls, rounds: Rounds) -> Summary:
-        """Of all runs of all rounds.
+        """Return the statistics of all runs of all rounds.
 
         >>> Summary.of([[1.0, 3.0], [2.0]])
         Summary(median_s=2.0, p99_s=2.98, std_s=0.816496580927726, min_s=1.0, runs=3)
         """
-        times = np.concatenate([np.asarray(one, np.float64) for one in rounds])
+        times = np.concatenate([np.asarray(seconds, np.float64) for seconds in rounds])
         middle, tail = np.quantile(times, [0.5, 0.99])
         return cls(float(middle), float(tail), float(times.std()), float(times.min()), times.size)
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of times, and the ends of its interval."""
+    """A ratio of times, and the ends of its confidence interval."""
 
     value: float
     low: float
@@ -54,17 +54,17 @@ class Ratio:
 
 
 def log_ratios(theirs: Rounds, ours: Rounds) -> Logs:
-    """Of each round the logarithm of their median over ours."""
+    """Return the logarithm of their median time over ours, for each round."""
     pairs = zip(theirs, ours, strict=True)
     return np.array([np.log(np.median(a) / np.median(b)) for a, b in pairs])
 
 
 def mean_ratio(models: Sequence[Logs], seed: int) -> Ratio:
-    """The geometric mean over models, each of the geometric mean over its rounds.
+    """Return the geometric mean over models of the geometric mean over each model's rounds.
 
     Args:
-        models: the ``log_ratios`` of each, one model or more.
-        seed: of the bootstrap, which draws rounds within each model.
+        models: the ``log_ratios`` of each model; at least one.
+        seed: the seed of the bootstrap, which draws rounds within each model.
 
     >>> mean_ratio([np.log([2.0, 2.0]), np.log([8.0, 8.0])], seed=0)
     Ratio(value=4.0, low=4.0, high=4.0)

@@ -1,4 +1,4 @@
-"""A report as tables, one a precision, and as lines of who was not timed."""
+"""A report as text: a table for each precision, and notes on peers that were not timed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAPTION = (
 
 
 def tables(report: Report) -> Iterator[Table]:
-    """A table for each precision; a line for each peer on each model."""
+    """Yield a table for each precision, with a line for each peer on each model."""
     for group in dict.fromkeys(row["group"] for row in report["rows"]):
         rows = [row for row in report["rows"] if row["group"] == group]
         timed = [row for row in rows if row["times"]]
@@ -31,38 +31,38 @@ def tables(report: Report) -> Iterator[Table]:
         title = f"{group}, {report['settings']['threads']} threads"
         if report["settings"]["hint"] != "latency":
             title += f", {report['settings']['hint']}"
-        made = Table(title=title, caption=CAPTION, box=None, padding=(0, 1))
+        table = Table(title=title, caption=CAPTION, box=None, padding=(0, 1))
         for name in ("model", "peer", *_COLUMNS, *limits):
             right = name not in ("model", "peer")
-            made.add_column(name, justify="right" if right else "left", no_wrap=True)
+            table.add_column(name, justify="right" if right else "left", no_wrap=True)
         seen = ""
         for row in timed:
             name = "" if row["model"] == seen else row["model"]
-            made.add_row(
+            table.add_row(
                 name, row["peer"], *_cells(row), *_milliseconds(row["limits_s"] or {}, limits)
             )
             seen = row["model"]
         for mean in report["means"]:
             if mean["group"] == group:
                 name = f"geometric mean of {mean['models']}"
-                made.add_row(name, mean["peer"], *[""] * 4, *_ratio(mean), style="bold")
-        yield made
+                table.add_row(name, mean["peer"], *[""] * 4, *_ratio(mean), style="bold")
+        yield table
 
 
 def notes(report: Report) -> Iterator[str]:
-    """What has to be known beside the tables: a machine that is not calm, and who is missing."""
+    """Yield notes on the tables: a busy machine, another precision, peers that were not timed."""
     load = report["machine"]["load_average"]
     if load > CALM:
         yield f"the load average was {load:.1f} at the beginning: others use this machine, too"
     for group in dict.fromkeys(row["group"] for row in report["rows"]):
         if group != OUR_PRECISION:
-            yield f"beside peers in {group} VTensor runs in {OUR_PRECISION}: it has no {group} yet"
+            yield f"VTensor runs in {OUR_PRECISION} against peers in {group}: it has no {group} yet"
     for row in report["rows"]:
-        who = f"{row['model']}, {row['precision']}: {row['peer']}"
+        peer = f"{row['model']}, {row['precision']}: {row['peer']}"
         if row["status"] != "timed":
-            yield f"{who} {row['status']}: {row['reason']}"
+            yield f"{peer} {row['status']}: {row['reason']}"
         if row["no_limits"]:
-            yield f"{who} has no limits: {row['no_limits']}"
+            yield f"{peer} has no limits: {row['no_limits']}"
 
 
 def _cells(row: Row) -> Iterator[str]:

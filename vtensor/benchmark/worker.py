@@ -1,6 +1,6 @@
-"""The program of one peer's process: ``python -m vtensor.benchmark.worker FD PLACE``.
+"""The program of a peer's process: ``python -m vtensor.benchmark.worker FD PLACE``.
 
-It answers requests over a pipe (``messages.py``), one after another, and sleeps between them.
+The process answers requests over a pipe (``messages.py``) in order, and sleeps in between.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from vtensor.benchmark.messages import Answer, Finished, Loaded, Refused, Starte
 from vtensor.benchmark.peer import Peer, Task, peer_at
 from vtensor.errors import PeerError, VTensorError
 
-#: How Linux calls the most memory that a process has held. ``ru_maxrss`` would not do: it begins
-#: with what the process held that started this one.
+#: Linux's name of a process's peak memory. ``ru_maxrss`` would not do: it begins with the memory of
+#: the parent process.
 _PEAK = "VmHWM:"
 
 
 def serve(peer: Peer, pipe: Connection) -> None:
-    """Answer until the other end is closed."""
+    """Answer the requests in a pipe until its other end is closed."""
     try:
         pipe.send(Started())
         while True:
@@ -34,21 +34,28 @@ def serve(peer: Peer, pipe: Connection) -> None:
                 pipe.send(answer(peer, pipe.recv()))
             except PeerError as error:
                 pipe.send(Refused(str(error), failed=False))
-            except Exception as error:  # whatever a peer raises is its own, and said
+            except Exception as error:  # peers may raise any kind
                 pipe.send(Refused(f"{type(error).__name__}: {error}", failed=True))
     except EOFError:
         return
 
 
 def answer(peer: Peer, request: Task | float | None) -> Answer:
-    """What is done for one request."""
+    """Return the answer to a request: a task, the seconds of a round, or None at the end.
+
+    Raises:
+        Exception: of any kind, if the peer fails.
+    """
     if isinstance(request, Task):
         return load(peer, request)
     return finished(peer) if request is None else timed(peer, request)
 
 
 def load(peer: Peer, task: Task) -> Loaded:
-    """Get ready and run once; outputs are copied, since a peer may use their memory again."""
+    """Load a task and run it once.
+
+    The outputs are copied, since a peer may use their memory again.
+    """
     begin = perf_counter()
     peer.load(task)
     loaded_at = perf_counter()
@@ -58,7 +65,7 @@ def load(peer: Peer, task: Task) -> Loaded:
 
 
 def timed(peer: Peer, budget_s: float) -> Timed:
-    """Runs for some seconds, at least one, after one that brings back the caches."""
+    """Time runs for ``budget_s`` seconds, at least one, after a run that warms the caches."""
     callers = peer.callers()
     if len(callers) > 1:
         return Timed(side_by_side(callers, budget_s))
@@ -74,9 +81,9 @@ def timed(peer: Peer, budget_s: float) -> Timed:
 
 
 def side_by_side(callers: Sequence[Callable[[], object]], budget_s: float) -> list[float]:
-    """Seconds from one run that is done to the next, of callers that run beside one another.
+    """Return the seconds from the end of one run to the next, of callers that run concurrently.
 
-    Each number is the mean of as many runs as there are callers: two runs may end at once.
+    Each number is a mean over as many runs as there are callers, since two runs may end at once.
     """
     meet, ends = Barrier(len(callers)), list[float]()
 
@@ -97,8 +104,11 @@ def side_by_side(callers: Sequence[Callable[[], object]], budget_s: float) -> li
 
 
 def finished(peer: Peer) -> Finished:
-    """What is known at the end; limits that cannot be measured take nothing else with them."""
-    peak = peak_bytes()  # before what follows takes more
+    """Return the answer at the end: peak memory, conversions and limits.
+
+    If the limits cannot be measured, the answer has the reason in their place.
+    """
+    peak = peak_bytes()  # before the other facts need more
     conversions = peer.conversions()
     try:
         return Finished(peak, conversions, dict(peer.limits()))
@@ -107,15 +117,15 @@ def finished(peer: Peer) -> Finished:
 
 
 def peak_bytes() -> int | None:
-    """The most memory that this process has held; None where the system does not tell.
+    """Return the peak memory of this process; None if the system does not report it.
 
     >>> peak_bytes() is None or peak_bytes() > 1 << 20
     True
     """
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
-    found = [int(line.split()[1]) for line in lines if line.startswith(_PEAK)]
-    return found[0] * 1024 if found else None
+    kibibytes = [int(line.split()[1]) for line in lines if line.startswith(_PEAK)]
+    return kibibytes[0] * 1024 if kibibytes else None
 
 
 if __name__ == "__main__":

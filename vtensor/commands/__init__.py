@@ -1,1 +1,1 @@
-"""The commands of ``vtensor``, and what they share."""
+"""The commands of ``vtensor``, and their common options and output."""

@@ -1,4 +1,4 @@
-"""What forbids removing a Transform and what would remove it, as data and as lines."""
+"""Why a Transform cannot be removed, and the cheapest change that would remove it: for output."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from resolver.lowered import OpNode
 
 
-def alternative_dict(found: Alternative, nodes: Mapping[str, OpNode]) -> dict[str, Any]:
-    """An alternative as data; ``nodes`` are the network's, by name."""
-    change = found.change
+def alternative_dict(alternative: Alternative, nodes: Mapping[str, OpNode]) -> dict[str, Any]:
+    """Return an alternative as data for ``--json``; ``nodes`` are the network's nodes by name."""
+    change = alternative.change
     return {
-        "forbidden_by": [_end(end) for end in found.ends if end.fixed],
+        "forbidden_by": [_end(end) for end in alternative.ends if end.fixed],
         "cheapest_change": change and _change(change, nodes),
-        "failed": found.failed or None,
+        "failed": alternative.failed or None,
     }
 
 
@@ -55,29 +55,29 @@ def _change(change: Change, nodes: Mapping[str, OpNode]) -> dict[str, Any]:
 
 
 def alternative_lines(row: Mapping[str, Any]) -> Iterator[Line]:
-    """An alternative, line by line."""
+    """Yield the lines of an alternative; ``row`` is from ``alternative_dict``."""
     for end in row["forbidden_by"]:
-        yield Line("", f"    forbidden by {_who(end)}")
+        yield Line("", f"    forbidden by {_end_text(end)}")
     if not row["forbidden_by"]:
-        yield Line("", "    forbidden by nobody: its ends may lie otherwise, at a cost")
+        yield Line("", "    forbidden by no node: both ends can take another layout, at a cost")
     if row["failed"]:
         yield Line("ref", f"    cheapest  change is not known: {row['failed']}")
     elif row["cheapest_change"]:
-        yield Line("", f"    cheapest  change: {_what(row['cheapest_change'])}")
+        yield Line("", f"    cheapest  change: {_change_text(row['cheapest_change'])}")
     else:
         yield Line("", "    cheapest  change: none")
 
 
-def _who(end: Mapping[str, Any]) -> str:
+def _end_text(end: Mapping[str, Any]) -> str:
     if end["node"] is None:
         return f"the caller, who {'gives' if end['makes'] else 'takes'} it in {end['layout']}"
-    who = f"{end['operator']} {end['node']} on {end['library']}"
+    node = f"{end['operator']} {end['node']} on {end['library']}"
     verb = "makes" if end["makes"] else "takes"
-    return f"{who}, which {verb} {end['operand']} in {end['layout']} alone, at {end['at']}"
+    return f"{node}, which {verb} {end['operand']} in {end['layout']} alone, at {end['at']}"
 
 
-def _what(change: Mapping[str, Any]) -> str:
-    """The nodes that change, the one that moves first, and what that costs."""
+def _change_text(change: Mapping[str, Any]) -> str:
+    """Return a change as text: its nodes, the one that moves to another library first; its cost."""
     moved = change["moved"]
     rows = sorted(change["nodes"], key=lambda row: row["node"] != moved)
     shown = [
@@ -89,11 +89,11 @@ def _what(change: Mapping[str, Any]) -> str:
     more = [f"{len(rows) - 4} more nodes"] if len(rows) > 4 else []
     speed = " (kernels' speed not counted)" if moved else ""
     proven = "" if change["proven"] else ", the best found in time"
-    return f"{'; '.join([*shown, *more])}: {_cost(change)}{proven}{speed}"
+    return f"{'; '.join([*shown, *more])}: {_cost_text(change)}{proven}{speed}"
 
 
-def _cost(change: Mapping[str, Any]) -> str:
+def _cost_text(change: Mapping[str, Any]) -> str:
     count = change["transforms"]
     number = counted(abs(count), "Transform")
-    how = f"{number} {'more' if count > 0 else 'fewer'}" if count else "as many Transforms"
-    return f"{change['bytes'] / MEGABYTE:+.2f} MB, {how}"
+    text = f"{number} {'more' if count > 0 else 'fewer'}" if count else "as many Transforms"
+    return f"{change['bytes'] / MEGABYTE:+.2f} MB, {text}"

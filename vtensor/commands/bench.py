@@ -1,4 +1,4 @@
-"""``vtensor bench``: models beside the peers that run them, in alternating rounds."""
+"""``vtensor bench``: time models in VTensor and in its peers, in alternating rounds."""
 
 from __future__ import annotations
 
@@ -35,29 +35,33 @@ from vtensor.frontends.onnx import Model
 from vtensor.runtime.execution.executor import Executor
 from vtensor.storage.inputs import Port
 
-#: Columns that a table takes.
+#: The least width of a table in characters.
 WIDTH = 132
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
 
-#: Places of the peers that run ONNX files, by the names of ``--peers``.
+#: Module and class of each peer that runs ONNX files, by its name in ``--peers``.
 PEERS = {
     "openvino": "vtensor.benchmark.openvino:OpenVINO",
     "onnxruntime": "vtensor.benchmark.onnxruntime:OnnxRuntime",
 }
 
-PrecisionOption = Annotated[str, typer.Option(help="Of the peers, with commas: f32,bf16.")]
-RoundsOption = Annotated[int, typer.Option(min=2, help="How often each peer has its turn.")]
+PrecisionOption = Annotated[
+    str, typer.Option(help="The precisions of the peers, with commas: f32,bf16.")
+]
+RoundsOption = Annotated[int, typer.Option(min=2, help="The number of rounds; peers take turns.")]
 SecondsOption = Annotated[
-    float, typer.Option(min=0, help="Of timed runs for each peer on each model, over all rounds.")
+    float, typer.Option(min=0, help="Seconds of timed runs for each peer and model, in all rounds.")
 ]
 LimitOption = Annotated[
-    float, typer.Option(min=0, help="Seconds after which a peer that does not answer is given up.")
+    float, typer.Option(min=0, help="Give up a peer that does not answer for so many seconds.")
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="Of the peers' order and of the intervals.")]
+SeedOption = Annotated[
+    int, typer.Option(min=0, help="The seed of the peers' order and of the intervals.")
+]
 HintOption = Annotated[
-    str, typer.Option(help="latency: runs one by one; throughput: side by side, on a thread each.")
+    str, typer.Option(help="latency: one run at a time; throughput: a run on each thread.")
 ]
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw the ratios to PATH.png and PATH.svg.")
@@ -66,9 +70,9 @@ PlotOption = Annotated[
 
 def bench(
     models: Annotated[list[Path], typer.Argument(help="ONNX files.", metavar="MODEL...")],
-    peers: Annotated[str, typer.Option(help=f"Of {', '.join(PEERS)}, with commas.")] = ",".join(
-        PEERS
-    ),
+    peers: Annotated[
+        str, typer.Option(help=f"The peers, with commas: some of {', '.join(PEERS)}.")
+    ] = ",".join(PEERS),
     precision: PrecisionOption = "f32",
     threads: ThreadsOption = None,
     rounds: RoundsOption = 10,
@@ -82,11 +86,11 @@ def bench(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Time models beside OpenVINO and ONNX Runtime: the same threads, precision and inputs.
+    """Time models in VTensor, OpenVINO and ONNX Runtime, with equal threads, precision and inputs.
 
-    Each peer is a process; outputs are compared before anything is timed, then peers run in turns.
-    Inputs are seeded noise. Who is absent is named; the exit code is 1 if a peer disagrees or
-    fails.
+    Each peer is a process. The outputs are compared first; then the peers run in turns. Inputs are
+    random numbers from a fixed seed. Peers that are not installed are named. The exit code is 1 if
+    a peer fails or its outputs differ.
     """
     with errors(debug):
         known, precisions = chosen(peers, PEERS, "peer"), chosen(precision, BOUNDS, "precision")
@@ -104,35 +108,43 @@ def present(
     to: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure, and print tables or JSON; draw, where a plot is asked for.
+    """Measure cases, and print tables or JSON; draw a plot if ``to`` names its files.
 
-    What is known when something is raised, or somebody interrupts, is printed first.
+    The rows that are known are printed even if an error or the user interrupts the measurement.
+
+    Args:
+        cases: the models with their inputs.
+        peers: the peers' places by name.
+        precisions: the precisions of the peers.
+        settings: threads, rounds and times.
+        to: the plot's files, without their suffixes; None for no plot.
+        as_json: print JSON.
 
     Raises:
         InputError: a plot cannot be drawn; nothing was measured.
-        typer.Exit: code 1, a peer disagreed or failed.
+        typer.Exit: code 1, if a peer fails or its outputs differ.
     """
     if to:
         check_plot(to)
-    about, rows = machine(), list[Row]()  # before we are the load ourselves
+    description, rows = machine(), list[Row]()  # before the measurement loads the machine itself
     try:
         with progress("benchmark") as advance:
             for row in measure(cases, peers, precisions, settings, advance):
-                rows.append(row)  # so those before an error stay
+                rows.append(row)  # so that the rows before an error are printed
     finally:
         if rows:
-            show(report_of(about, settings, rows), to, as_json)
+            show(report_of(description, settings, rows), to, as_json)
     if failed(rows):
         raise typer.Exit(1)
 
 
 def show(report: Report, to: Path | None, as_json: bool) -> None:
-    """Print a report, and draw it."""
+    """Print a report as tables or JSON, and draw it if ``to`` names the plot's files."""
     if as_json:
         print_json(report)
     else:
         console = Console()
-        console.width = max(console.width, WIDTH)  # figures that are cut off are none
+        console.width = max(console.width, WIDTH)  # a narrower table would cut off figures
         console.print(*tables(report), sep="\n\n")
     for note in notes(report):
         print(f"note: {note}", file=sys.stderr)
@@ -141,11 +153,16 @@ def show(report: Report, to: Path | None, as_json: bool) -> None:
 
 
 def case_of(file: Path, shape: Sequence[str] | None, value: Sequence[str] | None) -> Case:
-    """A model with seeded noise for what no value is given for.
+    """Return a model with its inputs: the given values, else random numbers from a fixed seed.
+
+    Args:
+        file: the ONNX file.
+        shape: texts of ``--shape``.
+        value: texts of ``--value``.
 
     Raises:
         InputError: sizes are missing, or do not fit.
-        ModelError: it is no model that VTensor runs.
+        ModelError: VTensor cannot read or run the model.
     """
     loaded = Model(file)
     arrays, _ = read_arrays(loaded.inputs, None, value, loaded.overridable)
@@ -160,28 +177,33 @@ def case_of(file: Path, shape: Sequence[str] | None, value: Sequence[str] | None
     return Case(file.stem, file, feeds)
 
 
-def chosen(text: str, known: Mapping[K, V], what: str) -> dict[K, V]:
-    """What is known by the names in a text.
+def chosen(text: str, known: Mapping[K, V], noun: str) -> dict[K, V]:
+    """Return the items of ``known`` whose names are in a text, in the order of ``known``.
+
+    Args:
+        text: names with commas.
+        known: items by name.
+        noun: the noun for an item, in errors.
 
     Raises:
-        InputError: one of them is not known.
+        InputError: a name is not known.
 
     >>> chosen("b,a", {"a": 1, "b": 2, "c": 3}, "letter")
     {'a': 1, 'b': 2}
     """
     names = set(text.split(","))
     if unknown := sorted(names - known.keys()):
-        raise InputError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
+        raise InputError(f"no {noun} {', '.join(unknown)}; there are {', '.join(known)}")
     return {name: value for name, value in known.items() if name in names}
 
 
 def hint_of(text: str) -> Hint:
-    """What counts.
+    """Return the hint of a name: latency or throughput.
 
     Raises:
-        InputError: nobody knows how to measure that.
+        InputError: there is no such hint.
     """
-    for one in HINTS:
-        if one == text:
-            return one
+    for hint in HINTS:
+        if hint == text:
+            return hint
     raise InputError(f"no hint {text}; there are {', '.join(HINTS)}")

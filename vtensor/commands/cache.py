@@ -1,4 +1,4 @@
-"""``vtensor cache``: what is cached for which model, how to remove it, and what is damaged."""
+"""``vtensor cache``: list, clear or verify the entries of the cache."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
     from vtensor.runtime.cache.contents import Contents, Item
 
 cache = typer.Typer(
-    help="List, clear or verify what earlier sessions cached.",
+    help="List, clear or verify the cache of earlier sessions.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
 FolderOption = Annotated[
     Path | None,
-    typer.Option("--cache-dir", help="The cache; default: $VTENSOR_CACHE_DIR or the user's own."),
+    typer.Option(
+        "--cache-dir", help="The cache's folder; default: $VTENSOR_CACHE_DIR or the user's cache."
+    ),
 ]
 OneModel = Annotated[
-    Path | None, typer.Argument(help="Only entries that this model's file led to.", metavar="MODEL")
+    Path | None, typer.Argument(help="Only the entries of this model's file.", metavar="MODEL")
 ]
 
 #: Units of sizes and ages, the largest first.
@@ -49,11 +51,11 @@ def list_entries(
 ) -> None:
     """List the entries of the cache by model: kind, quality, size, age and input shapes."""
     with errors(debug):
-        folder, found = _read(cache_dir, model)
+        folder, listed = _read(cache_dir, model)
         if as_json:
-            print_json(_dict(folder, found))
+            print_json(_dict(folder, listed))
         else:
-            print_lines(_lines(folder, found))
+            print_lines(_lines(folder, listed))
 
 
 @cache.command()
@@ -66,12 +68,12 @@ def clear(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Remove the entries of the cache, or those of one model; no other file is touched."""
+    """Remove the entries of the cache, or of one model; leave all other files."""
     from vtensor.runtime.cache import contents
 
     with errors(debug):
-        folder, found = _read(cache_dir, model)
-        items = [item for item in found.items if item.problem or not damaged]
+        folder, listed = _read(cache_dir, model)
+        items = [item for item in listed.items if item.problem or not damaged]
         nbytes = contents.clear(items)
         if as_json:
             print_json({"folder": str(folder), "removed": len(items), "bytes": nbytes})
@@ -83,23 +85,28 @@ def clear(
 def verify(
     cache_dir: FolderOption = None, as_json: JsonOption = False, debug: DebugOption = False
 ) -> None:
-    """Read every entry and name those that are damaged: sessions ignore these.
+    """Read every entry, and list the damaged ones, which sessions ignore.
 
     The exit code is 1 if an entry is damaged.
     """
     with errors(debug):
-        folder, found = _read(cache_dir, None, deep=True)
-        damaged = [item for item in found.items if item.problem]
+        folder, listed = _read(cache_dir, None, deep=True)
+        damaged = [item for item in listed.items if item.problem]
         if as_json:
-            print_json(_dict(folder, found) | {"damaged": len(damaged)})
+            print_json(_dict(folder, listed) | {"damaged": len(damaged)})
         else:
-            print_lines(_verified(folder, found, damaged))
+            print_lines(_verified(folder, listed, damaged))
         if damaged:
             raise typer.Exit(1)
 
 
 def _read(cache_dir: Path | None, model: Path | None, deep: bool = False) -> tuple[Path, Contents]:
-    """Return the folder of a cache and its contents, or those of one model.
+    """Return the folder of a cache and its contents.
+
+    Args:
+        cache_dir: the folder; None for the default one.
+        model: keep only the entries of this model's file; None keeps all.
+        deep: read the entries in full.
 
     Raises:
         InputError: the cache cannot be read, or ``VTENSOR_CACHE`` is wrong.
@@ -108,41 +115,41 @@ def _read(cache_dir: Path | None, model: Path | None, deep: bool = False) -> tup
 
     folder = cache_folder() if cache_dir is None else cache_dir
     if cache_dir is None:
-        is_on()  # off keeps sessions from the cache; what it holds can be listed all the same
-    found = contents(folder.absolute(), deep)
+        is_on()  # raises an error of the variable; a cache that is off can be listed all the same
+    listed = contents(folder.absolute(), deep)
     if model is not None:
         real = os.path.realpath(model)
-        own = [item for item in found.items if item.file and os.path.realpath(item.file) == real]
-        found = found._replace(items=own, foreign=0)
-    return folder.absolute(), found
+        items = [item for item in listed.items if item.file and os.path.realpath(item.file) == real]
+        listed = listed._replace(items=items, foreign=0)
+    return folder.absolute(), listed
 
 
-def _dict(folder: Path, found: Contents) -> dict[str, Any]:
+def _dict(folder: Path, listed: Contents) -> dict[str, Any]:
     now = time.time()
     rows = []
-    for item in found.items:
+    for item in listed.items:
         row = asdict(item)
         row["path"], row["age_s"] = str(item.path), max(0.0, now - row.pop("used"))
         rows.append(row)
-    nbytes = sum(item.nbytes for item in found.items)
-    return {"folder": str(folder), "entries": rows, "bytes": nbytes, "foreign": found.foreign}
+    nbytes = sum(item.nbytes for item in listed.items)
+    return {"folder": str(folder), "entries": rows, "bytes": nbytes, "foreign": listed.foreign}
 
 
-def _lines(folder: Path, found: Contents) -> Iterator[Line]:
-    """Yield a line for each model and each entry, those used last first, and a total."""
+def _lines(folder: Path, listed: Contents) -> Iterator[Line]:
+    """Yield a line for each model and each entry, the last used first, and one for the total."""
     groups: dict[str, list[Item]] = {}
-    for item in sorted(found.items, key=lambda item: item.used, reverse=True):
+    for item in sorted(listed.items, key=lambda item: item.used, reverse=True):
         groups.setdefault(_title(item), []).append(item)
     for title, items in groups.items():
         yield Line("head", _shown(title))
         for item in items:
             size = _scaled(item.nbytes, SIZES)
             age = _scaled(max(0, int(time.time() - item.used)), AGES)
-            about = f"  {item.kind:<7}  {item.quality:<11}  {size:>10}  {age:>8}  "
-            yield Line("ref" if item.problem else "", (about + _shown(item.inputs)).rstrip())
-    total = _scaled(sum(item.nbytes for item in found.items), SIZES)
-    yield Line("", f"{_shown(str(folder))}: {_entries(found.items)}, {total}")
-    yield from _foreign(found)
+            columns = f"  {item.kind:<7}  {item.quality:<11}  {size:>10}  {age:>8}  "
+            yield Line("ref" if item.problem else "", (columns + _shown(item.inputs)).rstrip())
+    total = _scaled(sum(item.nbytes for item in listed.items), SIZES)
+    yield Line("", f"{_shown(str(folder))}: {_entries(listed.items)}, {total}")
+    yield from _foreign(listed)
 
 
 def _title(item: Item) -> str:
@@ -153,25 +160,25 @@ def _title(item: Item) -> str:
     return item.file or f"model from memory {item.model}".rstrip()
 
 
-def _verified(folder: Path, found: Contents, damaged: Sequence[Item]) -> Iterator[Line]:
+def _verified(folder: Path, listed: Contents, damaged: Sequence[Item]) -> Iterator[Line]:
     for item in damaged:
         yield Line("ref", f"{_shown(str(item.path))}: {_shown(item.problem)}")
-    count = f"{_entries(found.items)}, {len(damaged)} damaged"
+    count = f"{_entries(listed.items)}, {len(damaged)} damaged"
     yield Line("", f"{_shown(str(folder))}: {count}")
     if damaged:
         fix = f"vtensor cache clear --damaged --cache-dir {shlex.quote(str(folder))}"
         yield Line("note", f"  to fix: {_shown(fix)}")
-    yield from _foreign(found)
+    yield from _foreign(listed)
 
 
-def _foreign(found: Contents) -> Iterator[Line]:
-    if found.foreign:
-        files = counted(found.foreign, "other file")
+def _foreign(listed: Contents) -> Iterator[Line]:
+    if listed.foreign:
+        files = counted(listed.foreign, "other file")
         yield Line("note", f"  and {files}, which sessions do not read and clear does not remove")
 
 
 def _entries(items: Sequence[Item]) -> str:
-    """Return how many entries there are.
+    """Return the number of entries as text.
 
     >>> _entries([])
     '0 entries'
@@ -190,7 +197,7 @@ def _scaled(number: int, units: Sequence[tuple[int, str]]) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return text as a terminal may show it: names come from files.
+    """Return text that is safe to print; escaped if it has control characters.
 
     >>> _shown("net"), _shown("a\\x1b[2J")
     ('net', "'a\\\\x1b[2J'")

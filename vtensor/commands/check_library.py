@@ -1,7 +1,7 @@
-"""Is a description right? Read, with what it names; or, if asked for, tried.
+"""The check of a library's description and its modules, without or with running them.
 
-Reading imports nothing of the description's: modules are found, parsed and searched for what the
-description names. What only running them would tell is said to be unknown.
+Without running them, nothing that the description names is imported: its modules are found, parsed
+and searched for the names. Facts that need the modules to run are reported as not checked.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ from vtensor.language.records import dataclass
 
 @dataclass
 class Checked:
-    """What is known of a description.
+    """The result of checking a description.
 
     Attributes:
-        invokers: how many come with it.
-        problems: what must be changed before it can be registered and used.
-        unused: why it would never be used here, or why its invokers would not be.
-        not_run: what only running it would tell.
-        library: the library, where it was tried; nothing of it is registered.
+        description: the description.
+        invokers: the number of its invokers.
+        problems: faults that must be fixed before it can be registered and used.
+        unused: reasons why the library or its invokers would never be used here.
+        not_run: facts that need its modules to run.
+        library: the library as it was built for the check; None if the modules were not run.
     """
 
     description: Description
@@ -56,21 +57,21 @@ class Checked:
 
 
 def validate(source: str | Path, run: bool = False) -> Checked:
-    """Check a description and what it names; nothing is registered.
+    """Check a description, its handlers and its invokers, without registering anything.
 
     Args:
-        source: the file, or its folder.
-        run: also do all that ``libdesc.register`` does: import handlers and invokers, and probe.
+        source: the description's file, or its folder.
+        run: also do what ``libdesc.register`` does: import handlers and invokers, and probe.
 
     Raises:
-        DescriptionError: the file cannot be read, or says something that is not allowed.
+        DescriptionError: the file cannot be read, or its content is not allowed.
     """
     description = Description.read(description_file(Path(source)))
     checked = Checked(description)
     check_layout_names(description)
-    taken = _known_names().get(description.name)
-    if taken is not None and taken.resolve() != description.file.resolve():
-        checked.problems.append(f"name {description.name!r} is taken by {taken}")
+    other_file = _known_names().get(description.name)
+    if other_file is not None and other_file.resolve() != description.file.resolve():
+        checked.problems.append(f"name {description.name!r} is taken by {other_file}")
     import_own_operators()
     for key in description.handlers:
         _read_handler(checked, key)
@@ -81,20 +82,20 @@ def validate(source: str | Path, run: bool = False) -> Checked:
 
 
 def _known_names() -> dict[str, Path]:
-    """The descriptions of libraries by name, as far as can be told without running others' code.
+    """Return the files of known descriptions by the library's name, without running foreign code.
 
-    Those that are registered; else VTensor's own, and those in ``VTENSOR_LIBRARIES``.
+    Known are the registered ones, VTensor's own, and those in ``VTENSOR_LIBRARIES``.
     """
     libraries = registry(fill=False).libraries
-    found = {name: library.description.file for name, library in libraries.items()}
+    files = {name: library.description.file for name, library in libraries.items()}
     for path in [*own_descriptions(), *listed_descriptions()]:
-        with suppress(DescriptionError):  # a broken one takes no name
-            read = Description.read(description_file(path))
-            found.setdefault(read.name, read.file)
-    return found
+        with suppress(DescriptionError):  # a broken description has no name
+            description = Description.read(description_file(path))
+            files.setdefault(description.name, description.file)
+    return files
 
 
-#: What reading a module may raise.
+#: The errors of finding, reading and parsing a module.
 UNREADABLE = (VTensorError, SyntaxError, ValueError, OSError, RuntimeError)
 
 
@@ -105,33 +106,34 @@ def _read_handler(checked: Checked, key: str) -> None:
     label = f"library.{key} = {text!r}"
     try:
         file = module_file(module, description.file)
-        found = None if file is None else find_function(file, function, module)
+        handler = None if file is None else find_function(file, function, module)
     except UNREADABLE as error:
-        checked.problems.append(f"{label}: {_said(error, description)}")
+        checked.problems.append(f"{label}: {_message(error, description)}")
         return
     if file is None:
         checked.not_run.append(f"{label}: the module is no Python text")
-    elif found is None:
+    elif handler is None:
         checked.problems.append(f"{label}: {file} has no function {function!r}")
     else:
-        _judge(checked, key, label, found)
+        _check_handler(checked, key, label, handler)
     if key in ("probe", "version"):
         checked.not_run.append(f"{label}: what it answers here")
 
 
-def _judge(checked: Checked, key: str, label: str, found: Defined) -> None:
-    given = ARGUMENTS[key]
-    if found.fault:
-        checked.problems.append(f"{label}: {found.place} {found.fault}")
-    elif not found.takes(len(given)):
-        called = f"is called with ({', '.join(given)})"
-        checked.problems.append(f"{label} ({found.place}) takes {found.signature}, and {called}")
-    elif found.doubt:
-        checked.not_run.append(f"{label}: {found.doubt}")
+def _check_handler(checked: Checked, key: str, label: str, handler: Defined) -> None:
+    arguments = ARGUMENTS[key]
+    if handler.fault:
+        checked.problems.append(f"{label}: {handler.place} {handler.fault}")
+    elif not handler.takes(len(arguments)):
+        called = f"is called with ({', '.join(arguments)})"
+        takes = f"takes {handler.signature}"
+        checked.problems.append(f"{label} ({handler.place}) {takes}, and {called}")
+    elif handler.doubt:
+        checked.not_run.append(f"{label}: {handler.doubt}")
 
 
-def _said(error: Exception, description: Description) -> str:
-    """What is wrong with a module; the description's name is not repeated."""
+def _message(error: Exception, description: Description) -> str:
+    """Return the message of a module's error, without the description's name."""
     if isinstance(error, VTensorError):
         return str(error).removeprefix(f"{description.file}: ")
     return f"{type(error).__name__}: {error}"
@@ -143,37 +145,45 @@ def _read_invokers(checked: Checked) -> None:
         label = f"library.invokers: {module!r}"
         try:
             file = module_file(module, description.file)
-            found = [] if file is None else invoker_lines(file)
+            module_lines = [] if file is None else invoker_lines(file)
         except UNREADABLE as error:
-            checked.problems.append(f"{label}: {_said(error, description)}")
+            checked.problems.append(f"{label}: {_message(error, description)}")
             continue
-        if not found:
+        if not module_lines:
             checked.not_run.append(f"{label}: its own text has no invoker")
-        lines += found
+        lines += module_lines
     for line in lines:
-        _judge_invoker(checked, line)
+        _check_invoker(checked, line)
     checked.invokers = len(lines)
     named = {line.library for line in lines if line.library}
     certain = len(lines) > 0 and all(line.library for line in lines)
     pairs = {(line.library, line.device) for line in lines if line.library and line.device}
     pairs |= {(info.library, info.device) for info in registry(fill=False).invokers.values()}
-    _weigh(checked, pairs, named if certain else set(), certain or not description.invokers)
+    _note_unused(checked, pairs, named if certain else set(), certain or not description.invokers)
 
 
-def _weigh(
-    checked: Checked, pairs: set[tuple[str, str]], own: set[str], owes_invokers: bool
+def _note_unused(
+    checked: Checked, pairs: set[tuple[str, str]], named: set[str], owes_invokers: bool
 ) -> None:
-    """Note why nothing would use the library; own invokers that name only others are a mistake."""
+    """Note why the library would never be used.
+
+    Args:
+        checked: the result; it is changed.
+        pairs: the libraries and devices of all invokers.
+        named: the libraries that the description's invokers name. If its own is not among them,
+            that is a problem.
+        owes_invokers: report a library without invokers, unless it has a transformer.
+    """
     description = checked.description
     owes_invokers &= "transformer" not in description.handlers
-    reasons = why_unused(description.name, description.devices, pairs, own, owes_invokers)
-    if own and description.name not in own:
+    reasons = why_unused(description.name, description.devices, pairs, named, owes_invokers)
+    if named and description.name not in named:
         checked.problems += reasons[:1]
         reasons = reasons[1:]
     checked.unused += reasons
 
 
-def _judge_invoker(checked: Checked, line: InvokerLine) -> None:
+def _check_invoker(checked: Checked, line: InvokerLine) -> None:
     if None in (line.op, line.library, line.device):
         checked.not_run.append(f"{line.place}: what this invoker is registered for")
     if line.op is not None and line.op not in OPERATORS:
@@ -198,7 +208,7 @@ def _judge_invoker(checked: Checked, line: InvokerLine) -> None:
 
 
 def _try(checked: Checked) -> None:
-    """Do what ``register`` does; what is known then takes the place of what was read."""
+    """Build the library as ``register`` does, and replace the result of reading by its result."""
     description = checked.description
     checked.not_run.clear()
     try:
@@ -210,15 +220,15 @@ def _try(checked: Checked) -> None:
     checked.unused.clear()
     known = registry(fill=False).invokers.values()
     pairs = {(info.library, info.device) for info in (*invokers, *known)}
-    _weigh(checked, pairs, {info.library for info in invokers}, True)
+    _note_unused(checked, pairs, {info.library for info in invokers}, True)
 
 
 def _trial(description: Description) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
-    """The library, probed, and the invokers that come with it; nothing of them stays.
+    """Return the library, probed, and its invokers, from a copy of the registry.
 
     Raises:
-        DescriptionError: the description is wrong or a handler does not import.
-        LibraryError: an invoker is registered already, or its module does not import.
+        DescriptionError: the description is wrong, or a handler cannot be imported.
+        LibraryError: an invoker is registered already, or its module cannot be imported.
     """
     with installed(registry().copy()) as tried:
         return build_library(description, "not registered"), tried.import_invokers(description)

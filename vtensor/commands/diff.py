@@ -1,4 +1,4 @@
-"""``vtensor diff``: what two plans do not agree about."""
+"""``vtensor diff``: list the differences between two plans."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from vtensor.language.wording import counted
 from vtensor.runtime.lock.diff import Difference, differences
 from vtensor.runtime.lock.lock_file import Lock
 
-#: How the name of a lock file ends; any other file is a model.
+#: The suffix of a lock file; any other file is a model.
 SUFFIX = ".toml"
 
-#: Columns that the table takes where there is no terminal.
+#: The width of the table in characters, if standard output is no terminal.
 WIDTH = 160
 
-#: The exit codes of ``diff``.
+#: The exit codes of ``diff`` for plans that differ, and for an error.
 DIFFERENT, TROUBLE = 1, 2
 
-PlanArgument = Annotated[Path, typer.Argument(help="A lock file, or a model for one of the two.")]
+PlanArgument = Annotated[Path, typer.Argument(help="A lock file; one of the two may be a model.")]
 
 
 def diff(
@@ -51,35 +51,36 @@ def diff(
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
     costs: Annotated[
-        bool, typer.Option("--costs/--no-costs", help="Compare what nodes cost, too.")
+        bool, typer.Option("--costs/--no-costs", help="Compare the costs of nodes, too.")
     ] = True,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Compare two plans that were written down, or one with what would be planned now.
+    """Compare two lock files, or a lock file with the present plan of a model.
 
-    A model is planned with the options, sizes and threads of the lock file beside it. The exit code
-    is 0 if the plans agree, 1 if not, 2 if they cannot be compared. Times that are within 10 % of
-    one another agree.
+    A model is planned with the options, sizes and threads of the lock file. Times within 10 % of
+    each other are equal. The exit code is 0 if the plans agree, 1 if they differ, and 2 if they
+    cannot be compared.
     """
     with errors(debug, TROUBLE):
-        given = [one for one in (a, b) if one.suffix == SUFFIX]
-        if not given:
+        lock_files = [file for file in (a, b) if file.suffix == SUFFIX]
+        if not lock_files:
             raise InputError(
                 f"{a}, {b}: neither is a lock file ({SUFFIX}); write one: vtensor lock"
             )
         if isa != "max":
             limit_isa(isa)
-        locks = {one: Lock.read(one) for one in given}
-        for one in {a, b} - locks.keys():
-            locks[one] = _planned(one, locks[given[0]], value, max_bytes, external_data_root)
-        found = differences(locks[a], locks[b], costs)
+        locks = {file: Lock.read(file) for file in lock_files}
+        for model in {a, b} - locks.keys():
+            like = locks[lock_files[0]]
+            locks[model] = _planned(model, like, value, max_bytes, external_data_root)
+        differing = differences(locks[a], locks[b], costs)
         if as_json:
-            rows = [asdict(one) for one in found]
-            print_json({"a": str(a), "b": str(b), "equal": not found, "differences": rows})
+            rows = [asdict(difference) for difference in differing]
+            print_json({"a": str(a), "b": str(b), "equal": not differing, "differences": rows})
         else:
-            _print(found, str(a), str(b))
-        if found:
+            _print(differing, str(a), str(b))
+        if differing:
             raise typer.Exit(DIFFERENT)
 
 
@@ -90,7 +91,7 @@ def _planned(
     max_bytes: int | None,
     external_data_root: Path | None,
 ) -> Lock:
-    """What would be chosen now for a model, with the options of a lock file."""
+    """Plan a model with the options, sizes and threads of a lock file, and return its lock."""
     from vtensor.frontends.onnx import Model
     from vtensor.runtime.session import Session
 
@@ -101,8 +102,8 @@ def _planned(
         )
         arrays, _ = read_arrays(loaded.inputs, None, values, loaded.overridable)
         loaded = overriding(loaded, {*like.choices.inputs, *arrays})
-        inputs = {name: one for name, one in like.choices.inputs.items() if name in loaded.inputs}
-        shapes = {name: tuple(one.dims.values()) for name, one in inputs.items()}
+        inputs = {name: row for name, row in like.choices.inputs.items() if name in loaded.inputs}
+        shapes = {name: tuple(row.dims.values()) for name, row in inputs.items()}
         shapes |= {name: array.shape for name, array in arrays.items()}
         graph = graph_of(loaded, shapes, arrays)
         layouts = {name: str(inputs[name].layout) for name in graph.inputs if name in inputs}
@@ -117,18 +118,18 @@ def _planned(
             return session.lock()
 
 
-def _print(found: Sequence[Difference], a: str, b: str) -> None:
+def _print(differing: Sequence[Difference], a: str, b: str) -> None:
     console = Console(soft_wrap=False)
-    if not found:
+    if not differing:
         print(f"{a} and {b} agree")
         return
     table = Table(box=None, pad_edge=False)
     for title in ("about", "name", "what", a, b):
         table.add_column(Text(title), overflow="fold")
-    for one in found:
-        cells = (one.about, one.name, one.field, one.a, one.b)
+    for row in differing:
+        cells = (row.about, row.name, row.field, row.a, row.b)
         table.add_row(*(Text("-" if cell is None else cell) for cell in cells))
     if not console.is_terminal:
         console.width = max(console.width, WIDTH)
     console.print(table)
-    print(counted(len(found), "difference"))
+    print(counted(len(differing), "difference"))

@@ -1,4 +1,4 @@
-"""``vtensor explain``: where every conversion comes from, and why each library was chosen."""
+"""``vtensor explain``: the cause, the cost and the remedy of every conversion."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 if TYPE_CHECKING:
     from resolver.lowered import Certificate, LoweredGraph
 
-#: The words for nanoseconds, by how they are known.
-HOW = {
+#: The words for the basis of a node's time.
+BASIS_WORDS = {
     "measured": "measured",
     "calibrated": "estimated from the machine's measured peaks",
     "declared": "estimated from what libraries declare",
@@ -57,7 +57,7 @@ HOW = {
 def explain(
     model: ModelArgument,
     node: Annotated[
-        str, typer.Option(help="Only this node (or the one that makes this value).")
+        str, typer.Option(help="Explain only this node, or the node that makes this value.")
     ] = "",
     shape: ShapeOption = None,
     value: ValueOption = None,
@@ -78,13 +78,17 @@ def explain(
     others: Annotated[
         bool,
         typer.Option(
-            "--alternatives/--no-alternatives", help="Seek what would remove each conversion."
+            "--alternatives/--no-alternatives",
+            help="Search for the cheapest change that would remove each conversion.",
         ),
     ] = True,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
+    """Explain every conversion: its cause, its cost, and what would remove it.
+
+    With --node, explain one node: its library and layouts, and why other libraries declined it.
+    """
     limits = Limits(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
     with (
@@ -99,9 +103,9 @@ def explain(
             Mix.parse(libraries, pin),
             values=value,
             calibrate=calibrate,
-        ) as given,
+        ) as loaded,
     ):
-        graph = given.session.plan.graph
+        graph = loaded.session.plan.graph
         if node:
             row = explain_node(graph, node)
             if as_json:
@@ -109,7 +113,7 @@ def explain(
             else:
                 print_lines(_node_lines(row))
             return
-        data = {**explain_dict(graph, model.stem, others), "warnings": [*given.warnings]}
+        data = {**explain_dict(graph, model.stem, others), "warnings": [*loaded.warnings]}
         if as_json:
             print_json(data)
         else:
@@ -117,14 +121,18 @@ def explain(
 
 
 def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]:
-    """All Transforms of a run, what they add up to, and why libraries declined nodes.
+    """Return the Transforms of a run, their sums, and why libraries declined nodes, for ``--json``.
 
-    ``others`` asks for the alternative of each, with a progress display on standard error.
+    Args:
+        graph: the plan's lowered graph.
+        name: the model's name.
+        others: also search for an alternative to each Transform, with a progress display on
+            standard error.
     """
     rows = explain_transforms(graph)
     if others and rows:
-        found = _alternatives(graph, len(rows))
-        rows = [row | found.get(row["node"], {}) for row in rows]
+        by_transform = _alternatives(graph, len(rows))
+        rows = [row | by_transform.get(row["node"], {}) for row in rows]
     moved, total = sum(row["bytes"] for row in rows), bytes_of_a_run(graph)
     return {
         "model": name,
@@ -142,12 +150,12 @@ def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]
 
 def _alternatives(graph: LoweredGraph, count: int) -> dict[str, dict[str, Any]]:
     nodes = {node.name: node for node in graph.operators}
-    found = {}
-    with progress("seeking alternatives") as advance:
-        for number, one in enumerate(alternatives(graph), 1):
+    rows = {}
+    with progress("searching for alternatives") as advance:
+        for number, alternative in enumerate(alternatives(graph), 1):
             advance(f"{number} of {count}")
-            found[one.transform.name] = alternative_dict(one, nodes)
-    return found
+            rows[alternative.transform.name] = alternative_dict(alternative, nodes)
+    return rows
 
 
 def _lines(data: dict[str, Any], certificate: Certificate | None) -> Iterator[Line]:
@@ -175,17 +183,18 @@ def _transform_lines(row: dict[str, Any]) -> Iterator[Line]:
     text = f"{row['node']}: {row['source']} -> {row['target']}, {cost} on {row['library']}"
     yield Line("transform", text)
     yield Line("", f"    value     {row['value']} : {row['dtype']} {sizes}")
-    made = row["produced_by"]
+    producer = row["produced_by"]
     for asked in row["required_by"]:
         if asked["at"]:
-            who = f"{asked['operator']} {asked['node']} on {asked['library']}"
-            what, open_to = f"{asked['operand']}, at {asked['at']}", asked["asked"] == ["ANY"]
-            words = "decided   for" if open_to else "required  by"
-            yield Line("", f"    {words} {who}, of {what}{', which asks for ANY' * open_to}")
+            node = f"{asked['operator']} {asked['node']} on {asked['library']}"
+            operand, any_layout = f"{asked['operand']}, at {asked['at']}", asked["asked"] == ["ANY"]
+            words = "decided   for" if any_layout else "required  by"
+            asks = ", which asks for ANY" * any_layout
+            yield Line("", f"    {words} {node}, of {operand}{asks}")
         else:
             yield Line("", f"    required  by the caller, as output {asked['node']}")
-    maker = f"{made['operator']} {made['node']}" if made["operator"] else f"input {made['node']}"
-    yield Line("", f"    produced  by {maker}, in {row['source']}")
+    kind = producer["operator"] or "input"
+    yield Line("", f"    produced  by {kind} {producer['node']}, in {row['source']}")
     if "forbidden_by" in row:
         yield from alternative_lines(row)
 
@@ -199,17 +208,18 @@ def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
         yield Line("note", f"  it does the work of {', '.join(row['merged'])}, too")
     if row["ns"] is not None:
         kernel = row["kernel"] or "its library decides"
-        yield Line("note", f"  {HOW[row['basis']]}: {row['ns'] / 1e3:.1f} us as {kernel}")
+        yield Line("note", f"  {BASIS_WORDS[row['basis']]}: {row['ns'] / 1e3:.1f} us as {kernel}")
     if row["error"] is not None:
-        own, gain, added = (f"{row['error'][key]:.2g}" for key in ("own", "gain", "added"))
-        text = f"its result is off by {own}, of which results get {gain} times: {added}"
-        yield Line("note", f"  inexact: {text}")
-    for one in row["operands"]:
-        sizes = " ".join(f"{dim}={size}" for dim, size in one["sizes"].items())
-        yield Line("", f"  {one['role']} = {one['value']} : {one['dtype']} {sizes}")
-        asked = ", ".join(one["asked"])
-        yield Line("", f"      {one['layout']}; {asked} was asked for at {one['at']}")
-    for one in row["declined"]:
-        yield Line("ref", f"  declined: {one['priority']} {one['library']}: {one['reason']}")
+        error, factor, added = (f"{row['error'][key]:.2g}" for key in ("own", "gain", "added"))
+        text = f"its error is {error}, amplified {factor} times in the results: {added}"
+        yield Line("note", f"  approximate: {text}")
+    for operand in row["operands"]:
+        sizes = " ".join(f"{dim}={size}" for dim, size in operand["sizes"].items())
+        yield Line("", f"  {operand['role']} = {operand['value']} : {operand['dtype']} {sizes}")
+        asked = ", ".join(operand["asked"])
+        yield Line("", f"      {operand['layout']}; {asked} was asked for at {operand['at']}")
+    for refusal in row["declined"]:
+        library = f"{refusal['priority']} {refusal['library']}"
+        yield Line("ref", f"  declined: {library}: {refusal['reason']}")
     if not row["declined"]:
         yield Line("note", "  no library declined it")

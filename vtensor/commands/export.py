@@ -1,4 +1,4 @@
-"""``vtensor export``: a model as VTensor writes it, simplified by what loading folds."""
+"""``vtensor export``: write a model to a new ONNX file, with constants folded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from vtensor.language.wording import counted
 def export(
     model: ModelArgument,
     out: Annotated[Path, typer.Argument(help="The ONNX file to write.", metavar="OUT")],
-    opset: Annotated[int, typer.Option(help="Version of ONNX's operators, from 17 on.")] = 17,
+    opset: Annotated[
+        int, typer.Option(help="The opset to write: a version of ONNX's operators, from 17 on.")
+    ] = 17,
     shape: ShapeOption = None,
     value: ValueOption = None,
     max_bytes: MaxBytesOption = None,
@@ -35,7 +37,7 @@ def export(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Write a model again, in another opset, with its sizes known and its constants computed."""
+    """Write a model to a new ONNX file, with the given sizes fixed and its constants computed."""
     from vtensor.frontends.export import save_onnx
     from vtensor.frontends.onnx import Model
 

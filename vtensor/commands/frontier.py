@@ -1,4 +1,4 @@
-"""``vtensor frontier``: time against error, a point for each plan."""
+"""``vtensor frontier``: the time and the error of plans for several tolerances."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ from vtensor.report import MEGABYTE
 if TYPE_CHECKING:
     from vtensor.runtime.planning.frontier import Frontier
 
-#: Columns that the table takes where there is no terminal.
+#: The width of the table in characters, if standard output is no terminal.
 WIDTH = 160
 
-_COLUMNS = ("ms", "of strict", "off by", "expected", "weights MB", "Transforms", "inexact")
+_COLUMNS = ("ms", "of strict", "error", "expected", "weights MB", "Transforms", "approximate")
 
 
 def frontier(
     model: ModelArgument,
     tolerances: Annotated[
-        str, typer.Option(help="What results may be off by, with commas; 0 is always among them.")
+        str, typer.Option(help="Largest errors of results, with commas; 0 is always added.")
     ] = "0,1e-6,3e-6,1e-5,1e-4,1e-3",
-    runs: Annotated[int, typer.Option(help="Runs of each plan that count, in turns.")] = 20,
+    runs: Annotated[int, typer.Option(help="The number of timed runs of each plan.")] = 20,
     svg: Annotated[
-        Path | None, typer.Option("--svg", "-o", help="Draw time over error to this file.")
+        Path | None, typer.Option("--svg", "-o", help="Draw time over error to this SVG file.")
     ] = None,
     plans: Annotated[
         Path | None, typer.Option(help="Write a lock file for each plan into this folder.")
@@ -78,11 +78,11 @@ def frontier(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Make a plan for each tolerance, and show what each takes and how far its results are off.
+    """Make a plan for each tolerance, and show the time and the error of each plan.
 
-    Plans are made from measured times, compared with strict kernels on inputs that nothing was
-    chosen on, and timed in turns. Tolerances for which the same is chosen are one plan. What is not
-    given by --input or --value is made up of seeded random numbers.
+    Plans are chosen by measured times and timed in turns. Their errors are measured against strict
+    kernels, on other inputs than those used to choose them. Tolerances with the same choice share a
+    plan. An input without --input or --value gets random numbers from a fixed seed.
     """
     from vtensor.runtime.planning.frontier import tolerances_of
     from vtensor.runtime.tuning.profile import check_runs
@@ -91,49 +91,52 @@ def frontier(
     passes = Passes.parse("all", "", True, cache, 0.0, finite)
     mix = Mix.parse(libraries, pin)
     with errors(debug):
-        wanted = tolerances_of(numbers_of(tolerances))
-        check_runs(runs)  # what is wrong is said before anything is measured
+        bounds = tolerances_of(numbers_of(tolerances))
+        check_runs(runs)  # errors of options come before any measurement
         with opened(
             model, shape, threads, passes, isa, limits, mix, inputs, value, calibrate
-        ) as given:
-            session = given.session
-            feeds, _ = make_feeds(session.inputs, given.arrays, given.pictures, "imagenet")
-            own = {one: feeds[one] for one in (*given.arrays, *given.pictures) if one in feeds}
+        ) as loaded:
+            session = loaded.session
+            feeds, _ = make_feeds(session.inputs, loaded.arrays, loaded.pictures, "imagenet")
+            named = (*loaded.arrays, *loaded.pictures)
+            user_feeds = {name: feeds[name] for name in named if name in feeds}
             with progress(f"frontier of {model.name}") as advance:
-                found = session.frontier(wanted, own, runs=runs, progress=advance)
-            files = write_plans(found, model.stem, plans) if plans is not None else []
+                result = session.frontier(bounds, user_feeds, runs=runs, progress=advance)
+            files = write_plans(result, model.stem, plans) if plans is not None else []
             if svg is not None:
-                write_file(svg, frontier_picture(found, model.stem))
-        if found.note:
-            print(f"note: {found.note}", file=sys.stderr)
+                write_file(svg, frontier_picture(result, model.stem))
+        if result.note:
+            print(f"note: {result.note}", file=sys.stderr)
         for file in [*files, *([svg] if svg is not None else [])]:
             print(f"wrote {file}", file=sys.stderr if as_json else sys.stdout)
         if as_json:
-            data = found.to_dict() | {"model": model.stem}
+            data = result.to_dict() | {"model": model.stem}
             for row, file in zip(data["points"], files, strict=False):
                 row["plan"] = str(file)
             print_json(data)
         else:
-            _print(found, model.stem)
+            _print(result, model.stem)
 
 
 def numbers_of(text: str) -> list[float]:
-    """Numbers with commas between them.
+    """Return the numbers in a text with commas.
 
     Raises:
-        InputError: something is none.
+        InputError: a part is no number.
 
     >>> numbers_of("0,1e-5")
     [0.0, 1e-05]
     """
     try:
-        return [float(one) for one in text.split(",")] if text.strip() else []
+        return [float(number) for number in text.split(",")] if text.strip() else []
     except ValueError:
         raise InputError(f"--tolerances {text}: write numbers with commas: 0,1e-5,1e-3") from None
 
 
-def write_plans(found: Frontier, name: str, folder: Path) -> list[Path]:
-    """Write each plan into a folder, by its smallest tolerance: ``NAME.1e-5.toml``.
+def write_plans(frontier: Frontier, name: str, folder: Path) -> list[Path]:
+    """Write a lock file for each plan into a folder, and return the files.
+
+    A file has the name of the plan's smallest tolerance: ``NAME.1e-5.toml``.
 
     Raises:
         InputError: the folder, or a file in it, cannot be written.
@@ -143,33 +146,34 @@ def write_plans(found: Frontier, name: str, folder: Path) -> list[Path]:
     except (OSError, ValueError) as error:
         raise InputError(f"{folder}: cannot be made: {reason(error)}") from error
     files = []
-    for point in found.points:
+    for point in frontier.points:
         files.append(folder / f"{name}.{point.name.partition(',')[0]}.toml")
-        write_file(files[-1], found.lock(point).text())
+        write_file(files[-1], frontier.lock(point).text())
     return files
 
 
-def _print(found: Frontier, name: str) -> None:
-    console, strict, best = Console(), found.points[0], found.best
-    turns = f"{counted(len(strict.runs), 'run')} of each plan on {counted(found.threads, 'thread')}"
+def _print(frontier: Frontier, name: str) -> None:
+    console, strict, best = Console(), frontier.points[0], frontier.best
+    runs, threads = counted(len(strict.runs), "run"), counted(frontier.threads, "thread")
     caption = "medians; * : no other plan is as fast at as small an error"
-    table = Table(title=Text(f"{name}: {turns}"), caption=caption, box=None, padding=(0, 1))
+    title = Text(f"{name}: {runs} of each plan on {threads}")
+    table = Table(title=title, caption=caption, box=None, padding=(0, 1))
     table.add_column("tolerance")
-    for title in _COLUMNS:
-        table.add_column(title, justify="right", no_wrap=True)
+    for column in _COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("forms", overflow="fold")
-    for one in found.points:
-        forms = ", ".join(f"{count} x {form}" for form, count in one.forms.items())
-        nodes = len(one.plan.graph.operators)
+    for point in frontier.points:
+        forms = ", ".join(f"{count} x {form}" for form, count in point.forms.items())
+        nodes = len(point.plan.graph.operators)
         table.add_row(
-            f"{one.name}{' *' * (one in best)}",
-            f"{one.ns / 1e6:.3f}",
-            f"{one.ns / strict.ns:.2f}",
-            f"{one.error:.1e}" if one.forms else "strict",
-            f"{one.expected:.1e}" if one.forms else "",
-            f"{one.weights / MEGABYTE:.1f}",
-            str(len(one.plan.conversions)),
-            f"{sum(one.forms.values())} of {nodes}",
+            f"{point.name}{' *' * (point in best)}",
+            f"{point.ns / 1e6:.3f}",
+            f"{point.ns / strict.ns:.2f}",
+            f"{point.error:.1e}" if point.forms else "strict",
+            f"{point.expected:.1e}" if point.forms else "",
+            f"{point.weights / MEGABYTE:.1f}",
+            str(len(point.plan.conversions)),
+            f"{sum(point.forms.values())} of {nodes}",
             Text(forms),
         )
     if not console.is_terminal:

@@ -1,4 +1,4 @@
-"""What a command is given for inputs: files of arrays, pictures, values as text, or nothing."""
+"""The inputs of a command: files of arrays, pictures, values as text, or random numbers."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ InputOption = Annotated[
     list[str] | None,
     typer.Option(
         "--input",
-        help="A picture, .npy, .npz or .pb (TensorProto) file, or name=FILE. May be repeated.",
+        help="A file of an input: a picture, .npy, .npz, .pb (TensorProto); or name=FILE. "
+        "May be repeated.",
     ),
 ]
 ValueOption = Annotated[
     list[str] | None,
-    typer.Option("--value", help="An input's value: shape=1,3,224. May be repeated."),
+    typer.Option("--value", help="The value of an input: shape=1,3,224. May be repeated."),
 ]
 
 #: The most bytes of a protocol buffer.
-_MOST_PROTO = (1 << 31) - 1
+_MAX_PROTO_BYTES = (1 << 31) - 1
 
-#: Of each input its element type and sizes, None where a run decides them, or the rank as well.
+#: The element type and the sizes of each input. A size is None if each run decides it; None in
+#: place of the sizes if each run decides the rank as well.
 Inputs = Mapping[str, tuple[str, tuple[int | None, ...] | None]]
 
 
@@ -45,38 +47,40 @@ def read_arrays(
     values: Sequence[str] | None,
     overridable: Inputs | None = None,
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """What is given for inputs: arrays by name, and pictures, which wait for the input's sizes.
+    """Return the given arrays, and the files of given pictures, by name of the input.
+
+    Pictures are read later, once the input's sizes are known.
 
     Args:
-        inputs: what a run has to be given.
+        inputs: the inputs that a run needs.
         files: texts of ``--input``.
         values: texts of ``--value``.
-        overridable: inputs with a default, which are taken by their names alone.
+        overridable: inputs with a default; a file or value must name them.
 
     Raises:
-        InputError: a file cannot be read, or belongs to no input; a value is no list of numbers.
+        InputError: a file cannot be read, or belongs to no input; or a value is no list of numbers.
     """
     arrays: dict[str, Array] = {}
     pictures: dict[str, str] = {}
-    every = {**inputs, **(overridable or {})}
+    all_inputs = {**inputs, **(overridable or {})}
     for text in files or []:
-        name, file = _name_and_file(text, every)
+        name, file = _name_and_file(text, all_inputs)
         if Path(file).suffix not in _READERS:
-            pictures[_only(name, text, inputs)] = file
+            pictures[_input_of(name, text, inputs)] = file
             continue
-        found = _read(file)
-        wanted = [name] if name else list(found)
-        if all(key in found and key in every for key in wanted):
-            arrays |= {key: found[key] for key in wanted}
-        elif len(found) == 1:
-            [arrays[_only(name, text, inputs)]] = found.values()
+        stored = _read(file)
+        wanted = [name] if name else list(stored)
+        if all(key in stored and key in all_inputs for key in wanted):
+            arrays |= {key: stored[key] for key in wanted}
+        elif len(stored) == 1:
+            [arrays[_input_of(name, text, inputs)]] = stored.values()
         else:
-            raise InputError(f"--input {text}: it holds {', '.join(found)}; {_listed(inputs)}")
+            raise InputError(f"--input {text}: it holds {', '.join(stored)}; {_listed(inputs)}")
     for text in values or []:
         name, _, numbers = text.rpartition("=")
-        if name not in every:
-            raise InputError(f"--value {text}: write it as name=1,2,3; {_listed(every)}")
-        arrays[name] = _parsed(text, numbers, every[name])
+        if name not in all_inputs:
+            raise InputError(f"--value {text}: write it as name=1,2,3; {_listed(all_inputs)}")
+        arrays[name] = _parsed(text, numbers, all_inputs[name])
     return arrays, pictures
 
 
@@ -86,10 +90,18 @@ def make_feeds(
     pictures: Mapping[str, str],
     preprocess: str,
 ) -> tuple[dict[str, Array], list[str]]:
-    """An array for each input, and the names of those that are made up: seeded random numbers.
+    """Return an array for each input, and the names of the inputs with random numbers.
+
+    The random numbers are from a fixed seed.
+
+    Args:
+        ports: the inputs.
+        arrays: the given arrays by name.
+        pictures: the files of given pictures by name.
+        preprocess: the name of the pictures' preprocessing.
 
     Raises:
-        InputError: a picture cannot be read, or does not go into its input.
+        InputError: a picture cannot be read, or does not fit its input.
     """
     generator = np.random.default_rng(0)
     feeds, made_up = {}, []
@@ -110,8 +122,12 @@ def _name_and_file(text: str, inputs: Inputs) -> tuple[str, str]:
     return (name, file) if equals and name in inputs else ("", text)
 
 
-def _only(name: str, text: str, inputs: Inputs) -> str:
-    """The input that a file without a name belongs to."""
+def _input_of(name: str, text: str, inputs: Inputs) -> str:
+    """Return the input that a file belongs to: ``name``, or the only input if that is empty.
+
+    Raises:
+        InputError: the name is empty, and there is not exactly one input.
+    """
     if not name and len(inputs) != 1:
         raise InputError(f"--input {text}: write name=FILE; {_listed(inputs)}")
     return name or next(iter(inputs))
@@ -125,7 +141,7 @@ def _parsed(text: str, numbers: str, kind: tuple[str, tuple[int | None, ...] | N
     dtype, shape = kind
     number = float if "f" in dtype else int
     try:
-        values = [number(one) for one in numbers.split(",")] if numbers else []
+        values = [number(part) for part in numbers.split(",")] if numbers else []
         with np.errstate(over="raise"):
             array = np.array(values, numpy_dtype(dtype))
         if number is int and array.tolist() != values:  # ml_dtypes' integers wrap around
@@ -136,11 +152,15 @@ def _parsed(text: str, numbers: str, kind: tuple[str, tuple[int | None, ...] | N
 
 
 def _read(file: str) -> dict[str, Array]:
-    """The arrays of a file, by the names that it has for them."""
+    """Return the arrays in a file by their names there.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     suffix = Path(file).suffix
     try:
         return _READERS[suffix](file)
-    except Exception as error:  # whatever the readers of three formats meet in a damaged file
+    except Exception as error:  # the readers of three formats may raise any kind
         pass_signals(error)
         raise InputError(f"{file}: cannot be read as a {suffix} file: {reason(error)}") from error
 
@@ -160,7 +180,7 @@ def _read_pb(file: str) -> dict[str, Array]:
 
     from vtensor.frontends.tensors import tensor_array
 
-    tensor = TensorProto.FromString(read_plain_file(file, _MOST_PROTO))
+    tensor = TensorProto.FromString(read_plain_file(file, _MAX_PROTO_BYTES))
     return {tensor.name: tensor_array(tensor, None)}
 
 

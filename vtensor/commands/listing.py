@@ -1,4 +1,4 @@
-"""``vtensor libs``, ``ops`` and ``dispatcher``: what is registered, and what is made of it."""
+"""``vtensor libs``, ``ops`` and ``dispatcher``: list what is registered, print generated source."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from libdesc.library import RegisteredLibrary
     from libdesc.schema import Description
 
-DeviceOption = Annotated[str, typer.Option(help="The device that calls are for.")]
+DeviceOption = Annotated[str, typer.Option(help="The device that the libraries run on.")]
 
 
 def libs(
     check: Annotated[
-        Path | None, typer.Option(help="Read this description (or its folder) and what it names.")
+        Path | None, typer.Option(help="Check this description (or its folder) and its modules.")
     ] = None,
     run: Annotated[
         bool,
-        typer.Option("--import", help="With --check: also import what it names, and probe."),
+        typer.Option("--import", help="With --check: also import its modules, and probe."),
     ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show the kernel libraries: where each comes from, its version, or why it is absent.
+    """List the kernel libraries: where each comes from, its version, or why it is absent.
 
-    With --check, a description is read, and the modules that it names are parsed; none is run.
-    The exit code is 1 where there are problems.
+    With --check, read a description and parse its modules, without running them. The exit code is 1
+    if there are problems.
     """
     with errors(debug):
         if run and check is None:
@@ -55,15 +55,15 @@ def libs(
 
 
 def ops(
-    name: Annotated[str, typer.Argument(help="Only this operator.", metavar="OP")] = "",
+    name: Annotated[str, typer.Argument(help="List only this operator.", metavar="OP")] = "",
     device: DeviceOption = CPU,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show which libraries run each operator, in the order in which they are tried."""
+    """List the libraries that run each operator, in the order in which they are tried."""
     with errors(debug):
         if name:
-            dispatcher_source(name, device)  # an unknown name is its error
+            dispatcher_source(name, device)  # raises the error of an unknown name
         rows = operators_list(device)
         rows = [row for row in rows if name in ("", row["operator"])]
         if as_json:
@@ -75,20 +75,20 @@ def ops(
 def dispatcher(
     name: Annotated[str, typer.Argument(help="An operator.", metavar="OP")],
     library: Annotated[
-        str, typer.Option(help="Also what is generated from this library's description.")
+        str, typer.Option(help="Also print the source generated from this library's description.")
     ] = "",
     device: DeviceOption = CPU,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Print the generated source that runs: an operator's checks and dispatcher."""
+    """Print the generated source of an operator's checks and dispatcher."""
     with errors(debug):
         text = dispatcher_source(name, device)
-        found = registry().libraries
-        if library and library not in found:
-            known = ", ".join(sorted(found))
+        registered = registry().libraries
+        if library and library not in registered:
+            known = ", ".join(sorted(registered))
             raise LibraryError(f"library {library!r} is not registered; there are {known}")
-        look_ups = found[library].text if library else ""
+        look_ups = registered[library].text if library else ""
         if as_json:
             data = {"operator": name, "device": device, "dispatcher": text}
             print_json(data | ({"library": library, "look_ups": look_ups} if library else {}))
@@ -97,24 +97,26 @@ def dispatcher(
 
 
 def libraries_dict() -> dict[str, Any]:
-    """All libraries, best first, with what is wrong: problems and ties."""
-    found = registry()
-    problems, rows = list(found.problems), []
-    for one in sorted(found.libraries.values(), key=lambda one: (-one.priority, one.name)):
-        version, fault = _version(one)
-        problems += [(one.origin, fault)] * bool(fault)
-        row = _library_dict(one.description, one, version)
-        row["invokers"] = sum(info.library == one.name for info in found.invokers.values())
-        rows.append(row | {"unused": found.why_unused(one, owes_invokers=not one.transforms)})
+    """Return all libraries, the highest priority first, with problems and ties, for ``--json``."""
+    registered = registry()
+    problems, rows = list(registered.problems), []
+    libraries = registered.libraries.values()
+    for library in sorted(libraries, key=lambda each: (-each.priority, each.name)):
+        version, fault = _version(library)
+        problems += [(library.origin, fault)] * bool(fault)
+        row = _library_dict(library.description, library, version)
+        row["invokers"] = sum(info.library == library.name for info in registered.invokers.values())
+        unused = registered.why_unused(library, owes_invokers=not library.transforms)
+        rows.append(row | {"unused": unused})
     return {
         "libraries": rows,
         "problems": [{"origin": origin, "error": text} for origin, text in problems],
-        "ties": found.ties(),
+        "ties": registered.ties(),
     }
 
 
 def checked_dict(checked: Checked) -> dict[str, Any]:
-    """What is known of a description; what only running it would tell is None."""
+    """Return the result of a check, for ``--json``; facts that need the modules to run are None."""
     version, fault = _version(checked.library)
     row = _library_dict(checked.description, checked.library, version)
     return row | {
@@ -127,7 +129,7 @@ def checked_dict(checked: Checked) -> dict[str, Any]:
 
 
 def _version(library: RegisteredLibrary | None) -> tuple[str, str]:
-    """What a library says of itself, and what is wrong where it cannot."""
+    """Return the version that a library reports, and the error if it cannot."""
     try:
         return (library.version() if library else ""), ""
     except VTensorError as error:
@@ -152,15 +154,15 @@ def _library_dict(
 
 
 def operators_list(device: str) -> list[dict[str, Any]]:
-    """Every operator with its invokers on a device, best first."""
-    found = registry()
+    """Return all operators with their invokers on a device, the highest priority first."""
+    registered = registry()
     return [
         {
             "operator": name,
             "dims": {role: _dims_text(spec) for role, spec in OPERATORS[name].dims.items()},
             "onnx": [
-                {"operator": one.op_type, "since": one.since, "until": one.until}
-                for one in OPERATORS[name].read_as
+                {"operator": spelling.op_type, "since": spelling.since, "until": spelling.until}
+                for spelling in OPERATORS[name].read_as
             ],
             "invokers": [
                 {
@@ -171,9 +173,9 @@ def operators_list(device: str) -> list[dict[str, Any]]:
                     "before": list(info.before),
                     "python": info.python,
                     "at": f"{info.file}:{info.line}",
-                    "absent": found.libraries[info.library].absent or None,
+                    "absent": registered.libraries[info.library].absent or None,
                 }
-                for priority, info in found.candidates(name, device)
+                for priority, info in registered.candidates(name, device)
             ],
         }
         for name in sorted(OPERATORS)
@@ -186,7 +188,7 @@ def _dims_text(spec: DimSpec) -> str:
 
 
 def dtypes_text(dtypes: dict[str, list[str]]) -> str:
-    """Element types by role in one line.
+    """Return element types by role as one line.
 
     >>> dtypes_text({"": ["bf16", "f32"]}), dtypes_text({"x": ["f32"]}), dtypes_text({})
     ('bf16 f32', 'x: f32', 'any')
@@ -224,8 +226,8 @@ def _checked_lines(row: dict[str, Any]) -> Iterator[Line]:
     for reason in row["unused"]:
         yield Line("ref", f"  never used: {reason}")
     if row["imported"]:
-        here = f"absent: {row['absent']}" if row["absent"] else row["version"] or "available"
-        yield Line("ref" if row["absent"] else "", f"  here: {here}")
+        state = f"absent: {row['absent']}" if row["absent"] else row["version"] or "available"
+        yield Line("ref" if row["absent"] else "", f"  here: {state}")
     handlers = ", ".join(row["handlers"]) or "none"
     yield Line("", f"  priority {row['priority']}, handlers: {handlers}")
     did = "registered" if row["imported"] else "imported"
@@ -243,9 +245,13 @@ def _operator_lines(rows: list[dict[str, Any]]) -> Iterator[Line]:
         yield Line("head", f"{row['operator']}  ({dims})")
         if not row["invokers"]:
             yield Line("ref", "  no library has an invoker")
-        for one in row["invokers"]:
-            marks = [" (in Python)"] * one["python"] + [" (on a condition)"] * one["conditional"]
-            marks += [f" (for some calls before {', '.join(one['before'])})"] * bool(one["before"])
-            marks += [f" (absent: {one['absent']})"] * (one["absent"] is not None)
-            text = f"  {one['priority']:>4} {one['library']:<10} {dtypes_text(one['dtypes'])}"
-            yield Line("", text + "".join(marks))
+        for invoker in row["invokers"]:
+            yield Line("", _invoker_text(invoker))
+
+
+def _invoker_text(row: dict[str, Any]) -> str:
+    marks = [" (in Python)"] * row["python"] + [" (on a condition)"] * row["conditional"]
+    marks += [f" (for some calls before {', '.join(row['before'])})"] * bool(row["before"])
+    marks += [f" (absent: {row['absent']})"] * (row["absent"] is not None)
+    text = f"  {row['priority']:>4} {row['library']:<10} {dtypes_text(row['dtypes'])}"
+    return text + "".join(marks)

@@ -1,4 +1,4 @@
-"""``vtensor lock``: a plan as a file, for review, for comparison and to be run again."""
+"""``vtensor lock``: write a plan to a file that can be reviewed, compared and run again."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def lock(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Write down how a model runs: library, kernel and layouts of each node, and why.
+    """Write the plan of a model to a lock file: each node's library, kernel and layouts, and why.
 
-    Session(MODEL, plan=FILE) runs it so again, or says which lines no longer hold.
+    Session(MODEL, plan=FILE) runs the same plan again, or names the lines that no longer hold.
     """
     limits = Limits(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, tolerance=tolerance)
@@ -75,10 +75,10 @@ def lock(
             mix,
             values=value,
             calibrate=calibrate,
-        ) as given,
+        ) as loaded,
     ):
-        plan = given.session.plan
-        given.session.lock().write(out)
+        plan = loaded.session.plan
+        loaded.session.lock().write(out)
         nodes, changes = len(plan.graph.operators), len(plan.conversions)
         if as_json:
             print_json({"file": str(out), "nodes": nodes, "transforms": changes})

@@ -1,4 +1,4 @@
-"""What a module's text says of its functions: it is parsed, never run."""
+"""The functions and invokers in a module's source, which is parsed and never run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from vtensor.language.tensor import CPU
 from vtensor.language.user_files import read_plain_file
 from vtensor.storage.open_file import State
 
-#: How many ``from ... import`` lines are followed to a function's definition.
-HOPS = 8
+#: The most ``from ... import`` lines that are followed to a function's definition.
+MAX_HOPS = 8
 
 
 @dataclass(frozen=True)
 class Defined:
-    """A name that a module's text defines.
+    """A name that a module's source defines.
 
     Attributes:
-        arguments: what it takes, where it is a plain function.
-        doubt: why only running the module would tell more; empty where the text says it all.
-        fault: why it cannot be called; empty where it can, as far as the text says.
+        place: file and line of the definition.
+        arguments: the parameters; None if it is no plain function.
+        doubt: why the source does not define the function fully; empty if it does.
+        fault: why the name cannot be called; empty if the source shows no reason.
     """
 
     place: str
@@ -38,25 +39,33 @@ class Defined:
 
     @property
     def signature(self) -> str:
-        """Its parameters, as they are written."""
+        """The parameters as text; ``(...)`` if they are not known."""
         try:
             return f"({ast.unparse(self.arguments) if self.arguments else '...'})"
         except RecursionError:
             return "(...)"
 
     def takes(self, count: int) -> bool:
-        """True when it can be called with this many positional arguments."""
-        given = self.arguments
-        if given is None:
+        """Return whether it can be called with this many positional arguments; True if unknown."""
+        arguments = self.arguments
+        if arguments is None:
             return True
-        named = len(given.posonlyargs) + len(given.args)
-        most = sys.maxsize if given.vararg else named
-        return named - len(given.defaults) <= count <= most and None not in given.kw_defaults
+        named = len(arguments.posonlyargs) + len(arguments.args)
+        most = sys.maxsize if arguments.vararg else named
+        required = named - len(arguments.defaults)
+        return required <= count <= most and None not in arguments.kw_defaults
 
 
 @dataclass(frozen=True)
 class InvokerLine:
-    """An ``invoker(...)`` in a module's text; None where only running it would tell the value."""
+    """An ``invoker(...)`` in a module's source.
+
+    Attributes:
+        place: file and line.
+        op, library, device: its arguments; None if the source does not have the value.
+        dtypes: all element types that it names.
+        function: the decorated function; None if it is not known.
+    """
 
     place: str
     op: str | None
@@ -67,7 +76,11 @@ class InvokerLine:
 
 
 def module_file(name: str, description: Path) -> Path | None:
-    """The Python file of a module, found without importing anything; None where it is compiled.
+    """Return the Python file of a module, without importing it; None if the module is compiled.
+
+    Args:
+        name: the module's name; one that begins with a dot is a file next to the description.
+        description: the file that names the module.
 
     Raises:
         DescriptionError: there is no such module.
@@ -82,7 +95,10 @@ def module_file(name: str, description: Path) -> Path | None:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """As ``importlib.util.find_spec``, which would import the packages around the module."""
+    """Return the spec of a module; None if there is none.
+
+    Unlike ``importlib.util.find_spec``, this does not import the packages around the module.
+    """
     path: list[str] | None = None
     spec = None
     whole = ""
@@ -90,8 +106,8 @@ def _spec(name: str) -> ModuleSpec | None:
         if whole and path is None:
             return None
         whole = f"{whole}.{part}" if whole else part
-        found = (finder.find_spec(whole, path) for finder in sys.meta_path)
-        spec = next((one for one in found if one is not None), None)
+        answers = (finder.find_spec(whole, path) for finder in sys.meta_path)
+        spec = next((answer for answer in answers if answer is not None), None)
         if spec is None:
             return None
         inside = spec.submodule_search_locations
@@ -108,37 +124,45 @@ def _parsed(file: Path, state: State) -> ast.Module:  # noqa: ARG001  # a change
 
 
 def parsed(file: Path) -> ast.Module:
-    """A module's text as a tree.
+    """Return the syntax tree of a module's source.
 
     Raises:
-        SyntaxError, ValueError, OSError: it does not parse, or cannot be read.
+        SyntaxError, ValueError, OSError: the source cannot be parsed or read.
     """
     return _parsed(file, State.of(file.stat()))
 
 
-def find_function(file: Path, function: str, module: str = "", hops: int = HOPS) -> Defined | None:
-    """What a module's text says of a function; None where it has none of that name.
+def find_function(
+    file: Path, function: str, module: str = "", hops: int = MAX_HOPS
+) -> Defined | None:
+    """Return the definition of a function in a module's source; None if there is none.
 
     Args:
-        module: the module's dotted name, from which its relative imports go out.
+        file: the module's file.
+        function: the function's name.
+        module: the module's dotted name, to which its relative imports are relative.
+        hops: the most ``from ... import`` lines to follow.
+
+    Raises:
+        SyntaxError, ValueError, OSError: the source cannot be parsed or read.
     """
-    found, doubt = None, ""
+    definition, doubt = None, ""
     for line in _statements(parsed(file).body):
         if isinstance(line, ast.ImportFrom):
             names = {alias.asname or alias.name: alias.name for alias in line.names}
             if "*" in names:
                 doubt = f"{file}:{line.lineno} imports everything that there is elsewhere"
             elif function in names:
-                found = _imported(file, line, names[function], module, hops)
+                definition = _imported(file, line, names[function], module, hops)
         elif function in _defined(line):
-            found = _definition(file, line)
+            definition = _definition(file, line)
         elif "__getattr__" in _defined(line):
             doubt = f"{file}:{line.lineno} makes names as they are asked for"
-    return found or (Defined(str(file), doubt=doubt) if doubt else None)
+    return definition or (Defined(str(file), doubt=doubt) if doubt else None)
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The lines of a module's own level, in whatever ``if`` or ``try`` they stand."""
+    """Yield a module's top-level statements, including those in ``if``, ``try`` and loops."""
     for line in body:
         yield line
         if isinstance(line, (ast.If, ast.Try, ast.With, ast.For, ast.While)):
@@ -149,7 +173,7 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _defined(line: ast.stmt) -> set[str]:
-    """The names that a line defines."""
+    """Return the names that a statement defines."""
     if isinstance(line, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {line.name}
     if isinstance(line, ast.Import):
@@ -179,7 +203,15 @@ def _definition(file: Path, line: ast.stmt) -> Defined:
 
 
 def _imported(file: Path, line: ast.ImportFrom, name: str, module: str, hops: int) -> Defined:
-    """The definition behind a ``from ... import``."""
+    """Return the definition that a ``from ... import`` leads to.
+
+    Args:
+        file: the file of the import.
+        line: the import.
+        name: the name in the imported module.
+        module: the dotted name of the importing module.
+        hops: the most further imports to follow.
+    """
     place = f"{file}:{line.lineno}"
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     for _ in range(line.level - 1):
@@ -196,7 +228,11 @@ def _imported(file: Path, line: ast.ImportFrom, name: str, module: str, hops: in
 
 
 def invoker_lines(file: Path) -> list[InvokerLine]:
-    """Every ``invoker(...)`` in a module's text."""
+    """Return every ``invoker(...)`` in a module's source.
+
+    Raises:
+        SyntaxError, ValueError, OSError: the source cannot be parsed or read.
+    """
     tree = parsed(file)
     texts: dict[str, Any] = {}
     names = {"invoker"}
@@ -222,12 +258,12 @@ def invoker_lines(file: Path) -> list[InvokerLine]:
 def _invoker_line(
     file: Path, node: ast.Call, texts: dict[str, Any], function: Defined | None
 ) -> InvokerLine:
-    given = {one.arg: one.value for one in node.keywords if one.arg}
-    named = node.args[0] if node.args else given.get("op")
-    device = _text(given["device"], texts) if "device" in given else CPU
+    arguments = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+    named = node.args[0] if node.args else arguments.get("op")
+    device = _text(arguments["device"], texts) if "device" in arguments else CPU
     place = f"{file}:{node.lineno}"
-    op, library = _text(named, texts), _text(given.get("library"), texts)
-    return InvokerLine(place, op, library, device, _dtypes(given.get("dtypes")), function)
+    op, library = _text(named, texts), _text(arguments.get("library"), texts)
+    return InvokerLine(place, op, library, device, _dtypes(arguments.get("dtypes")), function)
 
 
 def _text(node: ast.expr | None, texts: dict[str, Any]) -> str | None:
@@ -236,12 +272,12 @@ def _text(node: ast.expr | None, texts: dict[str, Any]) -> str | None:
 
 
 def _dtypes(node: ast.expr | None) -> tuple[str, ...]:
-    """The element types that are written out."""
+    """Return the element types that are string constants in an argument ``dtypes``."""
     return tuple(
-        one.value
+        constant.value
         for part in ([] if node is None else _values(node))
-        for one in ast.walk(part)
-        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        for constant in ast.walk(part)
+        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
     )
 
 

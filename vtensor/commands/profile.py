@@ -1,4 +1,4 @@
-"""``vtensor profile``: where the time of a run goes, beside what the machine can."""
+"""``vtensor profile``: the time of a run by operator, library and step, and the machine's peaks."""
 
 from __future__ import annotations
 
@@ -46,23 +46,24 @@ from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 if TYPE_CHECKING:
     from vtensor.runtime.tuning.profile import Profile, ProfiledStep, Work
 
-#: Where nothing disturbs the runs, medians of steps add up to nearly that of their sum.
-QUIET = 0.9
+#: If the steps' median times add up to less than this share of the median of their sums, other
+#: processes disturbed the runs.
+QUIET_SHARE = 0.9
 
-#: Columns behind a name: their titles.
+#: The titles of the columns after the name.
 _TITLES = f"{'ms':>9} {'share':>7} {'GFLOP/s':>9} {'GB/s':>7} {'of peak':>8}"
 
 
 def profile(
     model: ModelArgument,
-    runs: Annotated[int, typer.Option(help="Runs that count, after a first one.")] = 20,
+    runs: Annotated[int, typer.Option(help="The number of measured runs, after a first one.")] = 20,
     top: Annotated[
-        int, typer.Option(min=0, help="How many steps to show, of the slowest and of the weak.")
+        int, typer.Option(min=0, help="The most steps to show in the lists of slow and weak steps.")
     ] = 20,
     trace: Annotated[
-        Path | None, typer.Option(help="Write all runs there as a trace for ui.perfetto.dev.")
+        Path | None, typer.Option(help="Write all runs to this file, a trace for ui.perfetto.dev.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw it to this file, as a picture.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the profile to this SVG file.")] = None,
     inputs: InputOption = None,
     value: ValueOption = None,
     shape: ShapeOption = None,
@@ -83,9 +84,9 @@ def profile(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Say where the time of a run goes: by operator, by library, by step; what is lost between.
+    """Measure the time of a run: by operator, by library, by step, and between steps.
 
-    What is not given by --input or --value is made up of seeded random numbers.
+    An input without --input or --value gets random numbers from a fixed seed.
     """
     limits = Limits(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
@@ -102,24 +103,29 @@ def profile(
             inputs,
             value,
             calibrate,
-        ) as given,
+        ) as loaded,
     ):
-        feeds, _ = make_feeds(given.session.inputs, given.arrays, given.pictures, "imagenet")
-        found = given.session.profile(feeds, runs=runs)
+        feeds, _ = make_feeds(loaded.session.inputs, loaded.arrays, loaded.pictures, "imagenet")
+        measured = loaded.session.profile(feeds, runs=runs)
         if trace is not None:
-            write_file(trace, json.dumps(found.to_trace()))
+            write_file(trace, json.dumps(measured.to_trace()))
         if svg is not None:
-            write_file(svg, profile_picture(found))
+            write_file(svg, profile_picture(measured))
         if as_json:
-            print_json(found.to_dict())
+            print_json(measured.to_dict())
         else:
-            print_lines(profile_lines(found, top))
+            print_lines(profile_lines(measured, top))
 
 
 def profile_lines(profile: Profile, top: int) -> Iterator[Line]:
-    """A profile, line by line, with so many of its weak and of its slowest steps."""
+    """Yield the lines of a profile.
+
+    Args:
+        profile: the profile.
+        top: the most steps in the lists of weak and of slow steps.
+    """
     yield from _summary(profile)
-    weak = {_title(one): one for one in profile.weak[:top]}
+    weak = {_title(step): step for step in profile.weak[:top]}
     if weak:
         below = f"below {profile.WEAK:.0%} of peak: look here first"
         yield from _table(profile, f"{counted(len(profile.weak), 'step')} {below}", weak)
@@ -130,12 +136,13 @@ def profile_lines(profile: Profile, top: int) -> Iterator[Line]:
     for title, groups in by.items():
         named = {f"{name} ({group.steps})": group for name, group in groups.items()}
         yield from _table(profile, f"by {title} (steps)", named)
-    slowest = {_title(one): one for one in sorted(profile.steps, key=lambda one: -one.ns)[:top]}
-    yield from _table(profile, f"the slowest {len(slowest)} of {len(profile.steps)}", slowest)
+    slowest = sorted(profile.steps, key=lambda step: -step.ns)[:top]
+    title = f"the slowest {len(slowest)} of {len(profile.steps)}"
+    yield from _table(profile, title, {_title(step): step for step in slowest})
 
 
-def _title(one: ProfiledStep) -> str:
-    step = one.step
+def _title(profiled: ProfiledStep) -> str:
+    step = profiled.step
     return f"{step.node.name}: {step.op} on {step.library}, {' + '.join(step.kernels)}"
 
 
@@ -143,17 +150,17 @@ def _summary(profile: Profile) -> Iterator[Line]:
     total, gaps, run_ns = profile.total, profile.gaps, profile.run_ns
     runs = f"median of {counted(len(profile.runs), 'run')} on {counted(profile.threads, 'thread')}"
     yield Line("head", f"{profile.name}: {run_ns / 1e6:.3f} ms, {runs}")
-    parts = ", ".join(f"{ns / 1e6:.3f} {where}" for where, ns in gaps._asdict().items())
+    parts = ", ".join(f"{ns / 1e6:.3f} {place}" for place, ns in gaps._asdict().items())
     lost = f"{sum(gaps) / 1e6:.3f} ms ({sum(gaps) / run_ns:.1%}): {parts}"
     yield Line("", f"  steps {profile.busy_ns / 1e6:.3f} ms; gaps {lost}")
     yield Line("", f"  {total.operations / 1e9:.3f} GFLOP, {total.bytes / 1e6:.2f} MB by all steps")
     yield Line("note", f"  {_machine(profile)}")
-    if total.ns < QUIET * profile.busy_ns:
+    if total.ns < QUIET_SHARE * profile.busy_ns:
         share = f"medians of steps add up to {total.ns / profile.busy_ns:.0%} of it"
         yield Line("ref", f"  runs differ: {share}; what else ran?")
     for name, group in profile.overheads.items():
-        what = f"  {name} ({group.steps}): {group.ns / 1e6:.3f} ms ({group.ns / run_ns:.1%})"
-        yield Line("ref" if group.steps else "note", what)
+        text = f"  {name} ({group.steps}): {group.ns / 1e6:.3f} ms ({group.ns / run_ns:.1%})"
+        yield Line("ref" if group.steps else "note", text)
 
 
 def _machine(profile: Profile) -> str:

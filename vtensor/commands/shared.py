@@ -1,4 +1,4 @@
-"""What the commands share: options, errors as messages, sessions, and how they print."""
+"""The common parts of the commands: options, error messages, sessions and output."""
 
 from __future__ import annotations
 
@@ -28,54 +28,58 @@ if TYPE_CHECKING:
     from vtensor.runtime.session import Session
     from vtensor.storage.inputs import Array
 
+#: The terminal style of each kind of ``Line``.
 STYLES = {"head": "bold", "transform": "red", "why": "dim red", "ref": "yellow", "note": "dim"}
 
 ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")]
 ShapeOption = Annotated[
     list[str] | None,
-    typer.Option("--shape", help="Sizes of an input: x=1,3,224,224. May be repeated."),
+    typer.Option("--shape", help="The sizes of an input: x=1,3,224,224. May be repeated."),
 ]
-ThreadsOption = Annotated[int | None, typer.Option(help="Kernel threads; default: all processors.")]
+ThreadsOption = Annotated[
+    int | None, typer.Option(help="The number of kernel threads; default: all processors.")
+]
 OptimizeOption = Annotated[
-    str, typer.Option(help="Level (none, lho, ewo, all) or pass names with commas.")
+    str, typer.Option(help="A level (none, lho, ewo, all), or names of passes with commas.")
 ]
 ObjectiveOption = Annotated[
     str,
     typer.Option(
-        help="What is minimised: shared (bytes moved) or paper (unlike edges); each level's own."
+        help="Minimise shared (bytes moved) or paper (edges that convert); default: the level's."
     ),
 ]
 TuneOption = Annotated[
-    bool, typer.Option("--tune", help="Measure kernels and conversions, and minimise their time.")
+    bool, typer.Option("--tune", help="Measure kernels and conversions, and minimise the time.")
 ]
 ToleranceOption = Annotated[
     float,
     typer.Option(
-        help="With --tune: what results may be off by, relative to their largest; 0: none."
+        help="With --tune: the largest error of results, relative to their largest number; 0: none."
     ),
 ]
 FiniteOption = Annotated[
-    bool, typer.Option("--finite", help="Promise that no number is infinite or no number at all.")
+    bool, typer.Option("--finite", help="Promise that no number in a run is infinite or NaN.")
 ]
 CalibrateOption = Annotated[
     list[str] | None,
     typer.Option(
         "--calibrate",
-        help="What errors are measured on: as --input, arrays alone. May be repeated.",
+        help="An array to measure errors on, written as for --input. May be repeated.",
     ),
 ]
 IsaOption = Annotated[
-    str, typer.Option(help=f"Cap on the instruction set: {', '.join(CAPS)} (no cap).")
+    str, typer.Option(help=f"A cap on the instruction set: {', '.join(CAPS)} (no cap).")
 ]
 ReferenceOption = Annotated[
     bool,
     typer.Option(
-        "--reference/--no-reference", help="Run what VTensor lacks on onnx.reference, slowly."
+        "--reference/--no-reference",
+        help="Run operators that VTensor lacks on onnx.reference, slowly, or refuse the model.",
     ),
 ]
 LibrariesOption = Annotated[
     str | None,
-    typer.Option(help="Libraries in the order of trial: eigen,onednn; NumPy takes the rest."),
+    typer.Option(help="Libraries to try, in order: eigen,onednn; NumPy is tried last."),
 ]
 PinOption = Annotated[
     list[str] | None,
@@ -84,19 +88,21 @@ PinOption = Annotated[
     ),
 ]
 MaxBytesOption = Annotated[
-    int | None, typer.Option(help="Most memory to take; default: three quarters of the machine's.")
+    int | None,
+    typer.Option(help="The most bytes of memory to use; default: three quarters of the machine's."),
 ]
 ExternalDataOption = Annotated[
     Path | None,
     typer.Option(
-        "--external-data-root", help="Folder that external data may lie in; default: the model's."
+        "--external-data-root",
+        help="The folder that external data may be read from; default: the model's.",
     ),
 ]
 CacheOption = Annotated[
     bool,
     typer.Option(
         "--cache/--no-cache",
-        help="Take and keep what was chosen, in the user's cache or $VTENSOR_CACHE_DIR.",
+        help="Read and write plans in the user's cache, or in $VTENSOR_CACHE_DIR.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
@@ -104,7 +110,7 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback o
 
 
 class Limits(NamedTuple):
-    """What a model may use, take and read, as ``load_onnx`` has it."""
+    """Limits of loading a model; the fields are parameters of ``load_onnx``."""
 
     reference: bool
     max_bytes: int | None
@@ -112,9 +118,7 @@ class Limits(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """What is optimised and for what, whether it is kept, and what results may be, as ``Session``
-    has it.
-    """
+    """Options of the optimiser, the cache and the tolerance; parameters of ``Session``."""
 
     optimize: str | list[str]
     objective: str
@@ -133,7 +137,7 @@ class Passes(NamedTuple):
         tolerance: float = DEFAULT_TOLERANCE,
         finite: bool = False,
     ) -> Passes:
-        """From a level, or names with commas.
+        """Return the options; ``optimize`` is a level, or names of passes with commas.
 
         >>> Passes.parse("lho,share", "shared").optimize
         ['lho', 'share']
@@ -143,17 +147,17 @@ class Passes(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """Which libraries run what, as ``Session`` has it."""
+    """The libraries to use, and pins of operators or nodes to one; parameters of ``Session``."""
 
     libraries: list[str] | None
     pin: dict[str, str]
 
     @classmethod
     def parse(cls, libraries: str | None, pins: Sequence[str] | None) -> Mix:
-        """From ``eigen,onednn`` and ``Relu=eigen`` for each pin.
+        """Return the options of texts such as ``eigen,onednn``, and ``Relu=eigen`` for each pin.
 
         Raises:
-            InputError: a pin is not of that form.
+            InputError: a pin has another form.
 
         >>> Mix.parse("eigen,onednn", ["Relu=eigen", "conv1=numpy"])
         Mix(libraries=['eigen', 'onednn'], pin={'Relu': 'eigen', 'conv1': 'numpy'})
@@ -169,7 +173,10 @@ class Mix(NamedTuple):
 
 @contextmanager
 def errors(debug: bool, code: int = 1) -> Iterator[None]:
-    """An error of ours is a message and this exit code; with --debug it is a traceback."""
+    """Print a VTensor error inside the block as a message, and exit with ``code``.
+
+    With ``debug``, let it pass, for a traceback.
+    """
     try:
         yield
     except VTensorError as error:
@@ -181,10 +188,13 @@ def errors(debug: bool, code: int = 1) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Opened:
-    """A session, and what was given for its inputs: arrays by name, and pictures' files.
+    """A session with the inputs from the command line.
 
     Attributes:
-        warnings: how sizes of the model differ from those of ONNX's shape inference, a line a node.
+        session: the session.
+        arrays: the arrays by name of the input.
+        pictures: the files of pictures by name of the input.
+        warnings: nodes whose sizes differ from ONNX's shape inference, a line for each.
     """
 
     session: Session
@@ -206,15 +216,28 @@ def opened(
     values: Sequence[str] | None = None,
     calibrate: Sequence[str] | None = None,
 ) -> Iterator[Opened]:
-    """A session with a progress display on standard error while it is made.
+    """Open a session on a model, with a progress display on standard error; close it at the end.
 
-    The sizes of what is given are the inputs' sizes, and where values decide shapes they are taken
-    from there.
+    The sizes of open inputs are those of the arrays and of ``shape``. Arrays also supply the values
+    that decide shapes.
+
+    Args:
+        model: the ONNX file.
+        shape: texts of ``--shape``.
+        threads: the number of kernel threads.
+        passes, limits, mix: further options.
+        isa: the cap on the instruction set.
+        files: texts of ``--input``.
+        values: texts of ``--value``.
+        calibrate: texts of ``--calibrate``.
+
+    Raises:
+        VTensorError: the model cannot be read or planned, or an option is wrong.
     """
     from vtensor.frontends.onnx import Model
     from vtensor.runtime.session import Session
 
-    if isa != "max":  # which needs no cap, and so comes never too late
+    if isa != "max":  # "max" needs no cap, so it may also follow a loaded library
         limit_isa(isa)
     reference = limits.reference and preferences_of(*mix).allows(REFERENCE)
     with progress(f"loading {model.name}") as advance:
@@ -225,7 +248,7 @@ def opened(
         graph = graph_of(loaded, shapes, arrays)
         measured_on, others = read_arrays(loaded.inputs, calibrate, None)
         if others:
-            raise InputError(f"--calibrate {', '.join(others.values())}: give arrays, no pictures")
+            raise InputError(f"--calibrate {', '.join(others.values())}: give arrays, not pictures")
         session = Session(
             graph,
             threads=threads,
@@ -234,14 +257,14 @@ def opened(
             max_bytes=limits.max_bytes,
             calibrate=measured_on,
             progress=advance,
-            deterministic=True,  # what is looked at, or written down, is no provisional plan
+            deterministic=True,  # a plan that is shown or saved must not be provisional
         )
     with session:
         yield Opened(session, arrays, pictures, [*loaded.differences.values()])
 
 
 def overriding(model: Model, names: Iterable[str]) -> Model:
-    """Return a model that has those of its initializers as inputs that are named."""
+    """Return the model with its initializers of these names as inputs; other names are ignored."""
     overridden = model.overridable.keys() & {*names}
     return model.overriding(overridden) if overridden else model
 
@@ -249,7 +272,16 @@ def overriding(model: Model, names: Iterable[str]) -> Model:
 def graph_of(
     model: Model, shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Array]
 ) -> Graph:
-    """The graph of a model; values that decide shapes become constants."""
+    """Return the graph of a model; inputs whose values decide shapes become constants.
+
+    Args:
+        model: the model.
+        shapes: shapes of inputs by name.
+        arrays: values of inputs by name.
+
+    Raises:
+        ValuesNeededError: the values of an input decide shapes, and ``arrays`` does not have them.
+    """
     try:
         return model.graph(shapes)
     except ValuesNeededError as error:
@@ -262,7 +294,7 @@ def graph_of(
 
 @contextmanager
 def progress(title: str) -> Iterator[Any]:
-    """A progress display on standard error; yields a function to call with what is being done."""
+    """Show a progress display on standard error; yield a function that sets its text."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     hidden = not console.is_terminal
@@ -271,17 +303,17 @@ def progress(title: str) -> Iterator[Any]:
         yield lambda node: bar.update(task, description=f"{title}: {node}")
 
 
-def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """``x=1,3,224,224`` for each input.
+def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """Return shapes by name of the input, from texts such as ``x=1,3,224,224``.
 
     Raises:
-        InputError: the text is not of that form.
+        InputError: a text has another form.
 
     >>> parse_shapes(["x=1,3,224,224"])
     {'x': (1, 3, 224, 224)}
     """
     shapes: dict[str, tuple[int, ...]] = {}
-    for text in given or []:
+    for text in texts or []:
         name, equals, sizes = text.rpartition("=")
         parts = sizes.split(",")
         if not equals or not name or not all(part.strip().isdecimal() for part in parts):
@@ -291,7 +323,7 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def print_lines(lines: Iterator[Line]) -> None:
-    """Print a report, coloured where there is a terminal."""
+    """Print a report, in colours if standard output is a terminal."""
     console = Console(soft_wrap=True, highlight=False)
     for line in lines:
         console.print(line.text, style=STYLES.get(line.kind), markup=False)

@@ -1,1 +1,1 @@
-"""The language: tensors, dims, graphs, operators. It imports nothing of ours but the errors."""
+"""The language: tensors, dims, graphs, operators. Of VTensor it imports only the errors."""

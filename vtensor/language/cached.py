@@ -11,9 +11,9 @@ T = TypeVar("T")
 class cached_property(Generic[T]):  # noqa: N801  # as in functools
     """A property that keeps its first value, as ``functools.cached_property`` does, without a lock.
 
-    In Python 3.11 that of ``functools`` holds a lock of the whole process while it computes, which
-    a child forked meanwhile finds locked for good. Here several threads may compute at the same
-    time; all of them get the value of the first one that is done.
+    In Python 3.11, ``functools.cached_property`` holds a lock while it computes; in a child that is
+    forked meanwhile, this lock is never released. Here several threads may compute at the same
+    time; all of them get the value of the first thread that is done.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:

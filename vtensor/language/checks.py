@@ -1,7 +1,7 @@
-"""ParametersAndDimensionCheck, generated: the text of an operator's check, from its declaration.
+"""ParametersAndDimensionCheck: the source of an operator's check, generated from its declaration.
 
-The text is what runs: it is compiled from what ``check_source`` prints, under a file name that
-tracebacks and debuggers can show.
+The text of ``check_source`` is compiled under a file name by which tracebacks and debuggers can
+show its lines.
 
 Source: the paper, section 4.4.
 """
@@ -28,7 +28,17 @@ Check = Callable[[str, object, Sequence["VTensor"], Sequence["VTensor"]], None]
 
 @dataclass(frozen=True, eq=False)
 class CheckSource:
-    """What the check of one operator is generated from; ``many`` are roles of many operands."""
+    """The parts of an operator's declaration that its check is generated from.
+
+    Attributes:
+        name: the operator's name.
+        cls: its class, with the parameters.
+        inputs, outputs: the roles of its operands.
+        many: the roles that stand for any number of operands.
+        dims: rows of dims by role.
+        equal: pairs of products that must be equal.
+        holds: further conditions, as pairs of a function and a message.
+    """
 
     name: str
     cls: type
@@ -41,22 +51,29 @@ class CheckSource:
 
 
 def parameter_error(name: str, field: str, value: object, rule: str) -> ParameterError:
-    """The error of a parameter out of its range."""
+    """Return the error of a parameter that breaks a rule.
+
+    Args:
+        name: the operator's name.
+        field: the parameter's name.
+        value: its value.
+        rule: what the parameter must be.
+    """
     return ParameterError(f"{name}({field}={value!r}): {field} must be {rule}")
 
 
 VOWELS = "aeiou"
 
 
-def _plural(word: str) -> str:
-    for one, many in (("a tuple", "tuples"), ("row", "rows")):
-        if word.startswith(one):
-            return many + word.removeprefix(one)
-    return f"{word}s"
+def _plural(phrase: str) -> str:
+    for singular, plural in (("a tuple", "tuples"), ("row", "rows")):
+        if phrase.startswith(singular):
+            return plural + phrase.removeprefix(singular)
+    return f"{phrase}s"
 
 
 def _type_rule(hint: Any) -> tuple[str, str]:
-    """The expression that tests ``value`` for an annotation, and its English."""
+    """Return the Python expression that tests ``value`` for an annotation, and its English."""
     if typing.get_origin(hint) is tuple:
         args = typing.get_args(hint)
         if args[-1] is not Ellipsis and len(set(args)) > 1:
@@ -81,13 +98,18 @@ def _type_rule(hint: Any) -> tuple[str, str]:
     return "True", "value"
 
 
-#: The types of a class's fields; to find them, Python compiles their texts.
+#: Returns the types of a class's fields. Cached, since Python compiles the annotations' texts.
 _hints = cache(typing.get_type_hints)
 
 
 @cache
 def parameter_lines(name: str, cls: type) -> Sequence[str]:
-    """The lines that check the parameters of ``op``."""
+    """Return the lines of Python that check the parameters of an instance ``op``.
+
+    Args:
+        name: the operator's name, for errors.
+        cls: the operator's class.
+    """
     hints = _hints(cls)
     lines: list[str] = []
     for field in dataclasses.fields(cls):
@@ -115,7 +137,7 @@ def _unpacked(roles: Sequence[str], many: frozenset[str]) -> str:
 
 
 def check_source(source: CheckSource) -> str:
-    """The text of an operator's ParametersAndDimensionCheck."""
+    """Return the source of an operator's ParametersAndDimensionCheck."""
     name = source.name
     lines = [
         f"def check_{name}(node, op, inputs, outputs):",
@@ -155,7 +177,13 @@ def check_source(source: CheckSource) -> str:
 
 
 def compile_text(text: str, file_name: str, names: Mapping[str, object]) -> dict[str, Any]:
-    """Run generated text in a namespace of its own, so that tracebacks show its lines."""
+    """Run generated source and return its namespace; tracebacks can show its lines.
+
+    Args:
+        text: the source.
+        file_name: the name of its pretended file.
+        names: the global names that it uses.
+    """
     linecache.cache[file_name] = (len(text), None, text.splitlines(keepends=True), file_name)
     namespace: dict[str, Any] = dict(names)
     exec(compile(text, file_name, "exec"), namespace)
@@ -163,20 +191,23 @@ def compile_text(text: str, file_name: str, names: Mapping[str, object]) -> dict
 
 
 def parameter_names(cls: type) -> dict[str, object]:
-    """What the lines that check parameters refer to."""
+    """Return the global names that ``parameter_lines`` use."""
     hints = _hints(cls).values()
     types = {hint.__name__: hint for hint in hints if isinstance(hint, type)}
     return {"OpenSize": OpenSize, "parameter_error": parameter_error, **types}
 
 
 def check_names(source: CheckSource) -> dict[str, object]:
-    """What the text of a check refers to."""
+    """Return the global names that ``check_source`` uses."""
     return {"dim_error": dim_error, **parameter_names(source.cls)}
 
 
 @cache
 def compile_check(source: CheckSource) -> Check:
-    """The compiled check: ``check(node, op, inputs, outputs)``."""
+    """Return the compiled check, ``check(node, op, inputs, outputs)``.
+
+    It raises a ``ParameterError`` or a ``DimError``.
+    """
     text = check_source(source)
     namespace = compile_text(text, f"<generated check of {source.name}>", check_names(source))
     check: Check = namespace[f"check_{source.name}"]
@@ -185,7 +216,11 @@ def compile_check(source: CheckSource) -> Check:
 
 @cache
 def input_check(source: CheckSource) -> Callable[[object, Sequence[VTensor]], None] | None:
-    """What is checked of parameters and inputs together, before ``compute``; None for nothing."""
+    """Return the check of parameters and inputs together, which runs before ``compute``.
+
+    None if the operator declares neither ``dims_of`` nor ``holds``. The check raises a
+    ``DimError``.
+    """
     named = [
         (field.name, field.metadata["dims_of"])
         for field in dataclasses.fields(source.cls)
@@ -212,7 +247,12 @@ def input_check(source: CheckSource) -> Callable[[object, Sequence[VTensor]], No
 
 
 def parameter_check(name: str, cls: type) -> Callable[[object], None]:
-    """The part of the check that needs the parameters alone, compiled."""
+    """Return the compiled check of an instance's parameters, which raises a ``ParameterError``.
+
+    Args:
+        name: the operator's name.
+        cls: the operator's class.
+    """
     body = parameter_lines(name, cls) or ["pass"]
     text = f"def check_parameters_{name}(op):\n" + "\n".join(f"    {line}" for line in body) + "\n"
     names = parameter_names(cls)
@@ -221,7 +261,13 @@ def parameter_check(name: str, cls: type) -> Callable[[object], None]:
     return check
 
 
-def dim_error(label: str, operands: Mapping[str, VTensor], what: str) -> DimError:
-    """The error of a failed check: node and operator, what is wrong, each operand on a line."""
+def dim_error(label: str, operands: Mapping[str, VTensor], rule: str) -> DimError:
+    """Return the error of a failed check, with one line for each operand.
+
+    Args:
+        label: the operator and the node.
+        operands: the operands by role.
+        rule: the rule that does not hold.
+    """
     rows = {role: (t.dtype, t.dims) for role, t in operands.items()}
-    return DimError(describe(f"{label}: {what}", rows))
+    return DimError(describe(f"{label}: {rule}", rows))

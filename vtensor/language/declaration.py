@@ -1,4 +1,4 @@
-"""What ``@operator`` was told, checked: a typo is an error there, not at the first call."""
+"""Checks of the arguments of ``@operator``: a typo is an error there, not at the first call."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from vtensor.language.dims import DimSpec, product_source
 
 
 def parsed_dims(name: object, dims: object, parameters: Sequence[str]) -> dict[str, DimSpec]:
-    """The rows of dims by role, without the stars of roles.
+    """Return the parsed rows of dims, by role without its star.
 
     Args:
-        parameters: those of ``compute``, without ``self``; the first is to be the context.
+        name: the operator's name.
+        dims: the rows of dims by role, as ``@operator`` takes them.
+        parameters: names of the parameters of ``compute`` after ``self``; the first must be the
+            context.
 
     Raises:
-        GraphError: the name or ``dims`` is not of the form that it must have, or the roles and
+        GraphError: the name is no identifier, ``dims`` is no mapping of texts, or the roles and
             ``compute`` disagree.
-        DimError: a row is none.
+        DimError: a row is no row of dim names.
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise GraphError(f"operator {name!r}: its name must be an identifier, such as 'Scale'")
@@ -51,10 +54,16 @@ def parsed_dims(name: object, dims: object, parameters: Sequence[str]) -> dict[s
 def check_equal(
     name: str, cls: type, equal: Sequence[tuple[str, str]], specs: Mapping[str, DimSpec]
 ) -> None:
-    """See that both sides of each equality speak of roles, dims and parameters that there are.
+    """Check that both sides of each equality name roles, dims and parameters that exist.
+
+    Args:
+        name: the operator's name.
+        cls: its class, with the parameters.
+        equal: pairs of products, ``("x.C", "w.I * group")``.
+        specs: its rows of dims, by role.
 
     Raises:
-        GraphError: one does not.
+        GraphError: a pair is no pair of products, or names something that does not exist.
     """
     for pair in equal:
         if not (
@@ -75,7 +84,7 @@ def check_equal(
 
 
 def _fault(cls: type, factor: str, specs: Mapping[str, DimSpec]) -> str:
-    """Why there is no such factor; empty where there is."""
+    """Return why a factor of a product does not exist; empty if it does."""
     if match := re.fullmatch(r"([^\W\d]\w*)\.(\w+)", factor):
         role, dim = match.groups()
         if role not in specs:
@@ -83,20 +92,22 @@ def _fault(cls: type, factor: str, specs: Mapping[str, DimSpec]) -> str:
         if not specs[role].open and dim not in specs[role].names:
             return f"{role} has no dim {dim!r}; its dims are {' '.join(specs[role].names)}"
         return ""
-    fields = [one.name for one in dataclasses.fields(cls)]
+    fields = [field.name for field in dataclasses.fields(cls)]
     if factor.isdigit() or factor in fields or hasattr(cls, factor):
         return ""
     return f"there is no parameter {factor!r}; parameters are {', '.join(fields) or 'none'}"
 
 
 def check_annotations(name: str, cls: type) -> None:
-    """See that the types of the parameters are known while the operator is registered.
+    """Check that the annotations of the parameters can be evaluated at registration.
 
     Raises:
-        GraphError: one is not.
+        GraphError: an annotation cannot.
     """
     try:
         typing.get_type_hints(cls)
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise GraphError(f"operator {name}: the type of a parameter is not known: {what}") from None
+        reason = f"{type(error).__name__}: {error}"
+        raise GraphError(
+            f"operator {name}: the type of a parameter is not known: {reason}"
+        ) from None

@@ -1,8 +1,8 @@
-"""What an operator declares of its operands' dims, and the check that is generated from it.
+"""Declarations of operands' dims, and the expressions that check them; rules of sizes.
 
-A declaration is a row of names: ``"N C H W"`` exactly these, in any order; ``"G? O I h w"`` G may
-be absent; ``"* M K"`` these and any others. An equality compares two products of sizes and
-parameters: ``("x.C", "w.G * w.I")``; an absent dim counts as 1.
+A declaration is a row of names: ``"N C H W"`` means exactly these dims, in any order; in
+``"G? O I h w"`` G may be absent; ``"* M K"`` means these and any others. An equality compares two
+products of sizes and parameters: ``("x.C", "w.G * w.I")``; an absent dim counts as 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True)
 class DimSpec:
-    """A parsed row of dim names."""
+    """A parsed row of dim names.
+
+    Attributes:
+        required, optional: the names without and with ``?``.
+        open: the row has a ``*``: any other dims may be there as well.
+        names: all names, in the order of the row.
+    """
 
     required: tuple[str, ...]
     optional: tuple[str, ...]
@@ -25,7 +31,10 @@ class DimSpec:
 
     @classmethod
     def parse(cls, text: str) -> DimSpec:
-        """Parse ``"G? O I h w"``.
+        """Parse a row such as ``"G? O I h w"``.
+
+        Raises:
+            DimError: a name is no identifier, or is there twice.
 
         >>> DimSpec.parse("G? O I").optional
         ('G',)
@@ -42,9 +51,10 @@ class DimSpec:
         )
 
     def of_rank(self, rank: int) -> tuple[str, ...] | None:
-        """The names of ``rank`` axes, as declared; the last optional dims are there first.
+        """Return the names of ``rank`` axes, in the declared order.
 
-        None where the row cannot have this many, or leaves the names open.
+        The optional dims that come first in the row are left out first. None if the row cannot have
+        this many names, or is open.
 
         >>> DimSpec.parse("N C D? H? W").of_rank(4)
         ('N', 'C', 'H', 'W')
@@ -56,7 +66,7 @@ class DimSpec:
         return tuple(name for name in self.names if name not in absent)
 
     def condition(self, role: str) -> str:
-        """The expression that is true when the operand ``role`` has these dims."""
+        """Return the Python expression that is true if the operand ``role`` has these dims."""
         required = "{" + ", ".join(repr(name) for name in self.required) + "}"
         if self.open:
             return f"{role}.dims.keys() >= {required}" if self.required else "True"
@@ -67,7 +77,10 @@ class DimSpec:
 
 
 def product_source(expression: str) -> str:
-    """Python for one side of an equality.
+    """Return the Python expression of one side of an equality.
+
+    Raises:
+        DimError: the text is no product of ``role.DIM``, parameters and integers.
 
     >>> product_source("w.G * w.I")
     "w.dims.get('G', 1) * w.dims.get('I', 1)"
@@ -88,16 +101,16 @@ def product_source(expression: str) -> str:
 
 
 def is_one(size: int) -> bool:
-    """Return whether a size is 1, whatever the open sizes of a model are: no symbolic size is.
+    """Return whether a size is the plain integer 1; a symbolic size never is.
 
-    Code that asks this first asks fewer guards: what is recorded for a batch of one holds for
-    others.
+    Code that tests this first adds fewer guards to a trace, so a symbolic plan that is recorded for
+    a batch of one holds for other batches.
     """
     return type(size) is int and size == 1
 
 
 def same_sizes(dims: Mapping[str, int], other: Mapping[str, int]) -> bool:
-    """Return whether two tensors have the same dims and sizes, whatever the open sizes are.
+    """Return whether two tensors have the same dims and sizes; a symbolic size never equals 1.
 
     >>> same_sizes({"N": 2, "C": 3}, {"C": 3, "N": 2}), same_sizes({"N": 1}, {"N": 2})
     (True, False)
@@ -108,11 +121,11 @@ def same_sizes(dims: Mapping[str, int], other: Mapping[str, int]) -> bool:
 
 
 def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
-    """Sizes of an element-wise result: every name, each size the largest; size 1 and absence
-    broadcast.
+    """Return the dims of an element-wise result: all names, each with its largest size.
 
-    The order is that of the operand with the most dims, others' names after it, so it does not
-    depend on which operand comes first unless they tie.
+    An operand in which a dim has size 1 or is absent is broadcast along it. The order is that of
+    the operand with the most dims, then the others' names; it depends on the order of the operands
+    only if they tie.
 
     Raises:
         DimError: two sizes of one name differ and neither is 1.
@@ -123,28 +136,28 @@ def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
     result: dict[str, int] = {}
     for dims in sorted(operands, key=len, reverse=True):
         for name, size in dims.items():
-            have = result.get(name, 1)
-            if is_one(have):
+            largest = result.get(name, 1)
+            if is_one(largest):
                 result[name] = size
-            elif not is_one(size) and have != size:
-                if 1 not in (have, size):
-                    raise DimError(f"dim {name} is {have} in one operand and {size} in another")
-                result[name] = size if have == 1 else have
+            elif not is_one(size) and largest != size:
+                if 1 not in (largest, size):
+                    raise DimError(f"dim {name} is {largest} in one operand and {size} in another")
+                result[name] = size if largest == 1 else largest
     return result
 
 
-def dim_names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """A row of names, each once, from text or a sequence.
+def dim_names(row: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names in a row: a text with spaces, or a sequence of names.
 
     Raises:
-        DimError: it is neither, or a name is there twice.
+        DimError: the row is neither, or a name is there twice.
 
     >>> dim_names("N C"), dim_names(["batch"])
     (('N', 'C'), ('batch',))
     """
-    names = given.split() if isinstance(given, str) else given
+    names = row.split() if isinstance(row, str) else row
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise DimError(f"dims are named as 'N C H W' or as a list of names, not by {given!r}")
+        raise DimError(f"dims are named as 'N C H W' or as a list of names, not by {row!r}")
     if len(set(names)) != len(names):
         raise DimError(f"a name is there twice: {' '.join(names)}")
     return tuple(names)

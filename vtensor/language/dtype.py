@@ -1,7 +1,7 @@
 """Element types: their names, their sizes, and the NumPy type of each.
 
-The short names are oneDNN's (``f32``, ``bf16``, ``s8``), and made like them for whatever else ONNX
-has; ``ml_dtypes`` supplies the types that NumPy lacks.
+The short names are oneDNN's (``f32``, ``bf16``, ``s8``); ONNX's other types have names of the same
+kind. ``ml_dtypes`` supplies the types that NumPy lacks.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from vtensor.errors import DTypeError
 
-#: NumPy's own types.
-_PLAIN: dict[str, str] = {
+#: Element types of NumPy's own, with NumPy's names.
+_NUMPY_NAMES: dict[str, str] = {
     "f64": "float64",
     "f32": "float32",
     "f16": "float16",
@@ -32,8 +32,9 @@ _PLAIN: dict[str, str] = {
     "c128": "complex128",
 }
 
-#: Those of ``ml_dtypes``: one element each in two bytes or one, however few its bits are.
-_EXTENDED: dict[str, str] = {
+#: Element types from ``ml_dtypes``, with its names. Two bytes hold a bf16, one byte any other
+#: element, however few its bits are.
+_ML_DTYPES_NAMES: dict[str, str] = {
     "bf16": "bfloat16",
     "f8e4m3fn": "float8_e4m3fn",
     "f8e4m3fnuz": "float8_e4m3fnuz",
@@ -49,22 +50,23 @@ _EXTENDED: dict[str, str] = {
     "u2": "uint2",
 }
 
-#: Floats of a byte or less, and integers of less: nothing computes in them.
-NARROW_FLOATS = tuple(name for name in _EXTENDED if name[0] == "f")
-NARROW_INTEGERS = tuple(name for name in _EXTENDED if name[0] in "su")
+#: Floats of at most 8 bits, and integers of fewer: no kernel computes in these types.
+NARROW_FLOATS = tuple(name for name in _ML_DTYPES_NAMES if name[0] == "f")
+NARROW_INTEGERS = tuple(name for name in _ML_DTYPES_NAMES if name[0] in "su")
 
-_NAMES = {numpy_name: name for name, numpy_name in (_PLAIN | _EXTENDED).items()}
+#: Element types by NumPy's or ``ml_dtypes``' name.
+_FROM_NUMPY = {numpy_name: name for name, numpy_name in (_NUMPY_NAMES | _ML_DTYPES_NAMES).items()}
 
 #: Size of one element in memory, in bytes, by name.
 ITEMSIZE: dict[str, int] = {
-    name: np.dtype(numpy_name).itemsize for name, numpy_name in _PLAIN.items()
+    name: np.dtype(numpy_name).itemsize for name, numpy_name in _NUMPY_NAMES.items()
 }
-ITEMSIZE |= {name: 2 if name == "bf16" else 1 for name in _EXTENDED}
+ITEMSIZE |= {name: 2 if name == "bf16" else 1 for name in _ML_DTYPES_NAMES}
 
 
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy type of an element type.
+    """Return the NumPy type of an element type.
 
     Raises:
         DTypeError: no element type has this name.
@@ -72,21 +74,22 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     >>> numpy_dtype("f32")
     dtype('float32')
     """
-    if name in _PLAIN:
-        return np.dtype(_PLAIN[name])
-    if name not in _EXTENDED:
+    if name in _NUMPY_NAMES:
+        return np.dtype(_NUMPY_NAMES[name])
+    if name not in _ML_DTYPES_NAMES:
         raise DTypeError(f"unknown element type {name!r}; one of {', '.join(ITEMSIZE)}")
-    import ml_dtypes  # only who works in one of them pays for it
+    import ml_dtypes  # few models need it, and its import takes time
 
-    extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _EXTENDED[name]))
+    extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES_NAMES[name]))
     return extended
 
 
 def exponent(name: str) -> tuple[int, int]:
-    """The bytes of an element, and its bits that are all set where it is not finite; no bits where
-    it always is.
+    """Return an element's bytes, and the mask of the bits that are all set if it is not finite.
 
-    Of types whose one NaN is the pattern of minus zero, negative numbers have these bits, too.
+    The mask is 0 for types whose elements are always finite. Of complex types both numbers are
+    those of the real part. In types that encode NaN as minus zero, negative numbers have all bits
+    of the mask, too.
 
     Raises:
         DTypeError: no element type has this name.
@@ -100,13 +103,13 @@ def exponent(name: str) -> tuple[int, int]:
     if np.issubdtype(element, np.integer) or element == np.bool_:
         return element.itemsize, 0
     infinite = np.array(np.inf, np.float64).astype(element)
-    found = 0 if np.isfinite(infinite) else int.from_bytes(infinite.tobytes(), "little")
-    return element.itemsize, found
+    mask = 0 if np.isfinite(infinite) else int.from_bytes(infinite.tobytes(), "little")
+    return element.itemsize, mask
 
 
 @cache
 def bits(name: str) -> int:
-    """Bits of one element; of narrow ones fewer than memory holds.
+    """Return the number of bits of an element; narrow types have fewer bits than their memory.
 
     >>> bits("f32"), bits("s4")
     (32, 4)
@@ -117,14 +120,14 @@ def bits(name: str) -> int:
 
 @cache
 def from_numpy(dtype: np.dtype[Any]) -> str:
-    """The name of a NumPy type, whatever its byte order.
+    """Return the element type of a NumPy type of any byte order.
 
     Raises:
-        DTypeError: VTensor has no element type for it (strings, objects, ...).
+        DTypeError: VTensor has no such element type (strings, objects, ...).
 
     >>> from_numpy(np.dtype("float32"))
     'f32'
     """
-    if (name := _NAMES.get(dtype.name)) is not None:
+    if (name := _FROM_NUMPY.get(dtype.name)) is not None:
         return name
     raise DTypeError(f"no element type for NumPy's {dtype.name!r}; one of {', '.join(ITEMSIZE)}")

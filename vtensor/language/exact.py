@@ -1,4 +1,4 @@
-"""What tells parameters of operators apart where ``==`` does not."""
+"""Keys that tell an operator's parameters apart where ``==`` does not."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Hashable
 from functools import cache
 from typing import Any
 
-#: Values of these types are equal only where they are the same.
-_PLAIN = frozenset([int, bool, str, bytes, type(None)])
+#: Types whose equal values no operation can tell apart.
+_EXACT_TYPES = frozenset([int, bool, str, bytes, type(None)])
 
 
 def exact(value: Any) -> Hashable:
-    """A key of a parameter, or of an operator with its parameters.
+    """Return a key of a parameter, or of an operator with its parameters.
 
-    Keys are equal for values of one type that no operation can tell apart: 0.0 and -0.0 have
-    different keys, 1 and True too, NaN has one. It can be hashed if the value can.
+    Two keys are equal if their values have one type and no operation can tell them apart: 0.0 and
+    -0.0 have different keys, 1 and True too; all NaN have the same one. A key can be hashed if its
+    value can.
 
     >>> exact(0.0) == exact(-0.0), exact(1) == exact(1.0)
     (False, False)
@@ -23,10 +24,10 @@ def exact(value: Any) -> Hashable:
     True
     """
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in _EXACT_TYPES:
         return kind, value
     if isinstance(value, tuple):
-        return kind, tuple([exact(one) for one in value])
+        return kind, tuple([exact(part) for part in value])
     if (names := _fields(kind)) is not None:  # type: ignore[arg-type]  # any class has a hash
         return kind, tuple([exact(getattr(value, name)) for name in names])
     if isinstance(value, (float, complex)):
@@ -38,7 +39,7 @@ def exact(value: Any) -> Hashable:
 
 @cache
 def _fields(kind: type) -> tuple[str, ...] | None:
-    """The names of a dataclass's fields; None of another type."""
+    """Return the names of a dataclass's fields; None if the type is no dataclass."""
     if not dataclasses.is_dataclass(kind):
         return None
     return tuple(field.name for field in dataclasses.fields(kind))

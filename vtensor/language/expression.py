@@ -1,7 +1,7 @@
-"""Expressions: what a point-wise operator computes of each element, as a value.
+"""Expressions: the computation of a point-wise operator for one element, as data.
 
-An operator declares one (the trait ``Pointwise``); libraries make of it a program, a chain of their
-own functions, or part of another operator's call. Values are numbers, or truth values, which are
+An operator declares one (the trait ``Pointwise``); libraries translate it into a program, a chain
+of their own functions, or a part of another operator's call. Values are numbers; truth values are
 0 and 1.
 """
 
@@ -14,19 +14,19 @@ from vtensor.language.records import dataclass
 class Expression:
     """A value for each element: an operand, or a function of other values.
 
-    Arithmetic with expressions and numbers makes larger ones; a NaN operand makes a NaN. Integers
-    divide towards zero and wrap around.
+    Arithmetic with expressions and numbers returns larger expressions. An operation on a NaN gives
+    NaN. Integer division rounds towards zero; integers wrap around.
 
     >>> x = Expression(0)
     >>> print((x * 2).max(0))
     max(mul(x0, 2), 0)
 
     Attributes:
-        operand: which operand it is; -1 where it is a function.
-        function: the function's name; empty where it is an operand.
-        arguments: those of the function.
-        dtype: the element type that it has in memory; empty where that is not known, as in the
-            midst of a computation.
+        operand: the operand's index; -1 for a function.
+        function: the function's name; empty for an operand.
+        arguments: the function's arguments.
+        dtype: the element type of the value in memory; empty if it is not known, as for an
+            intermediate result.
     """
 
     operand: int = -1
@@ -67,11 +67,11 @@ class Expression:
         return _of("pow", self, other)
 
     def __mod__(self, other: Expression | float) -> Expression:
-        """What is left of a division that is rounded down: it has the divisor's sign."""
+        """Return the remainder of division rounded down, which has the divisor's sign."""
         return _of("mod", self, other)
 
     def fmod(self, other: Expression | float) -> Expression:
-        """What is left of a division that is rounded towards zero: it has the dividend's sign."""
+        """Return the remainder of division rounded towards zero, with the dividend's sign."""
         return _of("fmod", self, other)
 
     def __neg__(self) -> Expression:
@@ -90,11 +90,11 @@ class Expression:
         return _of("le", other, self)
 
     def equals(self, other: Expression | float) -> Expression:
-        """Whether two values are equal."""
+        """Return the truth value of equality."""
         return _of("eq", self, other)
 
     def __and__(self, other: Expression) -> Expression:
-        """Of truth values whether both hold; of integers the bits that both have."""
+        """Return the logical AND of truth values, the bitwise AND of integers."""
         return _of("and", self, other)
 
     def __or__(self, other: Expression) -> Expression:
@@ -113,59 +113,59 @@ class Expression:
         return _of("shr", self, other)
 
     def max(self, other: Expression | float) -> Expression:
-        """The larger of the two; NaN if one is."""
+        """Return the larger of two values; NaN if either is NaN."""
         return _of("max", self, other)
 
     def min(self, other: Expression | float) -> Expression:
-        """The smaller of the two; NaN if one is."""
+        """Return the smaller of two values; NaN if either is NaN."""
         return _of("min", self, other)
 
     def abs(self) -> Expression:
-        """The absolute value."""
+        """Return the absolute value."""
         return _of("abs", self)
 
     def apply(self, function: str) -> Expression:
-        """A function of one value by its name, one of ``FUNCTIONS``."""
+        """Return a function of this value, given its name: one of ``FUNCTIONS``."""
         return _of(function, self)
 
     def exp(self) -> Expression:
-        """e to this power."""
+        """Return exp(x)."""
         return _of("exp", self)
 
     def expm1(self) -> Expression:
-        """e to this power, less 1, exact near 0."""
+        """Return exp(x) - 1, exact near 0."""
         return _of("expm1", self)
 
     def log1p(self) -> Expression:
-        """The natural logarithm of 1 more, exact near 0."""
+        """Return ln(1 + x), exact near 0."""
         return _of("log1p", self)
 
     def sqrt(self) -> Expression:
-        """The square root."""
+        """Return the square root."""
         return _of("sqrt", self)
 
     def erf(self) -> Expression:
-        """The error function."""
+        """Return the error function."""
         return _of("erf", self)
 
     def tanh(self) -> Expression:
-        """The hyperbolic tangent."""
+        """Return the hyperbolic tangent."""
         return _of("tanh", self)
 
     def logistic(self) -> Expression:
-        """1 / (1 + exp(-x))."""
+        """Return 1 / (1 + exp(-x))."""
         return _of("logistic", self)
 
     def softplus(self) -> Expression:
-        """ln(1 + exp(x)), which does not overflow."""
+        """Return ln(1 + exp(x)), without overflow."""
         return self.max(0) + (-self.abs()).exp().log1p()
 
     def to(self, dtype: str) -> Expression:
-        """The value in an element type: cut off, wrapped around or rounded as that one needs."""
+        """Return the value converted to an element type: cut off, wrapped around or rounded."""
         return Expression(function=f"to_{dtype}", arguments=(self,), dtype=dtype)
 
 
-#: The functions of one value that ``apply`` takes.
+#: The names of the functions of one value, for ``Expression.apply``.
 FUNCTIONS = (
     *("abs", "neg", "sign", "sqrt", "exp", "expm1", "log", "log1p", "erf", "tanh", "logistic"),
     *("floor", "ceil", "round", "trunc", "isnan", "isinf", "not"),
@@ -177,7 +177,7 @@ FUNCTIONS = (
 def select(
     condition: Expression, holds: Expression | float, fails: Expression | float
 ) -> Expression:
-    """The first value where the condition holds, else the second."""
+    """Return the value ``holds`` where the condition is true, else the value ``fails``."""
     return _of("select", condition, holds, fails)
 
 

@@ -1,4 +1,4 @@
-"""Where a stranger's Python stands, and where in it an error came from."""
+"""The place of a function in its file, and of an error in an author's file, for messages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """File and line of a function; its module where it is not written in Python.
+    """Return a function's file and line; its module or type if it is not written in Python.
 
-    ``__place__`` is that of one that is made, not written: where its maker is called.
+    A generated function has an attribute ``__place__``: the place of the call that generated it.
     """
     inner = inspect.unwrap(function) if hasattr(function, "__wrapped__") else function
     if place := getattr(inner, "__place__", ""):
@@ -25,10 +25,11 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 def raised(error: BaseException, place: str, kind: bool = True) -> str:
-    """An error in a line, with the last line of an author's file that led to it.
+    """Return an error in one line, with the last line of an author's file in its traceback.
 
     Args:
-        place: the author's function, as ``place_of`` has it; its file is meant.
+        error: the error.
+        place: the place of the author's function, from ``place_of``; only its file is used.
         kind: begin with the error's type.
 
     >>> raised(KeyError("O"), "handlers.py:3")

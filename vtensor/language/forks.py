@@ -1,4 +1,4 @@
-"""Locks of the whole process, which a forked child finds free."""
+"""Locks of the process that are free in a forked child."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: How long a fork waits for a lock, in seconds: as long as imports may take that it guards.
-PATIENCE = 30.0
+#: The longest wait of a fork for a lock, in seconds: as long as guarded imports may take.
+PATIENCE_S = 30.0
 
 #: The top packages whose imports a fork waits for: this project's, and those that it imports. In
-#: the child, a module that another thread is importing is locked for good. Not every module is
-#: among them, since a program may consist of one long import.
+#: the child, a module that another thread is importing is locked for good. Other packages are left
+#: out, since a program may consist of one long import.
 PACKAGES = sys.stdlib_module_names | {
     *("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops"),
     *("google", "highspy", "ml_dtypes", "networkx", "numpy", "onnx", "pulp"),
@@ -33,18 +33,18 @@ POLL_S = 0.001
 _bootstrap: Any = import_module("importlib._bootstrap")
 
 _locks: list[tuple[int, threading.RLock]] = []
-_taken: list[threading.RLock] = []
+_acquired: list[threading.RLock] = []
 _forking: list[bool] = []  # not empty from before a fork until the child's locks are free
 _RELEASE = methodcaller("release")
 
 
 def process_lock(order: int = 1) -> threading.RLock:
-    """A lock for which a fork waits, so that what it guards is whole in the child.
+    """Return a new lock for which forks wait: in the child, the data that it guards is consistent.
+
+    The child has only the thread that forks: a lock that another thread held would never be free.
 
     Args:
-        order: whoever holds it may take those of a higher order.
-
-    Only the thread that forks is in the child: a lock that another one held would never be free.
+        order: a thread that holds the lock may acquire locks of a higher order only.
     """
     lock = threading.RLock()
     _locks.append((order, lock))
@@ -53,9 +53,10 @@ def process_lock(order: int = 1) -> threading.RLock:
 
 
 class OwnLock:
-    """A lock for which no fork waits: a forked child has one of its own.
+    """A lock for which no fork waits: a forked child gets a new one.
 
-    For what may be held long; in the child, what it guards may be as half of the work left it.
+    For locks that may be held for long. In the child, the data that the lock guards may be as an
+    unfinished piece of work left it.
     """
 
     def __init__(self) -> None:
@@ -63,7 +64,7 @@ class OwnLock:
 
     @property
     def here(self) -> threading.RLock:
-        """This process's."""
+        """The lock of this process."""
         return self._locks.setdefault(os.getpid(), threading.RLock())
 
 
@@ -88,39 +89,39 @@ def locked(lock: threading.RLock, acquire: Callable[[], bool], work: Callable[[]
             pass
 
 
-def _imports_elsewhere() -> bool:
+def _another_thread_imports() -> bool:
     """Return whether another thread imports a module that a child may need."""
-    own = threading.get_ident()
+    this_thread = threading.get_ident()
     for name, reference in [*_bootstrap._module_locks.items()]:
         if name.partition(".")[0] in PACKAGES:
             owner = getattr(reference(), "owner", None)
-            if owner is not None and owner != own:
+            if owner is not None and owner != this_thread:
                 return True
     return False
 
 
-def _before() -> None:
+def _before_fork() -> None:
     """Acquire all locks, in order, at a moment when no other thread imports.
 
-    Python's import lock is held until the fork is over: no other thread begins an import meanwhile.
+    Python's import lock is held until the fork is over, so that no other thread begins an import.
     """
     _forking.append(True)
-    until = monotonic() + PATIENCE
+    until = monotonic() + PATIENCE_S
     while True:
-        acquire = methodcaller("acquire", timeout=PATIENCE)
-        _taken.extend(filter(acquire, [lock for _, lock in _locks]))  # recorded in the same call
+        acquire = methodcaller("acquire", timeout=PATIENCE_S)
+        _acquired.extend(filter(acquire, [lock for _, lock in _locks]))  # recorded in the same call
         _imp.acquire_lock()
-        if not _imports_elsewhere() or monotonic() >= until:
+        if not _another_thread_imports() or monotonic() >= until:
             return
-        _release()
+        _release_all()
         sleep(POLL_S)
 
 
-def _release() -> None:
-    """Release all that ``_before`` acquired and that is not released yet."""
+def _release_all() -> None:
+    """Release the locks that ``_before_fork`` has acquired and that are not released yet."""
     try:  # noqa: SIM105  # ``suppress`` is a call, too
-        any(map(_RELEASE, iter(_taken.pop, None)))  # taken away and released in the same call
-    except IndexError:  # that was the last one
+        any(map(_RELEASE, iter(_acquired.pop, None)))  # removed and released in the same call
+    except IndexError:  # that was the last lock
         pass
     try:
         while True:
@@ -129,36 +130,37 @@ def _release() -> None:
         pass
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     if _forking:
         for _, lock in _locks:
-            if lock not in _taken:
+            if lock not in _acquired:
                 lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
     _forking.clear()
-    _release()
+    _release_all()
 
 
-def _wait_at_forks() -> None:
-    """Have forks wait for locks, before whatever others have asked for so far.
+def _make_forks_wait() -> None:
+    """Make forks wait for locks, before the functions that are registered so far.
 
     The handler of a signal that arrives during the fork may raise an exception in any of these
-    functions; ``os.fork`` then goes on without the rest of it. What comes after a fork is therefore
-    done twice: the second call does what is left of the first.
+    functions; ``os.fork`` then goes on without the rest of it. The functions that run after a fork
+    are therefore registered twice: the second call does what the first one left undone.
     """
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_before)
+        os.register_at_fork(before=_before_fork)
         for _ in range(2):
-            os.register_at_fork(after_in_parent=_release, after_in_child=_in_child)
+            os.register_at_fork(after_in_parent=_release_all, after_in_child=_after_fork_in_child)
 
 
 @cache
 def ahead_of_logging() -> None:
-    """Have forks wait for locks before they take that of ``logging``, which imports need.
+    """Make forks wait for locks before they acquire the lock of ``logging``, which imports need.
 
-    What was asked for last is done first, and ``logging``, which is slow to import, comes late.
+    The function that is registered last runs first, and ``logging``, which is slow to import, is
+    usually imported late.
     """
     import_module("logging")
-    _wait_at_forks()
+    _make_forks_wait()
 
 
-_wait_at_forks()
+_make_forks_wait()

@@ -33,10 +33,10 @@ __all__ = ["ArrayLike", "Graph", "Node", "same_bytes"]
 
 
 class ArrayLike(Protocol):
-    """What a constant is given as: anything that NumPy can look at."""
+    """An argument that NumPy can convert to an array."""
 
     def __array__(self, dtype: Any = None, /) -> np.ndarray[Any, Any]:
-        """The array."""
+        """Return the array."""
 
 
 @dataclass(eq=False, repr=False)
@@ -53,7 +53,7 @@ class Graph:
     relu = Relu() x : f32 N=1 C=3
     output relu
 
-    Errors name the node, and nothing that failed is left in the graph.
+    Errors name the node, and a failed call leaves the graph as it was.
     """
 
     name: str = "graph"
@@ -63,13 +63,13 @@ class Graph:
     outputs: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     sealed: bool = False
-    #: Nodes that a simplification took away, each with the node that does their work now.
+    #: Nodes that a simplification removed, each with the node that does its work now.
     merged: dict[str, str] = field(default_factory=dict)
-    #: By node, those behind it that a library may fuse to it: as many as it takes, in order.
+    #: By node, the nodes after it that a library may fuse into it: the first few, or all, in order.
     offers: Mapping[str, Sequence[Node]] = field(default_factory=dict)
-    #: How often each rule was applied, by name.
+    #: The number of applications of each rewrite rule, by name.
     rewritten: Mapping[str, int] = field(default_factory=dict)
-    #: Where they were applied: the rule, and the node that its pattern ended at.
+    #: Each application of a rule: its name, and the node at which its pattern ended.
     applied: Collection[tuple[str, str]] = frozenset()
     #: The simplifications that ran.
     passes: tuple[str, ...] = ()
@@ -94,10 +94,10 @@ class Graph:
             self._scope = outer
 
     def input(self, name: str, dims: Mapping[str, int | None], dtype: str = "f32") -> VTensor:
-        """Add an input: a value that every run is given.
+        """Add an input: a value that every run takes.
 
         Args:
-            name: its name.
+            name: the input's name.
             dims: sizes by name, in presentation order. A size of None is open: each run decides it,
                 the same for every input whose dim of this name is open.
             dtype: element type.
@@ -114,15 +114,15 @@ class Graph:
         return value
 
     def constant(self, array: ArrayLike, dims: str | Sequence[str], name: str = "") -> VTensor:
-        """Add a value that is known now; the array is kept, not copied, and must not change.
+        """Add a constant: a value that is known now.
 
         Args:
-            array: the values; ``dims`` names its axes, in order.
-            dims: ``"O I h w"`` or a sequence of names.
-            name: ``constant:index`` when not given.
+            array: the values. The graph holds this array, not a copy; it must not change.
+            dims: names of the array's axes, in order: ``"O I h w"`` or a sequence of names.
+            name: the constant's name; by default ``constant:index``.
 
         Raises:
-            DimError: the array has another rank than ``dims`` has names.
+            DimError: ``dims`` does not have one name for each axis, or has a name twice.
         """
         import numpy as np
 
@@ -155,17 +155,17 @@ class Graph:
     ) -> Any: ...
 
     def add(self, op: object, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()) -> Any:
-        """Apply an operator.
+        """Add a node: an operator applied to values of this graph.
 
         Args:
             op: an operator instance, ``Conv2D(strides=(2, 2))``.
             inputs: values of this graph.
-            name: the node's name; ``Op:index`` when not given. A scope goes in front of either.
-            outputs: the output values' names; the node's name, then ``name:index`` when not given.
+            name: the node's name; by default ``Op:index``. A scope's name goes in front of either.
+            outputs: the output values' names; by default the node's name, then ``name:index``.
 
         Returns:
-            The output VTensor, or a tuple where the operator has several outputs. For type checkers
-            the type is that of its ``compute``.
+            The output VTensor; a tuple if the operator has several outputs. Type checkers see the
+            return type of the operator's ``compute``.
 
         Raises:
             GraphError: an input belongs to another graph, or a name is taken, or given twice.
@@ -177,7 +177,7 @@ class Graph:
                 raise GraphError(f"{info.name}: {value!r} is no value of graph {self.name!r}")
         name = self._named(name, info.name)
         results = run_compute(Context(node=name, names=tuple(outputs)), op, inputs)
-        self._added(name, op, inputs, results)
+        self._insert(name, op, inputs, results)
         return results[0] if len(results) == 1 else results
 
     def add_made(
@@ -188,13 +188,14 @@ class Graph:
         name: str,
         outputs: Sequence[str],
     ) -> tuple[VTensor, ...]:
-        """Apply an operator whose outputs on inputs of the same dims are known.
+        """Add a node without running ``compute``, given the types and dims of its outputs.
 
         Args:
             op: an operator instance.
             inputs: values of this graph.
-            made: what the operator makes of inputs with the same dims and element types.
-            name, outputs: as for ``add``; both are given.
+            made: outputs of the operator on inputs with the same dims and element types.
+            name: the node's name.
+            outputs: the output values' names.
 
         Raises:
             GraphError: a name is taken, or given twice.
@@ -203,29 +204,38 @@ class Graph:
         results = tuple(
             VTensor.as_known(v.dtype, dict(v.dims), ctx.output(i)) for i, v in enumerate(made)
         )
-        self._added(name, op, inputs, results)
+        self._insert(name, op, inputs, results)
         return results
 
-    def _added(
+    def _insert(
         self, name: str, op: object, inputs: Sequence[VTensor], results: Sequence[VTensor]
     ) -> None:
-        """Take a node in whose name is free."""
-        made = tuple(value.name for value in results)
-        for index, output in enumerate(made):
+        """Add a node, whose name is free, and its output values.
+
+        Raises:
+            GraphError: an output's name is taken, or given twice.
+        """
+        output_names = tuple(value.name for value in results)
+        for index, output in enumerate(output_names):
             if output != name:
                 self._free(output)
-            if output in made[:index]:
+            if output in output_names[:index]:
                 raise GraphError(
                     f"{info_of(op).name} {name!r}: two of its outputs are named {output!r}; to "
                     "fix: give each a name of its own in outputs="
                 )
         for value in results:
             self.values[value.name] = value
-        self.nodes[name] = Node(name, op, label_of(op), tuple(v.name for v in inputs), made)
+        input_names = tuple(value.name for value in inputs)
+        self.nodes[name] = Node(name, op, label_of(op), input_names, output_names)
 
     def output(self, value: VTensor, name: str = "") -> None:
-        """Deliver a value from every run, under its own name or another."""
-        self._open()
+        """Make a value an output of the graph, under its own name or another.
+
+        Raises:
+            GraphError: it is no value of this graph, or the output's name is taken.
+        """
+        self._check_not_sealed()
         if not isinstance(value, VTensor) or self.values.get(value.name) is not value:
             raise GraphError(f"{value!r} is no value of graph {self.name!r}")
         if (name or value.name) in self.outputs:
@@ -233,10 +243,10 @@ class Graph:
         self.outputs[name or value.name] = value.name
 
     def seal(self) -> Graph:
-        """Make the graph immutable.
+        """Make the graph immutable and return it.
 
         Raises:
-            GraphError: it delivers nothing.
+            GraphError: the graph has no output.
         """
         if not self.outputs:
             raise GraphError(f"graph {self.name!r} has no output: call output(value)")
@@ -245,15 +255,18 @@ class Graph:
 
     @property
     def open_sizes(self) -> tuple[str, ...]:
-        """Names of the sizes that are open; empty where all are known."""
+        """The names of the open sizes of the inputs, sorted; empty if all sizes are known."""
         sizes = (size for name in self.inputs for size in self.values[name].dims.values())
         return tuple(sorted(open_names(sizes)))
 
     def with_sizes(self, sizes: Mapping[str, int]) -> Graph:
-        """The same graph with its open sizes decided, sealed.
+        """Return a sealed copy of the graph with numbers in place of its open sizes.
+
+        Args:
+            sizes: the numbers by name of the open size.
 
         Raises:
-            DimError: one of them is missing, or an operator does not take it.
+            DimError: a size is missing, or an operator does not take it.
 
         >>> from ops import Relu
         >>> g = Graph("tiny")
@@ -263,39 +276,40 @@ class Graph:
         """
         if missing := [name for name in self.open_sizes if name not in sizes]:
             raise DimError(f"graph {self.name!r}: no size is given for {', '.join(missing)}")
-        made = Graph(self.name)
+        graph = Graph(self.name)
         for name in self.inputs:
             value = self.values[name]
             dims = {dim: closed(size, sizes) for dim, size in value.dims.items()}
-            made.input(name, dims, value.dtype)
-        made.constants = copy(self.constants)
-        made.values.update((name, self.values[name]) for name in self.constants)
+            graph.input(name, dims, value.dtype)
+        graph.constants = copy(self.constants)
+        graph.values.update((name, self.values[name]) for name in self.constants)
         for node in self.nodes.values():
-            inputs = [made.values[name] for name in node.inputs]
-            made.add(closed(node.op, sizes), *inputs, name=node.name, outputs=node.outputs)
+            inputs = [graph.values[name] for name in node.inputs]
+            graph.add(closed(node.op, sizes), *inputs, name=node.name, outputs=node.outputs)
         for alias, name in self.outputs.items():
-            made.output(made.values[name], alias)
-        return made.seal()
+            graph.output(graph.values[name], alias)
+        return graph.seal()
 
     def delivering(self, names: Iterable[str]) -> Graph:
-        """The same graph, sealed, with these values among its outputs, under their own names.
+        """Return a sealed copy of the graph that also delivers these values, under their own names.
 
         Raises:
-            GraphError: there is no such value, or an output of this name delivers another.
+            GraphError: there is no such value, or an output of this name delivers another value.
         """
         asked = list(names)
         if unknown := [name for name in asked if name not in self.values]:
             raise GraphError(f"graph {self.name!r} has no value {', '.join(map(repr, unknown))}")
         outputs = {**dict(zip(asked, asked, strict=True)), **self.outputs}
-        if taken := [name for name in asked if outputs[name] != name]:
-            raise GraphError(f"outputs {', '.join(map(repr, taken))} deliver other values")
+        if conflicting := [name for name in asked if outputs[name] != name]:
+            raise GraphError(f"outputs {', '.join(map(repr, conflicting))} deliver other values")
         return replace(self, outputs=outputs).seal()
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:
-        """Nodes and values as a networkx graph; edge attribute ``value`` is the value's name.
+        """Return the graph as a networkx graph, whose edges are values.
 
-        Inputs and constants are nodes of kind ``input`` and ``constant``. Attributes hold
-        the whole graph, so that ``from_networkx`` gives an equal one.
+        The edge attribute ``value`` is the value's name. Inputs and constants are nodes of kind
+        ``input`` and ``constant``. The attributes hold everything, so that ``from_networkx``
+        returns an equal graph.
         """
         import networkx as nx
 
@@ -315,12 +329,15 @@ class Graph:
 
     @classmethod
     def from_networkx(cls, graph: nx.MultiDiGraph[str]) -> Graph:
-        """The graph, not sealed, that ``to_networkx`` (or an edit of its result) describes.
+        """Return the graph, not sealed, that a networkx graph describes.
 
         Shapes are computed again, so an edited graph is checked like a new one.
 
+        Args:
+            graph: the result of ``to_networkx``, perhaps edited.
+
         Raises:
-            GraphError: it has a cycle, or lacks an attribute.
+            GraphError: the networkx graph has a cycle, or lacks an attribute.
             DimError: an operator does not take its inputs.
 
         >>> from ops import Relu
@@ -336,7 +353,7 @@ class Graph:
         try:
             order = list(nx.lexicographical_topological_sort(graph, key=place.__getitem__))
             for name in order:
-                built._take(name, graph.nodes[name], graph.in_edges(name, data=True))
+                built._add_networkx_node(name, graph.nodes[name], graph.in_edges(name, data=True))
             for alias, name in graph.graph["outputs"].items():
                 built.output(built.values[name], alias)
         except nx.NetworkXUnfeasible as error:
@@ -347,17 +364,18 @@ class Graph:
 
     @classmethod
     def parse(cls, text: str, constants: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Graph:
-        """The graph that a text describes, not sealed: ``Graph.parse(str(g), g.constants) == g``.
+        """Return the graph, not sealed, of a text: ``Graph.parse(str(g), g.constants) == g``.
 
         Args:
-            text: as ``str(graph)`` prints it; ``vtensor/language/text.py`` has the grammar.
+            text: a graph's text, as ``str(graph)`` returns it; ``vtensor/language/text.py`` has the
+                grammar.
             constants: the values of constants by name, their elements in the order of the dims.
-                Single numbers may stand in the text instead.
+                Single numbers may be in the text instead.
 
         Raises:
             GraphError: a line cannot be read, an operator is not registered or does not take its
-                inputs, a type is not what comes out, a constant's values are missing; it names
-                the line.
+                inputs, a type in the text is not the operator's, or a constant's values are
+                missing; the message names the line.
 
         >>> from ops import Relu
         >>> print(Graph.parse('''graph tiny
@@ -371,32 +389,37 @@ class Graph:
         """
         return parse_graph(text, constants or {}, cls())
 
-    def _take(self, name: str, node: Mapping[str, Any], edges: Iterable[Any]) -> None:
-        """Add one node of a networkx graph."""
+    def _add_networkx_node(self, name: str, node: Mapping[str, Any], edges: Iterable[Any]) -> None:
+        """Add the input, constant or node that one node of a networkx graph describes."""
         if node["kind"] == "input":
             self.input(name, node["tensor"].dims, node["tensor"].dtype)
         elif node["kind"] == "constant":
             self.constant(node["array"], list(node["tensor"].dims), name)
         else:
-            given = sorted((data["position"], data["value"]) for _, _, data in edges)
-            inputs = [self.values[value] for _, value in given]
+            operands = sorted((data["position"], data["value"]) for _, _, data in edges)
+            inputs = [self.values[value] for _, value in operands]
             self.add(node["operator"], *inputs, name=name, outputs=node["outputs"])
 
-    def _open(self) -> None:
+    def _check_not_sealed(self) -> None:
         if self.sealed:
             raise GraphError(f"graph {self.name!r} is sealed; build a new one")
 
     def _free(self, name: str) -> str:
-        self._open()
+        """Return a name that no value and no node has.
+
+        Raises:
+            GraphError: the name is taken, or the graph is sealed.
+        """
+        self._check_not_sealed()
         if name in self.values or name in self.nodes:
             raise GraphError(f"graph {self.name!r} already has {name!r}")
         return name
 
     def _named(self, name: str, stem: str) -> str:
-        """A name in the scope: the one that is given, else ``stem:index``."""
+        """Return a free name in the scope: ``name``, or ``stem:index`` if that is empty."""
         if name:
             return self._free(self._scope + name)
-        self._open()
+        self._check_not_sealed()
         stem = self._scope + stem
         index = self._next.get(stem, 0)
         while f"{stem}:{index}" in self.values or f"{stem}:{index}" in self.nodes:
@@ -411,9 +434,10 @@ class Graph:
         return "\n".join(graph_lines(self))
 
     def __eq__(self, other: object) -> bool:
-        """True for the same text and the same bytes in the constants; sealed or not is no matter.
+        """Return whether both graphs have the same text and the same bytes in their constants.
 
-        So names, order, dims, element types, operators and their parameters are all compared.
+        The text has the names, the order, dims, element types, operators and their parameters.
+        Whether a graph is sealed does not count.
         """
         if not isinstance(other, Graph):
             return NotImplemented
@@ -421,11 +445,11 @@ class Graph:
             same_bytes(array, other.constants[name]) for name, array in self.constants.items()
         )
 
-    __hash__ = None  # type: ignore[assignment]  # it changes until it is sealed
+    __hash__ = None  # type: ignore[assignment]  # a graph can change until it is sealed
 
 
 def same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Two arrays of one type and shape hold the same bytes, so that NaN is the same as NaN.
+    """Return whether two arrays have one type, one shape and the same bytes; NaN equals NaN.
 
     >>> import numpy as np
     >>> same_bytes(np.array([np.nan]), np.array([np.nan])), same_bytes(np.zeros(1), -np.zeros(1))
@@ -437,5 +461,5 @@ def same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
         return False
     if (a.ctypes.data, a.strides) == (b.ctypes.data, b.strides):
         return True  # the same memory, which need not be read
-    one, other = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (a, b))
-    return np.array_equal(one, other)
+    left, right = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (a, b))
+    return np.array_equal(left, right)

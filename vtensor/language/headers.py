@@ -1,4 +1,4 @@
-"""Where the C header lies that steps of other distributions are built against."""
+"""The folder of the C header ``vtensor/step.h``, for libraries of other distributions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from vtensor.errors import LibraryError
 
 
 def get_include() -> str:
-    """The folder that a compiler needs after ``-I`` for ``#include "vtensor/step.h"``.
+    """Return the folder that a compiler needs after ``-I`` for ``#include "vtensor/step.h"``.
 
     Raises:
-        LibraryError: VTensor is not installed, only its sources are there.
+        LibraryError: the header is missing: VTensor's sources are there, but it is not installed.
 
     >>> (Path(get_include()) / "vtensor" / "step.h").is_file()
     True
     """
-    import vtensor  # an editable install has two folders: the sources', and that of what was built
+    import vtensor  # an editable install has two folders: of the sources and of the build
 
     for folder in vtensor.__path__:
         include = Path(folder) / "include"
         if (include / "vtensor" / "step.h").is_file():
             return str(include)
-    raise LibraryError(f"vtensor/step.h is not installed beside {vtensor.__path__[-1]}")
+    raise LibraryError(f"vtensor/step.h is not installed in {vtensor.__path__[-1]}")

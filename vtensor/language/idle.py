@@ -1,8 +1,8 @@
-"""NumPy's threads, which work for nothing at the start of a process.
+"""Shutdown of NumPy's BLAS threads, which spin without work at the start of a process.
 
-OpenBLAS makes one for each further processor when NumPy is imported, and each spins for about 0.1 s
-before it sleeps: longer than all that VTensor imports. The next product makes them anew. OpenBLAS
-itself ends them so whenever a process forks.
+OpenBLAS starts a thread for each further processor when NumPy is imported, and each spins for about
+0.1 s before it sleeps: longer than VTensor's imports take. The next product starts them again.
+OpenBLAS itself shuts them down in the same way whenever a process forks.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 
 from vtensor.language.interrupts import ignored
 
-#: What OpenBLAS calls its number of threads, with and without what wheels put around names.
-_COUNTS = (
+#: Names of the OpenBLAS function that returns the number of threads: with and without the prefix
+#: and suffix that NumPy's wheels add.
+_THREAD_COUNT_NAMES = (
     "scipy_openblas_get_num_threads64_",
     "scipy_openblas_get_num_threads",
     "openblas_get_num_threads64_",
@@ -23,20 +24,24 @@ _COUNTS = (
 )
 
 
-def rest() -> None:
-    """End the threads of NumPy's products, once, where nobody can be in the midst of one."""
+def stop_blas_threads() -> None:
+    """Shut down NumPy's BLAS threads, once, if no thread can be inside a BLAS call."""
     core = sys.modules.get("numpy._core._multiarray_umath")
     if (file := getattr(core, "__file__", None)) is not None:
-        _rest(file)
+        _stop_threads_of(file)
 
 
 @cache
-def _rest(file: str) -> None:
-    """Nobody can be where this thread and those are all that the process has."""
+def _stop_threads_of(file: str) -> None:
+    """Shut down the threads of the OpenBLAS that ``file`` is linked to.
+
+    Only if the process has no other threads but the calling one: then no thread can be inside a
+    BLAS call.
+    """
     with ignored(OSError, AttributeError, ValueError):  # another library, no list of threads
         library = ctypes.CDLL(file)
-        counts = [getattr(library, name) for name in _COUNTS if hasattr(library, name)]
+        counts = [getattr(library, name) for name in _THREAD_COUNT_NAMES if hasattr(library, name)]
         threads = sum(1 for _ in Path("/proc/self/task").iterdir())
-        there = ctypes.c_int.in_dll(library, "blas_server_avail")  # as in ``ptensor/blas.py``
-        if there.value and [threads] == [count() for count in counts[:1]]:
+        running = ctypes.c_int.in_dll(library, "blas_server_avail")  # as in ``ptensor/blas.py``
+        if running.value and [threads] == [count() for count in counts[:1]]:
             library.blas_thread_shutdown_()

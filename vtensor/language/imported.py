@@ -1,6 +1,6 @@
-"""What Python brings, without what it would load at once and few sessions need.
+"""Lighter imports of two standard modules.
 
-``hashlib`` loads OpenSSL, ``logging`` compiles patterns of format strings: 4 ms of each start.
+``hashlib`` loads OpenSSL, and ``logging`` compiles regular expressions; few sessions need either.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ else:
         from hashlib import blake2b as blake2b
 
 
-class _Later:
-    """Stands for a logger until there is something to say."""
+class _LazyLogger:
+    """A stand-in for a logger that imports ``logging`` with the first message."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -30,5 +30,5 @@ class _Later:
 
 
 def logger(name: str) -> Logger:
-    """As ``logging.getLogger``; the module is imported with the first message."""
-    return cast("Logger", _Later(name))
+    """Return the logger of a name; ``logging`` is imported with its first message."""
+    return cast("Logger", _LazyLogger(name))

@@ -1,4 +1,4 @@
-"""Where operators and rules are that nobody has imported yet: they are found when needed."""
+"""The index of operators and rewrite rules, whose modules are imported when they are needed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from typing import NamedTuple
 
 from vtensor.language.forks import locked, process_lock
 
-#: Held while modules are imported that register themselves: imports are the process's, and a fork
-#: waits for them. The locks of other things are never held when it is taken.
+#: Held while modules that register operators are imported; a fork waits for it. A thread that holds
+#: another lock never acquires it.
 importing = process_lock(0)
 
 
 class Row(NamedTuple):
-    """Where an operator or a rule is, and what it is asked for by, beside its name.
+    """The entry of an operator or a rule in the index.
 
     Attributes:
-        kind: of an operator's trait ``Structural``, or empty; of a rule the operators that it
-            makes, with ``+`` between them.
-        given: the operators of ONNX that are read as an operator; of a rule, for each choice of its
-            pattern, the operators that a graph must have, likewise.
+        module: the module that registers it.
+        name: its name.
+        kind: of an operator, the kind of its trait ``Structural``, or empty; of a rule, the
+            operators of its replacement, with ``+`` between them.
+        given: of an operator, the ONNX operators that are read as it; of a rule, for each
+            alternative of its pattern, the operators that a graph must have, with ``+`` between
+            them.
         rule: it is a rule.
     """
 
@@ -34,30 +37,34 @@ class Row(NamedTuple):
 
 
 def row_of(line: str, package: str) -> Row:
-    """A line of an index.
+    """Return the entry of a line of an index file.
+
+    Args:
+        line: the line.
+        package: the package of the modules that the index names.
 
     >>> row_of("reshape Reshape reshape: Reshape Flatten", "ops")[1:]
     ('Reshape', 'reshape', ('Reshape', 'Flatten'), False)
     >>> row_of("rule activations swish Swish: Mul+Sigmoid Add+Div+Exp+Neg", "ops")[1:]
     ('swish', 'Swish', ('Mul+Sigmoid', 'Add+Div+Exp+Neg'), True)
     """
-    words, _, given = line.partition(":")
+    words, _, keys = line.partition(":")
     rule = words.startswith("rule ")
     file, name, *kind = words.removeprefix("rule ").split()
-    return Row(f"{package}.{file}", name, "".join(kind), tuple(given.split()), rule)
+    return Row(f"{package}.{file}", name, "".join(kind), tuple(keys.split()), rule)
 
 
 class Index:
-    """In which modules operators and rewrite rules are, and which are still to be imported.
+    """The modules of operators and rewrite rules, and the modules that are not imported yet.
 
     Args:
-        rows: in the order in which operators are tried that ONNX spells alike, and rules.
-        loaded: called with the names of operators when their module has been imported.
+        rows: the entries. Operators with one ONNX spelling are tried in this order.
+        loaded: called with the names of a module's operators when it has been imported.
 
     Attributes:
-        pending, pending_rules: the modules of operators and rules that are still to be imported.
-        places: all operators, each with its place in that order.
-        rules: all rules.
+        pending, pending_rules: by operator and by rule, the modules that are not imported yet.
+        places: all operators, each with its place in the order of ``rows``.
+        rules: all rules by name.
     """
 
     def __init__(
@@ -66,9 +73,9 @@ class Index:
         loaded: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         self._loaded = loaded
-        every = list(rows)
-        operators = [row for row in every if not row.rule]
-        self.rules = {row.name: row for row in every if row.rule}
+        entries = list(rows)
+        operators = [row for row in entries if not row.rule]
+        self.rules = {row.name: row for row in entries if row.rule}
         self.pending = {row.name: row.module for row in operators}
         self.pending_rules = {name: row.module for name, row in self.rules.items()}
         self.places = {row.name: place for place, row in enumerate(operators)}
@@ -79,16 +86,17 @@ class Index:
                 self._onnx.setdefault(op_type, []).append(row.name)
 
     def load(self, operator: str, wait: bool = True) -> None:
-        """Import the module of an operator, if that is known and has not been done.
+        """Import the module of an operator, if the index has it and it is not imported yet.
 
         Args:
-            wait: False where a module registers itself, whose import another thread may wait for:
-                nothing is done then while another thread imports.
+            operator: the operator's name.
+            wait: wait while another thread imports; if False, do nothing then. A module that
+                registers its operators passes False, as another thread may wait for its import.
         """
         if operator in self.pending:
-            self._ask(self.pending[operator], wait)
+            self._load_module(self.pending[operator], wait)
 
-    def _ask(self, module: str, wait: bool) -> None:
+    def _load_module(self, module: str, wait: bool) -> None:
         if module in sys.modules:
             self._import(module)  # here, or by another thread, which this one waits for
         else:
@@ -96,7 +104,7 @@ class Index:
             locked(importing, acquire, work)
 
     def load_spelled(self, op_type: str) -> None:
-        """Import the operators as which an operator of ONNX is read."""
+        """Import the operators that an ONNX operator may be read as."""
         for operator in self._onnx.get(op_type, ()):
             self.load(operator)
 
@@ -105,22 +113,26 @@ class Index:
         self.load(self._kinds.get(kind, ""))
 
     def load_rules(self, operators: Collection[str]) -> None:
-        """Import the rules that a graph with these operators may hold the patterns of.
+        """Import the rules whose patterns may match in a graph with these operators.
 
-        What a rule makes may be in the pattern of another.
+        The operators of a rule's replacement count, too: they may be in another rule's pattern.
         """
-        known, rest, grown = set(operators), dict(self.rules), True
+        known, others, grown = set(operators), dict(self.rules), True
         while grown:
-            met = [row for row in rest.values() if any(_all(one) <= known for one in row.given)]
-            grown = bool(met)
-            for row in met:
-                known |= _all(row.kind)
-                del rest[row.name]
+            matching = [
+                row
+                for row in others.values()
+                if any(_name_set(needed) <= known for needed in row.given)
+            ]
+            grown = bool(matching)
+            for row in matching:
+                known |= _name_set(row.kind)
+                del others[row.name]
                 if row.name in self.pending_rules:
-                    self._ask(row.module, True)
+                    self._load_module(row.module, True)
 
     def load_all(self) -> None:
-        """Import every operator; the thread that does so already goes on."""
+        """Import every module of operators and rules; a thread that is importing may call this."""
         modules = dict.fromkeys((*self.pending.values(), *self.pending_rules.values()))
         if modules:
             with importing:
@@ -128,22 +140,22 @@ class Index:
                     self._import(module)
 
     def _import(self, module: str) -> None:
-        """Import a module; its operators are pending until its last line has run."""
+        """Import a module; its operators stay pending until its last line has run."""
         spec = importlib.import_module(module).__spec__
         if not getattr(spec, "_initializing", False):
-            names = _taken(self.pending, module)
-            _taken(self.pending_rules, module)
+            names = _remove_names(self.pending, module)
+            _remove_names(self.pending_rules, module)
             if names and self._loaded is not None:
                 self._loaded(names)
 
 
-def _all(names: str) -> set[str]:
+def _name_set(names: str) -> set[str]:
     return set(names.split("+"))
 
 
-def _taken(pending: dict[str, str], module: str) -> list[str]:
-    """The names that a module has; they are pending no longer."""
-    names = [name for name, where in list(pending.items()) if where == module]
+def _remove_names(pending: dict[str, str], module: str) -> list[str]:
+    """Remove the names of a module from the pending ones, and return them."""
+    names = [name for name, its_module in list(pending.items()) if its_module == module]
     for name in names:
         pending.pop(name, None)
     return names

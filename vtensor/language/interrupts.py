@@ -3,7 +3,7 @@
 A handler may raise any exception between two calls: a timeout, an exit. The program waits for it,
 so it must not be taken for a failure of the code that it interrupts. An ``except`` clause therefore
 names the kinds of errors that the code inside raises by design (``MALFORMED``), or all kinds where
-that code is a stranger's, and calls ``pass_signals`` first.
+that code is foreign, and calls ``pass_signals`` first.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 
 from vtensor.errors import VTensorError
 
-#: Python's own part of ``signal``, which is always there, without wrappers.
+#: The built-in module behind ``signal``: always loaded, without wrappers.
 _signal: Any = import_module("_signal")
 
 
-class Unfit(Exception):  # it is no error: another way is taken
-    """The base of exceptions by which planning says that something does not fit."""
+class Unfit(Exception):  # it is no error
+    """The base of exceptions by which planning declines an option; it then tries another one."""
 
 
-#: The errors of VTensor's own code, native code included, that is given what it is not made for: a
-#: damaged entry of the cache, a symbol in place of a number. ``OSError``, of which ``TimeoutError``
-#: is one, is not among them: code that reads files has clauses of its own. Nor are classes that a
-#: program derives from ``Exception``, and that it may raise in another thread.
+#: The errors that VTensor's code, native code included, raises for malformed data: a damaged entry
+#: of the cache, a symbol in place of a number. ``OSError`` with ``TimeoutError`` is not among them:
+#: code that reads files has clauses of its own. Nor are classes that a program derives from
+#: ``Exception``, since it may raise them in another thread.
 MALFORMED: tuple[type[Exception], ...] = (
     ArithmeticError,
     AssertionError,
@@ -61,7 +61,7 @@ class ignored(suppress):  # noqa: N801  # as in contextlib
 
 
 def pass_signals(error: BaseException) -> None:
-    """Raise an error again that a signal's handler raised; any other is the caller's to handle."""
+    """Raise an error again if a signal's handler raised it; else return."""
     if _from_handler(error):
         raise error
 
@@ -80,5 +80,5 @@ def _from_handler(error: BaseException) -> bool:
 def _code(function: Any) -> CodeType | None:
     """Return the code of a function, a method, a partial of one or a callable object, else None."""
     function = getattr(function, "func", function)
-    called = getattr(type(function), "__call__", None)  # noqa: B004  # not whether there is one
+    called = getattr(type(function), "__call__", None)  # noqa: B004  # the method itself is needed
     return getattr(function, "__code__", None) or getattr(called, "__code__", None)

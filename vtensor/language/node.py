@@ -7,7 +7,14 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operator applied to values, which go by name; ``op_name`` is what plans call it."""
+    """An operator applied to values.
+
+    Attributes:
+        name: the node's name.
+        op: the operator instance.
+        op_name: the operator's label in plans.
+        inputs, outputs: names of values.
+    """
 
     name: str
     op: object

@@ -1,9 +1,9 @@
-"""How long the threads of an OpenMP team spin before they sleep.
+"""The spin time of an OpenMP team's threads before they sleep.
 
-libgomp's threads spin for 300,000 turns, which are several milliseconds: longer than the system
-leaves a thread on a processor. Where another process has work as well, each thread that waits then
-takes the time of the one that it waits for, in each parallel loop. A thirtieth lasts from one
-kernel to the next.
+By default libgomp's threads spin for 300,000 turns, several milliseconds: longer than a time slice
+of the scheduler. If another process has work as well, a thread that spins in a parallel loop then
+keeps the thread that it waits for off the processor. A thirtieth of that lasts from one kernel to
+the next.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-#: What libgomp reads when it is loaded; either says how long threads are to spin.
+#: Environment variables that set the spin time; libgomp reads them when it is loaded.
 VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
-#: About 0.2 milliseconds.
+#: Spin time in turns of libgomp's loop; about 0.2 milliseconds.
 TURNS = 10_000
 
 
 @contextmanager
 def brief_spinning() -> Iterator[None]:
-    """Where libgomp is loaded meanwhile, its threads spin briefly, unless the user says how long.
+    """Make a libgomp that is loaded inside the block spin for ``TURNS`` turns.
 
-    The environment is the user's again afterwards: programs that this one starts inherit nothing.
+    A spin time that the user has set is left as it is. The environment is restored afterwards, so
+    that child processes inherit nothing.
     """
     if any(name in os.environ for name in VARIABLES):
         yield
@@ -42,7 +43,7 @@ def import_native(name: str) -> ModuleType:
     """Import an extension module that may load libgomp.
 
     Raises:
-        ImportError: it does not load.
+        ImportError: the module cannot be loaded.
     """
     with brief_spinning():
         return importlib.import_module(name)

@@ -1,8 +1,8 @@
-"""Operators: what a file in ``ops/`` declares, and the context that its ``compute`` is given.
+"""Operators: their declaration in files of ``ops/``, and the context of their ``compute``.
 
 An operator is a frozen dataclass of parameters with one method, ``compute(ctx, *inputs)``: it makes
-the output VTensors and calls ``ctx.dispatch``. Everything that must hold of parameters and dims is
-declared, and the check is generated from the declaration (``vtensor/language/checks.py``).
+the output VTensors and calls ``ctx.dispatch``. All rules for parameters and dims are declared, and
+the check is generated from the declaration (``vtensor/language/checks.py``).
 """
 
 from __future__ import annotations
@@ -52,43 +52,43 @@ def param(
     choices: Sequence[object] | None = None,
     dims_of: str | None = None,
 ) -> Any:
-    """A parameter of an operator, with what the generated check enforces.
+    """Declare a parameter of an operator, with rules that the generated check enforces.
 
     Args:
-        default: its value where none is given.
-        minimum, maximum: bounds of a number, or of each of several, both included.
-        choices: the values that are allowed.
-        dims_of: the role of an input. The parameter is then a name of one of its dims, or several
-            names, none twice.
+        default: the default value; without it, the parameter must be given.
+        minimum, maximum: bounds of a number, or of each number in a tuple, both included.
+        choices: the allowed values.
+        dims_of: the role of an input. The parameter is then the name of one of that input's dims,
+            or a tuple of different names.
     """
     rules = {"minimum": minimum, "maximum": maximum, "choices": choices, "dims_of": dims_of}
     return dataclasses.field(default=default, metadata=rules)
 
 
 class Operator(Protocol):
-    """What every operator class is: a frozen dataclass with a ``compute``."""
+    """An operator's class: a frozen dataclass with a ``compute``."""
 
     compute: Callable[..., Any]
 
 
 class OneOutput(Protocol):
-    """An operator that has one output."""
+    """An operator with one output."""
 
     @property
     def compute(self) -> Callable[..., VTensor]:
-        """Makes it."""
+        """The method that returns the output."""
 
 
 class SeveralOutputs(Protocol):
-    """An operator that has several outputs."""
+    """An operator with several outputs."""
 
     @property
     def compute(self) -> Callable[..., tuple[VTensor, ...]]:
-        """Makes them."""
+        """The method that returns the outputs."""
 
 
-#: The operators by name of the registry that is installed, whose dict is its ``data``; until one is
-#: there, those that ``@operator`` has registered.
+#: The operators by name: of the installed registry, whose dict is its ``data``; without a registry,
+#: those that ``@operator`` has registered.
 OPERATORS = OperatorTable()
 
 
@@ -105,17 +105,18 @@ def operator(
     """Register a class as an operator.
 
     Args:
-        name: the operator's name, as it stands in graphs and plans.
-        dims: a row of dim names for each operand, by role; inputs are the parameters of
-            ``compute``, the other roles are outputs. ``compute(self, ctx, *x)`` and
+        name: the operator's name in graphs and plans.
+        dims: a row of dim names for each operand, by role; the parameters of ``compute`` are
+            inputs, the other roles are outputs. ``compute(self, ctx, *x)`` and
             ``compute(self, ctx, x, *more)`` take one input or more; a last output ``"*y"`` stands
             for any number of outputs.
         equal: pairs of products that must be equal, ``("x.C", "w.I * group")``.
         holds: further conditions on parameters and inputs, as pairs of a function and a message.
             Before ``compute``, each function is called in order with the instance and the inputs;
-            where it returns False, the error has its message: ``"{op.axis} must be a new dim"``.
-        onnx: how ONNX writes it; several spellings where versions or names differ.
-        traits: what passes may know of it, at most one trait of each kind.
+            if it returns False, an error is raised with its message, such as
+            ``"{op.axis} must be a new dim"``.
+        onnx: the operator's ONNX spelling; several if versions or names differ.
+        traits: the operator's traits, at most one of each type.
 
     Raises:
         GraphError: the name is taken, ``dims`` and ``compute`` disagree, or a trait is there twice.
@@ -126,23 +127,23 @@ def operator(
     def register(cls: type[T]) -> type[T]:
         if not callable(getattr(cls, "compute", None)):
             raise GraphError(f"operator {name}: {cls.__qualname__} has no compute(self, ctx, ...)")
-        if "__dataclass_fields__" not in vars(cls):  # those of a base are not all of its own
+        if "__dataclass_fields__" not in vars(cls):  # the fields of a base class do not count
             try:
                 cls = dataclass(cls, frozen=True)
             except (TypeError, ValueError) as error:
                 raise GraphError(f"operator {name}: {cls.__qualname__}: {error}") from None
         parameters = _parameters(cast(Operator, cls).compute)
-        specs = parsed_dims(name, dims, [one.name for one in parameters])
+        specs = parsed_dims(name, dims, [parameter.name for parameter in parameters])
         parameters = parameters[1:]
         inputs = tuple(p.name for p in parameters)
         variadic = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
         outputs = tuple(role for role in specs if role not in inputs)
         many = frozenset(inputs[-1:] if variadic else ())
         many |= {role for role in outputs if f"*{role}" in dims}
-        here, line = _place(cls)
+        file, line = _place(cls)
         previous = OPERATORS.find(name, wait=False)
         if previous is not None and (previous.file, previous.cls.__qualname__) != (
-            here,
+            file,
             cls.__qualname__,
         ):
             raise GraphError(f"operator {name} is already registered by {previous.file}")
@@ -163,7 +164,7 @@ def operator(
             spellings,
             source,
             kinds,
-            here,
+            file,
             line,
         )
         _check_on_construction(cls, name)
@@ -173,17 +174,18 @@ def operator(
     return register
 
 
-@lru_cache(maxsize=128)  # rows of a family share one
+@lru_cache(maxsize=128)  # the operators of a family share one ``compute``
 def _parameters(compute: Callable[..., Any]) -> Sequence[inspect.Parameter]:
-    """The parameters of a ``compute`` without ``self``."""
+    """Return the parameters of a ``compute`` without ``self``."""
     return list(inspect.signature(compute).parameters.values())[1:]
 
 
 def _place(cls: type) -> tuple[str, int]:
-    """File and line of an operator's class, from code that has run: no source is read.
+    """Return the file and line of an operator's class, without reading its source.
 
-    The line is the class's own, if it says one; else that of the decorator, or of ``compute`` where
-    the class was registered after it was made.
+    The line is ``__firstlineno__`` if the class has it. Otherwise it is the line of the decorator's
+    call, found in the call stack, or that of the class's ``compute`` if that comes first or there
+    is no such call.
     """
     file, _, text = place_of(cast(Operator, cls).compute).rpartition(":")
     line = int(text)
@@ -192,19 +194,20 @@ def _place(cls: type) -> tuple[str, int]:
     scope = cls.__qualname__.rpartition(".")[0].removesuffix(".<locals>") or "<module>"
     around: FrameType | None = sys._getframe(1)
     while around is not None:
-        code, here = around.f_code, around.f_lineno
+        code, call_line = around.f_code, around.f_lineno
         if (around.f_globals.get("__name__"), code.co_qualname) == (cls.__module__, scope):
-            return code.co_filename, min(here, line) if "compute" in vars(cls) else here
+            has_compute = "compute" in vars(cls)
+            return code.co_filename, min(call_line, line) if has_compute else call_line
         around = around.f_back
     return file, line
 
 
 def _check_on_construction(cls: type, name: str) -> None:
-    """Parameters are wrong from the moment they are given: say so then, not during a run."""
-    check = cache(lambda: parameter_check(name, cls))  # compiled for the first one that is made
-    if checked(cls, lambda one: check()(one)):
+    """Make a class check its parameters whenever an instance is constructed."""
+    check = cache(lambda: parameter_check(name, cls))  # compiled for the first instance
+    if checked(cls, lambda op: check()(op)):
         return
-    construct = cls.__init__  # type: ignore[misc]  # this very class is meant
+    construct = cls.__init__  # type: ignore[misc]  # of this class, not of a subclass
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
@@ -215,10 +218,10 @@ def _check_on_construction(cls: type, name: str) -> None:
 
 
 def info_of(op: object) -> OperatorInfo:
-    """What is registered of an operator instance.
+    """Return the registered operator of an instance.
 
     Raises:
-        GraphError: it is no operator.
+        GraphError: the object is no operator.
     """
     name = getattr(type(op), "__operator__", None)
     if name is None:
@@ -227,34 +230,39 @@ def info_of(op: object) -> OperatorInfo:
 
 
 def named(name: str) -> Any:
-    """The class of the operator that is registered under a name.
+    """Return the class of the operator that is registered under a name.
 
-    An operator's spelling asks for another operator by name: files of operators import none of
-    each other.
+    Files of operators do not import each other: an operator's spelling gets another operator from
+    this function.
+
+    Raises:
+        KeyError: no operator has this name.
     """
     return OPERATORS[name].cls
 
 
 def label_of(op: object) -> str:
-    """What graphs and plans call an operator instance: its ``label`` if it has one, or its name.
+    """Return the label of an operator instance in graphs and plans: its ``label``, or its name.
 
     Raises:
-        GraphError: it is no operator.
+        GraphError: the object is no operator.
     """
     return str(getattr(op, "label", info_of(op).name))
 
 
 @dataclass
 class Context:
-    """The first argument of ``compute``: it says where outputs go, and dispatches to libraries.
+    """The first argument of ``compute``: it names the outputs, and dispatches to libraries.
 
-    This base class calls no library and only checks: the graph builder infers shapes with it.
+    This base class calls no library and only checks; with it the graph builder infers shapes.
 
     Attributes:
-        node: name of the node, for errors and plans.
-        device: where the node is placed.
-        followers: operators fused behind this one, each with its own VTensors; empty unless fusion
-            offers some. The routine that an invoker returns says whether it does them as well.
+        node: the node's name, for errors and plans.
+        device: the device that the node is placed on.
+        op: the operator's name.
+        names: the names of the outputs; empty for default names.
+        followers: operators that fusion offers to run inside this node's step, each with its own
+            VTensors. The routine that an invoker returns says whether it takes them.
     """
 
     node: str = ""
@@ -264,20 +272,30 @@ class Context:
     followers: tuple[Follower, ...] = ()
 
     def output(self, index: int) -> Option:
-        """Where output ``index`` comes from: the last argument of a VTensor."""
+        """Return the origin of output ``index``: the last argument of its VTensor."""
         name = self.names[index] if index < len(self.names) else ""
         return Option(self.node, self.op, index, self.device, name)
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
-        """Check parameters and dims; then call the first library that takes the call."""
+        """Check the parameters and the dims of all operands.
+
+        Subclasses then call the first library that takes the call.
+
+        Raises:
+            ParameterError: a parameter breaks a rule.
+            DimError: the dims or sizes of the operands do.
+        """
         compile_check(info_of(op).check)(self.node, op, inputs, outputs)
 
 
 @dataclass(frozen=True)
 class Follower:
-    """An operator fused behind another: applied to the other's output before that is stored.
+    """An operator that runs inside the step of the one before it, on its output.
 
-    ``operands`` are its inputs apart from that output, which stands at the inputs ``places``.
+    Attributes:
+        op: the follower's operator.
+        operands: the follower's inputs, without the output that it follows.
+        places: the indices of the inputs at which that output is.
     """
 
     op: object
@@ -285,24 +303,34 @@ class Follower:
     places: tuple[int, ...] = (0,)
 
     def inputs(self, output: T, others: Sequence[T]) -> list[T]:
-        """All inputs in order: the output that it follows, and what stands for its operands."""
-        rest = iter(others)
+        """Return all inputs in order.
+
+        Args:
+            output: an object in place of the output that it follows.
+            others: objects in place of its operands.
+        """
+        operands = iter(others)
         count = len(self.places) + len(others)
-        return [output if place in self.places else next(rest) for place in range(count)]
+        return [output if place in self.places else next(operands) for place in range(count)]
 
     def expression(self, output: Expression, others: Sequence[Expression]) -> Expression | None:
-        """What it makes of the output and its operands; None where its operator does not say."""
+        """Return the follower's expression; None if its operator is not point-wise.
+
+        Args:
+            output: the expression of the output that it follows.
+            others: the expressions of its operands.
+        """
         return expression_of(self.op, *self.inputs(output, others))
 
 
 def expression_of(op: object, *inputs: Expression) -> Expression | None:
-    """What a point-wise operator computes of its inputs; None of other operators."""
-    found = info_of(op).trait(Pointwise)
-    return found.expression(op, *inputs) if found else None
+    """Return the expression of an operator on its inputs; None if it is not point-wise."""
+    trait = info_of(op).trait(Pointwise)
+    return trait.expression(op, *inputs) if trait else None
 
 
-def _of_call(headline: str, info: OperatorInfo, inputs: Sequence[VTensor]) -> str:
-    """A message with one line an input."""
+def _with_inputs(headline: str, info: OperatorInfo, inputs: Sequence[VTensor]) -> str:
+    """Return a message with one line for each input."""
     rows = zip(info.roles(len(inputs), 0), inputs, strict=True)
     return describe(headline, {role: (value.dtype, value.dims) for role, value in rows})
 
@@ -310,15 +338,24 @@ def _of_call(headline: str, info: OperatorInfo, inputs: Sequence[VTensor]) -> st
 def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VTensor, ...]:
     """Run an operator's ``compute`` in a context and return its outputs.
 
-    Errors that ``compute`` runs into get the node, the operator and one line an operand.
+    Args:
+        ctx: the context; its ``op`` is set.
+        op: the operator instance.
+        inputs: the operands.
+
+    Raises:
+        GraphError: the number of inputs is wrong, or ``compute`` returns wrong outputs.
+        DimError, DTypeError: the operator does not take these inputs. The message names the node
+            and the operator, and has a line for each input.
+        InvokerError: ``compute`` raised an error that is not VTensor's.
     """
     info = info_of(op)
     ctx.op = info.name
     variadic = not info.many.isdisjoint(info.inputs)
-    least = max(len(info.inputs) - 1, 1) if variadic else len(info.inputs)
-    if len(inputs) < least or (len(inputs) > least and not variadic):
-        takes = f"at least {least}" if variadic else str(least)
-        wanted = f"{takes} input{'s' * (least != 1)}"
+    minimum = max(len(info.inputs) - 1, 1) if variadic else len(info.inputs)
+    if len(inputs) < minimum or (len(inputs) > minimum and not variadic):
+        takes = f"at least {minimum}" if variadic else str(minimum)
+        wanted = f"{takes} input{'s' * (minimum != 1)}"
         raise GraphError(f"{info.name} {ctx.node!r} takes {wanted}, {len(inputs)} given")
     try:
         if (check := input_check(info.check)) is not None:
@@ -327,14 +364,15 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
     except (DimError, DTypeError) as error:
         if "\n" in str(error):
             raise
-        raise type(error)(_of_call(f"{info.name} {ctx.node!r}: {error}", info, inputs)) from None
+        text = f"{info.name} {ctx.node!r}: {error}"
+        raise type(error)(_with_inputs(text, info, inputs)) from None
     except (VTensorError, MemoryError):
         raise
-    except Exception as error:  # an author's own
+    except Exception as error:  # from the operator author's code
         pass_signals(error)
         place = place_of(cast(Operator, op).compute)
         text = f"{info.name} {ctx.node!r}, compute ({place}): {raised(error, place)}"
-        raise InvokerError(_of_call(text, info, inputs)) from error
+        raise InvokerError(_with_inputs(text, info, inputs)) from error
     outputs = result if isinstance(result, tuple) else (result,)
     for index, output in enumerate(outputs):
         if not isinstance(output, VTensor):

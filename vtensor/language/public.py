@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first asked for (SPEC 1)."""
+"""Packages whose names are imported when they are first used (SPEC 1)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 
 def names_of(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The functions ``__getattr__`` and ``__dir__`` of a package.
+    """Return the functions ``__getattr__`` and ``__dir__`` of a package.
 
-    Which name comes from where is in ``__init__.pyi`` beside it, which is read when one is asked
-    for: who imports one module of the package does not import all.
+    The stub ``__init__.pyi`` next to ``file`` says which module defines each name. It is read at
+    the first use of a name, and only the module of that name is imported.
 
     Args:
-        package: its name.
-        file: of its ``__init__.py``.
+        package: the package's name.
+        file: the path of its ``__init__.py``.
 
     >>> import ptensor
     >>> named, names = names_of("ptensor", ptensor.__file__)

@@ -1,10 +1,9 @@
-"""Dataclasses whose methods cost nothing until they are called.
+"""Dataclasses that compile no methods when they are defined.
 
-The standard decorator compiles about five methods for each class where its module is imported: of
-the 140 classes that a session needs, half of them only in case, that took 50 ms of each start. Here
-a class shares its methods with all others, apart from ``__init__``, which is compiled once several
-instances were made. To a reader, to type checkers and to ``dataclasses`` itself it is a dataclass
-like any other.
+The standard decorator compiles about five methods for each class, which takes a large part of the
+time of an import. Here all classes share their methods, except for ``__init__``, which is compiled
+once several instances were made. To readers, type checkers and ``dataclasses`` itself the classes
+are ordinary dataclasses.
 """
 
 from __future__ import annotations
@@ -26,23 +25,26 @@ if TYPE_CHECKING:
     from dataclasses import replace as replace
 else:
 
-    def replace(one, /, **changes):
-        """As ``dataclasses.replace``, which looks at all that a class says of each field, each
-        time: a plan is made of thousands.
+    def replace(instance, /, **changes):
+        """Return a copy of a dataclass instance with changed fields.
+
+        Faster than ``dataclasses.replace``, which inspects every field in each call.
         """
-        for name in _given(type(one)):
+        for name in _init_fields(type(instance)):
             if name not in changes:
-                changes[name] = getattr(one, name)
-        return type(one)(**changes)
+                changes[name] = getattr(instance, name)
+        return type(instance)(**changes)
 
     @cache
-    def _given(kind):
-        """The fields that ``__init__`` takes."""
+    def _init_fields(kind):
+        """Return the names of the fields that ``__init__`` takes."""
         return tuple(field.name for field in dataclasses.fields(kind) if field.init)
 
     def dataclass(cls=None, *, frozen=False, eq=True, repr=True, **others):  # noqa: A002
-        """As ``dataclasses.dataclass``, which makes what has an order, or derives from another
-        dataclass and has slots.
+        """Make a class a dataclass, or return a decorator that does; see the module's docstring.
+
+        ``dataclasses.dataclass`` makes the classes that have further options, such as an order, or
+        that have slots and derive from another dataclass.
         """
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq, repr=repr, **others)
@@ -53,12 +55,15 @@ else:
         return _with_methods(cls, frozen, eq, repr, slots, derives)
 
 
-#: So many instances are made before ``__init__`` is compiled, which takes as long.
-FEW = 16
+#: The number of instances before ``__init__`` is compiled; making them takes as long as compiling.
+INSTANCES_BEFORE_COMPILING = 16
 
 
 def checked(cls: type[T], check: Callable[[T], None]) -> bool:
-    """Have this called with each new instance; False where that must be seen to elsewhere."""
+    """Make a dataclass call ``check`` with each new instance, and return True.
+
+    Return False if its ``__init__`` is not this module's: the caller must then add the check.
+    """
     init = vars(cls).get("__init__")
     if isinstance(init, _Init):
         init.check = check
@@ -68,12 +73,18 @@ def checked(cls: type[T], check: Callable[[T], None]) -> bool:
 def _with_methods(
     cls: type[T], frozen: bool, eq: bool, shown: bool, slots: bool, derives: bool
 ) -> type[T]:
-    """The class with what the standard decorator would have given it."""
+    """Return the class as a dataclass with the methods that the standard decorator would add.
+
+    Args:
+        cls: the class.
+        frozen, eq, shown, slots: the options of ``dataclass``; ``shown`` is ``repr``.
+        derives: a base of the class is a dataclass.
+    """
     has_eq = "__eq__" in vars(cls)
     own_hash = vars(cls).get("__hash__", MISSING)
     explicit = own_hash is not MISSING and not (own_hash is None and has_eq)
-    refuses = frozen and derives  # the standard one then says whether it may be
-    cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, frozen=refuses)(cls)
+    inherit = frozen and derives  # the standard decorator then checks that the bases are frozen
+    cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, frozen=inherit)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # it is one now
     _check_order(fields)
     methods: dict[str, Any] = {"__init__": _Init(cls, frozen)}
@@ -81,13 +92,13 @@ def _with_methods(
         methods["__repr__"] = _repr_of([field.name for field in fields if field.repr])
     if eq:
         methods["__eq__"] = _eq_of(_reader([field.name for field in fields if field.compare]))
-    if frozen and not refuses:
+    if frozen and not inherit:
         methods |= _refusals(cls, frozenset(field.name for field in fields))
         if slots:
             methods |= _states(tuple(field.name for field in fields))
         if taken := methods.keys() & vars(cls).keys() & {"__setattr__", "__delattr__"}:
             raise TypeError(f"Cannot overwrite attribute {min(taken)} in class {cls.__name__}")
-        vars(cls)["__dataclass_params__"].frozen = True  # for those that derive from it
+        vars(cls)["__dataclass_params__"].frozen = True  # for classes that derive from it
     for name, method in methods.items():
         if name not in vars(cls):
             setattr(cls, name, method)
@@ -98,7 +109,11 @@ def _with_methods(
 
 
 def _check_order(fields: tuple[dataclasses.Field[Any], ...]) -> None:
-    """As in a signature: what has a default comes last."""
+    """Check that fields with a default come last, as in a signature.
+
+    Raises:
+        TypeError: a field without a default comes after one.
+    """
     default = False
     for field in fields:
         if field.init and not field.kw_only:
@@ -112,79 +127,91 @@ def _optional(field: dataclasses.Field[Any]) -> bool:
 
 
 def _slotted(cls: type) -> bool:
-    """The class itself cannot have what fields are by default."""
+    """Return whether a class has slots, so that it cannot hold its fields' defaults itself."""
     return "__slots__" in vars(cls)
 
 
 class _Init:
-    """Stands for ``__init__``, until somebody looks at it or many instances were made."""
+    """A stand-in for ``__init__``, until its signature is read or several instances were made.
+
+    Attributes:
+        check: called with each new instance; None if there is no check.
+    """
 
     def __init__(self, cls: type, frozen: bool) -> None:
-        self._cls, self._frozen, self._left = cls, frozen, FEW
+        self._cls, self._frozen, self._left = cls, frozen, INSTANCES_BEFORE_COMPILING
         self.check: Callable[[Any], None] | None = None
         self._set = object.__setattr__ if frozen else setattr
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., None]:
         if instance is not None and self._left > 0:
             self._left -= 1
-            return partial(self._first, instance)
+            return partial(self._initialise, instance)
         return self._compiled(instance, owner)
 
     def _compiled(self, instance: object, owner: type | None = None) -> Callable[..., None]:
-        made = vars(self._cls)["__init__"]
-        if made is self:  # another thread may have been faster
-            made = _init_of(self._cls, self._frozen, self.check)
-            self._cls.__init__ = made
-        bound: Callable[..., None] = made.__get__(instance, owner)
+        init = vars(self._cls)["__init__"]
+        if init is self:  # another thread may have been faster
+            init = _init_of(self._cls, self._frozen, self.check)
+            self._cls.__init__ = init
+        bound: Callable[..., None] = init.__get__(instance, owner)
         return bound
 
-    def _first(self, one: object, /, *args: Any, **given: Any) -> None:
-        """What is compiled does the same; it is asked where arguments are wrong."""
-        plain, own, needed, rest = self._fields
+    def _initialise(self, instance: object, /, *args: Any, **values: Any) -> None:
+        """Set an instance's fields, as the compiled ``__init__`` does.
+
+        If the arguments are wrong, the compiled one is called to raise its error.
+        """
+        positional, accepted, required, defaults = self._fields
         if args:
-            if len(args) > len(plain) or not given.keys().isdisjoint(plain[: len(args)]):
-                return self._compiled(one)(*args, **given)
-            given |= zip(plain, args, strict=False)
-        if not needed <= given.keys() <= own:
-            return self._compiled(one)(**given)
-        for name, value in given.items():
-            self._set(one, name, value)
-        for name, make in rest:
-            if name not in given:
-                self._set(one, name, make())
-        if (after := getattr(one, "__post_init__", None)) is not None:
+            if len(args) > len(positional) or not values.keys().isdisjoint(positional[: len(args)]):
+                return self._compiled(instance)(*args, **values)
+            values |= zip(positional, args, strict=False)
+        if not required <= values.keys() <= accepted:
+            return self._compiled(instance)(**values)
+        for name, value in values.items():
+            self._set(instance, name, value)
+        for name, default in defaults:
+            if name not in values:
+                self._set(instance, name, default())
+        if (after := getattr(instance, "__post_init__", None)) is not None:
             after()
         if self.check is not None:
-            self.check(one)
+            self.check(instance)
         return None
 
     @cached_property
-    def _fields(self) -> _Fields:
+    def _fields(self) -> _InitFields:
         fields = dataclasses.fields(self._cls)
-        own = [field for field in fields if field.init]
-        rest = list[tuple[str, Callable[[], Any]]]()
+        accepted = [field for field in fields if field.init]
+        defaults = list[tuple[str, Callable[[], Any]]]()
         for field in fields:
             if field.default_factory is not MISSING:
-                rest.append((field.name, field.default_factory))
+                defaults.append((field.name, field.default_factory))
             elif field.default is not MISSING and (field.init or _slotted(self._cls)):
-                rest.append((field.name, partial(_same, field.default)))
-        return _Fields(
-            tuple(field.name for field in own if not field.kw_only),
-            frozenset(field.name for field in own),
-            frozenset(field.name for field in own if not _optional(field)),
-            rest,
+                defaults.append((field.name, partial(_same, field.default)))
+        return _InitFields(
+            tuple(field.name for field in accepted if not field.kw_only),
+            frozenset(field.name for field in accepted),
+            frozenset(field.name for field in accepted if not _optional(field)),
+            defaults,
         )
 
 
-class _Fields(NamedTuple):
-    """A class's fields: those that are given in order; all that are given; those that must be; and
-    what makes those that are not.
+class _InitFields(NamedTuple):
+    """The fields of a class, as ``__init__`` takes them.
+
+    Attributes:
+        positional: the names that may be given by position, in order.
+        accepted: all names that may be given.
+        required: the names that must be given.
+        defaults: by name, a function that returns the value of a field that is not given.
     """
 
-    plain: tuple[str, ...]
-    own: frozenset[str]
-    needed: frozenset[str]
-    rest: list[tuple[str, Callable[[], Any]]]
+    positional: tuple[str, ...]
+    accepted: frozenset[str]
+    required: frozenset[str]
+    defaults: list[tuple[str, Callable[[], Any]]]
 
 
 def _same(value: Any) -> Any:
@@ -192,7 +219,13 @@ def _same(value: Any) -> Any:
 
 
 def _init_of(cls: type, frozen: bool, check: Callable[[Any], None] | None) -> Callable[..., None]:
-    """Compile it."""
+    """Compile and return the ``__init__`` of a class.
+
+    Args:
+        cls: the dataclass.
+        frozen: its instances are frozen.
+        check: called with each new instance; None if there is no check.
+    """
     known: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING, "_check": check}
     plain, named, lines = list[str](), list[str](), list[str]()
     fields = dataclasses.fields(cls)
@@ -224,18 +257,18 @@ def _init_of(cls: type, frozen: bool, check: Callable[[Any], None] | None) -> Ca
     text = f"def make({', '.join(known)}):\n def __init__({signature}):\n  {body}\n return __init__"
     space: dict[str, Any] = {}
     exec(text, {"__name__": cls.__module__}, space)
-    made: Callable[..., None] = space["make"](**known)
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
-    made.__annotations__ = {field.name: field.type for field in fields if field.init}
-    made.__annotations__["return"] = None
-    return made
+    init: Callable[..., None] = space["make"](**known)
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__annotations__ = {field.name: field.type for field in fields if field.init}
+    init.__annotations__["return"] = None
+    return init
 
 
 def _reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What reads these attributes as a tuple."""
+    """Return a function that returns these attributes of an instance as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
-    return (lambda one: (getattr(one, names[0]),)) if names else lambda _: ()
+    return (lambda instance: (getattr(instance, names[0]),)) if names else lambda _: ()
 
 
 def _eq_of(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, object], Any]:
@@ -261,7 +294,7 @@ def _repr_of(names: list[str]) -> Callable[[Any], str]:
 
 
 def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]:
-    """What keeps a frozen instance as it is."""
+    """Return the methods that refuse to change a frozen instance."""
 
     def refuse_set(self: Any, name: str, value: object) -> None:
         if type(self) is cls or name in names:
@@ -277,7 +310,7 @@ def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]
 
 
 def _states(names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
-    """What copies and pickles a frozen instance with slots, which cannot be set otherwise."""
+    """Return the methods that copy and pickle a frozen instance with slots."""
 
     def state(self: Any) -> list[Any]:
         return [getattr(self, name) for name in names]

@@ -1,7 +1,7 @@
 """Rows: a closed trace (``vtensor/language/trace.py``), in the process and as data.
 
-A row is an operation on earlier values: arithmetic on sizes, a guard, a call. ``Rows.run`` carries
-the rows out for given sizes, one after another.
+A row is an operation on earlier values: arithmetic on sizes, a guard, a call. ``Rows.run``
+evaluates the rows in order for given sizes.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from vtensor.errors import VTensorError
 from vtensor.language.interrupts import Unfit
 from vtensor.language.records import dataclass, replace
 
-#: The most rows of a trace; one that needs more fails.
-MOST = 200_000
+#: The most rows of a trace; a trace that needs more fails.
+MAX_ROWS = 200_000
 
-#: A row: its kind, and four parts that the kind gives a meaning. Places 0, 1, ... are values, in
-#: the order of their making; places -1, -2, ... are constants.
+#: A row: its kind, and four parts whose meaning depends on the kind. Places 0, 1, ... are values,
+#: numbered as they are computed; places -1, -2, ... are constants.
 Row = tuple[int, Any, Any, Any, Any]
 
 #: The kinds of rows, and the meaning of their parts:
 #: TWO: the target, an arithmetic sign, two places.
 #: GUARD: the answer that a comparison must have, its sign, two places.
 #: CALL: the target, the function's place, places of arguments, (name, place) of named arguments.
-#: COMPUTE: as CALL; the row goes where its result is not needed, for it refuses no sizes.
-#: GET: the target, an attribute's name, the place of the thing that has it.
-#: ITEM: the target, the place of a key, the place of the thing that has it.
+#: COMPUTE: as CALL, of a function that refuses no sizes: the row is removed if its result is not
+#:     needed.
+#: GET: the target, an attribute's name, the place of the object that has it.
+#: ITEM: the target, the place of a key, the place of the container that has it.
 #: MANY: the target, 0 for a tuple and 1 for a list, places of the parts.
-#: ONE: the target, 0 for the length and 1 for a tuple of the keys, the place of the thing.
-#: INTEGER: a place whose value must be an integer; only rows that were data have it.
+#: ONE: the target, 0 for the length and 1 for a tuple of the keys, the place of the container.
+#: INTEGER: a place whose value must be an integer; only rows that were read from data have it.
 TWO, GUARD, CALL, COMPUTE, GET, ITEM, MANY, ONE, INTEGER = range(9)
 
-#: Signs in rows are numbers: places in this table, arithmetic first.
+#: The number of each sign in rows; arithmetic comes first.
 SIGNS = {
     sign: number
     for number, sign in enumerate(("+", "-", "*", "//", "%", "==", "!=", "<", "<=", ">", ">="))
@@ -43,29 +44,30 @@ FUNCTIONS: tuple[Callable[[Any, Any], Any], ...] = (
     *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod),
     *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
 )
+#: The number of arithmetic signs.
 _ARITHMETIC = 5
 
-#: What MANY and ONE make.
-_GATHERED: tuple[Callable[[Any], Any], ...] = (tuple, list)
-_TAKEN: tuple[Callable[[Any], Any], ...] = (len, tuple)
+#: The functions of MANY and of ONE, by the number in the row.
+_MANY_FUNCTIONS: tuple[Callable[[Any], Any], ...] = (tuple, list)
+_ONE_FUNCTIONS: tuple[Callable[[Any], Any], ...] = (len, tuple)
 
-#: Rows of these kinds go where their result is not needed.
+#: Kinds of rows that are removed if their result is not needed.
 _REMOVABLE = frozenset({TWO, COMPUTE, GET, ITEM, MANY, ONE})
 
-#: The module of the types of native functions and of native classes.
+#: The module of the types of native functions and of the metaclass of native classes.
 NATIVE = "nanobind"
 
 
 class NotTraced(Unfit):
-    """Planning does something that a trace cannot write down."""
+    """Planning does something that a trace cannot record."""
 
 
-class NotSaved(Unfit):  # it is no error: a trace works in its own process only
-    """A trace has something that cannot be data."""
+class NotSaved(Unfit):  # it is no error: the trace serves its own process all the same
+    """A trace has a constant that cannot be saved as data."""
 
 
-#: What a call may raise to refuse sizes. Everything else, an exception of a signal handler among
-#: it, comes through ``Rows.run``.
+#: The errors by which a called function refuses sizes. ``Rows.run`` lets any other exception pass,
+#: such as one of a signal handler.
 REFUSALS = (
     *(ArithmeticError, LookupError, TypeError, ValueError, RuntimeError, AttributeError),
     *(VTensorError, NotTraced),
@@ -78,11 +80,11 @@ class Rows:
 
     Attributes:
         given: the places of the symbols, in order.
-        count: how many places of values there are.
+        count: the number of places of values.
         constants: the values of places -1, -2, ...
         rows: the rows, in order.
-        sources: what constants came from, by their places in ``constants``; of native things alone.
-        was_data: the rows were read from data, so GET serves native things only.
+        sources: the origins of native constants, by index into ``constants``.
+        was_data: the rows were read from data, so GET works on native objects only.
     """
 
     given: Sequence[int]
@@ -92,55 +94,56 @@ class Rows:
     sources: Mapping[int, Any] = field(default_factory=dict)
     was_data: bool = False
 
-    def run(self, given: Sequence[int]) -> list[Any] | None:
-        """Return all values by place, those of constants at the negative places.
+    def run(self, numbers: Sequence[int]) -> list[Any] | None:
+        """Return all values by place; constants are at the negative places.
 
         Args:
-            given: the numbers of the symbols, in order.
+            numbers: the numbers of the symbols, in order.
 
         Returns:
             The values; None if a guard fails or a called function refuses.
         """
-        if len(given) != len(self.given):
+        if len(numbers) != len(self.given):
             return None
-        known: list[Any] = [None] * self.count
-        known += reversed(self.constants)
-        for place, size in zip(self.given, given, strict=True):
-            known[place] = size
+        values: list[Any] = [None] * self.count
+        values += reversed(self.constants)
+        for place, size in zip(self.given, numbers, strict=True):
+            values[place] = size
         functions, was_data = FUNCTIONS, self.was_data
         try:
             for kind, target, which, a, b in self.rows:
                 if kind == TWO:
-                    known[target] = functions[which](known[a], known[b])
+                    values[target] = functions[which](values[a], values[b])
                 elif kind == GUARD:
-                    if (not functions[which](known[a], known[b])) is target:
+                    if (not functions[which](values[a], values[b])) is target:
                         return None
                 elif kind in (CALL, COMPUTE):
-                    arguments = [known[place] for place in a]
+                    arguments = [values[place] for place in a]
                     if b:
-                        named = {name: known[place] for name, place in b}
-                        known[target] = known[which](*arguments, **named)
+                        named = {name: values[place] for name, place in b}
+                        values[target] = values[which](*arguments, **named)
                     else:
-                        known[target] = known[which](*arguments)
+                        values[target] = values[which](*arguments)
                 elif kind == ITEM:
-                    known[target] = known[a][known[which]]
+                    values[target] = values[a][values[which]]
                 elif kind == GET:
-                    if was_data and type(type(known[a])).__module__ != NATIVE:
+                    if was_data and type(type(values[a])).__module__ != NATIVE:
                         return None
-                    known[target] = getattr(known[a], which)
+                    values[target] = getattr(values[a], which)
                 elif kind == MANY:
-                    known[target] = _GATHERED[which]([known[place] for place in a])
+                    values[target] = _MANY_FUNCTIONS[which]([values[place] for place in a])
                 elif kind == ONE:
-                    known[target] = _TAKEN[which](known[a])
-                elif type(known[target]) is not int:  # INTEGER
+                    values[target] = _ONE_FUNCTIONS[which](values[a])
+                elif type(values[target]) is not int:  # INTEGER
                     return None
         except REFUSALS:
             return None
-        return known
+        return values
 
     def pruned(self, wanted: Collection[int]) -> Rows:
-        """Return the rows that the places ``wanted`` need, with all guards and all calls that may
-        refuse sizes. Places stay what they are.
+        """Return the rows without those that the places ``wanted`` do not need.
+
+        All guards and all calls that may refuse sizes stay. Places do not change.
         """
         used, needed = set(wanted), list[Row]()
         for row in reversed(self.rows):
@@ -154,11 +157,11 @@ class Rows:
         """Return the rows as plain data, which JSON can hold.
 
         Args:
-            constant: returns a constant's value as data, given the value and its place in
-                ``constants``; never None. Constants of which no row makes use are not written.
+            constant: returns a constant as data other than None, given its value and its index in
+                ``constants``. It is not called for constants that no row uses.
 
         Raises:
-            NotSaved: ``constant`` cannot.
+            NotSaved: ``constant`` raises it for a value that cannot be data.
 
         >>> from vtensor.language.trace import Trace
         >>> trace = Trace()
@@ -181,16 +184,16 @@ class Rows:
 
     @classmethod
     def of(cls, data: Mapping[str, Any], constant: Callable[[Any], Any]) -> Rows:
-        """Return the rows that ``data`` made data, perhaps by way of a file.
+        """Return rows from the plain data of ``Rows.data``, perhaps read from a file.
 
         Args:
-            data: checked in full: no row reads a place before it has a value, or calls anything
-                but a constant or a native thing's attribute.
-            constant: returns a constant from data. Of callables it may return those alone that any
-                data may call.
+            data: the data. All of it is checked: no row may read a place before it has a value, or
+                call anything but a constant or an attribute of a native object.
+            constant: returns a constant from its data. The only callables that it may return are
+                those that untrusted data may call.
 
         Raises:
-            ValueError: these are no rows.
+            ValueError: the data are no rows.
 
         >>> rows = Rows.of({"given": [0], "count": 2, "constants": [4],
         ...                 "rows": [[0, 1, 2, 0, -1], [1, True, 9, 0, -1]]}, int)
@@ -206,46 +209,48 @@ class Rows:
 #: Rows, and the sizes that they are evaluated for.
 Asked = tuple[Rows, tuple[int, ...]]
 
-#: Values of evaluated rows; None if a guard failed.
+#: The values of evaluated rows, by rows and sizes; None if a guard failed.
 Known = dict[Asked, "list[Any] | None"]
 
 
-def evaluated(rows: Rows, given: Sequence[int], known: Known) -> list[Any] | None:
-    """Evaluate rows once and return their values; None if a guard fails.
+def evaluated(rows: Rows, numbers: Sequence[int], known: Known) -> list[Any] | None:
+    """Evaluate rows, once for each combination of sizes, and return their values.
+
+    None if a guard fails.
 
     Args:
         rows: a closed trace.
-        given: as for ``Rows.run``.
-        known: what was evaluated before; it grows.
+        numbers: the numbers of the symbols, in order.
+        known: the values of earlier evaluations; this one is added.
     """
-    key = rows, tuple(given)
+    key = rows, tuple(numbers)
     if key not in known:
-        known[key] = rows.run(given)
+        known[key] = rows.run(numbers)
     return known[key]
 
 
 class _Reader:
-    """Checks rows that are data."""
+    """A check of rows that are data."""
 
     def __init__(self, data: Mapping[str, Any], constant: Callable[[Any], Any]) -> None:
         self._given, self._count, self._data = [*data["given"]], data["count"], data["rows"]
-        self._constants = [None if one is None else constant(one) for one in data["constants"]]
-        if type(self._count) is not int or not 0 <= self._count <= 2 * MOST:
+        self._constants = [None if part is None else constant(part) for part in data["constants"]]
+        if type(self._count) is not int or not 0 <= self._count <= 2 * MAX_ROWS:
             raise ValueError("no rows: there is no such number of places")
-        #: The kind of row that made each value, by its place; of constants CALL, of symbols TWO.
+        #: The kind of row that computes each value, by place; CALL of constants, TWO of symbols.
         self._kinds = dict.fromkeys(range(-len(self._constants), 0), CALL)
         for place in self._given:
             self._add(place, TWO)
-        #: The places that are integers for sure, beside results of arithmetic.
+        #: The places that are known to be integers, besides results of arithmetic.
         self._integers = {
             -1 - index for index, value in enumerate(self._constants) if type(value) is int
         }
 
     def rows(self) -> Rows:
-        """Return the rows.
+        """Return the rows, with a row INTEGER before arithmetic on a value of unknown type.
 
         Raises:
-            Exception: of several kinds, where they are none.
+            ValueError, LookupError, TypeError, AttributeError, OverflowError: the data are no rows.
         """
         rows, read, kinds, integers = list[Row](), self._read, self._kinds, self._integers
         for kind, target, which, a, b in self._data:
@@ -287,13 +292,21 @@ class _Reader:
         return kind, target, which, places, None
 
     def _read(self, place: Any) -> int:
-        """Return a place that has a value."""
+        """Return a place of which a value is known.
+
+        Raises:
+            ValueError: no earlier row computes it.
+        """
         if type(place) is not int or place not in self._kinds:
             raise ValueError(f"no rows: nothing has made {place}")
         return place
 
     def _add(self, place: Any, kind: int) -> None:
-        """Let a place have a value."""
+        """Note that a row of this kind computes a place.
+
+        Raises:
+            ValueError: there is no such place, or it has a value already.
+        """
         if type(place) is not int or not 0 <= place < self._count or place in self._kinds:
             raise ValueError(f"no rows: {place} is no place for a value")
         self._kinds[place] = kind

@@ -1,14 +1,14 @@
-"""Rewrite rules: what a pattern of operators may be replaced by, as data.
+"""Rewrite rules: patterns of operators and their replacements, as data.
 
 A rule is a text, an equation between two expressions of registered operators::
 
     Mul(x, Sigmoid(x))  =  Swish(x)
 
-Names that begin with a small letter are holes: the same name is the same value. A number is a
-constant that holds that number everywhere. ``scalar(s)`` is a constant of one number, and
-``constant(c)`` any constant. ``a | b`` is one or the other. Parameters are given by name: a name is
-bound to what the operator has there, ``_`` is anything, and what is not given has its default.
-Lines ``name = expression`` before the pattern name parts of it; a name is one value.
+Names that begin with a small letter are holes; the same name stands for the same value. A number is
+a constant that has this number everywhere. ``scalar(s)`` is a constant of one number, and
+``constant(c)`` any constant. ``a | b`` is either. Parameters are given by name: a name is bound to
+the operator's parameter, ``_`` matches any value, and a parameter that is left out has its default.
+Lines ``name = expression`` before the pattern name parts of it; a name stands for one value.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     from vtensor.language.tensor import VTensor
 
-#: What a hole may ask of the value that it takes.
-KINDS = ("", "scalar", "constant")
+#: The kinds of holes: any value, a constant of one number, any constant.
+HOLE_KINDS = ("", "scalar", "constant")
 
 
 @dataclass(frozen=True)
 class Hole:
-    """A value that the pattern begins at; of a kind, one of ``KINDS``."""
+    """A value that the pattern begins at; its kind is one of ``HOLE_KINDS``."""
 
     name: str
     kind: str = ""
@@ -38,14 +38,14 @@ class Hole:
 
 @dataclass(frozen=True)
 class Number:
-    """A constant that is this number everywhere."""
+    """A constant that has this number everywhere."""
 
     value: float
 
 
 @dataclass(frozen=True)
 class Named:
-    """A parameter that goes by a name: where it is met again it is the same."""
+    """A parameter with a name; the same name matches the same value."""
 
     name: str
 
@@ -61,14 +61,14 @@ class Apply:
 
 @dataclass(frozen=True)
 class Either:
-    """One of several, the first that fits."""
+    """Alternatives; the first that matches is used."""
 
     choices: tuple[Pattern, ...]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part with a name: where it is met again it is the same value."""
+    """A part of a pattern with a name; the same name matches the same value."""
 
     name: str
     pattern: Pattern
@@ -79,13 +79,13 @@ Pattern = Hole | Number | Apply | Either | Part
 
 @dataclass(frozen=True)
 class Match:
-    """What a pattern has met in a graph.
+    """A match of a pattern in a graph.
 
     Attributes:
-        values: by hole.
-        parameters: by name.
-        numbers: of each constant that holds one number what that is; of each other one its array.
-        output: what the pattern makes.
+        values: the value in each hole, by the hole's name.
+        parameters: the bound parameters by name.
+        numbers: by name of a constant, its number if all its elements are equal, else its array.
+        output: the output of the pattern.
     """
 
     values: Mapping[str, VTensor]
@@ -94,28 +94,28 @@ class Match:
     output: VTensor
 
     def __getitem__(self, name: str) -> Any:
-        """The value at a hole, or the parameter of that name."""
+        """Return the value in a hole, or the parameter, of this name."""
         return self.values[name] if name in self.values else self.parameters[name]
 
 
-#: Further parameters by name, or None where the rule does not hold. A hole of what is made that
-#: the pattern has not is a new constant: a pair of its array and the names of its dims.
+#: The condition of a rule. Returns further parameters by name; None if the rule does not hold. A
+#: hole of the replacement that the pattern lacks is a new constant: a pair of its array and the
+#: names of its dims.
 Given = Callable[[Match], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """An equation: where a graph holds the pattern, it may hold what is made instead.
+    """A rewrite rule: an occurrence of the pattern in a graph may be replaced.
 
     Attributes:
-        name: what switches it off.
-        equation: as mathematics writes it.
-        pattern: what is replaced.
-        makes: what replaces it; holes that were not met are left out.
+        name: the rule's name, by which a session can switch it off.
+        equation: the rule in mathematical notation.
+        pattern: the expression that is replaced.
+        makes: the replacement; holes without a value are left out.
         given: the condition, which may compute parameters.
-        example: what a test puts into holes and parameters: of a hole the names of its dims, of a
-            scalar its number.
-        module: whose import registered it.
+        example: values of a test's example: by hole the names of its dims, by scalar its number.
+        module: the module that registered the rule.
     """
 
     name: str
@@ -128,10 +128,13 @@ class Rule:
 
     @classmethod
     def of(cls, name: str, equation: str, pattern: str, makes: str, **more: Any) -> Rule:
-        """A rule from two texts.
+        """Return a rule, given its pattern and its replacement as texts.
+
+        Args:
+            more: further attributes of the rule.
 
         Raises:
-            GraphError: one of them is none.
+            GraphError: a text cannot be read, or is no operator on operands.
 
         >>> rule = Rule.of("swish", "x / (1 + e^-x)", "Mul(x, Sigmoid(x))", "Swish(x)")
         >>> rule.pattern.op, rule.makes.operands
@@ -150,32 +153,32 @@ class Rule:
 
     @property
     def operators(self) -> set[str]:
-        """The operators that it speaks of."""
+        """The names of all operators in the pattern and the replacement."""
         return {*_operators(self.pattern), *_operators(self.makes)}
 
     @property
     def made(self) -> set[str]:
-        """The operators that it makes."""
+        """The names of the operators in the replacement."""
         return set(_operators(self.makes))
 
     @property
     def needs(self) -> list[set[str]]:
-        """For each choice of the pattern, the operators without which a graph does not hold it."""
+        """The operators that a graph must have to match, for each alternative of the pattern."""
         return [_needed(root) for root in self.roots]
 
     @property
     def roots(self) -> Sequence[Apply]:
-        """The operators that the pattern may end with, on what they are applied to."""
+        """The alternatives of the pattern: each an operator on operands."""
         roots = self.pattern.choices if isinstance(self.pattern, Either) else (self.pattern,)
         return cast("Sequence[Apply]", roots)
 
 
 def parse(text: str) -> Pattern:
-    """The pattern that a text is; see the module's own.
+    """Return the pattern of a text; the module's docstring describes the notation.
 
     Raises:
         GraphError: a line is no expression of operators.
-        SyntaxError: it is no expression at all.
+        SyntaxError: the text is no Python.
 
     >>> parse("half = 0.5 | scalar(s); half")
     Part(name='half', pattern=Either(choices=(Number(value=0.5), Hole(name='s', kind='scalar'))))
@@ -206,8 +209,8 @@ def _pattern(tree: ast.expr, parts: Mapping[str, Pattern]) -> Pattern:
         case ast.Call(ast.Name("scalar" | "constant" as kind), [ast.Name(name)], []):
             return Hole(name, kind)
         case ast.Call(ast.Name(op), operands, keywords) if op[:1].isupper():
-            given = {str(one.arg): _parameter(one.value) for one in keywords}
-            return Apply(op, tuple(_pattern(one, parts) for one in operands), given)
+            parameters = {str(keyword.arg): _parameter(keyword.value) for keyword in keywords}
+            return Apply(op, tuple(_pattern(operand, parts) for operand in operands), parameters)
     raise GraphError(f"{ast.unparse(tree)!r} is no operator, hole or number")
 
 
@@ -215,9 +218,9 @@ def _operators(pattern: Pattern) -> Iterator[str]:
     match pattern:
         case Apply(op, operands):
             yield op
-            yield from (name for one in operands for name in _operators(one))
+            yield from (name for operand in operands for name in _operators(operand))
         case Either(choices):
-            yield from (name for one in choices for name in _operators(one))
+            yield from (name for choice in choices for name in _operators(choice))
         case Part(_, inner):
             yield from _operators(inner)
 
@@ -234,8 +237,8 @@ def _needed(pattern: Pattern) -> set[str]:
 
 
 def _choices(patterns: Sequence[Pattern]) -> Sequence[Pattern]:
-    rows = [one.choices if isinstance(one, Either) else (one,) for one in patterns]
-    return [one for row in rows for one in row]
+    rows = [pattern.choices if isinstance(pattern, Either) else (pattern,) for pattern in patterns]
+    return [choice for row in rows for choice in row]
 
 
 def _parameter(tree: ast.expr) -> object:

@@ -1,4 +1,4 @@
-"""Sizes that are open until a run decides them: what a builder makes of ``{"N": None}``."""
+"""Open sizes, which a run decides: a graph makes one of each None in ``{"N": None}``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ else:
 class OpenSize(_Integer):
     """A size that is not known yet: a number times names, as in ``6*N``.
 
-    It can be multiplied by integers, and be compared for equality. Whatever else asks for its value
-    is an error, since the answer would hold for one size alone. It is no ``int``, except to type
-    checkers: sizes are annotated so.
+    An open size can be multiplied by integers and compared for equality. Any other use of its
+    value is an error, since the answer would hold for one size only. It is no ``int``, except to
+    type checkers, as sizes are annotated with ``int``.
 
     >>> n = OpenSize.of("N")
     >>> 2 * n * 3, 6 * n == n * 6, n == 6
@@ -32,18 +32,18 @@ class OpenSize(_Integer):
     factor: int
     names: tuple[str, ...]
 
-    #: NumPy's numbers and arrays leave arithmetic to it.
+    #: Makes NumPy's numbers and arrays leave arithmetic to this class.
     __array_ufunc__ = None
 
     @classmethod
     def of(cls, *names: str, factor: int = 1) -> OpenSize:
-        """The size that has a name, or a product of such."""
-        made = cls()
-        made.factor, made.names = int(factor), tuple(sorted(names))
-        return made
+        """Return the product of a factor and the sizes of these names."""
+        size = cls()
+        size.factor, size.names = int(factor), tuple(sorted(names))
+        return size
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        """The number, once the names' sizes are known."""
+        """Return the number, given the size of each name."""
         return self.factor * prod(sizes[name] for name in self.names)
 
     def __mul__(self, other: Any) -> int:
@@ -72,14 +72,18 @@ class OpenSize(_Integer):
     __str__ = __repr__
 
     def __format__(self, spec: str) -> str:
-        """As text is formatted; a number's format needs its value."""
+        """Format the size as text.
+
+        Raises:
+            DimError: the format is a number's.
+        """
         try:
             return format(repr(self), spec)
         except ValueError:
             self._needed()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """What else integers have: ``n.real``, ``n.bit_length()``."""
+        """Refuse the other attributes of integers: ``n.real``, ``n.bit_length()``."""
         if name in dir(int) and not name.startswith("__"):
             self._needed()
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -102,19 +106,25 @@ class OpenSize(_Integer):
 
 
 def open_names(sizes: Iterable[int]) -> set[str]:
-    """The names of what is open among sizes."""
+    """Return the names of the open ones among sizes."""
     return {name for size in sizes if isinstance(size, OpenSize) for name in size.names}
 
 
 def closed(value: Any, sizes: Mapping[str, int]) -> Any:
-    """The same with open sizes decided: a size, a row of such, an operator with such parameters."""
+    """Return a value with numbers in place of its open sizes.
+
+    Args:
+        value: a size, a tuple, a dataclass such as an operator, or any other value, in which no
+            open size is looked for.
+        sizes: the size of each name.
+    """
     if isinstance(value, OpenSize):
         return value.at(sizes)
     if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(closed(each, sizes) for each in value)
+        return tuple(closed(part, sizes) for part in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        now = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
-        then = {name: closed(each, sizes) for name, each in now.items()}
-        changed = {name: each for name, each in then.items() if each is not now[name]}
+        parts = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        decided = {name: closed(part, sizes) for name, part in parts.items()}
+        changed = {name: part for name, part in decided.items() if part is not parts[name]}
         return dataclasses.replace(value, **changed) if changed else value
     return value

@@ -1,6 +1,6 @@
-"""How ONNX writes an operator: what a ``Spelling`` reads and writes nodes with.
+"""Spellings: how an operator is read from ONNX nodes and written as ONNX nodes.
 
-The protocols stand on this floor because operators are written against them; the ONNX front end,
+The protocols are declared in this layer because operators use them; the ONNX front end, a layer
 above the operators, implements them.
 """
 
@@ -23,56 +23,56 @@ class NodeReader(Protocol):
     name: str
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute's value, or the default where it is absent."""
+        """Return an attribute's value, or the default if it is absent."""
 
     def element_type(self, name: str) -> str:
-        """The element type that an attribute numbers; empty where it is absent or 0."""
+        """Return the element type whose ONNX number an attribute has; empty if absent or 0."""
 
     def has(self, index: int) -> bool:
-        """True when the optional input ``index`` is given."""
+        """Return whether the optional input ``index`` is given."""
 
     def input(self, index: int, names: str = "") -> VTensor:
-        """Input ``index``; with ``names``, one a position, under these dim names."""
+        """Return input ``index``; with ``names``, under these dim names, one for each position."""
 
     @property
     def inputs(self) -> list[VTensor]:
         """All inputs that are given."""
 
     def constant(self, index: int) -> Any:
-        """Input ``index`` as a NumPy array; an error when it is computed from data."""
+        """Return input ``index`` as a NumPy array; refuse the node if the input is no constant."""
 
     def axis(self, index: int, of: VTensor) -> str:
-        """The dim at a position (negative counts from the end) of a value."""
+        """Return a value's dim at a position; negative positions count from the end."""
 
     def output_names(self, index: int = 0) -> tuple[str, ...]:
-        """The dim names that the model's naming gives to an output, a position each."""
+        """Return the dim names of an output, one for each position."""
 
     @property
     def output_count(self) -> int:
-        """Number of outputs that the node lists, unused ones included."""
+        """The number of outputs that the node lists, unused ones included."""
 
     def add(self, op: object, *inputs: VTensor) -> VTensor:
-        """Add an operator to the graph; a tuple of its outputs where it has several."""
+        """Add an operator to the graph and return its output; a tuple if it has several."""
 
     def ahead(self, op: object, *inputs: VTensor) -> VTensor:
-        """As ``add``; of constants it makes another constant, now. For what has one output."""
+        """Add an operator with one output; if all inputs are constants, compute it now instead."""
 
     def made(self, array: Any, names: Sequence[str]) -> VTensor:
-        """Return a constant of the node's own; ``names`` are the dims of its axes."""
+        """Return a new constant; ``names`` are the dims of the array's axes."""
 
     def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
-        """The same elements in presentation order under other dims."""
+        """Return the same elements, in presentation order, under other dims."""
 
     def refuse(self, reason: str) -> VTensorError:
-        """The error that says that this node is not supported, and why."""
+        """Return the error that this node is not supported, and why."""
 
 
 class NodeWriter(Protocol):
-    """One node of a graph while an operator's ``Spelling`` writes it as nodes of ONNX.
+    """One node of a graph while an operator's ``Spelling`` writes it as ONNX nodes.
 
     Attributes:
-        opset: version of ONNX's operators to write for.
-        inputs, outputs: the node's values; ``emit`` makes all outputs.
+        opset: the version of ONNX's operators to write.
+        inputs, outputs: the node's values; ``emit`` produces all outputs.
     """
 
     opset: int
@@ -80,47 +80,53 @@ class NodeWriter(Protocol):
     outputs: Sequence[VTensor]
 
     def operand(self, x: VTensor, order: Sequence[str] | None = None) -> str:
-        """ONNX's name of a value with these dims at its positions; None is as it is presented.
+        """Return the ONNX name of a value with its dims at given positions.
 
-        ``"G*O"`` is two dims at one position. A dim that ``x`` lacks has size 1 there, and no
-        position at all where every earlier one is lacking too: ONNX repeats along those itself.
+        Nodes that transpose or reshape it are added if necessary.
+
+        Args:
+            x: the value.
+            order: the dims by position; None is presentation order. ``"G*O"`` puts two dims at one
+                position. A dim that ``x`` lacks has size 1. If ``x`` lacks all dims before it as
+                well, it gets no position, since ONNX broadcasts along missing first positions.
         """
 
     def constant(self, values: Any, dtype: str = "s64") -> str:
-        """ONNX's name of a small constant: axes, a shape, a bound."""
+        """Return the ONNX name of a new small constant: axes, a shape, a bound."""
 
     def shape(self, x: VTensor, sizes: Sequence[int]) -> str:
-        """ONNX's name of the sizes that x, as it is presented, is reshaped to."""
+        """Return the ONNX name of the shape to which x, in presentation order, is reshaped."""
 
     def element_type(self, dtype: str) -> int:
-        """ONNX's number of an element type."""
+        """Return ONNX's number of an element type."""
 
     def follower(self, cls: type, fits: Callable[[VTensor], bool]) -> VTensor | None:
-        """The second operand of the node behind this one, which is then written here as well.
+        """Merge the next node into this one, and return that node's second operand.
 
-        None unless that node applies ``cls``, alone reads this node's only output, as its first
-        operand, and has a second that fits and is there by now. ``outputs`` then are that node's.
+        The next node is then written together with this one, and ``outputs`` are its outputs. None
+        unless it applies ``cls``, is the only reader of this node's only output, reads it as its
+        first operand, and has a second operand that fits and is available here.
         """
 
     def emit(
         self, op_type: str, *inputs: str, order: Sequence[str] | None = None, **attributes: Any
     ) -> None:
-        """Add the node that makes the outputs.
+        """Add the ONNX node that produces the outputs.
 
         Args:
-            op_type: ONNX's operator; behind its domain, ``domain::name``, where that is not ONNX's.
-            inputs: names of its inputs, "" where an optional one is left out.
-            order: the dims at the positions of what ONNX makes, as for ``operand``; None is as the
-                outputs are presented.
-            attributes: by ONNX's names; None and () leave one out.
+            op_type: the ONNX operator; ``domain::name`` if the domain is not ONNX's own.
+            inputs: names of the inputs; "" for an optional input that is left out.
+            order: the dims by position of the ONNX node's output, as for ``operand``; None is the
+                presentation order of the outputs.
+            attributes: the attributes by ONNX's names; None and () leave an attribute out.
         """
 
     def refuse(self, reason: str) -> VTensorError:
-        """The error that says why ONNX cannot say what this node does."""
+        """Return the error that ONNX cannot express this node, and why."""
 
 
 class Naming(Protocol):
-    """One node of an ONNX model while dims get their names: positions are unified, not values."""
+    """One node of an ONNX model while the dims of its inputs and outputs get names, by position."""
 
     opset: int
 
@@ -129,32 +135,33 @@ class Naming(Protocol):
         """The roles of the inputs that are given, in order: ``x0 x1 ...``."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute's value, or the default where it is absent."""
+        """Return an attribute's value, or the default if it is absent."""
 
     def rank(self, role: str) -> int:
-        """Number of positions of ``"x0"`` (input 0) or ``"y0"`` (output 0); 0 when absent."""
+        """Return the rank of ``"x0"`` (input 0) or ``"y0"`` (output 0); 0 if it is absent."""
 
     def name(self, role: str, names: str) -> None:
-        """Give a value's positions these names."""
+        """Give these names to a value's positions."""
 
     def same(self, role: str, position: int, other: str, other_position: int) -> None:
-        """Two positions are one dim."""
+        """Make two positions one dim; negative positions count from the end."""
 
     def hint(self, role: str, names: str) -> None:
-        """Names to use where nothing else names the positions."""
+        """Propose names for a value's positions, used where they get no other name."""
 
 
-#: Writes one node, which applies this operator instance.
+#: Writes one node with a ``NodeWriter``, given the operator instance.
 Write = Callable[[NodeWriter, Any], None]
 
 
 class Ahead(NamedTuple):
-    """What a node makes where its inputs are known before a run, but for open sizes.
+    """The computation of a node before a run, from inputs that are known except for open sizes.
 
     Attributes:
-        compute: its only output, as an array: of a look-up of attributes, and its inputs as arrays.
-        traced: it also does so with elements that are symbolic sizes.
-        only_traced: traces alone use it; a graph of fixed sizes computes the node as any other.
+        compute: returns the node's only output as an array, given a look-up of attributes and the
+            inputs as arrays.
+        traced: ``compute`` also takes arrays whose elements are symbolic sizes.
+        only_traced: only traces use it; a graph of fixed sizes computes the node as any other.
     """
 
     compute: Callable[..., Any]
@@ -164,18 +171,16 @@ class Ahead(NamedTuple):
 
 @dataclass(frozen=True)
 class Spelling:
-    """How ONNX writes an operator.
+    """An ONNX operator that an operator is read from and written as.
 
     Args:
-        op_type: ONNX's name; behind its domain, ``domain::name``, where that is not ONNX's own.
-        since, until: the opsets in which this spelling holds, both included; until None is "and
-        later".
-        names: which positions of inputs and outputs are one dim, and what they are called.
+        op_type: the ONNX operator's name; ``domain::name`` if the domain is not ONNX's own.
+        since, until: the first and the last opset of this spelling; None means all later ones.
+        names: names the positions of inputs and outputs, and unifies those that are one dim.
         read: adds this node's operators to the graph and returns its outputs.
-        write: adds the nodes of ONNX that an instance of the operator is; None where another of
-            its spellings does.
-        ahead: computes a node's output ahead of a run, at every choice of sizes; None where that
-            takes the way of any node.
+        write: adds ONNX nodes for an instance of the operator; None if another spelling does.
+        ahead: computes the node's output before a run, for each combination of sizes; None if the
+            node is always computed in a run.
     """
 
     op_type: str
@@ -188,9 +193,13 @@ class Spelling:
 
 
 def read_elsewhere(node: NodeReader) -> VTensor:
+    """Raise the error of a node that another operator's spelling reads."""
     raise node.refuse("another operator's spelling reads it")
 
 
 def written(op_type: str, since: int, write: Write) -> Spelling:
-    """The spelling of an operator that is read as a part of another's: a bias, a factor."""
+    """Return the spelling of an operator that is only written, such as a bias or a factor.
+
+    Another operator's spelling reads it.
+    """
     return Spelling(op_type, since, read_elsewhere, lambda _: None, write=write)

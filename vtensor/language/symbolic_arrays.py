@@ -18,25 +18,24 @@ from vtensor.language.trace import NotTraced, Placed, SymbolicSize, Trace, numbe
 
 Array = np.ndarray[Any, Any]
 
-#: The most bytes of a model's array that stays in memory once rows have read it: a part of it is
-#: taken for new sizes, a text's positions for each of its words, and reading takes longer than
-#: all rows.
+#: The most bytes of a model's array that stays in memory once rows have read it. Other sizes need
+#: other parts of it, such as a longer text's positions, and reading takes longer than all rows.
 MOST_HELD = 1 << 24
 
 
 class Readable(Protocol):
-    """An array that a model's file has."""
+    """An array of a model's file."""
 
     def now(self) -> Array:
-        """Return the array, read if necessary."""
+        """Return the array; it is read from the file if necessary."""
 
 
 @dataclass(eq=False)
 class StoredArray:
-    """An array of a model, a constant of traces that is read when a row needs it.
+    """An array of a model's file that is a constant of traces and is read when a row needs it.
 
     Attributes:
-        origin: reads it.
+        origin: reads the array.
         held: the array while it is in memory; at most ``MOST_HELD`` bytes.
     """
 
@@ -44,7 +43,7 @@ class StoredArray:
     held: Array | None = None
 
     def now(self) -> Array:
-        """Return the array, read if it is not held."""
+        """Return the array; it is read from the file if it is not held."""
         array = self.held
         if array is None:
             array = self.origin.now()
@@ -55,11 +54,11 @@ class StoredArray:
 
 @dataclass(frozen=True, eq=False)
 class Computes:
-    """An operator's function that computes its output before a run, with a node's attributes.
+    """The function that computes a node's output before a run.
 
     Attributes:
-        function: takes a look-up of attributes, and arrays.
-        attributes: by name.
+        function: the operator's function, called with a look-up of attributes and with arrays.
+        attributes: the node's attributes by name.
     """
 
     function: Callable[..., Any]
@@ -75,13 +74,13 @@ class SymbolicArray:
     """An array that depends on symbolic sizes.
 
     Attributes:
-        trace: of the sizes.
-        shape: its sizes; they may be symbolic.
-        sample: the array for the sizes of now.
+        trace: the trace of the symbolic sizes.
+        shape: the array's sizes; they may be symbolic.
+        sample: the array for the current sizes.
         function: computes the array for other sizes, given ``sources``.
-        sources: arrays, symbolic arrays, a model's arrays (``StoredArray``) and plain arguments,
-            with symbolic sizes among them.
-        elements: the elements, some of them symbolic; None where they are not traced.
+        sources: arrays, symbolic arrays, a model's arrays (``StoredArray``), plain arguments and
+            symbolic sizes.
+        elements: the elements, some of them symbolic; None if they are not traced.
     """
 
     trace: Trace
@@ -94,21 +93,22 @@ class SymbolicArray:
 
     @property
     def place(self) -> int:
-        """The place of the array among the values of its trace, which has rows for it then."""
+        """The array's place in its trace; the first use adds the rows that compute the array."""
         if not self._place:
-            self._place.append(self._traced())
+            self._place.append(self._add_rows())
         return self._place[0]
 
-    def _traced(self) -> int:
-        about = self.dtype.str, *self.shape
+    def _add_rows(self) -> int:
+        """Add the rows that compute the array to its trace, and return the array's place."""
+        expected = self.dtype.str, *self.shape
         if self.elements is not None:
             elements = self.elements.reshape(-1).tolist()
-            return self.trace.call(array_of, (elements, *about), self.sample)
+            return self.trace.call(array_of, (elements, *expected), self.sample)
         sources = [*map(self._source, self.sources)]
         if self.function is as_it_is:
-            return self.trace.call(reshaped, (*sources, *about), self.sample)
-        made = Placed(self.trace.call(self.function, sources, self.sample))
-        return self.trace.call(shaped, (made, *about), self.sample)
+            return self.trace.call(reshaped, (*sources, *expected), self.sample)
+        result = Placed(self.trace.call(self.function, sources, self.sample))
+        return self.trace.call(shaped, (result, *expected), self.sample)
 
     def _source(self, source: Any) -> Any:
         if isinstance(source, SymbolicArray):
@@ -119,7 +119,7 @@ class SymbolicArray:
 
     @property
     def dtype(self) -> Any:
-        """The element type, NumPy's."""
+        """The element type, as NumPy's."""
         return self.sample.dtype
 
     @property
@@ -135,7 +135,7 @@ class SymbolicArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements."""
+        """The bytes of the elements."""
         itemsize: int = self.dtype.itemsize
         return self.size * itemsize
 
@@ -143,18 +143,30 @@ class SymbolicArray:
         return int(self.shape[0])
 
     def tolist(self) -> Any:
-        """Return the elements as Python's lists."""
+        """Return the elements as nested lists.
+
+        Raises:
+            NotTraced: the elements are not traced.
+        """
         return self._known.tolist()
 
     def item(self) -> Any:
-        """Return the only element."""
+        """Return the only element.
+
+        Raises:
+            NotTraced: the elements are not traced.
+        """
         return self._known.item()
 
     def __getitem__(self, key: Any) -> Any:
         return self._known[key]
 
     def reshape(self, *shape: Any) -> Any:
-        """Return the same elements under other sizes; with -1, the traced ones themselves."""
+        """Return the same elements under other sizes.
+
+        Args:
+            shape: a tuple of sizes; or -1, for which traced elements are returned in a flat array.
+        """
         if shape == (-1,) and self.elements is not None:
             return self.elements.reshape(-1)
         [sizes] = shape
@@ -169,20 +181,30 @@ class SymbolicArray:
         return SymbolicArray(self.trace, shape, sample, turned, (self, axes), elements)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        """Refuse NumPy, which would see what holds for the sizes of now alone."""
-        self.trace.failed = "NumPy looks at an array that depends on sizes"
+        """Refuse NumPy, which would read the values for the current sizes only.
+
+        Raises:
+            NotTraced: always; the trace has failed.
+        """
+        self.trace.failed = "NumPy reads an array that depends on sizes"
         raise NotTraced(self.trace.failed)
 
     @property
     def _known(self) -> Any:
         if self.elements is None:
-            self.trace.failed = "the elements of a large array decide something"
+            self.trace.failed = "the elements of an untraced array are needed"
             raise NotTraced(self.trace.failed)
         return self.elements
 
 
 def spread(array: Any, sizes: Sequence[int], under: Sequence[int]) -> Any:
-    """Return a constant broadcast to sizes, then under others; symbolic where one of them is."""
+    """Return a constant, broadcast and then reshaped; a symbolic array if a size is symbolic.
+
+    Args:
+        array: the constant.
+        sizes: the shape to broadcast to.
+        under: the shape of the result, with the same number of elements.
+    """
     sample = spread_under(array, [*map(number_of, sizes)], [*map(number_of, under)])
     trace = next((size.trace for size in (*sizes, *under) if type(size) is SymbolicSize), None)
     if trace is None:
@@ -192,17 +214,17 @@ def spread(array: Any, sizes: Sequence[int], under: Sequence[int]) -> Any:
 
 
 def spread_under(array: Array, sizes: Sequence[int], under: Sequence[int]) -> Array:
-    """Return an array broadcast to sizes, then under others."""
+    """Return an array that is broadcast to ``sizes`` and then reshaped to ``under``."""
     return np.broadcast_to(array, sizes).reshape(under)
 
 
 def turned(array: Array, axes: Sequence[int]) -> Array:
-    """Return an array with its axes in another order."""
+    """Return an array with its axes in another order, contiguous in memory."""
     return np.ascontiguousarray(array.transpose(axes))
 
 
 def as_it_is(array: Array) -> Array:
-    """Return an array."""
+    """Return the array itself."""
     return array
 
 
@@ -215,13 +237,13 @@ def reshaped(array: Array, dtype: str, *shape: int) -> Array:
     """Return an array under other sizes.
 
     Raises:
-        ValueError: it has another element type, or another number of elements.
+        ValueError: the array has another element type, or another number of elements.
     """
     return shaped(array.reshape(shape), dtype, *shape)
 
 
 def shaped(array: Any, dtype: str, *shape: int) -> Array:
-    """Return an array, or a number as one.
+    """Return an array, or a number as an array, after checking its element type and shape.
 
     Raises:
         ValueError: it has another element type or shape.
@@ -233,7 +255,7 @@ def shaped(array: Any, dtype: str, *shape: int) -> Array:
 
 
 def read_array(array: StoredArray | Array) -> Array:
-    """Return an array of a model; data has a small one itself."""
+    """Return a model's array; a small array in saved rows is returned as it is."""
     return array if isinstance(array, np.ndarray) else array.now()
 
 

@@ -1,4 +1,4 @@
-"""What is registered of operators, and the table of it: by name, by spelling, by trait."""
+"""The table of registered operators: by name, by ONNX spelling, by trait."""
 
 from __future__ import annotations
 
@@ -21,11 +21,18 @@ K = TypeVar("K", bound=Trait)
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """A registered operator: its class and everything that was declared of it.
+    """A registered operator: its class and its declaration.
 
     Attributes:
+        name: the operator's name.
+        cls: its class.
+        inputs, outputs: the roles of its operands.
         many: the roles that stand for any number of operands.
-        traits: what it declares beside its dims, by kind; see ``vtensor/language/traits.py``.
+        dims: rows of dims by role.
+        onnx: its ONNX spellings.
+        check: the source of its check.
+        traits: its traits by type; see ``vtensor/language/traits.py``.
+        file, line: the place of its class.
     """
 
     name: str
@@ -41,50 +48,54 @@ class OperatorInfo:
     line: int = 0
 
     def trait(self, kind: type[K]) -> K | None:
-        """The trait of a kind, if the operator has it."""
+        """Return the trait of a type; None if the operator does not have it."""
         return cast("K | None", self.traits.get(kind))
 
     @property
     def elementwise(self) -> bool:
-        """The value at a place depends only on the inputs' values at that place."""
+        """True if each element depends only on the inputs' elements at the same place."""
         return Elementwise in self.traits
 
     @property
     def structural(self) -> str:
         """The kind of the trait ``Structural``; empty without it."""
-        found = self.trait(Structural)
-        return found.kind if found else ""
+        trait = self.trait(Structural)
+        return trait.kind if trait else ""
 
     @property
     def light(self) -> bool:
-        """Memory takes its time: it is point-wise, or puts tensors together."""
+        """True if memory access takes most of its time: it is point-wise or a concatenation."""
         return Pointwise in self.traits or self.structural == "concat"
 
     @property
     def definition(self) -> str:
-        """The library whose invoker says what the values are."""
-        found = self.trait(DefinedBy)
-        return found.library if found else "numpy"
+        """The library whose invoker defines the operator's values."""
+        trait = self.trait(DefinedBy)
+        return trait.library if trait else "numpy"
 
     def roles(self, inputs: int, outputs: int) -> tuple[str, ...]:
-        """The role of each operand of a call: ``x w y``; a variadic one is numbered, ``x0 x1``."""
+        """Return the role of each operand of a call: ``x w y``; variadic ones numbered, ``x0 x1``.
+
+        Args:
+            inputs, outputs: the numbers of operands.
+        """
         return (*self._numbered(self.inputs, inputs), *self._numbered(self.outputs, outputs))
 
     @property
     def read_as(self) -> list[Spelling]:
-        """The spellings in which ONNX's nodes are read as this operator."""
+        """The spellings by which ONNX nodes are read as this operator."""
         return [spelling for spelling in self.onnx if spelling.read is not read_elsewhere]
 
     @property
     def write(self) -> Write | None:
-        """How the operator is written as nodes of ONNX; None where it is not."""
+        """The function that writes the operator as ONNX nodes; None if there is none."""
         return next((spelling.write for spelling in self.onnx if spelling.write), None)
 
     def operations(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> int:
-        """How many arithmetic operations a call takes.
+        """Return the number of arithmetic operations of a call.
 
-        An operator without the trait ``Cost`` takes one for each element of its output if it is
-        element-wise, else none: it only moves elements.
+        An element-wise operator without the trait ``Cost`` has one for each element of its output.
+        Any other operator without it has none: it only moves elements.
         """
         cost = self.trait(Cost)
         if cost is None:
@@ -101,12 +112,13 @@ class OperatorInfo:
 
 
 class OperatorTable(UserDict[str, OperatorInfo]):
-    """Operators by name, and by the ONNX operators that they are read from.
+    """Operators by name, by ONNX spelling and by trait.
+
+    A look-up imports the operator's module if necessary. Iteration, and a look-up of a name that
+    the index does not have, import all modules.
 
     Attributes:
-        index: where those are that are not imported yet. Who asks for one by name, by spelling or
-            by trait has its module imported; who asks for all, or for a name that the index does
-            not have, has every one.
+        index: the modules of operators that are not imported yet.
     """
 
     def __init__(self, *infos: OperatorInfo) -> None:
@@ -116,7 +128,12 @@ class OperatorTable(UserDict[str, OperatorInfo]):
         self._structural: dict[str, OperatorInfo] = {}
 
     def find(self, name: str, wait: bool = True) -> OperatorInfo | None:
-        """An operator that is registered or in the index; ``wait`` as for ``Index.load``."""
+        """Return an operator; None if it is neither registered nor in the index.
+
+        Args:
+            name: the operator's name.
+            wait: wait while another thread imports; if False, a pending operator is not found then.
+        """
         self.index.load(name, wait)
         return self.data.get(name)
 
@@ -137,28 +154,28 @@ class OperatorTable(UserDict[str, OperatorInfo]):
         return self.data
 
     def spellings(self, op_type: str, opset: int) -> list[Spelling]:
-        """The spellings of an ONNX operator that hold in an opset."""
+        """Return the spellings of an ONNX operator that are valid in an opset."""
         self.index.load_spelled(op_type)
         operators = list(self.data.values())
         if self._spelled[0] != operators:
             spelled: dict[str, list[Spelling]] = {}
             last = len(self.index.places)
-            for info in sorted(operators, key=lambda one: self.index.places.get(one.name, last)):
+            for info in sorted(operators, key=lambda op: self.index.places.get(op.name, last)):
                 for spelling in info.read_as:
                     spelled.setdefault(spelling.op_type, []).append(spelling)
             self._spelled = operators, spelled
-        found = self._spelled[1].get(op_type, ())
-        return [one for one in found if one.since <= opset <= (one.until or opset)]
+        candidates = self._spelled[1].get(op_type, ())
+        return [each for each in candidates if each.since <= opset <= (each.until or opset)]
 
     def structural(self, kind: str) -> OperatorInfo:
-        """The operator with the trait ``Structural(kind)``.
+        """Return the operator with the trait ``Structural(kind)``.
 
         Raises:
-            GraphError: none has it; operators are registered when their files are imported.
+            GraphError: no registered operator has it.
         """
-        found = self._structural.get(kind)
-        if found is not None and self.data.get(found.name) is found:
-            return found
+        known = self._structural.get(kind)
+        if known is not None and self.data.get(known.name) is known:
+            return known
         self.index.load_structural(kind)
         for info in list(self.data.values()):
             if info.structural == kind:

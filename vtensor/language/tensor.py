@@ -1,7 +1,7 @@
 """VTensor: named dims and an element type, and no memory order.
 
-What a VTensor holds in memory, once it holds anything, is a *storage*: a protocol here, implemented
-in ``ptensor/buffer.py``, so that the language knows nothing of layouts.
+A VTensor with elements in memory has a *storage*: a protocol here, implemented in
+``ptensor/buffer.py``, so that the language knows nothing of layouts.
 """
 
 from __future__ import annotations
@@ -26,32 +26,41 @@ if TYPE_CHECKING:
     from ptensor.parts import Part
 
 
-#: The most bytes that a tensor may have: what an address can count.
+#: The most bytes of a tensor: the largest number of the C type ``ptrdiff_t``.
 MAX_BYTES = 2**63 - 1
 
 
 class Storage(Protocol):
-    """The memory behind a VTensor: who owns it, in which layout, and whether it ever changes."""
+    """The memory of a VTensor: its bytes, their layout, and whether they ever change."""
 
     @property
     def layout(self) -> Layout:
-        """The layout that the bytes are in."""
+        """The layout of the bytes."""
 
     @property
     def constant(self) -> bool:
-        """True when the values are known before a run and never change."""
+        """True if the values are known before a run and never change."""
 
     def data(self) -> np.ndarray[Any, Any]:
-        """The elements, one axis an axis of the layout; pads included."""
+        """Return the elements with an axis for each axis of the layout, pads included."""
 
     def logical(self, tensor: VTensor) -> np.ndarray[Any, Any]:
-        """The elements of a tensor with this storage, or of a view of it: one axis a dim, no pads.
+        """Return a tensor's elements with an axis for each of its dims, without pads.
 
-        The array shares this memory where the layout allows.
+        The array shares the storage's memory if the layout allows it.
+
+        Args:
+            tensor: the tensor that has this storage, or a view of it.
         """
 
     def part(self, tensor: VTensor) -> Part | None:
-        """The elements of such a tensor where they lie; None if a view's dims cannot say where."""
+        """Return a tensor's elements in place, as a view by the tensor's dims.
+
+        None if the tensor is a view whose dims cannot be placed in the layout.
+
+        Args:
+            tensor: the tensor that has this storage, or a view of it.
+        """
 
     def over(
         self,
@@ -59,19 +68,33 @@ class Storage(Protocol):
         extents: Mapping[str, int],
         layout: Layout | None = None,
     ) -> Storage:
-        """A storage that is an array: as it lies in a layout, or with an axis a dim."""
+        """Return a storage of an array.
+
+        Args:
+            array: the elements; an axis for each axis of ``layout``, or for each dim.
+            extents: the sizes by dim.
+            layout: the layout of the array; None if it has an axis for each dim.
+        """
 
     def export(self, tensor: VTensor, **options: Any) -> object:
-        """A DLPack capsule of ``logical``; options as for ``VTensor.__dlpack__``."""
+        """Return a DLPack capsule of ``logical``, with the options of ``VTensor.__dlpack__``."""
 
 
-#: The name of the device that everything runs on unless it is placed elsewhere.
+#: The name of the default device.
 CPU = "cpu"
 
 
 @dataclass(frozen=True)
 class Option:
-    """Where a VTensor comes from: the output ``index`` of ``node`` (the paper's third argument)."""
+    """The origin of a VTensor: the output ``index`` of ``node`` (the paper's third argument).
+
+    Attributes:
+        node: name of the node; empty for inputs, constants and tensors outside a graph.
+        op: name of the node's operator.
+        index: place among the node's outputs.
+        device: the device that holds the value.
+        name: the value's name; if empty, ``node`` or ``node:index`` is.
+    """
 
     node: str = ""
     op: str = ""
@@ -82,16 +105,16 @@ class Option:
 
 @dataclass(frozen=True)
 class DimView:
-    """How a view's dims map to its base's: each base dim to the names that it goes by in the view.
+    """The dims of a view, as names by dim of its base.
 
-    One name is a renaming; several, slowest first, split the dim into that many.
+    One name renames the dim; several names, slowest first, split it into several dims.
     """
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-#: What a VTensor has that is no output of a node, and no view.
-_NOWHERE, _WHOLE = Option(), DimView()
+#: The ``option`` of a tensor that no node makes, and the ``view`` of a tensor that is no view.
+_NO_ORIGIN, _NO_VIEW = Option(), DimView()
 
 
 def _check_dim(name: object, size: object) -> None:
@@ -106,17 +129,17 @@ def _check_dim(name: object, size: object) -> None:
 class VTensor:
     """A tensor as an operator sees it: an element type and named dims with sizes.
 
-    The order in which the dims are given is how the tensor is *presented* (to ONNX, to NumPy); it
-    says nothing about memory.
+    The order of ``dims`` is how the tensor is *presented* (to ONNX, to NumPy); it says nothing
+    about memory.
 
     Args:
         dtype: element type, ``"f32"``, ``"bf16"``, ...
         dims: sizes by name, each at least 0.
-        option: which output of which node this is, from ``ctx.output(i)``.
+        option: the output of a node that this tensor is, from ``ctx.output(i)``.
 
     Raises:
-        DimError: a name is no identifier, a size is negative or no integer, or all together are
-            more than memory can ever hold.
+        DimError: a name is no identifier, a size is negative or no integer, or the tensor has more
+            than ``MAX_BYTES`` bytes.
         DTypeError: the element type is unknown.
 
     >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 56, "W": 56})
@@ -141,21 +164,21 @@ class VTensor:
             raise DimError(f"{dict(dims)} of {dtype} takes more bytes than 64 bits can count")
         self.dtype = dtype
         self._dims = MappingProxyType(dict(dims))
-        self.option = option or _NOWHERE
-        #: The layout in which the producer leaves the values; None before the resolver.
+        self.option = option or _NO_ORIGIN
+        #: The layout in which the producer leaves the values; None before the resolver has run.
         self.produced_layout: Layout | None = None
         self._storage: Storage | None = None
         self.base: VTensor | None = None
-        self.view = _WHOLE
+        self.view = _NO_VIEW
 
     @classmethod
     def as_known(cls, dtype: str, dims: dict[str, int], option: Option) -> VTensor:
-        """A tensor whose type and dims were checked before."""
-        made = cls.__new__(cls)
-        made.dtype, made._dims, made.option = dtype, MappingProxyType(dims), option
-        made.produced_layout = made._storage = made.base = None
-        made.view = _WHOLE
-        return made
+        """Return a tensor whose type and dims were checked before."""
+        tensor = cls.__new__(cls)
+        tensor.dtype, tensor._dims, tensor.option = dtype, MappingProxyType(dims), option
+        tensor.produced_layout = tensor._storage = tensor.base = None
+        tensor.view = _NO_VIEW
+        return tensor
 
     @property
     def dims(self) -> Mapping[str, int]:
@@ -190,7 +213,7 @@ class VTensor:
 
     @property
     def storage(self) -> Storage | None:
-        """The memory behind this tensor, or None while it is only a description."""
+        """The memory of this tensor; None while it is only a description."""
         return self.base.storage if self.base is not None else self._storage
 
     @storage.setter
@@ -200,11 +223,11 @@ class VTensor:
 
     @property
     def constant(self) -> bool:
-        """True when the values are known before a run."""
+        """True if the values are known before a run."""
         return self.storage is not None and self.storage.constant
 
     def size(self, dim: str) -> int:
-        """Size of a dim.
+        """Return the size of a dim.
 
         Raises:
             DimError: this tensor has no such dim.
@@ -212,17 +235,17 @@ class VTensor:
         try:
             return self._dims[dim]
         except KeyError:
-            have = " ".join(self._dims) or "none"
+            names = " ".join(self._dims) or "none"
             raise DimError(
-                f"{self.name or 'tensor'} has no dim {dim!r}; its dims are {have}"
+                f"{self.name or 'tensor'} has no dim {dim!r}; its dims are {names}"
             ) from None
 
     def ndimensions(self) -> int:
-        """Number of dims."""
+        """Return the number of dims."""
         return len(self._dims)
 
     def data(self) -> np.ndarray[Any, Any]:
-        """The elements as they lie in memory (``produced_layout`` says how), pads included.
+        """Return the elements in the layout ``produced_layout``, pads included.
 
         Raises:
             ContractError: there is nothing in memory yet, as in partial evaluation.
@@ -234,7 +257,7 @@ class VTensor:
         return self.storage.data()
 
     def part(self) -> Part | None:
-        """A view of the elements by this tensor's dims; None if the layout does not allow one.
+        """Return a view of the elements by this tensor's dims; None if the layout allows none.
 
         Raises:
             ContractError: there is nothing in memory yet.
@@ -246,7 +269,7 @@ class VTensor:
     def numpy(
         self, order: str | Sequence[str] | None = None, *, copy: bool | None = None
     ) -> np.ndarray[Any, Any]:
-        """The elements as an array with an axis for each dim, without pads.
+        """Return the elements as an array with an axis for each dim, without pads.
 
         Args:
             order: the dims in the order of the axes, ``"N H W C"``; None is presentation order.
@@ -255,7 +278,7 @@ class VTensor:
         Raises:
             ContractError: there is nothing in memory yet.
             DimError: the order does not name each dim once.
-            LayoutError: ``copy=False``, and no array has these elements where they lie.
+            LayoutError: ``copy=False``, and the layout allows no view.
         """
         array = self._logical(copy is False)
         if order is not None:
@@ -268,14 +291,18 @@ class VTensor:
         return array.copy() if copy else array
 
     def slice(self, *, copy: bool | None = None, **ranges: tuple[int, int]) -> VTensor:
-        """A part of this tensor: of each dim named, the indices from begin to end, end excluded.
+        """Return a part of this tensor: a range of indices along each named dim.
 
-        A view of the same memory where the layout allows one: for dims without blocks, and for
-        whole blocks; ``copy`` as in ``numpy``.
+        The part is a view of the same memory if the layout allows it: along dims without blocks,
+        and in whole blocks.
+
+        Args:
+            copy: True copies, False never does, None copies only if the layout allows no view.
+            ranges: by dim, the first index and the end, which is excluded.
 
         Raises:
             ContractError: there is nothing in memory yet.
-            DimError: there is no such dim, or a range leaves it.
+            DimError: there is no such dim, or a range exceeds its size.
             LayoutError: ``copy=False``, and the layout allows no view.
 
         ``x.slice(H=(2, 5))`` has size 3 in H.
@@ -289,17 +316,19 @@ class VTensor:
         part = self.part()
         view = part.sliced(ranges) if part is not None else None
         places: list[Any] = [slice(*span) for span in spans.values()]
-        return self._seen(view, sizes, copy, lambda: self.numpy()[(*places, ...)])
+        return self._view_or_copy(view, sizes, copy, lambda: self.numpy()[(*places, ...)])
 
     def merge(self, dims: str | Sequence[str], into: str, *, copy: bool | None = None) -> VTensor:
-        """This tensor with several dims merged into one, at the place of the first; undoes split.
+        """Return this tensor with several dims merged into one, at the place of the first.
 
-        A view of the same memory where the layout allows one: the dims must have no blocks and be
-        neighbours in memory (other dims may have blocks); ``copy`` as in ``numpy``.
+        The result is a view of the same memory if the layout allows it: the merged dims must have
+        no blocks and be neighbours in memory (other dims may have blocks). ``split`` is the
+        inverse.
 
         Args:
             dims: the dims to merge, slowest first: ``"H W"``.
             into: the name of the merged dim.
+            copy: True copies, False never does, None copies only if the layout allows no view.
 
         Raises:
             ContractError: there is nothing in memory yet.
@@ -309,39 +338,39 @@ class VTensor:
         parts = dim_names(dims)
         for dim in parts:
             self.size(dim)
-        rest = [dim for dim in self._dims if dim not in parts]
-        if not parts or into in rest or not into.isidentifier():
+        others = [dim for dim in self._dims if dim not in parts]
+        if not parts or into in others or not into.isidentifier():
             raise DimError(f"{parts} cannot become {into!r}: name some dims, and a free name")
-        at = sum(dim in rest for dim in list(self._dims)[: list(self._dims).index(parts[0])])
-        order = [*rest[:at], *parts, *rest[at:]]
+        at = sum(dim in others for dim in list(self._dims)[: list(self._dims).index(parts[0])])
+        order = [*others[:at], *parts, *others[at:]]
         whole = {into: prod(map(self.size, parts))}
-        sizes = {d: whole.get(d, self._dims.get(d, 0)) for d in [*rest[:at], into, *rest[at:]]}
+        sizes = {d: whole.get(d, self._dims.get(d, 0)) for d in [*others[:at], into, *others[at:]]}
         part = self.part()
         view = part.merged(parts, into) if part is not None else None
-        return self._seen(
+        return self._view_or_copy(
             view, sizes, copy, lambda: self.numpy(order).reshape(list(sizes.values()))
         )
 
     def shares_memory(self, other: VTensor | np.ndarray[Any, Any]) -> bool:
-        """True when some of this tensor's memory, pads included, is another's (or an array's)."""
+        """Return whether this tensor shares memory, pads included, with another or an array."""
         import numpy as np
 
         left, right = self.data(), other.data() if isinstance(other, VTensor) else other
         try:
             return bool(np.shares_memory(left, right, max_work=1_000_000))  # type: ignore[arg-type]  # any number will do
-        except np.exceptions.TooHardError:  # strides that no one can decide in good time
+        except np.exceptions.TooHardError:  # these strides would take too long to decide
             return bool(np.may_share_memory(left, right))
 
     def to_proto(self, name: str = "", *, raw: bool = True) -> onnx.TensorProto:
-        """The elements as an ONNX tensor, in presentation order: layouts never leak.
+        """Return the elements as an ONNX tensor, in presentation order, whatever the layout.
 
         Args:
-            name: the ONNX tensor's name; this tensor's own when not given.
-            raw: as bytes; otherwise in the typed field of the element type.
+            name: the ONNX tensor's name; by default this tensor's.
+            raw: store bytes; otherwise the typed field of the element type.
 
         Raises:
             ContractError: there is nothing in memory yet.
-            DTypeError: the installed ONNX is older than its element type.
+            DTypeError: the installed ONNX is older than the element type.
         """
         from onnx import helper, numpy_helper
 
@@ -362,12 +391,15 @@ class VTensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """The elements for another framework, an axis a dim: this memory if the layout allows.
+        """Return a DLPack capsule of the elements, with an axis for each dim.
+
+        The capsule shares this tensor's memory if the layout allows it.
 
         Raises:
             ContractError: there is nothing in memory yet.
-            DLPackError: another device or a stream is asked for; a copy is needed in spite of
-                ``copy=False``; or the memory is read-only, and the consumer too old to be told.
+            DLPackError: the consumer asks for another device or a stream; or a copy is needed in
+                spite of ``copy=False``; or the memory is read-only, and the consumer's version of
+                DLPack cannot mark it so.
 
         Source: the Python array API standard 2023.12, data interchange.
         """
@@ -378,34 +410,50 @@ class VTensor:
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's number of the CPU, and which one."""
+        """Return DLPack's number of the device type CPU, and the device's index."""
         return (1, 0)
 
     def _logical(self, view: bool) -> np.ndarray[Any, Any]:
-        """The elements, an axis a dim; with ``view``, where they lie or not at all."""
+        """Return the elements with an axis for each dim.
+
+        Raises:
+            LayoutError: ``view``, and the layout allows no view.
+        """
         memory = self.data()
         assert self.storage is not None, "data() has seen to it"
         array = self.storage.logical(self)
         if view and not _within(array, memory):
-            raise LayoutError(f"{self!r} lies in {self.storage.layout}: no view of it is an array")
+            layout = self.storage.layout
+            raise LayoutError(f"{self!r} has the layout {layout}: no array is a view of it")
         return array
 
-    def _seen(
+    def _view_or_copy(
         self,
         view: Part | None,
         sizes: Mapping[str, int],
         copy: bool | None,
         logical: Callable[[], np.ndarray[Any, Any]],
     ) -> VTensor:
-        """A tensor of some of the elements: on a view of them, else on a copy."""
-        assert self.storage is not None, "who has a part has a storage"
+        """Return a tensor on a view of this one's elements, or on a copy if there is none.
+
+        Args:
+            view: the elements in place; None if the layout allows no view.
+            sizes: the dims of the tensor.
+            copy: True copies, False never does, None copies only if the layout allows no view.
+            logical: returns the elements with an axis for each dim.
+
+        Raises:
+            LayoutError: ``copy=False``, and there is no view.
+        """
+        assert self.storage is not None, "a tensor with a part has a storage"
         tensor = VTensor(self.dtype, sizes)
         if view is not None:
             array = view.array.copy() if copy else view.array
             tensor.storage = self.storage.over(array, sizes, view.layout)
         elif copy is False:
+            layout = self.storage.layout
             raise LayoutError(
-                f"{self!r} lies in {self.storage.layout}: {tensor!r} cannot be a view of it; "
+                f"{self!r} has the layout {layout}: {tensor!r} cannot be a view of it; "
                 "a copy is needed"
             )
         else:
@@ -413,7 +461,10 @@ class VTensor:
         return tensor
 
     def rename(self, names: Mapping[str, str]) -> VTensor:
-        """This tensor under other dim names; a view, nothing moves.
+        """Return a view of this tensor under other dim names.
+
+        Args:
+            names: new names by dim; other dims keep theirs.
 
         >>> VTensor("f32", {"N": 2, "C": 3}).rename({"C": "K"}).summary()
         'f32 N=2 K=3'
@@ -424,7 +475,11 @@ class VTensor:
         return self._as_view({names.get(d, d): s for d, s in self._dims.items()}, mapping)
 
     def split(self, dim: str, into: Mapping[str, int]) -> VTensor:
-        """This tensor with one dim seen as several, slowest first; a view, nothing moves.
+        """Return a view of this tensor with one dim split into several.
+
+        Args:
+            dim: the dim to split.
+            into: sizes by name of the new dims, slowest first.
 
         Raises:
             DimError: the sizes do not multiply to the dim's.
@@ -451,7 +506,7 @@ class VTensor:
         return view
 
     def summary(self) -> str:
-        """Element type and sizes in one line."""
+        """Return the element type and the sizes in one line."""
         return " ".join([self.dtype, *(f"{d}={s}" for d, s in self._dims.items())])
 
     def __repr__(self) -> str:
@@ -463,12 +518,17 @@ def _is_span(span: object, size: int) -> bool:
     if not isinstance(span, tuple) or len(span) != 2:
         return False
     begin, end = span
-    whole = all(isinstance(one, (int, OpenSize)) and not isinstance(one, bool) for one in span)
+    whole = all(
+        isinstance(bound, (int, OpenSize)) and not isinstance(bound, bool) for bound in span
+    )
     return whole and 0 <= begin <= end <= size
 
 
 def _within(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> bool:
-    """True when an array made from another is a view of it: fresh memory overlaps nothing."""
+    """Return whether an array that was made from ``memory`` is a view of it.
+
+    A copy has memory of its own, so overlapping bounds prove a view.
+    """
     import numpy as np
 
     return array.size == 0 or bool(np.may_share_memory(array, memory))

@@ -11,9 +11,9 @@
     types  ::= type {"," type}
     type   ::= dtype { dim "=" size }
 
-A node without ``@`` has the name of its first output. Parameters are Python's literals. A size that
-is open is a product, ``6*N``. Names that would not read back stand in JSON's quotes. The values of
-constants are not in the text, single numbers aside.
+A node without ``@`` has the name of its first output. Parameters are Python's literals. An open
+size is a product, ``6*N``. Names with special characters are quoted as in JSON. The text has no
+values of constants, except single numbers.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _TYPE = r"\w+(?: \w+=[\w*]+)*"
 _INPUT = rf"input (?P<name>{_NAME}) : (?P<type>{_TYPE})"
 _CONSTANT = rf"constant (?P<name>{_NAME}) : (?P<type>{_TYPE})(?: = (?P<number>\S+))?"
 _OUTPUT = rf"output (?P<name>{_NAME})(?: as (?P<alias>{_NAME}))?"
-_HEAD = rf"(?P<made>{_NAMES}) = (?P<op>[^\s()]+)(?=\()"
-_TAIL = rf"(?: (?P<read>{_NAMES}))? : (?P<types>{_TYPE}(?:, {_TYPE})*)(?: @ (?P<node>{_NAME}))?"
-#: What a line leads to: our own errors, those of Python's parser, and those of wrong parameters.
+_HEAD = rf"(?P<outputs>{_NAMES}) = (?P<op>[^\s()]+)(?=\()"
+_TAIL = rf"(?: (?P<inputs>{_NAMES}))? : (?P<types>{_TYPE}(?:, {_TYPE})*)(?: @ (?P<node>{_NAME}))?"
+#: The errors of an unreadable line: VTensor's own, the parser's, and those of wrong parameters.
 _UNREADABLE = (
     VTensorError,
     ValueError,
@@ -55,41 +55,41 @@ _UNREADABLE = (
     RecursionError,
     MemoryError,
 )
-#: The largest integer that a product may be, which is that of an s64.
-_MOST = (1 << 63) - 1
+#: The largest integer that a product may be: the largest s64.
+_MAX_PRODUCT = (1 << 63) - 1
 _RESERVED = {"graph", "input", "constant", "output", "as", ":", "=", "@"}
-#: What may stand between the parentheses of an operator: text in quotes, and all else.
+#: A piece of an operator's parameters: quoted text, a parenthesis, or anything else.
 _PIECE = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()]|[^'"()]+"""
 
 
 class ReadableGraph(Protocol):
-    """A graph, as its text knows it; see ``Graph``."""
+    """The parts of a ``Graph`` that its text is made of."""
 
     name: str
 
     @property
     def inputs(self) -> Sequence[str]:
-        """Names."""
+        """The names of the inputs."""
 
     @property
     def constants(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Arrays by name."""
+        """The constants' arrays by name."""
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """By name."""
+        """The nodes by name."""
 
     @property
     def values(self) -> Mapping[str, VTensor]:
-        """By name."""
+        """All values by name."""
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """Values by the names that they are delivered under."""
+        """The name of each output's value, by the output's name."""
 
 
-class Writable(ReadableGraph, Protocol):
-    """A graph that a text is read into."""
+class WritableGraph(ReadableGraph, Protocol):
+    """The methods of a ``Graph`` that reading its text calls."""
 
     def input(self, name: str, dims: Mapping[str, int | None], dtype: str = "f32") -> VTensor:
         """Add an input."""
@@ -103,14 +103,14 @@ class Writable(ReadableGraph, Protocol):
         """Add a node."""
 
     def output(self, value: VTensor, name: str = "") -> None:
-        """Deliver a value."""
+        """Add an output."""
 
 
-G = TypeVar("G", bound=Writable)
+G = TypeVar("G", bound=WritableGraph)
 
 
 def graph_lines(graph: ReadableGraph) -> Iterator[str]:
-    """The lines of a graph's text."""
+    """Yield the lines of a graph's text."""
     yield f"graph {quoted(graph.name)}"
     for name in graph.inputs:
         yield f"input {quoted(name)} : {graph.values[name].summary()}"
@@ -123,7 +123,7 @@ def graph_lines(graph: ReadableGraph) -> Iterator[str]:
 
 
 def quoted(name: str) -> str:
-    """A name as it stands in the text.
+    """Return a name as it is written in the text: quoted if it has special characters.
 
     >>> print(quoted("block1/Conv2D:0"), quoted("as"), quoted("a b"))
     block1/Conv2D:0 "as" "a b"
@@ -136,8 +136,8 @@ def _node_line(graph: ReadableGraph, node: Node) -> str:
     left, right = (", ".join(map(quoted, row)) for row in (node.outputs, node.inputs))
     call = f"{node.op_name}({_parameters(node.op)})" + f" {right}" * bool(right)
     types = ", ".join(graph.values[name].summary() for name in node.outputs)
-    own = "" if node.name == node.outputs[0] else f" @ {quoted(node.name)}"
-    return f"{left} = {call} : {types}{own}"
+    name = "" if node.name == node.outputs[0] else f" @ {quoted(node.name)}"
+    return f"{left} = {call} : {types}{name}"
 
 
 def _parameters(op: object) -> str:
@@ -147,7 +147,7 @@ def _parameters(op: object) -> str:
 
 
 def _literal(value: Any) -> str:
-    """A parameter in Python; infinity is a number that is too large, NaN is 0 times that.
+    """Return a parameter as a Python literal; infinity is written as 1e999, NaN as 1e999*0.
 
     >>> _literal((1, -math.inf, math.nan)), _literal(("a",))
     ('(1, -1e999, 1e999*0)', "('a',)")
@@ -162,28 +162,37 @@ def _literal(value: Any) -> str:
 
 
 def _number(array: np.ndarray[Any, Any]) -> str:
-    """The value of a constant that is a single finite number of NumPy's own types."""
+    """Return `` = `` and the value of a constant; empty unless it is one finite number.
+
+    Types of ``ml_dtypes`` and complex numbers have no literal either.
+    """
     if array.ndim or array.dtype.kind not in "fiub" or not math.isfinite(array.item()):
         return ""
     return f" = {array.item()!r}"
 
 
 def parse_graph(text: str, constants: Mapping[str, np.ndarray[Any, Any]], graph: G) -> G:
-    """Fill an empty graph; see ``Graph.parse``."""
+    """Fill an empty graph from its text, and return it; see ``Graph.parse``."""
     head, *lines = text.rstrip("\n").split("\n")
     if not (match := re.fullmatch(rf"graph ({_NAME}|)", head)):
         raise GraphError(f"line 1: {head!r} does not begin a graph: write 'graph NAME'")
     graph.name = _unquoted(match[1])
     for index, line in enumerate(lines, start=2):
         try:
-            _take(graph, line, constants)
+            _add_line(graph, line, constants)
         except _UNREADABLE as error:
             raise GraphError(f"line {index}: {error}\n  in: {line}") from error
     return graph
 
 
-def _take(graph: Writable, line: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Add what one line says."""
+def _add_line(
+    graph: WritableGraph, line: str, constants: Mapping[str, np.ndarray[Any, Any]]
+) -> None:
+    """Add the input, constant, output or node of one line to the graph.
+
+    Raises:
+        Exception: of a kind in ``_UNREADABLE``, if the line cannot be read.
+    """
     if match := re.compile(_INPUT).fullmatch(line):
         dtype, dims = _type(match["type"])
         graph.input(_unquoted(match["name"]), dims, dtype)
@@ -194,29 +203,38 @@ def _take(graph: Writable, line: str, constants: Mapping[str, np.ndarray[Any, An
         name = _unquoted(match["name"])
         graph.output(_value(graph, name), _unquoted(match["alias"] or match["name"]))
     elif match := re.compile(_HEAD).match(line):
-        _take_node(graph, line, match)
+        _add_node(graph, line, match)
     else:
         raise GraphError("this is no input, constant, output or node")
 
 
-def _take_node(graph: Writable, line: str, head: re.Match[str]) -> None:
+def _add_node(graph: WritableGraph, line: str, head: re.Match[str]) -> None:
     end = _closing(line, head.end())
     tail = re.compile(_TAIL).fullmatch(line, end)
     if tail is None:
-        raise GraphError(f"behind the operator {line[end:]!r} is not 'INPUTS : TYPES [@ NODE]'")
-    made = _names(head["made"])
-    inputs = [_value(graph, name) for name in _names(tail["read"])]
+        raise GraphError(f"after the operator, {line[end:]!r} is not 'INPUTS : TYPES [@ NODE]'")
+    outputs = _names(head["outputs"])
+    inputs = [_value(graph, name) for name in _names(tail["inputs"])]
     op = _operator(head["op"], line[head.end() : end])
-    graph.add(op, *inputs, name=_unquoted(tail["node"] or "") or made[0], outputs=made)
-    types = ", ".join(graph.values[name].summary() for name in made)
+    graph.add(op, *inputs, name=_unquoted(tail["node"] or "") or outputs[0], outputs=outputs)
+    types = ", ".join(graph.values[name].summary() for name in outputs)
     if types != tail["types"]:
-        raise GraphError(f"the operator makes {types}, and the line says {tail['types']}")
+        raise GraphError(f"the operator returns {types}, and the line says {tail['types']}")
 
 
 def _constant(
     name: str, match: re.Match[str], constants: Mapping[str, np.ndarray[Any, Any]]
 ) -> np.ndarray[Any, Any]:
-    """The values of a constant: those that are given, else the number in the text."""
+    """Return the values of a constant: from ``constants``, else the number in its line.
+
+    Args:
+        name: the constant's name.
+        match: its line, as ``_CONSTANT`` matches it.
+        constants: the values by name.
+
+    Raises:
+        GraphError: the values are missing, or have another type or number of elements.
+    """
     import numpy as np
 
     from vtensor.language.dtype import from_numpy, numpy_dtype
@@ -228,24 +246,36 @@ def _constant(
         raise GraphError(f"the values of {name!r} are not given: constants={{{name!r}: array}}")
     array, sizes = np.asarray(constants[name]), tuple(dims.values())
     if from_numpy(array.dtype) != dtype or array.size != math.prod(sizes):
-        have = f"{from_numpy(array.dtype)} of shape {array.shape}"
-        raise GraphError(f"constants[{name!r}] is {have}, not {match['type']}")
+        actual = f"{from_numpy(array.dtype)} of shape {array.shape}"
+        raise GraphError(f"constants[{name!r}] is {actual}, not {match['type']}")
     return array.reshape(sizes)
 
 
 def _operator(name: str, parameters: str) -> object:
-    """The operator that a call describes."""
+    """Return the operator of a call.
+
+    Args:
+        name: the registered name.
+        parameters: the text of the parameters, with its parentheses.
+
+    Raises:
+        GraphError: no such operator is registered, or the parameters cannot be read.
+    """
     if name not in OPERATORS:
         raise GraphError(
-            f"no operator {name!r} is registered; operators are when they are imported, as by "
-            "'from ops import ...', and those that were made for one model's node cannot be read"
+            f"no operator {name!r} is registered; operators are registered when they are imported, "
+            "as by 'from ops import ...', and operators made for one model's node cannot be read"
         )
-    return OPERATORS[name].cls(**_given(parameters))
+    return OPERATORS[name].cls(**_keyword_arguments(parameters))
 
 
-@lru_cache(maxsize=256)
-def _given(parameters: str) -> Mapping[str, Any]:
-    """The parameters of a call, which a network's operators have in common again and again."""
+@lru_cache(maxsize=256)  # many operators of a network have equal parameters
+def _keyword_arguments(parameters: str) -> Mapping[str, Any]:
+    """Return the parameters of a call by name.
+
+    Raises:
+        GraphError: a parameter has no name, or its value is no literal.
+    """
     call = ast.parse(f"f{parameters}", mode="eval").body
     if not isinstance(call, ast.Call) or call.args:
         raise GraphError(f"{parameters} are no parameters by name")
@@ -253,7 +283,11 @@ def _given(parameters: str) -> Mapping[str, Any]:
 
 
 def _closing(line: str, start: int) -> int:
-    """The end of the parentheses that open at ``start``."""
+    """Return the index after the parenthesis that closes the one at ``start``.
+
+    Raises:
+        GraphError: it is not closed.
+    """
     depth = 0
     for piece in re.compile(_PIECE).finditer(line, start):
         depth += {"(": 1, ")": -1}.get(piece[0], 0)
@@ -263,11 +297,16 @@ def _closing(line: str, start: int) -> int:
 
 
 def _evaluate(text: str) -> Any:
+    """Return the value of a literal's text."""
     return _evaluated(ast.parse(text, mode="eval").body)
 
 
 def _evaluated(node: ast.expr) -> Any:
-    """The value of a literal, in which a name is a size that is open."""
+    """Return the value of a literal; a name is an open size.
+
+    Raises:
+        GraphError: the expression is no literal.
+    """
     match node:
         case ast.Constant(value=value):
             return value
@@ -283,23 +322,30 @@ def _evaluated(node: ast.expr) -> Any:
 
 
 def _product(left: Any, right: Any) -> int | float:
-    """A number times another.
+    """Return the product of two numbers.
 
-    Python would repeat text and tuples, and its integers have no end: a short line could take any
-    memory.
+    Python would repeat text and tuples, and its integers have no bound: a short line could take any
+    amount of memory.
+
+    Raises:
+        GraphError: a factor is no number, or the product exceeds ``_MAX_PRODUCT``.
     """
     kinds = {type(left), type(right)}
     if not kinds <= {int, float, OpenSize} or kinds == {float, OpenSize}:
         raise GraphError(f"{type(left).__name__} * {type(right).__name__}: only numbers multiply")
     product: int | float = left * right
     size = product.factor if isinstance(product, OpenSize) else product
-    if isinstance(size, int) and abs(size) > _MOST:
-        raise GraphError(f"a product is larger than {_MOST}")
-    return product if product == product else math.nan  # which has one sign everywhere
+    if isinstance(size, int) and abs(size) > _MAX_PRODUCT:
+        raise GraphError(f"a product is larger than {_MAX_PRODUCT}")
+    return product if product == product else math.nan  # a NaN with the same sign everywhere
 
 
 def _type(text: str) -> tuple[str, dict[str, int]]:
-    """Element type and sizes by name."""
+    """Return the element type and the sizes by name.
+
+    Raises:
+        GraphError: a dim is there twice.
+    """
     dtype, *dims = text.split(" ")
     rows = [dim.split("=") for dim in dims]
     if len({dim for dim, _ in rows}) < len(rows):
@@ -308,12 +354,17 @@ def _type(text: str) -> tuple[str, dict[str, int]]:
 
 
 def _size(text: str) -> Any:
-    """A size; the usual ones, which are numbers, without Python's parser."""
+    """Return a size; the usual ones, plain numbers, are read without Python's parser."""
     plain = text.isascii() and text.isdecimal() and len(text) < 20
     return int(text) if plain and (text[0] != "0" or text == "0") else _evaluate(text)
 
 
 def _value(graph: ReadableGraph, name: str) -> Any:
+    """Return a value that an earlier line has added.
+
+    Raises:
+        GraphError: there is none.
+    """
     if name not in graph.values:
         raise GraphError(f"value {name!r} is used before a line makes it")
     return graph.values[name]

@@ -1,10 +1,10 @@
-"""Traces: what Python computes with sizes, asks about them and calls, written down as rows.
+"""Traces: Python's arithmetic, comparisons and calls on symbolic sizes, recorded as rows.
 
 Planning runs once on symbolic sizes (``SymbolicSize``). Each operation on a symbolic size is a row
-and gives another symbolic size. Each comparison is answered with the number of now, and is a guard:
-a row with that answer. ``Rows.run`` carries the rows out for other sizes. If every guard has its
-answer, Python would take the same way with these sizes, and a result of planning holds for them
-once their numbers are put in. If a guard fails, the trace says nothing about these sizes.
+and gives another symbolic size. Each comparison is answered with the current number, and is a
+guard: a row with that answer. ``Rows.run`` evaluates the rows for other sizes. If every guard has
+its answer, Python would take the same path with these sizes, and a result of planning holds for
+them once their numbers are put in. If a guard fails, the trace says nothing about these sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vtensor.language.rows import (
     FUNCTIONS,
     GUARD,
     MANY,
-    MOST,
+    MAX_ROWS,
     SIGNS,
     TWO,
     Row,
@@ -47,18 +47,18 @@ class TraceClosedError(VTensorError):
 
 
 class Placed(NamedTuple):
-    """An argument of a call that an earlier row makes."""
+    """An argument of a call that is the result of an earlier row, at ``place``."""
 
     place: int
 
 
 class Trace:
-    """Symbols, and the rows of what is computed with them and asked about them.
+    """Symbols, and rows: the computations with them and guards on them.
 
     Attributes:
-        values: the values of now, by place.
-        failed: why the trace is of no use; empty if it is.
-        pinned: the very number of a symbolic size was needed, so few other sizes pass the guards.
+        values: the current values, by place.
+        failed: why the trace cannot be used; empty if it can.
+        pinned: the exact number of a symbolic size was needed, so few other sizes pass the guards.
 
     >>> trace = Trace()
     >>> n, c = trace.size(6), trace.size(3)
@@ -76,34 +76,34 @@ class Trace:
         self._constants: list[Any] = []
         self._rows: list[Row] = []
         self._sources: dict[int, Any] = {}
-        #: The places of rows, constants and guards, by what they say.
+        #: The places of rows, constants and guards, by their keys: equal ones are recorded once.
         self._places: dict[Hashable, int] = {}
         self._closed: Rows | None = None
 
     def size(self, value: int) -> SymbolicSize:
-        """Return the next symbol, whose number is ``value`` now."""
+        """Return the next symbol; its current number is ``value``."""
         self._check_open()
         self._given.append(self._new(value))
         return self._symbol(self._given[-1])
 
     def computed(self, sign: str, a: int, b: int) -> SymbolicSize:
-        """Return the result of arithmetic on two sizes, of which one at least is symbolic."""
+        """Return the result of arithmetic on two sizes, at least one of them symbolic."""
         self._check_open()
         key = TWO, SIGNS[sign], self._operand(a), self._operand(b)
         place = self._places.get(key)
         if place is None:
-            place = self._row(key, FUNCTIONS[key[1]](_now(a), _now(b)))
+            place = self._row(key, FUNCTIONS[key[1]](_current(a), _current(b)))
         return self._symbol(place)
 
     def asked(self, sign: str, a: int, b: int) -> bool:
-        """Return the answer to a comparison of two sizes, and guard it."""
+        """Return the answer to a comparison of two sizes, and add a guard for it."""
         self._check_open()
-        answer = bool(FUNCTIONS[SIGNS[sign]](_now(a), _now(b)))
+        answer = bool(FUNCTIONS[SIGNS[sign]](_current(a), _current(b)))
         self.guard(answer, sign, self._operand(a), self._operand(b))
         return answer
 
     def guard(self, answer: bool, sign: str, a: int, b: int) -> None:
-        """Write down that a comparison of the values at two places must have this answer."""
+        """Add a guard: a comparison of the values at two places must have this answer."""
         self._check_open()
         key = GUARD, SIGNS[sign], a, b
         if key not in self._places:
@@ -111,13 +111,13 @@ class Trace:
             self._write((GUARD, answer, *key[1:]))
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], value: Any) -> int:
-        """Write down a call that refuses no sizes, and return the place of its result.
+        """Add a row for a call that refuses no sizes, and return the place of its result.
 
         Args:
-            function: what is called.
+            function: the function that is called.
             arguments: plain values, symbolic sizes, results of earlier rows (``Placed``), and
                 tuples and lists of these.
-            value: the result for the numbers of now.
+            value: the result for the current numbers.
         """
         places = tuple(map(self.place_of, arguments))
         return self._row((COMPUTE, self.constant(function), places, ()), value)
@@ -132,7 +132,7 @@ class Trace:
         return place
 
     def place_of(self, value: Any) -> int:
-        """Return the place of an argument: of a size, of a row's result, or of a constant."""
+        """Return the place of an argument: a size, a row's result, or a constant."""
         kind = type(value)
         if kind is SymbolicSize:
             return value.place if value.trace is self else self.constant(int(value))
@@ -144,37 +144,37 @@ class Trace:
         return self.constant(value)
 
     def reads(self, value: Any) -> bool:
-        """Return whether an argument is no constant: a row's result or a size is in it."""
+        """Return whether an argument is or holds a row's result or a symbolic size."""
         kind = type(value)
         if kind is Placed or kind is SymbolicSize:
             return True
         return isinstance(value, (tuple, list)) and any(map(self.reads, value))
 
     def rows(self) -> Rows:
-        """Close the trace and return its rows: nothing may be computed with its sizes any more."""
+        """Close the trace and return its rows; its sizes can no longer be computed with."""
         if self._closed is None:
             count = len(self.values)
             self._closed = Rows(self._given, count, self._constants, self._rows, self._sources)
             self._places = {}
         return self._closed
 
-    def run(self, given: Sequence[int]) -> list[Any] | None:
-        """Close the trace and return ``Rows.run``."""
-        return self.rows().run(given)
+    def run(self, numbers: Sequence[int]) -> list[Any] | None:
+        """Close the trace, and return the values of its rows for ``given``, as ``Rows.run``."""
+        return self.rows().run(numbers)
 
     def _operand(self, size: int) -> int:
         return self.place_of(size if type(size) is SymbolicSize else int(size))
 
     def _check_open(self) -> None:
         if self._closed is not None:
-            raise TraceClosedError("a size was traced for other sizes, and is used for these")
+            raise TraceClosedError("a symbolic size is used after its trace was closed")
 
     def _new(self, value: Any) -> int:
         self.values.append(value)
         return len(self.values) - 1
 
     def _row(self, key: tuple[int, Any, Any, Any], value: Any) -> int:
-        """Return the place of a row's result; an equal row is written once."""
+        """Return the place of a row's result; equal rows are added once."""
         self._check_open()
         place = self._places.get(key)
         if place is None:
@@ -184,8 +184,8 @@ class Trace:
         return place
 
     def _write(self, row: Row) -> None:
-        if len(self._rows) >= MOST:
-            self.failed = "too much is computed"
+        if len(self._rows) >= MAX_ROWS:
+            self.failed = f"it has more than {MAX_ROWS} rows"
         else:
             self._rows.append(row)
 
@@ -195,12 +195,12 @@ class Trace:
         return symbol
 
 
-def _now(size: int) -> int:
+def _current(size: int) -> int:
     return size.value if type(size) is SymbolicSize else int(size)
 
 
 def _key(value: Any) -> Hashable:
-    """Return a key of a constant: of plain values their type and what they are, else identity."""
+    """Return a key of a constant: type and value if it is plain, else its identity."""
     kind = type(value)
     if kind in (int, str, bool, bytes, type(None)):
         return kind, value
@@ -212,26 +212,27 @@ def _key(value: Any) -> Hashable:
 
 
 class SymbolicSize(_Integer):
-    """A size of a trace. It is no ``int``, but says that it is one.
+    """A symbolic size: a value of a trace. Its class is no ``int``, but ``__class__`` is.
 
-    An operation that needs the very number (an index) has it and is a guard, too: that the size
-    has this number. The text of a symbolic size is not the number's, but has a mark (``MARK``) that
-    no name has: sizes of one text are equal, and text that was made of sizes can be found.
+    An operation that needs the number itself (an index) gets the current one and adds a guard that
+    the size equals it. The text of a symbolic size is not its number's; it is enclosed in a mark
+    (``MARK``) that no name has. Sizes with one text are equal, and ``is_open`` finds text that was
+    made of sizes.
 
     Attributes:
-        trace: its trace.
-        place: its place there.
-        value: its number now.
+        trace: the trace.
+        place: the size's place in the trace.
+        value: its current number.
     """
 
     trace: Trace
     place: int
     value: int
 
-    #: NumPy's numbers and arrays leave arithmetic to it.
+    #: Makes NumPy's numbers and arrays leave arithmetic to this class.
     __array_ufunc__ = None
 
-    #: A table that has it as a key would serve later sizes, too.
+    #: Not hashable: a dict with a symbolic size as its key would serve other sizes, too.
     __hash__ = None  # type: ignore[assignment]
 
     if not TYPE_CHECKING:
@@ -241,13 +242,13 @@ class SymbolicSize(_Integer):
             return int
 
     def pinned(self) -> int:
-        """Return the number; a result of it holds for no other number."""
+        """Return the current number, and add the guard that the size equals it."""
         self.trace.pinned = True
         self.trace.asked("==", self, self.value)
         return self.value
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else integers have: ``n.real``, ``n.bit_length()``."""
+        """Return another attribute of the current number: ``n.real``, ``n.bit_length``."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.pinned(), name)
@@ -258,7 +259,7 @@ class SymbolicSize(_Integer):
     __str__ = __repr__
 
     def __format__(self, spec: str) -> str:
-        """Format it as text, for messages that are not shown."""
+        """Format the size as text, for messages that are not shown."""
         return format(repr(self), spec)
 
     def __bool__(self) -> bool:
@@ -284,15 +285,15 @@ class SymbolicSize(_Integer):
 
 
 def number_of(size: int) -> int:
-    """Return the number that a size has now."""
-    return _now(size)
+    """Return the current number of a size, without a guard."""
+    return _current(size)
 
 
 def is_open(value: Any) -> bool:
     """Return whether a value holds a symbolic size.
 
     Raises:
-        NotTraced: the value is of a kind that may hide one.
+        NotTraced: the value is of a type that may hide a symbolic size.
 
     >>> n = Trace().size(4)
     >>> is_open((3, {"N": n})), is_open((3, {"N": 4}))
@@ -307,7 +308,7 @@ def is_open(value: Any) -> bool:
         if MARK in value:
             raise NotTraced("sizes are in a text")
         return False
-    if isinstance(value, _CLOSED) or getattr(kind, "holds_no_sizes", False):
+    if isinstance(value, _TYPES_WITHOUT_SIZES) or getattr(kind, "holds_no_sizes", False):
         return False
     if isinstance(value, (tuple, list, frozenset, set)):
         return any(map(is_open, value))
@@ -321,16 +322,15 @@ def is_open(value: Any) -> bool:
 
 
 def substituted(value: Any, number: Callable[[SymbolicSize], int]) -> Any:
-    """Return a value with numbers in the place of its symbolic sizes; the same object if it has
-    none.
+    """Return a value with numbers in place of its symbolic sizes; the same object if it has none.
 
     Args:
-        value: integers, tuples, lists, mappings, and dataclasses such as an operator's parameters,
-            which were checked when they were made of symbolic sizes.
-        number: the number of a size.
+        value: an integer, a tuple, a list, a mapping, or a dataclass such as an operator, whose
+            parameters are not checked again.
+        number: returns the number of a symbolic size.
 
     Raises:
-        NotTraced: the value is of a kind that may hide a symbolic size.
+        NotTraced: the value is of a type that may hide a symbolic size.
 
     >>> n = Trace().size(4)
     >>> substituted({"N": n, "C": (n, 3)}, lambda size: 10 * size.value)
@@ -350,14 +350,13 @@ def substituted(value: Any, number: Callable[[SymbolicSize], int]) -> Any:
     if is_dataclass(value):
         copy = kind.__new__(kind)
         for part in fields(value):
-            made = substituted(getattr(value, part.name), number)
-            object.__setattr__(copy, part.name, made)
+            object.__setattr__(copy, part.name, substituted(getattr(value, part.name), number))
         return copy
     raise NotTraced(f"a {kind.__name__} holds sizes")
 
 
-#: Values of these types hold no symbolic size. A class can say the same by ``holds_no_sizes``.
-_CLOSED = (
+#: Types whose values hold no symbolic size. A class can declare the same by ``holds_no_sizes``.
+_TYPES_WITHOUT_SIZES = (
     *(bool, float, complex, bytes, type, enum.Enum, np.dtype, np.generic),
     *(FunctionType, BuiltinFunctionType),
 )
@@ -367,35 +366,37 @@ def _is_integer(value: object) -> bool:
     return type(value) is SymbolicSize or type(value) is int or isinstance(value, Integral)
 
 
-#: The other operand with which arithmetic leaves a size as it is: on the right, on the left.
-_SAME = {"+": (0, 0), "-": (0, None), "*": (1, 1), "//": (1, None)}
+#: Neutral elements of arithmetic by sign: as the right and as the left operand.
+_NEUTRAL = {"+": (0, 0), "-": (0, None), "*": (1, 1), "//": (1, None)}
 
 
-def _computing(sign: str, turned: bool) -> Callable[[Any, Any], Any]:
-    same, function = _SAME.get(sign, (None, None))[turned], FUNCTIONS[SIGNS[sign]]
+def _computing(sign: str, reflected: bool) -> Callable[[Any, Any], Any]:
+    """Return the method of ``SymbolicSize`` that computes by a sign; reflected, as ``__radd__``."""
+    neutral, function = _NEUTRAL.get(sign, (None, None))[reflected], FUNCTIONS[SIGNS[sign]]
 
     def compute(self: SymbolicSize, other: Any) -> Any:
         if not _is_integer(other):
             return NotImplemented if not isinstance(other, float) else as_float(self, other)
-        if same is not None and type(other) is not SymbolicSize and other == same:
+        if neutral is not None and type(other) is not SymbolicSize and other == neutral:
             return self
-        a, b = (other, self) if turned else (self, other)
+        a, b = (other, self) if reflected else (self, other)
         if sign in ("//", "%") and b == 0:
             raise ZeroDivisionError("division by zero")
         return self.trace.computed(sign, a, b)
 
     def as_float(self: SymbolicSize, other: float) -> Any:
-        a, b = (other, self.pinned()) if turned else (self.pinned(), other)
+        a, b = (other, self.pinned()) if reflected else (self.pinned(), other)
         return function(a, b)
 
     return compute
 
 
-def _asking(sign: str) -> Callable[[Any, Any], Any]:
+def _comparing(sign: str) -> Callable[[Any, Any], Any]:
+    """Return the method of ``SymbolicSize`` that compares by a sign, with a guard."""
     function = FUNCTIONS[SIGNS[sign]]
     of_itself = function(0, 0)
 
-    def ask(self: SymbolicSize, other: Any) -> Any:
+    def compare(self: SymbolicSize, other: Any) -> Any:
         if type(other) is SymbolicSize:
             if other.trace is self.trace and other.place == self.place:
                 return of_itself
@@ -405,21 +406,22 @@ def _asking(sign: str) -> Callable[[Any, Any], Any]:
             return NotImplemented
         return self.trace.asked(sign, self, other)
 
-    return ask
+    return compare
 
 
-def _number(name: str) -> Callable[..., Any]:
-    return lambda self, *rest: getattr(self.pinned(), name)(*rest)
+def _on_number(name: str) -> Callable[..., Any]:
+    """Return the method of ``SymbolicSize`` that calls a method of the pinned number."""
+    return lambda self, *arguments: getattr(self.pinned(), name)(*arguments)
 
 
 for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}.items():
     setattr(SymbolicSize, f"__{_name}__", _computing(_sign, False))
     setattr(SymbolicSize, f"__r{_name}__", _computing(_sign, True))
 for _name, _sign in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
-    setattr(SymbolicSize, f"__{_name}__", _asking(_sign))
+    setattr(SymbolicSize, f"__{_name}__", _comparing(_sign))
 for _name in (
     *("index", "int", "float", "complex", "invert", "truediv", "rtruediv", "pow", "rpow"),
     *("and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift", "rrshift"),
     *("trunc", "floor", "ceil"),
 ):
-    setattr(SymbolicSize, f"__{_name}__", _number(f"__{_name}__"))
+    setattr(SymbolicSize, f"__{_name}__", _on_number(f"__{_name}__"))

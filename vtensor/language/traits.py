@@ -1,6 +1,7 @@
-"""Traits: what an operator declares of itself beside its dims, for passes that know no operator.
+"""Traits: properties that operators declare, so that passes need to know no operator by name.
 
-``@operator(..., traits=[Elementwise(), Cost(1)])``; ``info_of(op).trait(Cost)`` finds one again.
+``@operator(..., traits=[Elementwise(), Cost(1)])`` declares traits, ``info_of(op).trait(Cost)``
+returns one.
 """
 
 from __future__ import annotations
@@ -18,31 +19,32 @@ if TYPE_CHECKING:
 
 
 class Trait:
-    """Base of all traits; an operator has at most one of a kind."""
+    """The base of all traits; an operator has at most one trait of each type."""
 
 
 @dataclass(frozen=True)
 class Elementwise(Trait):
-    """The value at a place depends only on the inputs' values at that place."""
+    """Each element of the output depends only on the inputs' elements at the same place."""
 
 
 @dataclass(frozen=True)
 class Commutes(Trait):
-    """Operands may be exchanged, and a chain of it may be bracketed anew, roundings aside."""
+    """The operator is commutative and associative, except for rounding."""
 
 
-#: What ``Structural`` may say; ``rename`` takes ((old, new), ...), ``reshape`` takes
-#: ((name, size), ...), ``slice`` axes and their starts, ends and steps, ``bias`` nothing: it adds
-#: its second operand along that one's dims. The others are added as ONNX spells them first.
+#: The kinds of ``Structural``. Parameters of their operators: ``rename`` takes ((old, new), ...),
+#: ``reshape`` takes ((name, size), ...), ``slice`` takes axes, starts, ends and steps. ``bias``
+#: takes none: it adds its second operand along that operand's dims. The parameters of the others
+#: are those of their first ONNX spelling.
 STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias", "slice")
 
-#: Those whose output is their input's memory under other dims.
+#: The structural kinds whose output is their input's memory under other dims.
 VIEWS = ("rename", "reshape", "identity")
 
 
 @dataclass(frozen=True)
 class Structural(Trait):
-    """The operator that VTensor itself adds to a graph when it needs one of this kind.
+    """The operator is the one that VTensor adds to a graph when it needs an operator of this kind.
 
     Args:
         kind: one of ``STRUCTURAL``.
@@ -60,18 +62,22 @@ class Structural(Trait):
 
 @dataclass(frozen=True)
 class DefinedBy(Trait):
-    """The library whose invoker says what the values are, where that is not NumPy's."""
+    """The operator's values are defined by an invoker of another library than NumPy.
+
+    Args:
+        library: the name of that library.
+    """
 
     library: str
 
 
 @dataclass(frozen=True)
 class Cost(Trait):
-    """How many arithmetic operations a call takes; a sum, a comparison, a function count as one.
+    """The number of arithmetic operations of a call; a sum, a comparison, a function count as one.
 
     Args:
-        count: a number for each element of the first input, or a function that counts them:
-            ``(op, *inputs, *outputs) -> int``.
+        count: the number per element of the first input, or a function that returns the number of
+            the whole call: ``(op, *inputs, *outputs) -> int``.
     """
 
     count: Callable[..., int] | int
@@ -79,11 +85,12 @@ class Cost(Trait):
 
 @dataclass(frozen=True)
 class Linear(Trait):
-    """The inputs in which the output is linear: scaling a slice of one scales the output's slice.
+    """The output is linear in some inputs: scaling a slice of one scales the output's slice.
 
     Args:
-        inputs: by role of the input, which of its dims each dim of the output is made of, slowest
-            first: ``{"w": {"C": "G O"}}``. Dims with the same name in both are left out.
+        inputs: by role of such an input, the output's dims with the input's dims that each
+            consists of, slowest first: ``{"w": {"C": "G O"}}``. Dims with the same name in both
+            are left out, so ``{"a": {}}`` means that all names agree.
     """
 
     inputs: Mapping[str, Mapping[str, str]] = field(hash=False)
@@ -91,12 +98,11 @@ class Linear(Trait):
 
 @dataclass(frozen=True)
 class Affine(Trait):
-    """The output is ``factor * x + shift`` in one of the inputs.
+    """The output is ``factor * x + shift`` in an input ``x``.
 
     Args:
-        coefficients: called with the instance and the inputs, where x is None and the others are
-            arrays that broadcast; returns (factor, shift), or None where the output is not affine
-            in that input.
+        coefficients: called with the instance and the inputs: None for x, and arrays that broadcast
+            for the others. Returns (factor, shift); None if the output is not affine in x.
     """
 
     coefficients: Callable[..., tuple[Any, Any] | None]
@@ -104,11 +110,11 @@ class Affine(Trait):
 
 @dataclass(frozen=True)
 class Pointwise(Trait):
-    """What an element-wise operator computes of each element.
+    """The operator is element-wise, and an expression defines each element of its output.
 
     Args:
-        expression: called with the instance and an expression an input; returns the output's. What
-            is narrower than f32 comes in f32.
+        expression: called with the instance and an expression for each input; returns the output's
+            expression. Inputs narrower than f32 are f32 in it.
     """
 
     expression: Callable[..., Expression]
@@ -116,28 +122,29 @@ class Pointwise(Trait):
 
 @dataclass(frozen=True)
 class Stretches(Trait):
-    """Small results have large relative errors: those of exponentials are the input's, times it.
+    """Small results have large relative errors: an exponential's is the input's absolute error.
 
-    At the end of a network, the error of what it reads says more than that of its result.
+    At the end of a network, the error of such an operator's input is used in place of the error of
+    its result.
     """
 
 
 @dataclass(frozen=True)
 class Jumps(Trait):
-    """A small difference of the input may be any difference of the result, as of a rounded number.
+    """The operator is discontinuous, as rounding is: small errors of the input may become large.
 
-    That is so by itself where numbers with fractions decide whole numbers or truth values.
+    Operators that turn floats into integers or truth values have this property without the trait.
     """
 
 
 @dataclass(frozen=True)
 class Picks(Trait):
-    """It may read only every n-th element of its first input along some dims, from the first on.
+    """The operator may read only every n-th element of its first input along some dims.
 
     Args:
-        steps: called with the instance and the inputs. Returns the step by dim, and the operator
-            that computes the same from an input that has only those elements; None where every
-            element is read.
+        steps: called with the instance and the inputs. Returns the step n by dim, and an operator
+            that computes the same from those elements alone, the first and every n-th after it;
+            None if every element is read.
     """
 
     steps: Callable[..., tuple[Mapping[str, int], Any] | None]
@@ -145,11 +152,11 @@ class Picks(Trait):
 
 @dataclass(frozen=True)
 class Thins(Trait):
-    """It can compute only every n-th element of its output along some dims, from the first on.
+    """The operator can be made to compute only every n-th element of its output along some dims.
 
     Args:
-        make: called with the instance, the first input and the step by dim; returns the instance
-            that computes only those elements.
+        make: called with the instance, the first input and the step n by dim; returns an instance
+            that computes only the first element and every n-th after it.
     """
 
     make: Callable[[Any, VTensor, Mapping[str, int]], Any]

@@ -7,18 +7,18 @@ import os
 import stat
 from typing import Any, BinaryIO
 
-#: The most bytes of a file that is text: a description, a lock file, labels, a module.
-MOST_TEXT = 1 << 24
+#: The most bytes of a text file: a description, a lock file, labels, a module.
+MAX_TEXT_BYTES = 1 << 24
 
-#: One more than the largest integer of TOML; the smallest is its negative.
-_TOO_LARGE = 1 << 63
+#: TOML's integers have 64 bits: at least the negative of this number, and below it.
+_INTEGER_END = 1 << 63
 
 
 def open_plain_file(file: str | os.PathLike[str]) -> BinaryIO:
     """Open a plain file to be read; links are followed.
 
     Raises:
-        OSError: it is missing, a folder, a pipe or a device, or its path has a NUL.
+        OSError: the file is missing, a folder, a pipe or a device, or its path has a NUL.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe without a writer would block
     try:
@@ -33,28 +33,28 @@ def open_plain_file(file: str | os.PathLike[str]) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def read_plain_file(file: str | os.PathLike[str], most: int = MOST_TEXT) -> bytes:
-    """Return the bytes of a plain file that has no more than ``most``.
+def read_plain_file(file: str | os.PathLike[str], max_bytes: int = MAX_TEXT_BYTES) -> bytes:
+    """Return the bytes of a plain file, at most ``max_bytes``.
 
     Raises:
-        OSError: it has more, or as ``open_plain_file``.
+        OSError: the file has more bytes, or ``open_plain_file`` refuses it.
     """
     with open_plain_file(file) as stream:
         size = os.fstat(stream.fileno()).st_size
-        data = stream.read(most + 1) if size <= most else b""
-    if max(size, len(data)) > most:
-        raise OSError(errno.EFBIG, f"it has more than {most} bytes")
+        data = stream.read(max_bytes + 1) if size <= max_bytes else b""
+    if max(size, len(data)) > max_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {max_bytes} bytes")
     return data
 
 
-def read_text(file: str | os.PathLike[str], most: int = MOST_TEXT) -> str:
+def read_text(file: str | os.PathLike[str], max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a plain file in UTF-8, with line ends as ``\\n``.
 
     Raises:
-        OSError: as ``read_plain_file``.
-        UnicodeDecodeError: it is no UTF-8.
+        OSError: ``read_plain_file`` refuses the file.
+        UnicodeDecodeError: the text is no UTF-8.
     """
-    text = read_plain_file(file, most).decode()
+    text = read_plain_file(file, max_bytes).decode()
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -62,9 +62,10 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Return a text of TOML as data.
 
     Raises:
-        ValueError: it is no TOML, is nested too deeply, or has an integer of more than 64 bits.
+        ValueError: the text is no TOML, is nested too deeply, or has an integer of more than 64
+            bits.
     """
-    import tomllib  # a session that takes a plan as it was kept reads no TOML
+    import tomllib  # a session that reads its plan from the cache reads no TOML
 
     try:
         table = tomllib.loads(text)
@@ -73,7 +74,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     except ValueError as error:
         if isinstance(error, tomllib.TOMLDecodeError):
             raise
-        raise ValueError("it has an integer of more than 64 bits") from None  # of 4,300 digits
+        raise ValueError("it has an integer of more than 64 bits") from None  # over 4,300 digits
     waiting: list[Any] = [table]
     while waiting:
         value = waiting.pop()
@@ -81,6 +82,6 @@ def parse_toml(text: str) -> dict[str, Any]:
             waiting.extend(value.values())
         elif isinstance(value, list):
             waiting.extend(value)
-        elif isinstance(value, int) and not -_TOO_LARGE <= value < _TOO_LARGE:
+        elif isinstance(value, int) and not -_INTEGER_END <= value < _INTEGER_END:
             raise ValueError("it has an integer of more than 64 bits")
     return table

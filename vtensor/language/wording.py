@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things.
+    """Return a number and its noun, in the plural unless the number is 1.
 
     >>> counted(1, "step"), counted(0, "step"), counted(1234, "step")
     ('1 step', '0 steps', '1,234 steps')
@@ -13,7 +13,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, without the file's name that the system's errors repeat.
+    """Return an error's message; of an ``OSError`` without the file's name.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "x.onnx"))
     'No such file or directory'

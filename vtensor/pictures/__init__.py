@@ -1,5 +1,5 @@
-"""Pictures of plans: a lowered graph drawn as SVG, and a page on which it folds and is searched.
+"""Pictures of plans: a lowered graph as an SVG picture, or as a page that folds and searches it.
 
-``scene`` reads the graph, ``layered`` places it, ``svg`` draws it, ``page`` puts it into one HTML
-file that loads nothing.
+``scene`` reads the graph, ``layered`` places its nodes, ``svg`` draws them, and ``page`` makes one
+HTML file that loads no other.
 """

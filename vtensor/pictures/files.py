@@ -21,24 +21,24 @@ from vtensor.runtime.execution.plan import Plan
 def write_pictures(
     plan: Plan, name: str, *, html: Path | None = None, svg: Path | None = None
 ) -> list[Path]:
-    """Draw a plan, before and after the optimiser's passes; one picture where they are alike.
+    """Draw a plan before and after the optimiser's passes, or once if they changed nothing.
 
     Args:
-        plan: a session's.
-        name: what the pictures are called.
-        html, svg: where to write a page for browsers, and a picture; None is nowhere.
+        plan: a session's plan.
+        name: the title of the pictures.
+        html, svg: the files of a page for browsers and of a picture; None writes none.
 
     Returns:
-        The files written.
+        The files that were written.
 
     Raises:
-        InputError: a file cannot be written; what was there before is there still.
+        InputError: a file cannot be written; its former content is unchanged.
     """
-    wanted: list[tuple[Path | None, Callable[[Sequence[Scene]], str]]] = [
+    outputs: list[tuple[Path | None, Callable[[Sequence[Scene]], str]]] = [
         (html, lambda scenes: html_page(name, scenes)),
         (svg, svg_picture),
     ]
-    files = [(file, text) for file, text in wanted if file is not None]
+    files = [(file, text) for file, text in outputs if file is not None]
     scenes = plan_scenes(plan) if files else ()
     for file, text in files:
         write_file(file, text(scenes))
@@ -46,14 +46,14 @@ def write_pictures(
 
 
 def plan_scenes(plan: Plan) -> tuple[Scene, ...]:
-    """The graph as it was resolved, and as the passes left it; once where they changed nothing."""
+    """Return the scenes of a plan's graph before and after the passes; one if they are alike."""
     kernels: dict[str, list[str]] = defaultdict(list)
     for step in plan.recorded:
         kernels[step.node].append(step.kernel)
     passes = ", ".join(plan.passes)
     after = make_scene(_title(f"after {passes}", plan.graph), plan.graph, kernels)
     before = make_scene(_title("before, as resolved", plan.resolved), plan.resolved)
-    if before.looks == after.looks:
+    if before.appearance == after.appearance:
         unchanged = f"{passes} changed nothing" if passes else "no passes ran"
         return (replace(after, title=_title(f"resolved, {unchanged}", plan.graph)),)
     return before, after
@@ -62,16 +62,16 @@ def plan_scenes(plan: Plan) -> tuple[Scene, ...]:
 def _title(text: str, graph: LoweredGraph) -> str:
     transforms = list(graph.transforms())
     values = graph.values
-    moved = sum(values[one.input].nbytes + values[one.output].nbytes for one in transforms)
+    moved = sum(values[node.input].nbytes + values[node.output].nbytes for node in transforms)
     noun = "Transform" if len(transforms) == 1 else "Transforms"
     return f"{text}: {len(transforms)} {noun} each run, {moved / MEGABYTE:.2f} MB"
 
 
 def write_file(file: Path, text: str) -> None:
-    """All or nothing: written beside, then moved there.
+    """Write a text to a file as a whole: to a temporary file first, which is then renamed.
 
     Raises:
-        InputError: that fails; what was there before is there still.
+        InputError: the file cannot be written; its former content is unchanged.
     """
     try:
         if file.exists() and not file.is_file():

@@ -1,10 +1,10 @@
-// Where boxes and arrows are when scopes are folded. Python has placed every box (layered.py); what
-// folding leaves is ranked anew, and keeps its order from left to right.
+// The places of boxes and arrows when scopes are folded. Python has placed every box (layered.py);
+// the items that folding leaves get new rows, and keep their order from left to right.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const { boxSpace, bendSpace, longest } = data.size;
-const SWEEPS = 40; // over what folding has moved
+const SWEEPS = 40; // over the items that folding has moved
 
 const mean = (numbers) => numbers.reduce((sum, one) => sum + one, 0) / numbers.length;
 const median = (numbers) => [...numbers].sort((a, b) => a - b)[numbers.length >> 1];
@@ -18,8 +18,8 @@ function scopesOf(box) {
 // The outermost folded scope around a box, or undefined.
 const foldOf = (box, folded) => scopesOf(box).find((scope) => folded.has(scope));
 
-// Things, by what they stand for: a box's index, or a folded scope with the boxes inside it; and
-// links between things, each with the points that it passes.
+// Items, by what they represent: a box's index, or a folded scope with the boxes inside it; and
+// links between items, each with the points that it passes.
 function place({ boxes, arrows }, folded) {
   const homes = boxes.map((box, index) => foldOf(box, folded) ?? index);
   const members = Map.groupBy(boxes.keys(), (index) => homes[index]);
@@ -37,7 +37,7 @@ function place({ boxes, arrows }, folded) {
   return { things, links };
 }
 
-// One link for all arrows that go from one thing to another in one layout.
+// One link for all arrows from one item to another in one layout.
 function joined(arrows, homes, things) {
   const links = new Map();
   arrows.forEach(({ source, target, value, layout }, index) => {
@@ -79,7 +79,7 @@ function between(xs, fraction) {
   return xs[left] + (at - left) * (xs[left + 1] - xs[left]);
 }
 
-// Longest path from above; of a circle, which folding can make, the uppermost goes first.
+// The longest path from above; of a cycle, which folding can make, the uppermost item goes first.
 function rank(things, links) {
   const waiting = new Map(things.map((thing) => [thing, 0]));
   for (const { to } of links) waiting.set(to, waiting.get(to) + 1);
@@ -102,8 +102,8 @@ function rank(things, links) {
     thing.row = Math.min(...outgoing.get(thing).map(({ to }) => to.row)) - 1;
 }
 
-// Move the items of a row to the places nearest to their own, least squares, at which they do not
-// overlap: blocks of items that touch move together.
+// Move the items of a row to the nearest places, by least squares, at which they do not overlap:
+// blocks of items that touch move together.
 function spread(items) {
   items.sort((a, b) => a.x - b.x);
   const blocks = [];
@@ -123,7 +123,7 @@ function spread(items) {
     for (const item of together) item.x = sum / count + item.offset;
 }
 
-// What is folded leaves room: items move to the mean of their neighbours, row by row.
+// Use the room that folding leaves: move items to the mean of their neighbours, row by row.
 function relax(links, rows) {
   const near = new Map(rows.flat().map((item) => [item, new Set()]));
   for (const { points } of links)

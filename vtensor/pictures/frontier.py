@@ -1,4 +1,4 @@
-"""A frontier drawn: the time of each plan over its error."""
+"""The picture of a frontier: the time of each plan over its error."""
 
 from __future__ import annotations
 
@@ -15,61 +15,68 @@ from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
 if TYPE_CHECKING:
     from vtensor.runtime.planning.frontier import Frontier, Point
 
-#: In pixels: all of it; what stands left of the field, above it and below; the column of error 0.
+#: Pixels: the picture's size; the margins of the plot to the left, above and below; the width of
+#: the column for error 0.
 WIDTH, HEIGHT = 760, 460
 LEFT, TOP, BELOW, STRICT = 100, 90, 70, 70
 
-#: The radius of a point; how far above the slowest one the field goes; so near to its right end
-#: names stand to the left.
-RADIUS, ROOM, EDGE = 5, 1.12, 120
+#: The radius of a point in pixels; the top of the time axis as a multiple of the slowest time; and
+#: the distance from the right end, in pixels, within which a name is left of its point.
+RADIUS, HEADROOM, EDGE = 5, 1.12, 120
 
-#: The height of a line of text, and what a character of it takes at most.
+#: The height of a line of text, and the most width of a character, in pixels.
 LINE, CHARACTER = 13, 8
 
-#: Decades of errors where no plan has any.
-NOTHING = (-7, -3)
+#: The powers of ten at the ends of the error axis if no plan has an error.
+DEFAULT_DECADES = (-7, -3)
 
 
 def frontier_picture(frontier: Frontier, name: str) -> str:
-    """A frontier as SVG: errors to the right, a decade a step, those of 0 in a column of their own;
-    times upwards, from 0 on. What no other plan is ahead of is filled, and joined by a line.
+    """Return the picture of a frontier as SVG.
+
+    Errors are on a logarithmic axis to the right, with a column for errors of 0; times are upwards,
+    from 0 on. Points of plans that no other plan beats in both are filled and joined by a line.
+
+    Args:
+        frontier: the plans with their times and errors.
+        name: the model's name, for the title.
     """
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", style="background: white")
     SubElement(root, "style").text = asset("picture.css")
     draw_text(root, "heading", MARGIN, MARGIN, f"{name}: time against error")
     runs = counted(len(frontier.points[0].runs), "run")
-    about = f"median of {runs} on {counted(frontier.threads, 'thread')}, plans in turns"
-    draw_text(root, "key", MARGIN, MARGIN + 20, about)
+    subtitle = f"median of {runs} on {counted(frontier.threads, 'thread')}, plans in turns"
+    draw_text(root, "key", MARGIN, MARGIN + 20, subtitle)
     first, last = _decades(frontier)
-    most = max(1, *(one.ns for one in frontier.points)) * ROOM
+    top_ns = max(1, *(point.ns for point in frontier.points)) * HEADROOM
     right, foot = WIDTH - MARGIN, HEIGHT - BELOW
 
     def x_of(error: float) -> float:
         if not error:
             return LEFT + STRICT / 2
-        part = min(1, (log10(error) - first) / (last - first))  # no number at all is at the end
+        part = min(1, (log10(error) - first) / (last - first))  # NaN is at the right end
         return LEFT + STRICT + part * (right - LEFT - STRICT)
 
     def y_of(ns: float) -> float:
-        return foot - ns / most * (foot - TOP)
+        return foot - ns / top_ns * (foot - TOP)
 
-    _draw_axes(root, first, last, most, x_of, y_of)
+    _draw_axes(root, first, last, top_ns, x_of, y_of)
     best = frontier.best
-    line = " L".join(f"{x_of(one.error):g} {y_of(one.ns):g}" for one in best)
+    line = " L".join(f"{x_of(point.error):g} {y_of(point.ns):g}" for point in best)
     SubElement(root, "path", {"class": "arrow", "d": f"M{line}", "stroke": STROKES[0]})
     names = list[tuple[float, float, float]]()
-    for one in frontier.points:
-        _draw_point(root, one, x_of(one.error), y_of(one.ns), one in best, names)
+    for point in frontier.points:
+        _draw_point(root, point, x_of(point.error), y_of(point.ns), point in best, names)
     size = numbers(width=WIDTH, height=HEIGHT)
     root.attrib |= {**size, "viewBox": f"0 0 {size['width']} {size['height']}"}
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 def _decades(frontier: Frontier) -> tuple[int, int]:
-    """The powers of ten between which errors are."""
-    errors = [one.error for one in frontier.points if 0 < one.error < inf]
+    """Return the powers of ten at the ends of the error axis."""
+    errors = [point.error for point in frontier.points if 0 < point.error < inf]
     if not errors:
-        return NOTHING
+        return DEFAULT_DECADES
     first, last = floor(log10(min(errors))), ceil(log10(max(errors)))
     return first, max(last, first + 1)
 
@@ -78,7 +85,7 @@ def _draw_axes(
     root: Element,
     first: int,
     last: int,
-    most: float,
+    top_ns: float,
     x_of: Callable[[float], float],
     y_of: Callable[[float], float],
 ) -> None:
@@ -91,19 +98,19 @@ def _draw_axes(
     for error, text in ticks:
         SubElement(root, "path", {"class": "axis", "d": f"M{x_of(error):g} {foot:g}v5"})
         draw_text(root, "tick", x_of(error), foot + 18, text)
-    what = "error relative to the largest element, measured against strict kernels on fresh inputs"
-    draw_text(root, "figures", right, foot + 40, what)
-    for ns in _steps(most):
+    title = "error relative to the largest element, measured against strict kernels on fresh inputs"
+    draw_text(root, "figures", right, foot + 40, title)
+    for ns in _round_times(top_ns):
         SubElement(root, "path", {"class": "axis", "d": f"M{LEFT} {y_of(ns):g}h-5"})
         draw_text(root, "figures", LEFT - 10, y_of(ns) + 4, f"{ns / 1e6:g}")
     draw_text(root, "figures", LEFT - 10, TOP - 12, "ms")
 
 
-def _steps(most: float) -> Iterator[float]:
-    """Round times up to the largest: five to ten of them."""
-    step = 10.0 ** floor(log10(most))
-    step = next(step / by for by in (1, 2, 5, 10) if most >= 5 * step / by)
-    for number in range(int(most / step) + 1):
+def _round_times(top_ns: float) -> Iterator[float]:
+    """Yield round times from 0 to ``top_ns``, about five to ten of them."""
+    step = 10.0 ** floor(log10(top_ns))
+    step = next(step / by for by in (1, 2, 5, 10) if top_ns >= 5 * step / by)
+    for number in range(int(top_ns / step) + 1):
         yield number * step
 
 
@@ -115,8 +122,14 @@ def _draw_point(
     best: bool,
     names: list[tuple[float, float, float]],
 ) -> None:
-    """Draw a point with its name, above which no other one stands; ``names`` has where they are:
-    their left and right ends and their feet.
+    """Draw a point and its name, which is moved up until it overlaps no other name.
+
+    Args:
+        root: the picture.
+        point: the point.
+        x, y: its centre.
+        best: fill the point.
+        names: the left end, the right end and the foot of each drawn name; this one's is added.
     """
     group = SubElement(root, "g", {"class": "point"})
     forms = ", ".join(f"{count} x {form}" for form, count in point.forms.items())

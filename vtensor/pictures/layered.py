@@ -2,9 +2,9 @@
 
 Source: Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System
 Structures", IEEE Transactions on Systems, Man, and Cybernetics 11(2), 1981: ranks by longest path,
-barycentre sweeps. Items that belong straight below each other are columns, which are placed as a
-whole, as in Brandes and Köpf, "Fast and Simple Horizontal Coordinate Assignment", Graph Drawing
-2001. The one such library that is pure Python, grandalf, is under the GPL.
+barycentre sweeps. Chains of items are columns, which are placed as a whole, as in Brandes and Köpf,
+"Fast and Simple Horizontal Coordinate Assignment", Graph Drawing 2001. The only library in pure
+Python that does this, grandalf, is under the GPL.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     import networkx as nx
 
-#: Down and up in turn; of the orders, the one with the fewest crossings is kept.
+#: The number of sweeps that order the rows, down and up in turn, and of those that place columns.
 ORDER_SWEEPS = 8
 PLACE_SWEEPS = 12
 
-#: Rows that a wire passes between boxes. A longer one is drawn across them: wires from everywhere
-#: to one node would have as many bends as there are pairs of nodes.
+#: The most rows that a wire passes in bends between boxes. A longer wire is drawn straight across
+#: the boxes: long wires from all nodes to one would have a number of bends that grows with the
+#: square of the nodes.
 LONGEST = 64
 
 
 class Wire(NamedTuple):
-    """What joins one node to others: a value with its users."""
+    """An edge from one node to several: a value with its users."""
 
     source: int
     targets: tuple[int, ...]
 
 
 class Bend(NamedTuple):
-    """Where a wire passes a row."""
+    """The point at which a wire passes a row."""
 
     wire: int
     row: int
@@ -49,25 +50,28 @@ Distances = dict[Item, dict[Item, float]]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Where nodes and bends are: the items of each row from left to right, and their middles."""
+    """The places of nodes and bends: the items of each row, left to right, and their abscissae."""
 
     rows: Rows
     x: Mapping[Item, float]
 
     def bends(self, wire: int, source_row: int, target_row: int) -> list[float]:
-        """The middles of a wire in the rows between two of its nodes; none if it is too long."""
+        """Return the abscissae of a wire in the rows between two of its nodes.
+
+        Empty if the wire passes more than ``LONGEST`` rows.
+        """
         if target_row - source_row > LONGEST:
             return []
         return [self.x[Bend(wire, row)] for row in range(source_row + 1, target_row)]
 
 
 def arrange(count: int, wires: Sequence[Wire], node_width: float, bend_width: float) -> Arrangement:
-    """Draw the nodes 0 to ``count - 1`` so that every wire runs downwards.
+    """Arrange the nodes 0 to ``count - 1`` so that every wire runs downwards.
 
     Args:
-        count: how many nodes there are.
-        wires: from node to nodes, without a cycle.
-        node_width, bend_width: what an item takes of its row, with the gap to the next.
+        count: the number of nodes.
+        wires: the edges, without a cycle.
+        node_width, bend_width: the widths of items, with the gap to the next.
     """
     ranks = _ranks(count, wires)
     graph = _with_bends(wires, ranks)
@@ -78,8 +82,11 @@ def arrange(count: int, wires: Sequence[Wire], node_width: float, bend_width: fl
 
 
 def _ranks(count: int, wires: Sequence[Wire]) -> list[int]:
-    """Longest path from a source; a source itself stands right above its first user."""
-    import networkx as nx  # it is loaded with the first graph
+    """Return the row of each node: its longest path from a source.
+
+    A source is in the row above its first user.
+    """
+    import networkx as nx  # imported with the first picture
 
     graph = nx.DiGraph((wire.source, target) for wire in wires for target in wire.targets)
     graph.add_nodes_from(range(count))
@@ -94,7 +101,10 @@ def _ranks(count: int, wires: Sequence[Wire]) -> list[int]:
 
 
 def _with_bends(wires: Sequence[Wire], ranks: Sequence[int]) -> nx.DiGraph[Item]:
-    """The graph whose edges go from row to row; the users of a wire share its bends."""
+    """Return the graph of nodes and bends, whose edges connect neighbouring rows.
+
+    The users of a wire share its bends.
+    """
     import networkx as nx
 
     graph: nx.DiGraph[Item] = nx.DiGraph()
@@ -108,7 +118,7 @@ def _with_bends(wires: Sequence[Wire], ranks: Sequence[int]) -> nx.DiGraph[Item]
 
 
 def _first_order(graph: nx.DiGraph[Item], count: int, ranks: Sequence[int]) -> Rows:
-    """Depth first, so that what belongs together starts side by side."""
+    """Return the items of each row in depth-first order, so that paths start side by side."""
     import networkx as nx
 
     rows: Rows = [[] for _ in range(max(ranks, default=-1) + 1)]
@@ -122,45 +132,50 @@ def _first_order(graph: nx.DiGraph[Item], count: int, ranks: Sequence[int]) -> R
 
 
 def _ordered(graph: nx.DiGraph[Item], rows: Rows) -> Rows:
-    """Rows sorted by the barycentres of their neighbours, those above and those below in turn."""
+    """Return the rows in the order with the fewest crossings of all sweeps."""
     best, fewest = rows, _crossings(graph, rows)
     for sweep in range(ORDER_SWEEPS):
-        rows = _swept(graph, rows, down=sweep % 2 == 0)
+        rows = _sorted_by_neighbours(graph, rows, down=sweep % 2 == 0)
         crossings = _crossings(graph, rows)
         if crossings < fewest:
             best, fewest = rows, crossings
     return best
 
 
-def _swept(graph: nx.DiGraph[Item], rows: Rows, *, down: bool) -> Rows:
+def _sorted_by_neighbours(graph: nx.DiGraph[Item], rows: Rows, *, down: bool) -> Rows:
+    """Return the rows, each sorted by the barycentres of its items' neighbours.
+
+    The neighbours are those in the row above, from the top on, if ``down``; else those below, from
+    the bottom on.
+    """
     at = {item: float(index) for row in rows for index, item in enumerate(row)}
     neighbours = graph.predecessors if down else graph.successors
     result: Rows = []
     for row in rows if down else reversed(rows):
-        wanted = {item: _mean([at[one] for one in neighbours(item)], at[item]) for item in row}
+        wanted = {item: _mean([at[near] for near in neighbours(item)], at[item]) for item in row}
         result.append(sorted(row, key=wanted.__getitem__))
         at.update((item, float(index)) for index, item in enumerate(result[-1]))
     return result if down else result[::-1]
 
 
 def _crossings(graph: nx.DiGraph[Item], rows: Rows) -> int:
-    """How many pairs of edges between neighbouring rows cross."""
-    found = 0
+    """Return the number of pairs of edges between neighbouring rows that cross."""
+    crossings = 0
     for row, below in pairwise(rows):
         at = {item: index for index, item in enumerate(below)}
         ends: list[int] = []
         for item in row:
-            targets = [at[one] for one in graph.successors(item)]
-            found += sum(len(ends) - bisect_right(ends, target) for target in targets)
+            targets = [at[target] for target in graph.successors(item)]
+            crossings += sum(len(ends) - bisect_right(ends, target) for target in targets)
             for target in targets:
                 insort(ends, target)
-    return found
+    return crossings
 
 
 def _placed(
     graph: nx.DiGraph[Item], rows: Rows, widths: Mapping[Item, float]
 ) -> Mapping[Item, float]:
-    """Abscissae of columns, each near the mean of its neighbours in others."""
+    """Return the abscissae of items; columns are near the mean of their neighbours."""
     columns = _columns(graph, rows)
     distances = _distances(rows, columns, widths)
     linked: dict[Item, list[Item]] = {column: [] for column in distances}
@@ -171,21 +186,23 @@ def _placed(
             linked[below].append(above)
     x: Mapping[Item, float] = dict.fromkeys(distances, 0.0)
     for _ in range(PLACE_SWEEPS):
-        x = _spread(
-            distances, {at: _mean([x[one] for one in linked[at]], x[at]) for at in distances}
-        )
+        wanted = {at: _mean([x[near] for near in linked[at]], x[at]) for at in distances}
+        x = _without_overlap(distances, wanted)
     return {item: x[column] for item, column in columns.items()}
 
 
 def _columns(graph: nx.DiGraph[Item], rows: Rows) -> Mapping[Item, Item]:
-    """The column of each item, by its first: chains of nodes, and the bends of a wire."""
+    """Return the column of each item, named by its first item.
+
+    Columns are chains of nodes, and bends of one wire, whose edges do not cross other columns.
+    """
     of = {item: item for row in rows for item in row}
     for row, below in pairwise(rows):
         at = {item: index for index, item in enumerate(below)}
-        found = [(i, item, _sole(item, graph.successors(item))) for i, item in enumerate(row)]
+        pairs = [(i, item, _only_one(item, graph.successors(item))) for i, item in enumerate(row)]
         parallel: list[tuple[int, int]] = []
-        for i, item, under in sorted(found, key=lambda one: isinstance(one[1], int)):
-            if under is None or _sole(under, graph.predecessors(under)) != item:
+        for i, item, under in sorted(pairs, key=lambda pair: isinstance(pair[1], int)):
+            if under is None or _only_one(under, graph.predecessors(under)) != item:
                 continue
             edge = (i, at[under])
             place = bisect_right(parallel, edge)
@@ -196,15 +213,18 @@ def _columns(graph: nx.DiGraph[Item], rows: Rows) -> Mapping[Item, Item]:
     return of
 
 
-def _sole(item: Item, neighbours: Iterable[Item]) -> Item | None:
-    """The only neighbour, among those of the item's own kind if there are any."""
-    found = list(neighbours)
-    alike = [one for one in found if type(one) is type(item)] or found
+def _only_one(item: Item, neighbours: Iterable[Item]) -> Item | None:
+    """Return the only neighbour of an item's kind, or of any kind if there is none of its kind.
+
+    None if there are several, or none at all.
+    """
+    near = list(neighbours)
+    alike = [other for other in near if type(other) is type(item)] or near
     return alike[0] if len(alike) == 1 else None
 
 
 def _distances(rows: Rows, columns: Mapping[Item, Item], widths: Mapping[Item, float]) -> Distances:
-    """The columns right of each and how far they must be, in topological order."""
+    """Return the least distances to the columns right of each column, in topological order."""
     import networkx as nx
 
     right_of: Distances = {column: {} for column in columns.values()}
@@ -217,10 +237,11 @@ def _distances(rows: Rows, columns: Mapping[Item, Item], widths: Mapping[Item, f
     return {column: right_of[column] for column in nx.topological_sort(graph)}
 
 
-def _spread(distances: Distances, wanted: Mapping[Item, float]) -> Mapping[Item, float]:
-    """Places near those wanted at which columns do not overlap.
+def _without_overlap(distances: Distances, wanted: Mapping[Item, float]) -> Mapping[Item, float]:
+    """Return abscissae near the wanted ones at which columns do not overlap.
 
-    Pushing to the right keeps the distances, and so does pushing to the left; so does the mean.
+    Pushing columns to the right keeps the distances, pushing them to the left does, too, and so
+    does the mean of both.
     """
     right, left = dict(wanted), dict(wanted)
     for column, others in distances.items():

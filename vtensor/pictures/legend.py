@@ -1,9 +1,10 @@
 """Colours of libraries, forms and layouts: safe for the colour-blind, and never the only sign.
 
-A box names its library and its form, arrows of a layout have a dash pattern of their own.
+A box has the names of its library and its form, and arrows of each layout have another dash
+pattern.
 
-Source: Okabe and Ito, "Color Universal Design", 2008; for boxes in tints that dark text is read on.
-Its vermilion is left to Transforms. Bands of forms: Tol, "Colour Schemes", 2021, the dark ones.
+Source: Okabe and Ito, "Color Universal Design", 2008; boxes have tints on which dark text is
+readable, and vermilion is for Transforms. Bands of forms: Tol, "Colour Schemes", 2021, dark ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DASHES = ("none", "9 3", "3 3", "12 3 3 3")
 
 
 class Stroke(NamedTuple):
-    """How the arrows of a layout are drawn."""
+    """The colour and the dash pattern of a layout's arrows."""
 
     colour: str
     dashes: str
@@ -30,8 +31,9 @@ class Stroke(NamedTuple):
 
 @dataclass(frozen=True)
 class Legend:
-    """The tint of each library, the band of each form and the stroke of each layout, the most
-    frequent ones first.
+    """The tint of each library, the band of each form, and the stroke of each layout.
+
+    The most frequent names come first.
     """
 
     libraries: Mapping[str, str]
@@ -40,7 +42,7 @@ class Legend:
 
 
 def make_legend(scenes: Sequence[Scene]) -> Legend:
-    """One legend for pictures that are looked at together."""
+    """Return one legend for several scenes."""
     boxes = [box for scene in scenes for box in scene.boxes]
     libraries = Counter(box.library for box in boxes if box.library)
     forms = Counter(box.form for box in boxes if box.form)
@@ -56,5 +58,5 @@ def make_legend(scenes: Sequence[Scene]) -> Legend:
 
 
 def _coloured(names: Counter[str], colours: Sequence[str]) -> dict[str, str]:
-    found = enumerate(names.most_common())
-    return {name: colours[place % len(colours)] for place, (name, _) in found}
+    by_count = enumerate(names.most_common())
+    return {name: colours[place % len(colours)] for place, (name, _) in by_count}

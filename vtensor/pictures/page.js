@@ -1,9 +1,9 @@
-// What the tools of a page do: fold, select, search. A link may preselect: #node=NAME, #q=TEXT and
-// #depth=N, joined with "&".
+// The tools of a page: fold, select, search. A link may preselect: #node=NAME, #q=TEXT and #depth=N,
+// joined with "&".
 "use strict";
 
-const MANY = 150; // boxes, from which on a page opens folded
-const COMFORTABLE = 40; // boxes that folding aims at
+const MANY = 150; // a page with more boxes opens folded
+const COMFORTABLE = 40; // the number of boxes that folding aims at
 
 const folded = new Set(); // scopes, in all pictures alike
 let selected = null; // key of a box
@@ -52,7 +52,7 @@ function foldAt(depth) {
   for (const view of views) view.fit(false);
 }
 
-// How many boxes the largest picture has when scopes are folded at a depth; 0 folds nothing.
+// The number of boxes in the largest picture when scopes are folded at a depth; 0 folds nothing.
 function countAt(depth) {
   return Math.max(...views.map(({ boxes }) =>
     new Set(boxes.map((box) => (depth && scopesOf(box)[depth - 1]) || box.key)).size));
@@ -75,8 +75,8 @@ function mark(view, elements) {
   for (const one of elements) one.classList.add("selected");
 }
 
-// Select a box in every picture that has it; bring it into sight where asked, or what makes its
-// value where it is gone.
+// Select a box in every picture that has it. On request, scroll to it, or to the maker of its value
+// if the picture does not have it.
 function select(key, centered = true) {
   const box = allBoxes.findLast((one) => one.key === key);
   for (const view of views) {

@@ -1,4 +1,4 @@
-"""Scenes as one HTML page that needs nothing else: it folds, is searched and shows details."""
+"""Scenes as one self-contained HTML page, which can fold scopes, search and show details."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SCRIPTS = ("folding.js", "view.js", "page.js")
 
 
 def html_page(title: str, scenes: Sequence[Scene]) -> str:
-    """The page; a browser is told to load nothing and to run no other script than its own.
+    """Return the page; its security policy forbids to load files and to run any other script.
 
     Args:
         title: the model's name.
-        scenes: what is shown side by side; names in them may hold anything.
+        scenes: the scenes, which are shown side by side; their names may have any characters.
     """
     legend, script = make_legend(scenes), "".join(map(asset, SCRIPTS))
     return Template(asset("page.html")).substitute(
@@ -48,7 +48,7 @@ def html_page(title: str, scenes: Sequence[Scene]) -> str:
 
 
 def _json(data: Mapping[str, Any]) -> str:
-    """JSON that cannot end the script element that it stands in."""
+    """Return JSON without ``<``, so that it cannot end the script element around it."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -67,7 +67,7 @@ def _view(scene: Scene, legend: Legend) -> str:
 
 
 def _data(scenes: Sequence[Scene], legend: Legend) -> dict[str, Any]:
-    """What the script works on; the elements that ``draw_scene`` made are in the same order."""
+    """Return the data of the page's script, in the order of the elements of ``draw_scene``."""
     return {
         "size": {
             "width": WIDTH,

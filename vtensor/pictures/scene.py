@@ -1,4 +1,4 @@
-"""What a picture shows of a lowered graph: boxes, arrows between them, and where they are."""
+"""The content of a lowered graph's picture: boxes, arrows between them, and their places."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vtensor.language.records import dataclass
 from vtensor.pictures.layered import Wire, arrange
 from vtensor.report import MEGABYTE, why
 
-#: Pixels that a box and a bend of an arrow take of their row, with the gap to what is next.
+#: The widths of a box and of an arrow's bend in a row, with the gap to the next, in pixels.
 BOX_SPACE = 212
 BEND_SPACE = 14
 
@@ -25,15 +25,15 @@ class Box:
 
     Attributes:
         kind: ``operator``, ``transform``, ``input`` or ``output``.
-        name: the node's, or the input's or output's.
-        title, note: its two lines.
-        library: who runs it; empty for an end.
-        form: what tells its arithmetic from the usual one: an inexact kernel, or the encodings of
-            its operands; empty where nothing does.
-        scope: ``a/b`` of a name ``a/b/c``; what has no such name stands where its last input does.
-        hint: one sentence on it, of a Transform its reason.
-        reads, makes: values that are no constants.
-        details: what ``resolver.explain`` says of it.
+        name: the name of the node, the input or the output.
+        title, note: its two lines of text.
+        library: the library that runs it; empty for an end of the network.
+        form: an approximate kernel, or the encodings of its operands; empty for usual arithmetic.
+        scope: ``a/b`` of a name ``a/b/c``; a node without such a name has the scope of its last
+            input.
+        hint: a sentence that describes it; the reason of a Transform.
+        reads, makes: the values that it reads and makes, without constants.
+        details: the explanation of ``resolver.explain``.
     """
 
     kind: str
@@ -54,10 +54,10 @@ class Arrow:
     """A value on its way to one user.
 
     Attributes:
-        source, target: positions of boxes.
-        value, layout: its name and layout.
-        hint: one sentence on it.
-        bends: its abscissa in each row that it passes; empty if it goes across them.
+        source, target: indices of boxes.
+        value, layout: the value's name and layout.
+        hint: a line that describes the value.
+        bends: the arrow's abscissa in each row that it passes; empty if it is drawn straight.
     """
 
     source: int
@@ -70,7 +70,14 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture's content; ``rows`` and ``x`` are those of the boxes, ``x`` in pixels."""
+    """The content of a picture.
+
+    Attributes:
+        title: its title.
+        boxes, arrows: its boxes and arrows.
+        rows: the row of each box.
+        x: the abscissa of each box's centre, in pixels.
+    """
 
     title: str
     boxes: tuple[Box, ...]
@@ -79,8 +86,8 @@ class Scene:
     x: tuple[float, ...]
 
     @property
-    def looks(self) -> object:
-        """What two scenes have in common that look alike."""
+    def appearance(self) -> object:
+        """A value that is equal for scenes that look alike."""
         return self.arrows, [
             (box.kind, box.name, box.title, box.library, box.form) for box in self.boxes
         ]
@@ -89,20 +96,20 @@ class Scene:
 def make_scene(
     title: str, graph: LoweredGraph, kernels: Mapping[str, Sequence[str]] | None = None
 ) -> Scene:
-    """Draw a lowered graph. Constants, and what is done to them while loading, are left out.
+    """Return the scene of a lowered graph, without constants and the nodes that run on them only.
 
     Args:
-        title: what the picture is called.
-        graph: nodes and values.
-        kernels: what each node runs, by name, where that is known.
+        title: the picture's title.
+        graph: the graph.
+        kernels: the kernels of each node by its name, if they are known.
     """
     boxes = (*_inputs(graph), *_nodes(graph, kernels or {}), *_outputs(graph))
     users: dict[str, list[int]] = defaultdict(list)
     for index, box in enumerate(boxes):
         for value in dict.fromkeys(box.reads):
             users[value].append(index)
-    made = [(i, value) for i, box in enumerate(boxes) for value in box.makes if value in users]
-    wires = [Wire(source, tuple(users[value])) for source, value in made]
+    used = [(i, value) for i, box in enumerate(boxes) for value in box.makes if value in users]
+    wires = [Wire(source, tuple(users[value])) for source, value in used]
     arranged = arrange(len(boxes), wires, BOX_SPACE, BEND_SPACE)
     rows = {item: row for row, items in enumerate(arranged.rows) for item in items}
     arrows = (
@@ -114,7 +121,7 @@ def make_scene(
             describe(graph.values[value]),
             tuple(arranged.bends(number, rows[wire.source], rows[target])),
         )
-        for number, (wire, (_, value)) in enumerate(zip(wires, made, strict=True))
+        for number, (wire, (_, value)) in enumerate(zip(wires, used, strict=True))
         for target in wire.targets
     )
     indices = range(len(boxes))
@@ -128,7 +135,7 @@ def make_scene(
 
 
 def describe(value: Value) -> str:
-    """A value in a line: name, element type, sizes, layout.
+    """Return a line that describes a value: name, element type, sizes, layout.
 
     >>> from ptensor.layout import Layout
     >>> describe(Value("x", "f32", {"N": 1, "C": 3}, Layout("CN")))
@@ -191,16 +198,19 @@ def _box(graph: LoweredGraph, node: LoweredNode, scope: str, row: Mapping[str, A
 
 
 def form_of(graph: LoweredGraph, node: OpNode) -> str:
-    """An inexact kernel by its name; else how operands are stored, where it is not in the element
-    types of their values.
+    """Return what differs from usual arithmetic in a node: an approximate kernel, or encodings.
+
+    Encodings count if operands are stored in other element types than their values. Empty if
+    nothing differs.
     """
     variant = node.variant
     if variant.inexact:
         return variant.kernel or "inexact"
     names = (*node.inputs, *node.outputs)
     rows = zip(names, variant.layouts, strict=True)
-    own = (layout.normalized(graph.values[name].dtype).encoding for name, layout in rows)
-    return ", ".join(dict.fromkeys("+".join(_planes(one)) for one in own if one is not None))
+    encodings = (layout.normalized(graph.values[name].dtype).encoding for name, layout in rows)
+    texts = ("+".join(_planes(encoding)) for encoding in encodings if encoding is not None)
+    return ", ".join(dict.fromkeys(texts))
 
 
 def _planes(encoding: Encoding) -> Iterator[str]:
@@ -210,26 +220,33 @@ def _planes(encoding: Encoding) -> Iterator[str]:
 
 
 def _details(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page shows; paths have two parts: a page is passed on, the rest is private."""
-    kept = ("dtype", "sizes", "value", "kernels", "declined")
+    """Return the details that the page shows.
+
+    Paths are cut to their last two parts: pages are passed on to others, and folders are private.
+    """
+    shown = ("dtype", "sizes", "value", "kernels", "declined")
     operands = [
         operand | {"at": operand["at"] and "/".join(Path(operand["at"]).parts[-2:])}
         for operand in row.get("operands", ())
     ]
-    return {key: row[key] for key in kept if key in row} | {"operands": operands}
+    return {key: row[key] for key in shown if key in row} | {"operands": operands}
 
 
 def _scopes(graph: LoweredGraph) -> dict[str, str]:
-    """The scope of each node: by its name, its outputs', its constants', else its last input's."""
-    found: dict[str, str] = {}
-    made: dict[str, tuple[int, str]] = {}
+    """Return the scope of each node.
+
+    The scope is in the node's name, or in that of an output or a constant, else that of the input
+    that was made last.
+    """
+    scopes: dict[str, str] = {}
+    makers: dict[str, tuple[int, str]] = {}
     for index, node in enumerate(graph.nodes):
         constants = (name for name in node.inputs if graph.values[name].constant)
-        own = filter(None, map(_scope, (node.name, *node.outputs, *constants)))
-        _, last = max((made[name] for name in node.inputs if name in made), default=(0, ""))
-        scope = found[node.name] = next(own, last)
-        made.update((name, (index, scope)) for name in node.outputs)
-    return found
+        named = filter(None, map(_scope, (node.name, *node.outputs, *constants)))
+        _, last = max((makers[name] for name in node.inputs if name in makers), default=(0, ""))
+        scope = scopes[node.name] = next(named, last)
+        makers.update((name, (index, scope)) for name in node.outputs)
+    return scopes
 
 
 def _scope(name: str) -> str:

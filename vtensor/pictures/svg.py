@@ -12,24 +12,25 @@ from xml.etree.ElementTree import Element, SubElement
 from vtensor.pictures.legend import Legend, make_legend
 from vtensor.pictures.scene import Box, Scene
 
-#: In pixels: a box, and from one row to the next.
+#: The size of a box, and the distance from one row to the next, in pixels.
 WIDTH, HEIGHT, PITCH = 192, 36, 64
+#: The margin around a scene, in pixels.
 MARGIN = 40
 
-#: The width of the band at the left end of a box that has a form.
+#: The width in pixels of the band at the left end of a box that has a form.
 BAND = 5
 
-#: What XML 1.0 cannot hold, not even escaped.
+#: The characters that XML 1.0 forbids, even if they are escaped.
 _FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-#: A box's outline by kind: a Transform has six corners, an end of the network is round.
+#: The corners of a Transform's outline.
 _HEXAGON = (
     f"0,{HEIGHT / 2} 12,0 {WIDTH - 12},0 {WIDTH},{HEIGHT / 2} {WIDTH - 12},{HEIGHT} 12,{HEIGHT}"
 )
 
 
 def text_of(name: str) -> str:
-    """A name as XML can hold it: what it cannot is shown as U+FFFD.
+    """Return a name with U+FFFD in place of each character that XML forbids.
 
     >>> text_of("a\\x00b")
     'a\ufffdb'
@@ -38,12 +39,12 @@ def text_of(name: str) -> str:
 
 
 def asset(name: str) -> str:
-    """The text of a file beside this one."""
+    """Return the text of a file in this package."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def svg_picture(scenes: Sequence[Scene]) -> str:
-    """The scenes side by side, each under its title, above all the legend."""
+    """Return a picture of scenes side by side, each below its title, with a legend on top."""
     legend = make_legend(scenes)
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", style="background: white")
     SubElement(root, "style").text = asset("picture.css")
@@ -61,7 +62,7 @@ def svg_picture(scenes: Sequence[Scene]) -> str:
 
 
 def extent(scene: Scene) -> tuple[float, float, float]:
-    """Left end, width and height of a scene, with its margins."""
+    """Return the left end, the width and the height of a scene, with its margins."""
     left = min(scene.x, default=0.0) - WIDTH / 2 - MARGIN
     right = max(scene.x, default=0.0) + WIDTH / 2 + MARGIN
     bends = [x for arrow in scene.arrows for x in arrow.bends]
@@ -70,7 +71,7 @@ def extent(scene: Scene) -> tuple[float, float, float]:
 
 
 def draw_scene(parent: Element, scene: Scene, legend: Legend) -> None:
-    """Add a scene's arrows and boxes, in the scene's order."""
+    """Add a scene's arrows and boxes to an element, in the scene's order."""
     for arrow in scene.arrows:
         ends = arrow.source, arrow.target
         first, last = (scene.rows[end] for end in ends)
@@ -89,7 +90,11 @@ def draw_scene(parent: Element, scene: Scene, legend: Legend) -> None:
 
 
 def path(points: Sequence[tuple[float, int]]) -> str:
-    """From the foot of a box through bends to the head of a box: abscissae and rows."""
+    """Return the path of an arrow from the foot of a box through bends to the top of a box.
+
+    Args:
+        points: the abscissa and the row of each.
+    """
     text = f"M{points[0][0]:g} {points[0][1] * PITCH + HEIGHT}"
     for (x, row), (x_below, row_below) in pairwise(points):
         top, foot = row * PITCH + HEIGHT, row_below * PITCH
@@ -99,7 +104,7 @@ def path(points: Sequence[tuple[float, int]]) -> str:
 
 
 def draw_legend(parent: Element, legend: Legend) -> float:
-    """Add libraries, forms, the Transform's shape and layouts in a line; its length."""
+    """Add a line of libraries, forms, the Transform's shape and layouts; return its length."""
     x = 0.0
     for name, tint in legend.libraries.items():
         SubElement(parent, "rect", numbers(x=x, y=-12, width=26, height=16, rx=3), fill=tint)
@@ -146,21 +151,21 @@ def _draw_box(group: Element, box: Box, legend: Legend) -> None:
 
 
 def draw_text(parent: Element, kind: str, x: float, y: float, text: str) -> None:
-    """Add a text, if there is any; the kind is a class of ``picture.css``."""
+    """Add a text unless it is empty; its kind is a class of ``picture.css``."""
     if text:
         SubElement(parent, "text", {"class": kind, **numbers(x=x, y=y)}).text = text_of(text)
 
 
 def numbers(**values: float) -> dict[str, str]:
-    """Attributes that are numbers, as text."""
+    """Return numbers as the texts of attributes."""
     return {key: f"{value:g}" for key, value in values.items()}
 
 
 def _cut(text: str, length: int) -> str:
-    """The last characters, which tell long names apart."""
+    """Return the last characters of a text, since long names differ in these."""
     return text if len(text) <= length else "…" + text[1 - length :]
 
 
 def _begin(text: str, length: int) -> str:
-    """The first characters: of operators that run as one, the first does the most."""
+    """Return the first characters of a text: of fused operators, the first is the main one."""
     return text if len(text) <= length else text[: length - 1] + "…"

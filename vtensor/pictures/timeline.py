@@ -1,4 +1,4 @@
-"""A profile drawn: a bar an operator, and one run from left to right."""
+"""The picture of a profile: a bar for each operator, and one run from left to right."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
 if TYPE_CHECKING:
     from vtensor.runtime.tuning.profile import Group, Profile
 
-#: In pixels: all of it, names of operators, what stands behind bars, a bar, a run.
+#: Pixels: the picture's width; the columns of names and of figures; the height of a bar with its
+#: gap; the height of the run.
 WIDTH, NAMES, FIGURES, PITCH, TALL = 1080, 220, 290, 22, 120
 
-#: Transforms are what legends leave this colour to; gaps are no step.
+#: The colours of Transforms, which no legend uses, and of gaps between steps.
 TRANSFORM, GAP = "#c8102e", "#bbbbbb"
 
 
 def profile_picture(profile: Profile) -> str:
-    """A profile as SVG: bars of time by operator; below, the run that is nearest to the median.
+    """Return the picture of a profile as SVG: bars of time by operator, and below them one run.
 
-    There a call is as wide as it takes, and as high as what it reaches of the machine's peak.
+    The run is the one nearest to the median. The width of a call is its time, its height its share
+    of the machine's peak.
     """
     groups = profile.by(lambda step: step.op)
     colours = _colours(profile, groups)
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", style="background: white")
     SubElement(root, "style").text = asset("picture.css")
     draw_text(root, "heading", MARGIN, MARGIN, f"{profile.name}: {profile.run_ns / 1e6:.2f} ms")
-    about = f"median of {counted(len(profile.runs), 'run')} on {counted(profile.threads, 'thread')}"
-    draw_text(root, "key", MARGIN, MARGIN + 20, about)
+    subtitle = (
+        f"median of {counted(len(profile.runs), 'run')} on {counted(profile.threads, 'thread')}"
+    )
+    draw_text(root, "key", MARGIN, MARGIN + 20, subtitle)
     y = 2.0 * MARGIN
     for name, ns, figures in _bars(profile, groups):
         _draw_bar(root, y, name, ns / profile.run_ns, figures, colours.get(name, GAP))
@@ -47,15 +51,15 @@ def profile_picture(profile: Profile) -> str:
 
 
 def _colours(profile: Profile, groups: Mapping[str, Group]) -> dict[str, str]:
-    """The operators that take longest have colours of their own."""
-    transforms = {one.step.op for one in profile.steps if one.step.is_transform}
+    """Return a colour for each operator; those that take the longest have different ones."""
+    transforms = {profiled.step.op for profiled in profile.steps if profiled.step.is_transform}
     named = [name for name in groups if name not in transforms]
     colours = dict(zip(named, STROKES, strict=False))
     return dict.fromkeys(named, "#8a8a8a") | colours | dict.fromkeys(transforms, TRANSFORM)
 
 
 def _bars(profile: Profile, groups: Mapping[str, Group]) -> Iterator[tuple[str, float, str]]:
-    """Names, nanoseconds, and the figures behind each."""
+    """Yield the name, the nanoseconds and the figures of each bar."""
     for name, group in groups.items():
         reached = group.of_peak
         rate = f"{group.gflops:.0f} GFLOP/s, {group.gbytes:.0f} GB/s"
@@ -83,24 +87,24 @@ def _draw_run(root: Element, y: float, profile: Profile, colours: Mapping[str, s
     )
     frame = numbers(x=0, y=0, width=WIDTH - 2 * MARGIN, height=TALL)
     SubElement(group, "rect", {"class": "frame", **frame})
-    steps = {one.step.node.name: one for one in profile.steps}
+    steps = {profiled.step.node.name: profiled for profiled in profile.steps}
     for (node, library, kernel), (start, end) in zip(
         profile.calls, profile.times[index].tolist(), strict=True
     ):
-        one = steps[node]
-        reached = one.of_peak
+        profiled = steps[node]
+        reached = profiled.of_peak
         height = TALL * min(1.0 if reached is None else reached, 1.0)
         box = numbers(
             x=(start - begin) * scale, y=TALL - height, width=(end - start) * scale, height=height
         )
-        part = SubElement(group, "rect", box, fill=colours[one.step.op])
-        hint = f"{node}: {one.step.op} on {library}, {kernel}, {(end - start) / 1e3:.1f} µs"
+        part = SubElement(group, "rect", box, fill=colours[profiled.step.op])
+        hint = f"{node}: {profiled.step.op} on {library}, {kernel}, {(end - start) / 1e3:.1f} µs"
         SubElement(part, "title").text = text_of(hint)
     _draw_axis(group, int(walls[index]), scale)
 
 
 def _draw_axis(group: Element, ns: int, scale: float) -> None:
-    """Ticks at a round distance, in milliseconds."""
+    """Draw an axis in milliseconds, with ticks at round times."""
     step = 10 ** int(log10(ns)) / 2
     for number in range(int(ns / step) + 1):
         x = number * step * scale

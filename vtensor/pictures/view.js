@@ -1,9 +1,9 @@
-// A picture on the page: boxes and arrows that Python drew are moved and hidden, folded scopes are
-// added; the view box is the zoom.
+// A picture on the page: moves and hides the boxes and arrows that Python drew, and adds folded
+// scopes; the view box is the zoom.
 "use strict";
 
 const { width: WIDTH, height: HEIGHT, pitch: PITCH, margin: MARGIN } = data.size;
-const LARGEST = 1.25; // scale at which a picture is shown at first
+const LARGEST = 1.25; // the largest scale of a picture at first
 
 function drawn(tag, attributes, text = "") {
   const made = document.createElementNS(document.querySelector("svg").namespaceURI, tag);
@@ -24,7 +24,7 @@ function path(points) {
 }
 
 class View {
-  // "on" is what to call with the view and an index or a scope: box, arrow, scope, open.
+  // "on" has the functions box, arrow, scope, open: called with the view and an index or a scope.
   constructor(svg, scene, on) {
     Object.assign(this, scene, { svg, on, scopes: new Map(), scale: 1, left: 0, top: 0 });
     this.boxElements = [...svg.querySelectorAll(".box")];
@@ -80,7 +80,7 @@ class View {
     return group;
   }
 
-  // What stands for a box now: its element, or its folded scope's.
+  // The element that represents a box: its own, or its folded scope's.
   shown(index) {
     return this.scopes.get(foldOf(this.boxes[index], this.folded)) ?? this.boxElements[index];
   }

@@ -1,1 +1,1 @@
-"""What frontends and the runtime both need: ports, cache entries, open files, the memory budget."""
+"""Ports, cache entries, open files and the memory budget: shared by frontends and the runtime."""

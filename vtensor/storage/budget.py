@@ -1,4 +1,4 @@
-"""How much memory a session may take, checked before it is taken."""
+"""The memory budget of a session, which is checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -11,43 +11,48 @@ from vtensor.errors import BudgetError, InputError
 from vtensor.language.interrupts import ignored
 from vtensor.storage.cgroups import MEMBERSHIP, MOUNT, folders
 
-#: Where a control group's limit stands, by version.
+#: The file of a control group's memory limit, by version of the control groups.
 _FILES = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 REMEDY = "raise max_bytes= (--max-bytes on the command line), or give smaller inputs"
 
 
-def max_bytes_of(given: int | None) -> int:
-    """A budget; None is three quarters of the memory of the machine, or of its container.
+def max_bytes_of(max_bytes: int | None) -> int:
+    """Return a budget in bytes; for None, three quarters of the available memory.
 
     Raises:
-        InputError: it is no integer of at least 1.
+        InputError: the budget is no integer of at least 1.
     """
-    if given is None:
+    if max_bytes is None:
         return max(1, available_memory() * 3 // 4)
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
         raise InputError(
-            f"max_bytes={given!r} (--max-bytes on the command line) must be an integer of at "
+            f"max_bytes={max_bytes!r} (--max-bytes on the command line) must be an integer of at "
             "least 1, or None"
         )
-    return given
+    return max_bytes
 
 
 def available_memory(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> int:
-    """The bytes of memory that this process may use: the machine's, less what its groups forbid."""
-    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the bytes of memory that this process may use: the machine's, or a group's limit.
+
+    Args:
+        membership: ``MEMBERSHIP``, or a file like it.
+        mount: ``MOUNT``, or a folder like it.
+    """
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for version, folder in folders("memory", membership, mount):
         with ignored(OSError, ValueError):  # no such file, or "max"
-            least = min(least, max(0, int((folder / _FILES[version]).read_text())))
-    return least
+            available = min(available, max(0, int((folder / _FILES[version]).read_text())))
+    return available
 
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """What runs out of memory inside is a typed error.
+    """Convert a ``MemoryError`` inside the block into a typed error.
 
     Raises:
-        BudgetError: there was less memory than the budget allows.
+        BudgetError: the block ran out of memory.
     """
     try:
         yield
@@ -56,9 +61,9 @@ def memory_errors() -> Iterator[None]:
 
 
 def ran_out(error: MemoryError) -> BudgetError:
-    """The typed error."""
+    """Return the typed error of a ``MemoryError``."""
     return BudgetError(
         f"memory ran out before the budget did: {error}\n  to fix: give a smaller "
-        "max_bytes= (--max-bytes on the command line), which refuses before memory is taken, or "
-        "smaller inputs"
+        "max_bytes= (--max-bytes on the command line), which refuses before memory is allocated, "
+        "or smaller inputs"
     )

@@ -1,4 +1,4 @@
-"""The control groups of this process: what a container or a service may use of the machine.
+"""The control groups of this process, which limit the resources of a container or a service.
 
 Source: Linux, admin-guide/cgroup-v2, admin-guide/cgroup-v1.
 """
@@ -10,28 +10,28 @@ from pathlib import Path, PurePosixPath
 
 from vtensor.language.interrupts import ignored
 
-#: Which control groups this process is in, and where they are mounted.
+#: The file that lists the control groups of this process, and the folder where groups are mounted.
 MEMBERSHIP, MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def folders(controller: str, membership: Path, mount: Path) -> Iterator[tuple[int, Path]]:
-    """The folders of the groups around this process that a controller may limit.
+    """Yield the folders of the control groups that contain this process.
 
-    A group has no more than those around it, so all of them count.
+    The limit of an outer group holds for the groups inside it, so all folders count.
 
     Args:
         controller: ``"cpu"`` or ``"memory"``.
-        membership: as ``MEMBERSHIP``.
-        mount: as ``MOUNT``.
+        membership: ``MEMBERSHIP``, or a file like it.
+        mount: ``MOUNT``, or a folder like it.
 
-    Returns:
-        The version of the control groups, 1 or 2, and a folder; it may be missing.
+    Yields:
+        The version of the control groups, 1 or 2, and a folder, which may not exist.
     """
     with ignored(OSError):
         for line in membership.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
-                for root in (mount, mount / "unified"):  # beside version 1 it has its own
+                for root in (mount, mount / "unified"):  # the latter where version 1 is in use, too
                     yield from ((2, folder) for folder in _around(root, path))
             elif controller in controllers.split(","):
                 for root in dict.fromkeys((mount / controller, mount / controllers)):
@@ -39,7 +39,7 @@ def folders(controller: str, membership: Path, mount: Path) -> Iterator[tuple[in
 
 
 def _around(root: Path, path: str) -> Iterator[Path]:
-    """A group's folder and those above it; in a container the inner ones may not be there."""
+    """Yield a group's folder and those above it; in a container inner ones may be missing."""
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", "..")]
     for depth in range(len(parts) + 1):
         yield root.joinpath(*parts[:depth])

@@ -30,8 +30,8 @@ FOLDER = "plans"
 #: The first bytes of an entry: its format, before the digest of its payload.
 FORMAT = b"vtensor entry 3"
 
-#: The most bytes of an entry, and of all entries; the oldest are removed first.
-MOST_BYTES, MOST_IN_ALL = 1 << 23, 1 << 26
+#: The most bytes of one entry and of all entries; the entries used longest ago are removed first.
+MOST_BYTES, MOST_BYTES_IN_ALL = 1 << 23, 1 << 26
 
 #: Mode bits that make an entry or a folder foreign: other users may write to it.
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -58,13 +58,13 @@ class Entries:
         self._was_there = folder is None and self._folder.is_dir()
         if folder is not None:
             try:
-                self._make()
+                self._make_folder()
             except (OSError, ValueError) as error:  # a NUL in the name
                 pass_signals(error)
                 raise InputError(
                     f"cache_dir={os.fspath(folder)!r} cannot be used: {reason(error)}\n  to fix: "
-                    "name a folder of your own, which nobody else may write to, or cache_dir=None "
-                    "for no cache"
+                    "name a folder of your own, which no other user may write to, or "
+                    "cache_dir=None for no cache"
                 ) from error
 
     def read(self, name: str) -> bytes | None:
@@ -85,7 +85,7 @@ class Entries:
             return None
         except OSError as error:
             pass_signals(error)
-            _say(str(self._folder), reason(error))
+            _warn(str(self._folder), reason(error))
             return None
         return payload_of(content)
 
@@ -108,7 +108,7 @@ class Entries:
             return
         temporary = self._folder / f"{name}.{os.getpid()}.{threading.get_ident()}"
         try:
-            self._make()
+            self._make_folder()
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
                 with open(os.open(temporary, flags, 0o600), "wb") as file:  # noqa: PTH123
@@ -122,13 +122,13 @@ class Entries:
             pass_signals(error)
             if not self._folder.exists() and self._was_there:
                 return
-            _say(str(self._folder), reason(error))
+            _warn(str(self._folder), reason(error))
 
-    def _make(self) -> None:
+    def _make_folder(self) -> None:
         """Make the folder, unless it existed before.
 
         Raises:
-            OSError: as ``check_folder``; or the folder is missing, or cannot be made.
+            OSError: the folder was removed, cannot be made, or is not the user's alone.
         """
         if not self._was_there:
             self._folder.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ class Entries:
         total = 0
         for _, name, size in sorted(self._rows(), reverse=True):
             total += size
-            if total > MOST_IN_ALL:
+            if total > MOST_BYTES_IN_ALL:
                 (self._folder / name).unlink(missing_ok=True)
 
 
@@ -216,14 +216,14 @@ def foreign(status: os.stat_result) -> bool:
 
 
 @cache
-def _say(folder: str, why: str) -> None:
-    """Warn once a process that there is no cache."""
+def _warn(folder: str, why: str) -> None:
+    """Warn that there is no cache; once in a process for each folder and reason."""
     _log.warning("%s: %s; plans are made without a cache on disk", folder, why)
 
 
 @cache
 def code_state() -> tuple[int, int]:
-    """Return the number of code files and the time of the last change of one.
+    """Return the number of code files, and the time of the last change of any, in ns.
 
     They identify the code of a checkout, whose version does not change with each edit.
     """

@@ -1,4 +1,4 @@
-"""The inputs of a run: arrays of any kind, checked, and copied only if they must be."""
+"""The inputs of a run: arrays of any kind, checked, and copied only if necessary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtensor.language.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 
-#: Python's own types of numbers, and of lists of them.
+#: Python's built-in types of numbers and of lists of numbers.
 PYTHON = (list, tuple, bool, int, float, complex)
 
 
@@ -27,9 +27,9 @@ class Port:
     """An input or an output of a network.
 
     Attributes:
-        name: the name to give or to ask for it by.
+        name: the name of the input or output.
         dtype: element type.
-        shape: sizes in presentation order; None where each run decides.
+        shape: sizes in presentation order; None for a size that each run decides.
         dims: dim names in presentation order.
         any_rank: True if each run decides the rank as well; shape and dims are then empty.
     """
@@ -41,7 +41,7 @@ class Port:
     any_rank: bool = False
 
     def of_rank(self, rank: int) -> Port:
-        """Return the port as a run with an array of this rank has it.
+        """Return the port with this rank, if it has any rank; else the port itself.
 
         >>> print(Port("x", "f32", (), (), any_rank=True).of_rank(2))
         x : f32 D0=? D1=?
@@ -63,9 +63,9 @@ class Port:
 
 
 def random_array(port: Port, generator: np.random.Generator) -> Array:
-    """Return random numbers for a port, with 0 for open sizes.
+    """Return an array of random numbers for a port; its open sizes are 0.
 
-    Integers are 0 and 1, which most often are valid indices.
+    Floats are normally distributed. Integers are 0 and 1, which are mostly valid indices.
     """
     sizes = tuple(size or 0 for size in port.shape)
     real = "f" in port.dtype
@@ -73,13 +73,13 @@ def random_array(port: Port, generator: np.random.Generator) -> Array:
     return numbers.astype(numpy_dtype(port.dtype))
 
 
-def noise(ports: Sequence[Port], given: Mapping[str, object]) -> dict[str, object]:
-    """What is given, and seeded random numbers for the ports that are missing there.
+def noise(ports: Sequence[Port], inputs: Mapping[str, object]) -> dict[str, object]:
+    """Return the given inputs, and random arrays from a fixed seed for the missing ones.
 
     Raises:
-        InputError: a missing one has open sizes, or what is given has another name.
+        InputError: a missing input has open sizes, or a given one is no input.
     """
-    generator, feeds = np.random.default_rng(0), dict(given)
+    generator, feeds = np.random.default_rng(0), dict(inputs)
     for port in ports:
         if port.name not in feeds:
             if port.any_rank or None in port.shape:
@@ -89,63 +89,63 @@ def noise(ports: Sequence[Port], given: Mapping[str, object]) -> dict[str, objec
     return feeds
 
 
-def calibration(given: Mapping[str, object] | None, ports: Sequence[Port]) -> dict[str, Array]:
-    """Arrays on which errors are measured, by input, as dense arrays.
+def calibration(calibrate: Mapping[str, object] | None, ports: Sequence[Port]) -> dict[str, Array]:
+    """Return the arrays of ``calibrate=``, on which errors are measured, as dense copies by input.
 
     Raises:
-        InputError: one is of no input, or has another element type, or a shape that the input
-            cannot have.
+        InputError: a name is no input's, or an array has another element type or shape than its
+            input.
     """
-    if given is not None and not isinstance(given, Mapping):
-        raise InputError(f"calibrate is given as {{name: array}}, not as {type(given).__name__}")
-    known, found = {port.name: port for port in ports}, dict[str, Array]()
-    for name, array in (given or {}).items():
+    if calibrate is not None and not isinstance(calibrate, Mapping):
+        kind = type(calibrate).__name__
+        raise InputError(f"calibrate is given as {{name: array}}, not as {kind}")
+    known, arrays = {port.name: port for port in ports}, dict[str, Array]()
+    for name, array in (calibrate or {}).items():
         if name not in known:
             raise InputError(f"calibrate: no input {name!r}; inputs are {', '.join(known)}")
         try:
             feed = feed_of(array, known[name])
         except InputError as error:
             raise InputError(f"calibrate: {error}") from None
-        found[name] = np.array(feed.values(feed.dims))
-    return found
+        arrays[name] = np.array(feed.values(feed.dims))
+    return arrays
 
 
-def as_array(what: str, given: object, *, writable: bool = False) -> Array:
-    """Return a NumPy array of an argument, without a copy where possible.
+def as_array(label: str, argument: object, *, writable: bool = False) -> Array:
+    """Return an argument as a NumPy array, without a copy if possible.
 
     Args:
-        what: its name in errors: ``"input 'x'"``.
-        given: an array, or an object with ``__dlpack__`` or ``__array__``.
-        writable: the array will be written, so ``given`` is never copied; ``__array__`` may copy
-            without notice, and is refused.
+        label: the argument's name in errors: ``"input 'x'"``.
+        argument: an array, or an object with ``__dlpack__`` or ``__array__``.
+        writable: the array will be written, so it must be the argument's own memory. An object that
+            has only ``__array__``, which may copy without notice, is refused.
 
     Raises:
-        InputError: ``given`` is no array, would be copied though ``writable``, or has a mask.
+        InputError: the argument is no array, would be copied though ``writable``, or has a mask.
     """
-    if isinstance(given, np.ndarray):
-        if type(given) is not np.ndarray and isinstance(given, np.ma.MaskedArray):
+    if isinstance(argument, np.ndarray):
+        if type(argument) is not np.ndarray and isinstance(argument, np.ma.MaskedArray):
             remedy = "array.data" if writable else "array.filled(value)"
-            raise InputError(f"{what}: a masked array was given; to fix: {remedy}")
-        return given
+            raise InputError(f"{label}: a masked array was given; to fix: {remedy}")
+        return argument
     try:
-        if hasattr(given, "__dlpack__"):
+        if hasattr(argument, "__dlpack__"):
             from ptensor.dlpack import array_of
 
-            return array_of(given, copy=False if writable else None)
-        if hasattr(given, "__array__") and not writable:
-            return np.asarray(given)
+            return array_of(argument, copy=False if writable else None)
+        if hasattr(argument, "__array__") and not writable:
+            return np.asarray(argument)
     except DLPackError as error:
-        raise InputError(f"{what}: {error}") from error
+        raise InputError(f"{label}: {error}") from error
     except Exception as error:  # the object may raise any kind
         pass_signals(error)
-        raise InputError(f"{what}: {type(given).__name__} gives no array: {error}") from error
+        raise InputError(f"{label}: {type(argument).__name__} gives no array: {error}") from error
     wanted = "__dlpack__" if writable else "__dlpack__ or __array__"
-    raise InputError(
-        f"{what}: {type(given).__name__} is no array; give a NumPy array or an object with {wanted}"
-    )
+    kind = type(argument).__name__
+    raise InputError(f"{label}: {kind} is no array; give a NumPy array or an object with {wanted}")
 
 
-def converted(given: object, port: Port) -> Array:
+def converted(numbers: object, port: Port) -> Array:
     """Convert Python's own numbers, or nested lists of them, to the element type of an input.
 
     Raises:
@@ -154,9 +154,9 @@ def converted(given: object, port: Port) -> Array:
     >>> converted([[1, 2.5]], Port("x", "f32", (1, 2), ("N", "C")))
     array([[1. , 2.5]], dtype=float32)
     """
-    wrong = f"input {port.name!r}: this {type(given).__name__} is no array of {port.dtype}"
+    wrong = f"input {port.name!r}: this {type(numbers).__name__} is no array of {port.dtype}"
     try:
-        array = np.asarray(given)
+        array = np.asarray(numbers)
     except Exception as error:  # of any kind: elements may be objects of any class
         pass_signals(error)
         raise InputError(f"{wrong}: {error}; wanted is {port}") from error
@@ -178,10 +178,10 @@ def converted(given: object, port: Port) -> Array:
 
 
 def check_names(feeds: Mapping[str, object], ports: Sequence[Port]) -> None:
-    """Every input is given, and nothing else.
+    """Check that the names of the arrays are those of the inputs.
 
     Raises:
-        InputError: a name is missing or unknown; lists what there is.
+        InputError: a name is missing or unknown; the message lists the inputs.
     """
     if not isinstance(feeds, Mapping):
         raise InputError(f"inputs are given as {{name: array}}, not as {type(feeds).__name__}")
@@ -196,21 +196,21 @@ def check_names(feeds: Mapping[str, object], ports: Sequence[Port]) -> None:
 
 
 def check_array(array: Array, port: Port) -> Array:
-    """An array as its port declares it: rank, sizes, element type; native byte order.
+    """Return an array in native byte order, after checking its shape and element type.
 
     Raises:
-        InputError: it is something else; says what is wanted and what was given.
+        InputError: its rank, sizes or element type are not those of the port.
     """
     check_kind(array.shape, array.dtype, port)
-    array = np.asarray(array)  # what a subclass makes of shapes and copies is its own
+    array = np.asarray(array)  # a subclass may change what indexing and copies mean
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def check_kind(shape: tuple[int, ...], dtype: np.dtype[Any], port: Port) -> None:
-    """A shape and an element type as a port declares them.
+    """Check that a shape and an element type are those of a port.
 
     Raises:
-        InputError: they are something else; says what is wanted and what was given.
+        InputError: the rank, a size or the element type is another.
     """
     sizes = port.of_rank(len(shape)).shape
     if len(shape) != len(sizes):
@@ -220,25 +220,25 @@ def check_kind(shape: tuple[int, ...], dtype: np.dtype[Any], port: Port) -> None
     if any(want not in (None, size) for size, want in zip(shape, sizes, strict=True)):
         raise InputError(f"input {port.name!r}: shape {shape} was given, wanted is {port}")
     try:
-        have = from_numpy(dtype)
+        element_type = from_numpy(dtype)
     except VTensorError as error:
         raise InputError(f"input {port.name!r}: {error}; wanted is {port}") from None
-    if have != port.dtype:
+    if element_type != port.dtype:
         raise InputError(
-            f"input {port.name!r}: element type {have} was given, wanted is {port}; "
+            f"input {port.name!r}: element type {element_type} was given, wanted is {port}; "
             f"to fix: array.astype({numpy_dtype(port.dtype).name!r})"
         )
 
 
 @dataclass(frozen=True)
 class Feed:
-    """An input as a run takes it.
+    """An input of a run.
 
     Attributes:
-        part: the elements, contiguous, and how they lie.
+        part: the elements, contiguous, and their layout.
         given: the caller's memory.
-        dims: names in presentation order.
-        elements: gives what is in the caller's memory now, an axis a dim.
+        dims: dim names in presentation order.
+        elements: returns the current elements of the caller's memory, with an axis for each dim.
     """
 
     part: Part
@@ -248,66 +248,71 @@ class Feed:
 
     @property
     def copied(self) -> bool:
-        """True where the elements had to be copied to be taken."""
+        """True if the elements had to be copied."""
         return self.given.size > 0 and not np.may_share_memory(self.part.array, self.given)
 
     def values(self, dims: Sequence[str]) -> Array:
-        """The elements, an axis a dim."""
+        """Return the elements with these dims as its axes."""
         return self.part.logical(dims)
 
 
-def feed_of(given: object, port: Port) -> Feed:
-    """What was given for an input, as it lies where that is dense; else a copy in declared order.
+def feed_of(value: object, port: Port) -> Feed:
+    """Return an input in its own memory if that is dense, else a copy in presentation order.
 
-    A VTensor is taken by the names of its dims if they are the port's, else by their positions.
+    The dims of a VTensor are matched by name if they are the port's, else by position.
+
+    Args:
+        value: a VTensor, an array, an object that ``as_array`` takes, or numbers in nested lists.
+        port: the input's port.
 
     Raises:
-        InputError: it is no array, or none that the port takes.
+        InputError: the value is no array, or has another shape or element type than the port.
     """
-    if isinstance(given, VTensor):
-        port = port.of_rank(given.ndimensions())
-        order = port.dims if given.dims.keys() == set(port.dims) else tuple(given.dims)
-        check_kind(tuple(map(given.size, order)), numpy_dtype(given.dtype), port)
-        elements: Callable[[], Array] = partial(given.numpy, order)
-        if (part := dense_part(given)) is not None:
+    if isinstance(value, VTensor):
+        port = port.of_rank(value.ndimensions())
+        order = port.dims if value.dims.keys() == set(port.dims) else tuple(value.dims)
+        check_kind(tuple(map(value.size, order)), numpy_dtype(value.dtype), port)
+        elements: Callable[[], Array] = partial(value.numpy, order)
+        if (part := dense_part(value)) is not None:
             renamed = part.renamed(dict(zip(order, port.dims, strict=True)))
             return Feed(renamed, part.array, port.dims, elements)
-        owner, array = given.data(), elements()
+        owner, array = value.data(), elements()
     else:
-        if isinstance(given, PYTHON) and not hasattr(given, "__array__"):
-            given = converted(given, port)
-        owner = as_array(f"input {port.name!r}", given)
+        if isinstance(value, PYTHON) and not hasattr(value, "__array__"):
+            value = converted(value, port)
+        owner = as_array(f"input {port.name!r}", value)
         array = check_array(owner, port)
         port = port.of_rank(array.ndim)
         elements = partial(np.asarray, owner)
     layout = layout_of(array, port.dims)
     if layout is None:
         array, layout = np.array(array, order="C"), Layout.plain(port.dims)
-    lying = array.transpose([port.dims.index(dim) for dim in layout.dims])
-    part = Part(lying, layout, dict(zip(port.dims, array.shape, strict=True)))
+    in_place = array.transpose([port.dims.index(dim) for dim in layout.dims])
+    part = Part(in_place, layout, dict(zip(port.dims, array.shape, strict=True)))
     return Feed(part, owner, port.dims, elements)
 
 
-def memory_of(given: object, port: Port) -> Feed:
-    """An input that stays where it is: what is given is memory, or is refused.
+def memory_of(value: object, port: Port) -> Feed:
+    """Return an input that has memory of its own, which later runs may read again.
 
     Raises:
-        InputError: as ``feed_of``, or it has no memory to be read.
+        InputError: the value has no memory that can be shared, or ``feed_of`` refuses it.
     """
-    if not isinstance(given, VTensor):
-        given = as_array(f"input {port.name!r}", given, writable=True)
-    return feed_of(given, port)
+    if not isinstance(value, VTensor):
+        value = as_array(f"input {port.name!r}", value, writable=True)
+    return feed_of(value, port)
 
 
 def dense_part(tensor: VTensor) -> Part | None:
-    """A tensor's elements as they lie; None when they have gaps or need another form."""
+    """Return a tensor's elements in place; None if they have gaps or the layout allows no view."""
     part = tensor.part()
     return part if part is not None and part.dense else None
 
 
 def layout_of(array: Array, dims: Sequence[str]) -> Layout | None:
-    """The order in which a dense array lies; None when it has gaps, overlaps, runs backwards or is
-    not aligned to its elements.
+    """Return the layout of a dense array: the order of its dims in memory.
+
+    None if the array has gaps, overlaps, negative strides, or is not aligned to its elements.
 
     >>> layout_of(np.zeros((1, 4, 4, 3), np.float32).transpose(0, 3, 1, 2), "NCHW")
     Layout('NHWC')
@@ -316,7 +321,7 @@ def layout_of(array: Array, dims: Sequence[str]) -> Layout | None:
         return None
     if array.flags.c_contiguous:
         return Layout.plain(dims)
-    # axes of size 1 come first: their strides say nothing, and must not tell two plans apart
+    # axes of size 1 come first: their strides mean nothing, and must not lead to another plan
     order = sorted(
         range(array.ndim), key=lambda axis: (array.shape[axis] != 1, -array.strides[axis])
     )
@@ -330,11 +335,16 @@ def check_out(
     ports: Sequence[Port],
     wanted: Sequence[str],
 ) -> dict[str, Array]:
-    """The arrays that outputs are to be written to.
+    """Return the arrays of ``out=``, which outputs are written to, by name.
+
+    Args:
+        out: the arrays by name of the output; None for none.
+        ports: the outputs of the network.
+        wanted: the names of the outputs that the run delivers.
 
     Raises:
-        InputError: a name is no output that is wanted, or is wanted twice; or an array has another
-            rank, size, element type or byte order, is read-only, overlaps itself or another.
+        InputError: a name is not among the wanted ones, or is there twice; or an array has another
+            element type or byte order, is read-only, overlaps itself or another array.
     """
     if out is None:
         return {}
@@ -342,47 +352,55 @@ def check_out(
         raise InputError(f"out is given as {{name: array}}, not as {type(out).__name__}")
     known = {port.name: port for port in ports}
     arrays: dict[str, Array] = {}
-    for name, given in out.items():
+    for name, value in out.items():
         if list(wanted).count(name) != 1:
             listed = ", ".join(wanted) or "none"
             raise InputError(f"out: {name!r} is not one of the outputs wanted, once: {listed}")
-        what, port = f"out {name!r}", known[name]
-        array = as_array(what, given, writable=True)
+        label, port = f"out {name!r}", known[name]
+        array = as_array(label, value, writable=True)
         try:
-            have = from_numpy(array.dtype) if array.dtype.isnative else str(array.dtype)
+            element_type = from_numpy(array.dtype) if array.dtype.isnative else str(array.dtype)
         except VTensorError as error:
-            raise InputError(f"{what}: {error}; wanted is {port}") from None
-        if have != port.dtype:
-            raise InputError(f"{what}: element type {have} was given, wanted is {port}")
+            raise InputError(f"{label}: {error}; wanted is {port}") from None
+        if element_type != port.dtype:
+            raise InputError(f"{label}: element type {element_type} was given, wanted is {port}")
         if not array.flags.writeable:
-            raise InputError(f"{what}: it is read-only")
+            raise InputError(f"{label}: it is read-only")
         if _overlaps_itself(array):
-            raise InputError(f"{what}: its elements overlap, so not all of them can be written")
-        for other, one in arrays.items():
-            if np.may_share_memory(array, one):
+            raise InputError(f"{label}: its elements overlap, so not all of them can be written")
+        for other, other_array in arrays.items():
+            if np.may_share_memory(array, other_array):
                 raise InputError(
-                    f"{what}: its memory is that of out {other!r} too: give it its own"
+                    f"{label}: its memory is that of out {other!r} too: give it its own"
                 )
         arrays[name] = array
     return arrays
 
 
 def check_fits(name: str, array: Array, sizes: Mapping[str, int | None]) -> None:
-    """An output has the sizes of the array that it is to be written to, where they are known.
+    """Check that an array has the rank and the known sizes of the output that is written to it.
+
+    Args:
+        name: the output's name.
+        array: the array of ``out=``.
+        sizes: the output's sizes by dim; None for an unknown size.
 
     Raises:
-        InputError: it has others.
+        InputError: the rank or a size is another.
     """
     known = tuple(sizes.values())
     if len(known) != array.ndim or any(
         want not in (None, have) for want, have in zip(known, array.shape, strict=True)
     ):
-        listed = " ".join(f"{dim}={'?' if one is None else one}" for dim, one in sizes.items())
+        listed = " ".join(f"{dim}={'?' if size is None else size}" for dim, size in sizes.items())
         raise InputError(f"out {name!r}: shape {array.shape} was given, the output has {listed}")
 
 
 def _overlaps_itself(array: Array) -> bool:
-    """True unless each axis steps over all that the axes with smaller steps reach."""
+    """Return whether elements of an array may share memory.
+
+    They do not if each axis has a larger stride than the extent of all axes with smaller strides.
+    """
     if array.size == 0:
         return False
     reach = array.itemsize
@@ -395,34 +413,40 @@ def _overlaps_itself(array: Array) -> bool:
 
 
 def parse_layouts(
-    given: Mapping[str, Layout | str] | None,
+    requested: Mapping[str, Layout | str] | None,
     ports: Sequence[Port],
-    what: str,
+    label: str,
     *,
     any_too: bool = False,
 ) -> dict[str, Layout]:
-    """Layouts by port name, parsed and checked; ANY among them only where ``any_too``.
+    """Return layouts by port name, parsed and checked.
+
+    Args:
+        requested: the layouts or their texts by port name; None for none.
+        ports: the ports that may be named.
+        label: the argument's name in errors.
+        any_too: accept the layout ANY as well.
 
     Raises:
-        InputError: a port does not exist, or the layout does not hold its dims, or encodes elements
-            otherwise.
-        LayoutError: the text does not parse.
+        InputError: a name is no port's, or the layout has other dims than the port or an encoding.
+        LayoutError: a text is no layout.
     """
     layouts: dict[str, Layout] = {}
     known = {port.name: port for port in ports}
-    if given is not None and not isinstance(given, Mapping):
-        raise InputError(f"{what}={given!r} is no {{name: layout}}; there are {', '.join(known)}")
-    for name, layout in (given or {}).items():
+    if requested is not None and not isinstance(requested, Mapping):
+        names = ", ".join(known)
+        raise InputError(f"{label}={requested!r} is no {{name: layout}}; there are {names}")
+    for name, layout in (requested or {}).items():
         if name not in known:
-            raise InputError(f"{what}: no {name!r} here; there are {', '.join(known) or 'none'}")
+            raise InputError(f"{label}: no {name!r} here; there are {', '.join(known) or 'none'}")
         parsed = Layout(layout).normalized(known[name].dtype)
         if known[name].any_rank and not (parsed.is_any and any_too):
-            raise InputError(f"{what}: {name!r} is of any rank, so that no layout can be named")
+            raise InputError(f"{label}: {name!r} is of any rank, so no layout can be named for it")
         fits = any_too if parsed.is_any else set(parsed.dims) == set(known[name].dims)
         if not fits or parsed.encoding:
             raise InputError(
-                f"{what}: {parsed} cannot hold {known[name]}; what goes in or out lies in some "
-                "order of exactly these dims, in its own element type"
+                f"{label}: {parsed} cannot hold {known[name]}; the layout of an input or output "
+                "must be an order of exactly these dims, in its own element type"
             )
         layouts[name] = parsed
     return layouts

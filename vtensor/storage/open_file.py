@@ -18,7 +18,7 @@ from vtensor.language.wording import reason
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-#: Fewest bytes of an array whose reading from a file is deferred.
+#: The fewest bytes of an array whose reading from a file is deferred.
 LATER = 1 << 16
 
 
@@ -38,13 +38,14 @@ _SAMPLES, _SAMPLE = 16, 64
 class State(NamedTuple):
     """The facts by which two versions of a file are told apart.
 
-    ``changed_ns`` is the only time that a program cannot set back: tools that keep ``modified_ns``
-    (``cp -p``, ``rsync -t``, ``tar``) still move it. It moves for a new name or mode, too.
+    ``changed_ns`` is the only time that a program cannot set back: tools that restore
+    ``modified_ns`` (``cp -p``, ``rsync -t``, ``tar``) still advance it. A new name or mode advances
+    it, too.
 
     Attributes:
-        device, inode: the file itself.
-        size: its bytes.
-        modified_ns: the time of the last write, or what a program has set it to.
+        device, inode: the identity of the file.
+        size: its size in bytes.
+        modified_ns: the time of the last write, or the time that a program has set.
         names: the number of its names (hard links); 0 once it is removed or replaced.
         changed_ns: the time of the last change of bytes, names, mode, owner or ``modified_ns``.
     """
@@ -58,18 +59,21 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, facts: os.stat_result) -> State:
-        """Return the state that the system reports."""
+        """Return the state in the facts that the system reports."""
         times = facts.st_mtime_ns, facts.st_nlink, facts.st_ctime_ns
         return cls(facts.st_dev, facts.st_ino, facts.st_size, *times)
 
 
 def settled(descriptor: int) -> os.stat_result:
-    """Return the facts of a file, once any later write gives it another state.
+    """Wait until any later write will change a file's state, and return the file's facts.
 
     A write in the same clock tick as the last change leaves all times equal (git calls such a file
-    racily clean), so this waits until that tick is over. What is read afterwards includes such a
-    write; a later one moves ``st_ctime_ns``. A time further ahead than a tick comes from another
-    machine's clock, and is not waited for.
+    racily clean), so the function waits until that tick is over. Bytes that are read afterwards
+    include such a write; a later write changes ``st_ctime_ns``. A time that is more than a tick in
+    the future comes from another machine's clock, and is not waited for.
+
+    Args:
+        descriptor: the descriptor of the open file.
     """
     facts = os.fstat(descriptor)
     unit = 1 if facts.st_ctime_ns % _SECOND else _SECOND
@@ -81,7 +85,7 @@ def settled(descriptor: int) -> os.stat_result:
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Bytes of a file that stays open; called, it reads them, as ``OpenFile.read``."""
+    """A range of bytes in a file that stays open; a call reads and returns them."""
 
     file: OpenFile
     offset: int
@@ -95,9 +99,9 @@ class Data(NamedTuple):
     """Raw data of a tensor.
 
     Attributes:
-        bytes: the data; None if it was not read yet.
-        nbytes: its number of bytes.
-        read: reads it any number of times; None if the data is in memory only.
+        bytes: the data; None if they were not read yet.
+        nbytes: the number of bytes.
+        read: reads the data, any number of times; None if they are in memory only.
     """
 
     bytes: Bytes | None
@@ -106,43 +110,43 @@ class Data(NamedTuple):
 
     @property
     def reader(self) -> Callable[[Room], Bytes]:
-        """The function that reads data that was not read yet."""
-        assert self.read is not None, "what is to be read later can be read"
+        """The function that reads the data, if they were not read yet."""
+        assert self.read is not None, "data that are not in memory have a reader"
         return self.read
 
     def now(self, room: Room = reused) -> Bytes:
-        """Return the data, reading it into new memory if it was not read yet."""
+        """Return the data; they are read into new memory if they were not read yet."""
         if self.bytes is not None:
             return self.bytes
         return self.reader(room)
 
 
 class OpenFile:
-    """A file that stays open, so that it can be read as long as its bytes are those at opening.
+    """A file that stays open, so that it can be read again while its bytes are unchanged.
 
-    That holds also after its name is removed or given to another file.
+    It can be read even after its name is removed or given to another file.
 
-    A new or lost name moves ``State.changed_ns`` as a write does. Only then samples of the bytes
-    decide; any other difference counts as a write.
+    A new or lost name changes ``State.changed_ns`` as a write does. Only if the number of names has
+    changed, samples of the bytes decide; any other difference counts as a write.
 
     Args:
-        descriptor: of the file.
-        facts: the file's, as ``settled`` returns them.
-        label: what errors call it.
+        descriptor: the descriptor of the open file; it is duplicated.
+        facts: the file's facts, as ``settled`` returns them.
+        label: the file's name in errors.
     """
 
     def __init__(self, descriptor: int, facts: os.stat_result, label: str) -> None:
         self._descriptor, self._label = os.dup(descriptor), label
         finalize(self, os.close, self._descriptor)
         self.size, self._state = facts.st_size, State.of(facts)
-        self._samples = self._sampled()
+        self._samples = self._read_samples()
 
-    def _sampled(self) -> bytes:
+    def _read_samples(self) -> bytes:
         places = range(0, self.size, max(self.size // _SAMPLES, 1))
         return b"".join([os.pread(self._descriptor, _SAMPLE, place) for place in places])
 
     def stretch(self, offset: int, nbytes: int) -> Stretch:
-        """Return a stretch of the file, without reading it."""
+        """Return a range of the file's bytes, without reading them."""
         return Stretch(self, offset, nbytes)
 
     def fileno(self) -> int:
@@ -150,7 +154,7 @@ class OpenFile:
         return self._descriptor
 
     def fill(self, offset: int, into: Bytes) -> bool:
-        """Read bytes into memory, as ``Fill``; return False if the file ends too soon."""
+        """Read bytes at an offset into memory; return False if the file ends too soon."""
         view, done = into.data, 0
         while done < len(view):
             more = os.preadv(self._descriptor, [view[done:]], offset + done)
@@ -160,23 +164,23 @@ class OpenFile:
         return True
 
     def is_same(self, facts: os.stat_result) -> bool:
-        """Return whether facts are those of this file, in any state."""
+        """Return whether facts are those of this file, in its present or another state."""
         return (facts.st_dev, facts.st_ino) == self._state[:2]
 
     @property
     def changed(self) -> bool:
-        """Whether the bytes may differ from those at opening."""
+        """True if the bytes may differ from those at opening."""
         if State.of(os.fstat(self._descriptor)) == self._state:
             return False
         state = State.of(settled(self._descriptor))
         renamed = self._state._replace(names=state.names, changed_ns=state.changed_ns) == state
-        if not renamed or state.names == self._state.names or self._sampled() != self._samples:
+        if not renamed or state.names == self._state.names or self._read_samples() != self._samples:
             return True
         self._state = state
         return False
 
     def check(self) -> None:
-        """Check that the bytes are those at opening; call this after each read.
+        """Check that the bytes are those at opening; must be called after each read.
 
         Raises:
             ModelError: the bytes may differ.
@@ -185,7 +189,12 @@ class OpenFile:
             raise ModelError(f"{self._label} was changed since it was opened; load it again")
 
     def read(self, offset: int, nbytes: int, room: Room) -> Bytes:
-        """Read bytes into new memory and return them.
+        """Read bytes into new memory and return them, read-only.
+
+        Args:
+            offset: the offset of the first byte.
+            nbytes: the number of bytes.
+            room: allocates the memory.
 
         Raises:
             ModelError: the file was changed, or cannot be read.
