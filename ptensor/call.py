@@ -318,7 +318,7 @@ class Call:
         raise self.misuse(f"operand {self.roles[indices[0]]} already has its PTensor")
 
     @property
-    def behind(self) -> range:
+    def fused_operands(self) -> range:
         """Indices of the operands of the fused operators."""
         return range(len(self.inputs) - self.posted, len(self.inputs))
 
@@ -328,8 +328,8 @@ class Call:
         Raises:
             Decline: it has not.
         """
-        if not set(self.behind) <= self.ptensors.keys():
-            raise Decline("its invoker does not look at the operators fused behind it")
+        if not set(self.fused_operands) <= self.ptensors.keys():
+            raise Decline("its invoker does not look at the fused operators")
 
     def check_followed(self, taken: Sequence[Follower]) -> None:
         """Check that the call runs all fused operators.
@@ -339,7 +339,7 @@ class Call:
         """
         if tuple(taken) != self.followers:
             names = ", ".join(info_of(follower.op).name for follower in self.followers)
-            raise Decline(f"its invoker does not take {names} behind it")
+            raise Decline(f"its invoker does not fuse {names}")
 
     def finish(self) -> None:
         """Release objects that refer back to this call: memory must not wait for the collector."""

@@ -140,7 +140,7 @@ def _check_tagger(call: Call, name: str, operands: Sequence[CallOperand]) -> Non
             raise call.misuse(f"lib_tagger is given {tensor!r}, which is no PTensor of this call")
     call.check_posted()
     missing = set(range(len(call.operands))) - {tensor.index for tensor in operands}
-    missing -= call.ptensors.keys() & set(call.behind)
+    missing -= call.ptensors.keys() & set(call.fused_operands)
     if missing:
         roles = ", ".join(call.roles[i] for i in sorted(missing))
         raise call.misuse(f"lib_tagger is not given the PTensor of {roles}")

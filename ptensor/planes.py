@@ -137,6 +137,6 @@ def _split(values: Array, encoding: Encoding) -> list[Array]:
         with np.errstate(all="ignore"):
             value = convert(stored, plane, REAL)
             remainder = left - value
-        # of values that are held exactly, and of NaN and infinity, only a 0 with the sign is left
+        # a value that is held exactly, NaN and infinity leave a remainder of 0 with their sign
         left = np.where(np.isfinite(left) & (remainder != 0), remainder, np.copysign(0.0, left))
     return planes

@@ -123,7 +123,7 @@ def _axes(runs: Sequence[_Run], shape: Mapping[str, int]) -> list[tuple[str, int
         dim_units = [run.unit for run in runs if run.dim == dim]
         inner = [unit for unit in dim_units if unit != max(dim_units)]
         if inner != sorted(inner, reverse=True):
-            raise LayoutError(f"parts of {dim} lie in an order that no blocks have")
+            raise LayoutError(f"parts of {dim} are in an order that no blocks have")
         outer[dim] = max(dim_units, default=0)
     axes = [(run.dim, 0 if run.unit == outer[run.dim] else run.size) for run in runs]
     names = list(shape)

@@ -193,7 +193,7 @@ def transform_into(
     if have == want:
         for read, write in zip(reads, writes, strict=True):
             _move(read, source, write, target, extents)
-    elif not (have.uniform and want.uniform):  # by index: one axis a dim
+    elif not (have.uniform and want.uniform):  # by index: one axis per dim
         planes = [_logical(read, source, source.dims, extents) for read in reads]
         plain = Layout.plain(source.dims)
         for recoded, write in zip(recode(planes, have, want, source.dims), writes, strict=True):

@@ -35,7 +35,7 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
     rows = {share.node: share for share in proof.shares}
     if len(rows) < len(proof.shares) or rows.keys() != inexact.keys():
         differing = sorted(rows.keys() ^ inexact.keys()) or [share.node for share in proof.shares]
-        raise UnsoundPlanError(f"{', '.join(differing)}: inexact nodes and what is charged differ")
+        raise UnsoundPlanError(f"{', '.join(differing)}: inexact nodes and error shares differ")
     squares = Fraction(0)
     for name, share in rows.items():
         variant = inexact[name]

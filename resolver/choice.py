@@ -118,7 +118,7 @@ class ChosenGraph:
             nodes.append(placed)
             fused |= dict.fromkeys(node.variant.followers, node.name)
             if len(placed.followers) < len(node.followers):
-                faults[node.name] = "not all of what was fused behind it may be"
+                faults[node.name] = "fewer nodes may be fused into it than before"
             elif not all(alike(values, *row) for row in _operand_layouts(node)):
                 faults[node.name] = MOVED
         for alias, name in chosen.outputs.items():

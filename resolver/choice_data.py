@@ -220,7 +220,7 @@ class _Reader:
         fused = tuple(self._graph.offers.get(name, ())[: _natural(count)])
         info, names = info_of(node.op), _texts(inputs)
         if len(fused) != count:
-            raise ChoiceRefused(f"{name}: not all of what was fused to it may be")
+            raise ChoiceRefused(f"{name}: fewer nodes may be fused into it than before")
         if refusal := self._preferences.refusal(name, info.name, _typed(str, library)):
             raise ChoiceRefused(f"{name}: {library} is {refusal}")
         outputs = node.outputs
@@ -241,7 +241,7 @@ class _Reader:
             _typed(bool, slow),
         )
         if len(variant.forms) != len(names) + len(outputs):
-            raise ChoiceRefused(f"{name}: as many layouts as operands are needed")
+            raise ChoiceRefused(f"{name}: it has another number of layouts than operands")
         return OpNode(
             name,
             node.op,

@@ -328,16 +328,16 @@ def _fuse(
     state: _Resolving,
     node: Node,
     preferences: Preferences,
-    behind: Sequence[Node],
+    fused_nodes: Sequence[Node],
     library: str,
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """Evaluate a node fused with all of the nodes ``behind`` it, on one library.
+    """Evaluate a node fused with all of ``fused_nodes``, on one library.
 
     Raises:
         NoInvokerError: the library does not take them.
     """
     pinned = replace(preferences, nodes={**preferences.nodes, node.name: library})
-    fused, values = _evaluate(state, node, pinned, behind)
+    fused, values = _evaluate(state, node, pinned, fused_nodes)
     names = tuple(follower.name for follower in fused.followers)
     return replace(fused, variant=replace(fused.variant, followers=names)), values
 
@@ -411,7 +411,7 @@ def _fusible(
     for place, follower in enumerate(offered):
         try:
             decided, values = _evaluate(alone, follower, preferences)
-        except NoInvokerError:  # it runs behind the lead or not at all
+        except NoInvokerError:  # it runs fused or not at all
             return offered[: place + 1]
         if decided.variant.library in earlier[place]:
             return offered[:place]
@@ -433,24 +433,24 @@ def _allows(preferences: Preferences, node: Node, library: str) -> bool:
 
 
 def _evaluate(
-    state: _Resolving, node: Node, preferences: Preferences, behind: Sequence[Node] = ()
+    state: _Resolving, node: Node, preferences: Preferences, fused_nodes: Sequence[Node] = ()
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """Evaluate one node, fused with the nodes ``behind`` it, up to its tagger.
+    """Evaluate one node, fused with ``fused_nodes``, up to its tagger.
 
     Returns:
         The decided node, and its outputs with their produced layouts.
     """
     first, *_ = node.outputs
     names, outputs = list(node.inputs), node.outputs
-    for follower in behind:
+    for follower in fused_nodes:
         names += [name for name in follower.inputs if name != outputs[0]]
         outputs = (*follower.outputs, *node.outputs[1:])
     inputs = _operands(state, names)
-    own_inputs, followers = split(inputs, behind, first)
+    own_inputs, followers = split(inputs, fused_nodes, first)
     ctx = DispatchContext(
         node=node.name, names=outputs, preferences=preferences, followers=followers
     )
-    results = state.calls.evaluated(ctx, (node, *behind), names, inputs, own_inputs)
+    results = state.calls.evaluated(ctx, (node, *fused_nodes), names, inputs, own_inputs)
     assert ctx.variant is not None, "it was decided just now"
     for value, layout in zip(results, ctx.variant.layouts[len(inputs) :], strict=True):
         value.produced_layout = layout
@@ -460,7 +460,7 @@ def _evaluate(
         *post_roles(len(inputs) - len(own_inputs)),
         *roles[len(own_inputs) :],
     )
-    label = " + ".join([node.op_name, *(follower.op_name for follower in behind)])
+    label = " + ".join([node.op_name, *(follower.op_name for follower in fused_nodes)])
     fused = OpNode(
         node.name,
         node.op,
@@ -469,7 +469,7 @@ def _evaluate(
         outputs,
         roles,
         ctx.variant,
-        tuple(behind),
-        first if behind else "",
+        tuple(fused_nodes),
+        first if fused_nodes else "",
     )
     return fused, results

@@ -253,12 +253,12 @@ class _Binder:
             hint = did_you_mean(row.name, self._graph.nodes)
             return None, [f"it is part of {into!r} now" if into else f"no such node{hint}"]
         variant, count = row.variant, len(row.variant.followers)
-        behind = tuple(self._graph.offers.get(row.name, ()))[:count]
-        if tuple(follower.name for follower in behind) != variant.followers:
-            return None, [f"not all of {', '.join(variant.followers)} can be fused to it"]
-        label = " + ".join([label_of(original.op), *(follower.op_name for follower in behind)])
+        followers = tuple(self._graph.offers.get(row.name, ()))[:count]
+        if tuple(follower.name for follower in followers) != variant.followers:
+            return None, [f"not all of {', '.join(variant.followers)} can be fused into it"]
+        label = " + ".join([label_of(original.op), *(follower.op_name for follower in followers)])
         inputs, outputs = original.inputs, original.outputs
-        for follower in behind:
+        for follower in followers:
             inputs = (*inputs, *(name for name in follower.inputs if name != outputs[0]))
             outputs = (*follower.outputs, *original.outputs[1:])
         layout_faults = [*self._enter_outputs(row, outputs)]
@@ -269,8 +269,8 @@ class _Binder:
             faults.append(f"it makes {', '.join(outputs)} now")
         if faults or layout_faults:
             return None, [*faults, *layout_faults]
-        value = original.outputs[0] if behind else ""
-        fields = (row.inputs, outputs, row.roles, variant, behind, value)
+        value = original.outputs[0] if followers else ""
+        fields = (row.inputs, outputs, row.roles, variant, followers, value)
         node = OpNode(row.name, original.op, label, *fields)
         self._fused |= dict.fromkeys(variant.followers, row.name)
         return node, [*self._library_faults(node)]

@@ -201,8 +201,8 @@ class DataFiles:
             )
         if self.max_bytes is not None and self._taken + nbytes > self.max_bytes:
             raise BudgetError(
-                f"{nbytes} bytes of external data {location!r} beside {self._taken} that are "
-                f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
+                f"{nbytes} bytes of external data {location!r} in addition to {self._taken} in "
+                f"use: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
 
 

@@ -509,7 +509,7 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
         return
     nbytes = prod(size or 0 for size in sizes) * itemsize
     if nbytes + held > network.max_bytes:
-        taken = f" beside {held} that are taken" if held else ""
+        taken = f" in addition to {held} in use" if held else ""
         raise BudgetError(
             f"{network.label}: {what}: {name!r} of sizes {sizes} takes {nbytes} bytes{taken}, "
             f"the budget is {network.max_bytes}\n  to fix: {REMEDY}"
