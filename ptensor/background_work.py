@@ -133,7 +133,7 @@ def behind(work: Callable[[], T]) -> T:
 
 @contextmanager
 def giving_way(wanted: Callable[[], object]) -> Iterator[None]:
-    """Stop background work inside the block also once ``wanted`` returns true: something needs its
+    """Let background work inside the block stop also once ``wanted()`` is true: a request needs its
     place.
     """
     work = _work.get()

@@ -61,7 +61,7 @@ class Requirement:
 
     Attributes:
         layouts: one layout, or alternatives in order of preference; empty is ANY.
-        file, line: where it asked.
+        file, line: place in the invoker's code.
     """
 
     layouts: tuple[Layout, ...]
@@ -195,7 +195,9 @@ class Evaluation(ABC):
 
     @abstractmethod
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Take a native step on these operands; an integer is a scratch slot of that many bytes."""
+        """Run or record a native step on these operands; an integer is a scratch slot of that many
+        bytes.
+        """
 
     @abstractmethod
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:
@@ -203,7 +205,7 @@ class Evaluation(ABC):
 
     @abstractmethod
     def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """Take the body of a ``python=True`` invoker, which is to run here each time."""
+        """Run or record the body of a ``python=True`` invoker, which runs here each time."""
 
 
 class CallOperand(Protocol):

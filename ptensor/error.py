@@ -33,7 +33,7 @@ class Error(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """True when nothing is lost."""
+        """True if nothing is lost."""
         return self == EXACT
 
 

@@ -80,8 +80,7 @@ class Form:
         Args:
             other: a form of the same dims.
             dims: sizes by name.
-            dtype: the tensor's element type; if given, no encoding agrees with the encoding of that
-                type.
+            dtype: the tensor's element type, which is then the encoding of a layout without one.
 
         >>> blocked, other = Form.parse("NCHW16c"), Form.parse("NHWC:f32")
         >>> blocked.same(other, {"N": 8, "C": 16, "H": 7, "W": 7}, "f32")

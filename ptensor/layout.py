@@ -287,8 +287,7 @@ class Layout:
         Args:
             other: the layout to compare with, of the same dims.
             extents: as for ``physical_shape``.
-            dtype: the tensor's element type; if given, no encoding agrees with the encoding of that
-                type.
+            dtype: the tensor's element type, which is then the encoding of a layout without one.
 
         Raises:
             DimError: the dims differ.
@@ -328,7 +327,8 @@ class Layout:
         before it began. The remaining pairs are a function of f alone: the first unit is 1 with
         f(1), and every further one is the first index at which f leaves the line, with f there. So
         two layouts put every element at the same offset exactly if these lists agree. The pairs of
-        an open size are for several indices: if it is 1, they may differ all the same.
+        an open size are made for several indices; if the size is 1, they may differ although the
+        layouts agree.
         """
         sizes = self.stored_sizes(extents)
         steps: dict[str, list[tuple[int, int]]] = {dim: [] for dim in sizes}

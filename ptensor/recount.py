@@ -12,7 +12,7 @@ from vtensor.errors import LayoutError
 from vtensor.language.dims import is_one
 
 
-class _Run(NamedTuple):
+class _CountedAxis(NamedTuple):
     """An axis of memory that counts elements: ``unit`` of them from one position to the next."""
 
     dim: str
@@ -47,15 +47,15 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
     units = _units(shape)
     if 0 in shape.values():
         return Layout.plain(shape, layout.encoding)
-    runs: list[_Run] = []
+    runs: list[_CountedAxis] = []
     for run in _runs(layout, extents):
         for end, begin in pairwise(_marks(run, units)):
             dim = _owner(begin, end, units, shape)
             last = runs[-1] if runs else None
             if last is not None and last.dim == dim and last.unit == end:
-                runs[-1] = _Run(dim, begin, last.size * (end // begin))
+                runs[-1] = _CountedAxis(dim, begin, last.size * (end // begin))
             else:
-                runs.append(_Run(dim, begin, end // begin))
+                runs.append(_CountedAxis(dim, begin, end // begin))
     layout_of_runs = Layout.of_axes(_axes(runs, shape), layout.encoding)
     plain = Layout.plain(shape, layout.encoding)
     return plain if layout_of_runs.same(plain, shape) else layout_of_runs
@@ -78,7 +78,7 @@ def _units(sizes: Mapping[str, int]) -> dict[str, int]:
     return {dim: prod(map(sizes.__getitem__, names[at + 1 :])) for at, dim in enumerate(names)}
 
 
-def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_Run]:
+def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_CountedAxis]:
     """Yield the axes of a layout with more than one position, actual or possible.
 
     A first axis of open size that belongs to the first dim may have size 1, but is the same axis
@@ -95,10 +95,10 @@ def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_Run]:
     rows = zip(layout.axes, layout.units, layout.physical_shape(extents), strict=True)
     for place, (axis, unit, n) in enumerate(rows):
         if (place == 0 and axis.dim == first and not is_one(n)) or n > 1:
-            yield _Run(axis.dim, units[axis.dim] * unit, n)
+            yield _CountedAxis(axis.dim, units[axis.dim] * unit, n)
 
 
-def _marks(run: _Run, units: Mapping[str, int]) -> list[int]:
+def _marks(run: _CountedAxis, units: Mapping[str, int]) -> list[int]:
     """Return where a run is cut, from its end down to its unit, so that no piece spans two dims.
 
     Raises:
@@ -112,7 +112,7 @@ def _marks(run: _Run, units: Mapping[str, int]) -> list[int]:
     return marks[::-1]
 
 
-def _axes(runs: Sequence[_Run], shape: Mapping[str, int]) -> list[tuple[str, int]]:
+def _axes(runs: Sequence[_CountedAxis], shape: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return runs as axes; a dim of one element comes after the dim that is presented before it.
 
     Raises:

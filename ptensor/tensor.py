@@ -32,10 +32,10 @@ class PTensor:
     """A VTensor inside an invoker: first the layout that the library wants, then its memory.
 
     Args:
-        tensor: an operand of the call that is under way, or a view of one.
+        tensor: an operand of the call in progress, or a view of one.
 
     Raises:
-        ContractError: no call is under way, the tensor is not one of its operands, or there is a
+        ContractError: no call is in progress, the tensor is not one of its operands, or there is a
             PTensor of it already.
 
     Used inside invokers only::
@@ -87,7 +87,7 @@ class PTensor:
         return None if produced is None else from_base(produced, self.tensor)
 
     def require(self, layout: Layout | str | Sequence[Layout | str]) -> PTensor:
-        """Declare the layout that the library wants; once a PTensor, before the tagger.
+        """Declare the layout that the library wants; once per PTensor, before the tagger.
 
         Args:
             layout: one layout, several in order of preference, or ``Layout.ANY``; text is parsed.
@@ -98,8 +98,7 @@ class PTensor:
         Raises:
             ContractError: a second call, after the tagger, or on another call's PTensor; a layout
                 has other dims than the tensor.
-            LayoutError: the text does not parse, or a view's layout tears its operand's dims
-                apart.
+            LayoutError: the text does not parse, or a view's layout separates its operand's dims.
         """
         call = self.call
         if current_call() is not call:

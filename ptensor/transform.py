@@ -360,7 +360,7 @@ def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _IndexRun:
     """Consecutive indices of one dim: ``count`` times ``unit``, from a multiple of ``unit`` on."""
 
     start: int
@@ -415,7 +415,7 @@ def _is_chain(units: Sequence[int]) -> bool:
     return all(larger % smaller == 0 for larger, smaller in pairwise(units))
 
 
-def _runs(extent: int, units: Sequence[int]) -> list[_Run]:
+def _runs(extent: int, units: Sequence[int]) -> list[_IndexRun]:
     """Return the indices below ``extent`` in the mixed radix of ``units``: a run per digit that is
     not 0.
     """
@@ -423,13 +423,13 @@ def _runs(extent: int, units: Sequence[int]) -> list[_Run]:
     for unit in units:
         count = (extent - start) // unit
         if count:
-            runs.append(_Run(start, unit, count))
+            runs.append(_IndexRun(start, unit, count))
             start += count * unit
     return runs
 
 
 def _digits(
-    array: Array, layout: Layout, box: Mapping[str, _Run], units: Mapping[str, Sequence[int]]
+    array: Array, layout: Layout, box: Mapping[str, _IndexRun], units: Mapping[str, Sequence[int]]
 ) -> tuple[Array, list[tuple[str, int]]]:
     """Return a view of the box with one axis per digit of each dim, and (dim, unit) of each
     axis.

@@ -64,7 +64,7 @@ def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]
     It is a range if neighbours are equally far apart, so that long dims take no memory.
 
     Args:
-        size: of the dim.
+        size: size of the dim.
         step: elements between neighbours of the outer part.
         inner: size and step of each block, outermost first.
     """

@@ -39,8 +39,8 @@ class _CallResult(NamedTuple):
     ) -> _CallResult:
         """Return the result of a call.
 
-        It holds under other made-up names if all that its layouts and dims have are in the key and
-        none is part of a text.
+        It holds under other made-up names if every made-up name of its layouts and dims is in the
+        key, and none is in its texts.
         """
         required = [layout for each in variant.requirements for layout in each.layouts]
         dims = {dim for layout in (*variant.layouts, *required) for dim in layout.dims}
@@ -81,7 +81,7 @@ class _CallResult(NamedTuple):
         )
 
 
-class Calls:
+class EvaluatedCalls:
     """Results of calls, under one partial evaluation and the same preferences.
 
     Calls are equal if their operators, their operands' dims, element types and layouts, and their

@@ -173,8 +173,8 @@ class ChosenGraph:
         return all(map(partial(self._alike_in, graph), _operand_names(node)))
 
     def _alike_in(self, graph: Graph, name: str) -> bool:
-        """Return whether a graph has this value with the same type and dims, constant or
-        not alike.
+        """Return whether a graph has this value, with the same type and dims, constant in both or
+        in neither.
         """
         value, twin = self.chosen.values[name], graph.values.get(name)
         return (

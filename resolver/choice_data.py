@@ -140,12 +140,12 @@ def from_plain_data(
         ChoiceRefused: the data is no choice for this graph.
     """
     try:
-        return _Reader(data, graph, preferences).lowered(delivery, passes)
+        return _ChoiceReader(data, graph, preferences).lowered(delivery, passes)
     except _MALFORMED as why:
         raise ChoiceRefused(f"the saved choice does not fit the graph: {why!r}") from why
 
 
-class _Reader:
+class _ChoiceReader:
     """Reader of one choice; it checks every row before use."""
 
     def __init__(self, data: object, graph: Graph, preferences: Preferences) -> None:

@@ -47,8 +47,8 @@ class ErrorProof:
 
     Attributes:
         tolerance: the error that the results may have.
-        budget: the limit on the shares' root of the sum of squares; it is below the tolerance if a
-            first choice within the tolerance was not good enough.
+        budget: the limit on the shares' root of the sum of squares; it is below the tolerance if an
+            earlier choice exceeded that.
         shares: shares of the approximate nodes.
         direct: error that exact kernels add, since their sums are in another order than the strict
             plan's; measured on a whole plan without approximate variants.

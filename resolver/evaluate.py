@@ -19,7 +19,7 @@ from libdesc.registry import ready
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Refusal, Step, installed
 from ptensor.layout import Layout
-from resolver.calls import Calls
+from resolver.calls import EvaluatedCalls
 from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, Value, split
 from vtensor.errors import NoInvokerError, ResolutionError
@@ -80,7 +80,7 @@ class _Resolving:
 
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: list[OpNode] = field(default_factory=list)
-    calls: Calls = field(default_factory=Calls)
+    calls: EvaluatedCalls = field(default_factory=EvaluatedCalls)
     libraries: dict[str, dict[str, int]] = field(default_factory=dict)
     first: dict[str, list[InvokerInfo]] = field(default_factory=dict)
 
@@ -260,11 +260,11 @@ def _decide(
 def _on_preceding_library(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]] | None:
-    """Return a node on a library that goes before higher priorities, fused with all that is
-    offered.
+    """Return a node fused with all that is offered, on a library that goes before higher
+    priorities.
 
-    None if there is no such library, if it does not take all the nodes, or if it would pass over a
-    library that it does not say it goes before.
+    None if there is no such library, if it does not take all the nodes, or if a library has
+    priority that it may not precede.
     """
     pinned = preferences.pinned(node.name, info_of(node.op).name)
     if preferences.order is not None or pinned is not None:
@@ -300,9 +300,9 @@ def _passed_over(state: _Resolving, node: Node, library: str, by: str) -> Refusa
 def _fuse_all_taken(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """Decide a node, fused with as many followers as the library takes that takes the node alone.
+    """Decide a node by priority, and fuse as many followers as its library takes.
 
-    The library that is asked first mostly takes all of them. It then would take the node alone,
+    Mostly the library that is asked first takes all of them. Then it would take the node alone,
     too, and is not asked.
     """
     tried = _first_library(state, preferences, node)
@@ -400,8 +400,8 @@ def _fusible(
 ) -> Sequence[Node]:
     """Return the offered nodes, from the first on, that may be fused on a library.
 
-    A node that a library before this one in the order would take by itself ends them. If there is
-    no such library, nothing is evaluated.
+    They end at a node that an earlier library would take by itself. If there is no earlier library,
+    nothing is evaluated.
     """
     offered = list(takewhile(lambda follower: _allows(preferences, follower, library), offered))
     earlier = [_libraries_before(state, preferences, follower, library) for follower in offered]
@@ -422,7 +422,7 @@ def _fusible(
 def _libraries_before(
     state: _Resolving, preferences: Preferences, node: Node, library: str
 ) -> set[str]:
-    """Return the libraries that are asked about a node before this one."""
+    """Return the libraries that are asked about a node before ``library``."""
     priorities = {library: ready().libraries[library].priority, **state.libraries_of(node)}
     order = sorted(priorities, key=lambda name: (preferences.rank(name), -priorities[name], name))
     return {name for name in order[: order.index(library)] if _allows(preferences, node, name)}

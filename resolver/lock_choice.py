@@ -114,7 +114,7 @@ class Choices:
 
 
 def _names(graph: LoweredGraph) -> Mapping[str, str]:
-    """Return a name for each output of a Transform that other Transforms do not change."""
+    """Return a name for the output of each Transform that does not depend on other Transforms."""
     names: dict[str, str] = {}
     model_values = (name for name, source in graph.sources.items() if name == source)
     taken = {*model_values, *(node.name for node in graph.operators)}
@@ -131,7 +131,7 @@ def _names(graph: LoweredGraph) -> Mapping[str, str]:
 
 
 class _Binder:
-    """Binding of choices to the nodes of a graph; collects the faults."""
+    """The choices as they are put on the nodes of a graph, with the faults."""
 
     def __init__(self, choices: Choices, graph: Graph, preferences: Preferences) -> None:
         self._choices = choices

@@ -51,7 +51,7 @@ class Reason:
 
     Attributes:
         consumer: name of the node that takes the value, or of the output that delivers it.
-        producer: name of the value in the model.
+        producer: name of the value that the consumer takes, as the model has it.
         role: the consumer's operand.
         library: the consumer's library.
         op, producer_op: operators of the consumer and of the producer; empty for an input or

@@ -23,7 +23,8 @@ from vtensor.language.tensor import VTensor
 
 
 class Prober:
-    """Evaluates the nodes of a graph again, each on its own library; equal calls once.
+    """Repeated evaluation of a graph's nodes, each on its own library; equal calls are evaluated
+    once.
 
     An approximate variant is found only for a node whose present variant is approximate.
 
@@ -65,9 +66,9 @@ class Prober:
         return evaluation.heavy
 
     def takes(self, node: OpNode, variant: Variant) -> bool:
-        """Return whether a library runs a node with each operand in the layout of a variant.
+        """Return whether a library runs a node with each operand in its own layout of a variant.
 
-        The layouts may differ among operands for which ANY was asked.
+        False if the routine wants one layout for all operands that ask for ANY.
         """
         values = [self._values[name] for name in node.inputs]
         key = (_call_key(node, values, [value.produced_layout for value in values]), variant)

@@ -19,7 +19,7 @@ from vtensor.frontends.folding import Facts, folds
 from vtensor.frontends.functions import spellings_of
 from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local_names
 from vtensor.frontends.network import Network, NetworkNode
-from vtensor.frontends.reader import Added, Reader, Refusal, attribute_value
+from vtensor.frontends.reader import Added, NodeRefused, Reader, attribute_value
 from vtensor.frontends.reference import reference_spelling
 from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array, element_type
@@ -39,10 +39,11 @@ class SizesDiffer(ModelError):
 
 
 @dataclass(eq=False)
-class Named:
+class NamedNetwork:
     """A network whose values have dim names: the base of a graph and of its ports.
 
     Attributes:
+        network, facts: the network, and the types and values that are known.
         nodes: the nodes that are left to run, each with the result of naming.
         names: dim names of every value, by position; a constant has a key for each use.
         pinned: dim names of inputs and outputs that were settled before.
@@ -64,8 +65,8 @@ class Named:
         names = {name for node, _ in self.nodes for name in (*node.inputs, *node.outputs)}
         return all(self.facts.sizes(name) is not None for name in names)
 
-    def without_facts(self) -> Named:
-        """Return the parts that hold for other sizes, too."""
+    def without_facts(self) -> NamedNetwork:
+        """Return the network and its names without facts: these hold for other sizes, too."""
         return replace(self, facts=Facts())
 
 
@@ -87,7 +88,7 @@ def name_values(
     pinned: Mapping[Key, Names] | None = None,
     *,
     every: bool = False,
-) -> Named:
+) -> NamedNetwork:
     """Name the dims of all values that a run computes or is given.
 
     Args:
@@ -123,7 +124,7 @@ def name_values(
                     raise _unreadable(network, node, error) from error
         nodes.append((node, naming))
     names = assign_names(ranks, [naming for _, naming in nodes], pinned)
-    return Named(network, facts, nodes, names, pinned or {})
+    return NamedNetwork(network, facts, nodes, names, pinned or {})
 
 
 def _unreadable(network: Network, node: NetworkNode, error: Exception) -> ModelError:
@@ -161,7 +162,10 @@ class Problems:
         return bool(self.missing or self.refused)
 
     def remain_with(self, known: Iterable[str], network: Network, facts: Facts) -> bool:
-        """Return whether problems remain once these inputs are known, by which other nodes fold."""
+        """Return whether a problem remains once the values of these inputs are known.
+
+        Nodes that depend on them and on constants alone are folded then.
+        """
         nodes = [node for missing in self.missing.values() for node in missing]
         nodes += [node for node, _ in self.refused]
         return not all(foldable(node, known, network, facts) for node in nodes)
@@ -186,14 +190,14 @@ class Problems:
 
 
 class Builder:
-    """Builds one graph; readers ask it for values (``Values``).
+    """Builder of one graph; readers ask it for values (``Values``).
 
     Args:
         named: the network with its names.
         reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
     """
 
-    def __init__(self, named: Named, reference: bool) -> None:
+    def __init__(self, named: NamedNetwork, reference: bool) -> None:
         self._named = named
         self._network = named.network
         self._facts = named.facts
@@ -353,7 +357,7 @@ class Builder:
             reader = Reader(node, naming.opset, local, self, naming.read_attribute)
             try:
                 results = self._read(spelling, reader)
-            except Refusal as refusal:
+            except NodeRefused as refusal:
                 reasons.append(str(refusal))
                 continue
             except ValuesNeededError as error:

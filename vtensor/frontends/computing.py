@@ -47,7 +47,7 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
         for (value, array), layout in zip(operands, variant.layouts, strict=False)
     ]
     checkpoint()  # here, not inside: other threads would wait until it has slept
-    compute = partial(run_compute, _Running(node, variant=variant), op, tensors)
+    compute = partial(run_compute, _RunningContext(node, variant=variant), op, tensors)
     with installed(NormalEvaluation()), np.errstate(all="ignore"):
         outputs = on_one_thread(compute)
     return [_array(output) for output in outputs]
@@ -106,7 +106,7 @@ def _array(value: VTensor) -> Array:
     return unpack(storage.data(), storage.layout, list(value.dims), value.dims, value.dtype)
 
 
-class _Running(DispatchContext):
+class _RunningContext(DispatchContext):
     """Context of an operator that runs now: outputs get memory in their decided layouts."""
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:

@@ -35,7 +35,7 @@ class RemainingLoop(NetworkNode):
         condition: the value that says whether there is a next iteration; empty if no value does.
         states: the values that are passed to the next iteration.
         rows: for each collected output of the loop, the values of the iterations so far.
-        weights: names outside of the body's own constants, which are made once.
+        weights: outer names of the body's own constants, which are made once.
     """
 
     number: int = 0
@@ -114,7 +114,7 @@ def _check(node: NetworkNode, attributes: Mapping[str, Any], facts: Facts) -> No
     number.
 
     Raises:
-        ModelError: it is not so.
+        ModelError: an attribute is missing or wrong, or such a value is not one number.
     """
     for name in _REQUIRED_ATTRIBUTES[node.label]:
         if name not in attributes:

@@ -40,7 +40,7 @@ def infer(
     network: Network,
     sizes: Mapping[str, Sequence[int | None] | None],
     values: Mapping[str, Array] | None = None,
-    own: bool = False,
+    by_operators: bool = False,
 ) -> tuple[Network, Facts]:
     """Infer types, fold constants and expand functions.
 
@@ -50,9 +50,9 @@ def infer(
         network: the network as it was read.
         sizes: sizes of every input; None for an input of open rank.
         values: values of inputs that are known before a run.
-        own: whether every operator is asked for the sizes of its outputs. They replace ONNX's, and
-            each difference is noted in ``Facts.differences``. If ONNX's inference refuses a node
-            whose sizes are open, nothing is known of its outputs.
+        by_operators: whether every operator is asked for the sizes of its outputs. They replace
+            ONNX's, and each difference is noted in ``Facts.differences``. If ONNX's inference
+            refuses a node whose sizes are open, nothing is known of its outputs.
 
     Returns:
         The expanded network, or the same one if nothing was expanded; and its facts.
@@ -74,8 +74,8 @@ def infer(
             nodes.append(node)  # folded for earlier sizes, from initializers alone
             continue
         if node.key not in network.functions:
-            if own:
-                _infer_own(network, node, facts, is_open)
+            if by_operators:
+                _infer_by_operator(network, node, facts, is_open)
             else:
                 infer_node(network, node, facts, defined_outputs)
             if _has_open_sizes(node, facts):
@@ -99,7 +99,7 @@ def infer(
     return replace(network, nodes=running, used=frozenset(used)), facts
 
 
-def _infer_own(network: Network, node: NetworkNode, facts: Facts, is_open: bool) -> None:
+def _infer_by_operator(network: Network, node: NetworkNode, facts: Facts, is_open: bool) -> None:
     """Set the types of a node's outputs as its operator makes them.
 
     Args:

@@ -36,7 +36,7 @@ _EQUATION = rf"{_TERM}(,{_TERM})*(->{_TERM})?"
 
 
 def attribute_fault(node: NodeProto) -> str:
-    """Return the fault in a node's attributes that any operator has, or an empty text.
+    """Return a fault in a node's attributes that is one for every operator, or an empty text.
 
     Inference keeps 32 bits of some axes and reads and writes memory where these point, makes as
     many outputs as an attribute says, and trusts texts.

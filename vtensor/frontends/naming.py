@@ -203,7 +203,7 @@ def _first_free(stem: str, taken: Callable[[str], bool]) -> str:
 
 
 def _distinct(names: Sequence[str]) -> Names:
-    """Return the names, those that were there before with a number appended.
+    """Return the names, with a number appended to each one that occurs before.
 
     >>> _distinct(["A", "A", "B"])
     ('A', 'A1', 'B')

@@ -24,7 +24,7 @@ from vtensor.storage.budget import memory_errors
 from vtensor.storage.inputs import Port, as_array, check_array
 
 if TYPE_CHECKING:
-    from vtensor.frontends.builder import Named
+    from vtensor.frontends.builder import NamedNetwork
     from vtensor.frontends.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
 
@@ -126,7 +126,7 @@ class Model:
         self._own_sizes = False
         #: Difference of an operator's sizes from those of ONNX's inference, by node.
         self.differences: dict[str, str] = {}
-        self._earlier: dict[Hashable, Named] = {}  # by ``_kind``
+        self._earlier: dict[Hashable, NamedNetwork] = {}  # by ``_kind``
         ready()  # the operators' spellings
         stored = self._network.stored
         #: The graph's text that the model carries, and the graph if the model was written from it.
@@ -231,8 +231,8 @@ class Model:
         return graph
 
     def _built(
-        self, named_of: Callable[[], Named], outputs: Mapping[str, Names] | None = None
-    ) -> tuple[Named, Graph]:
+        self, named_of: Callable[[], NamedNetwork], outputs: Mapping[str, Names] | None = None
+    ) -> tuple[NamedNetwork, Graph]:
         """Build a graph, again with the operators' own sizes if one differs from ONNX's inference.
 
         Args:
@@ -350,7 +350,7 @@ class Model:
         return promised
 
     @cached_property
-    def _symbolic(self) -> Named:
+    def _symbolic(self) -> NamedNetwork:
         """Names and types, as far as they follow from the model alone."""
         return self._named({name: shape for name, (_, shape) in self.inputs.items()})
 
@@ -359,7 +359,7 @@ class Model:
         sizes: Mapping[str, Sequence[int | None] | None],
         values: Mapping[str, Array] | None = None,
         pinned: Mapping[Key, Names] | None = None,
-    ) -> Named:
+    ) -> NamedNetwork:
         """Infer the model's types for sizes of inputs, and name the dims of its values.
 
         ONNX's inference is asked first. If it does not take the model, or an operator has made
@@ -378,7 +378,7 @@ class Model:
                 self._own_sizes = True
         if self._own_sizes:
             try:
-                network, facts = infer(self._network, sizes, values, own=True)
+                network, facts = infer(self._network, sizes, values, by_operators=True)
             except InputsRefused as error:
                 raise ModelError(str(error)) from error.__cause__
         self.differences.update(facts.differences)
@@ -398,7 +398,7 @@ class Model:
             for name, shape in sizes.items()
         }
         try:
-            infer(self._network, examples, values, own=True)
+            infer(self._network, examples, values, by_operators=True)
         except VTensorError:
             return False
         return True

@@ -27,7 +27,7 @@ from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
 
 
-class Refusal(UnsupportedOperatorError):
+class NodeRefused(UnsupportedOperatorError):
     """Raised if a spelling refuses one node; the builder collects these into one error."""
 
 
@@ -155,7 +155,7 @@ class Reader:
         """Return input ``index`` as a NumPy array.
 
         Raises:
-            Refusal: the input is computed from data.
+            NodeRefused: the input is computed from data.
             ValuesNeededError: it depends on the values of the model's inputs.
         """
         name = self._input_name(index)
@@ -221,9 +221,9 @@ class Reader:
         value = self._add(info.cls(tuple(dims.items())), (x,))
         return self.ordered(value, tuple(dims), tuple(dims))
 
-    def refuse(self, reason: str) -> Refusal:
+    def refuse(self, reason: str) -> NodeRefused:
         """Return the error that says that this node is not supported, and why."""
-        return Refusal(reason)
+        return NodeRefused(reason)
 
     def ordered(self, value: VTensor, order: Names, names: Names) -> VTensor:
         """Return a value presented in the order of its dims ``order``, with these renamed to

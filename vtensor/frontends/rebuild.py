@@ -16,7 +16,7 @@ from onnx import TypeProto, helper
 
 from ptensor.background_work import checkpoint
 from vtensor.errors import ModelError
-from vtensor.frontends.builder import Builder, Named
+from vtensor.frontends.builder import Builder, NamedNetwork
 from vtensor.frontends.defined import defined_outputs
 from vtensor.frontends.expansion import facts_of
 from vtensor.frontends.folding import Facts, infer_node
@@ -30,7 +30,7 @@ from vtensor.language.tensor import VTensor
 
 
 def rebuilt(
-    earlier: Named,
+    earlier: NamedNetwork,
     sizes: Mapping[str, Sizes],
     values: Mapping[str, Array],
     reference: bool,
@@ -60,7 +60,7 @@ class Rebuilder(Builder):
         before: facts about open sizes.
     """
 
-    def __init__(self, named: Named, reference: bool, before: Facts) -> None:
+    def __init__(self, named: NamedNetwork, reference: bool, before: Facts) -> None:
         super().__init__(named, reference)
         self._before = before
         self._namings = {node.name: naming for node, naming in named.nodes}

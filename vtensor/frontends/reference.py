@@ -57,7 +57,7 @@ def _output(
     """Return element type and sizes by dim of an output, as ONNX's shape inference says.
 
     Raises:
-        Refusal: the output is no tensor, or its sizes are unknown.
+        NodeRefused: the output is no tensor, or its sizes are unknown.
     """
     name = node.proto.output[place]
     kind, sizes = facts.types.get(name), facts.sizes(name)

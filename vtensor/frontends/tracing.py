@@ -14,7 +14,7 @@ import numpy as np
 from libdesc.tracing import pure_function, pure_name
 from optimizer.originals import Original
 from vtensor.errors import ModelError
-from vtensor.frontends.builder import Named, attributes_of
+from vtensor.frontends.builder import NamedNetwork, attributes_of
 from vtensor.frontends.defined import defined_outputs, local_of
 from vtensor.frontends.expansion import facts_of
 from vtensor.frontends.folding import Facts, infer_node
@@ -43,7 +43,7 @@ MAX_TRACED_ELEMENTS = 16
 
 
 def traced_graph(
-    earlier: Named,
+    earlier: NamedNetwork,
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Array],
     reference: bool,
@@ -73,7 +73,7 @@ def traced_graph(
 class _Traced(Rebuilder):
     """A builder of a graph whose sizes are traced."""
 
-    def __init__(self, named: Named, reference: bool, before: Facts, trace: Trace) -> None:
+    def __init__(self, named: NamedNetwork, reference: bool, before: Facts, trace: Trace) -> None:
         super().__init__(named, reference, before)
         self._trace = trace
         self._open: dict[tuple[str, Names], list[tuple[SymbolicArray, VTensor]]] = {}
