@@ -1,6 +1,6 @@
 """NumPy's products on one thread, while the threads of runs have the processors.
 
-OpenBLAS's threads spin for tens of milliseconds after they have worked. A run that begins meanwhile
+OpenBLAS's threads keep spinning for a while after they have worked. A run that begins meanwhile
 waits for processors in each of its parallel loops.
 """
 

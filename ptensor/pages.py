@@ -96,7 +96,7 @@ def contiguous(array: NDArray[Any]) -> NDArray[Any]:
 def give_back() -> None:
     """Return to the system the free memory that the allocator keeps between blocks in use.
 
-    It takes a millisecond or two, and pays after much memory was released.
+    It takes much longer than a release, and pays only after much memory was released.
     """
     if sys.platform == "linux":
         with suppress(AttributeError):  # an allocator other than glibc's

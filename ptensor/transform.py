@@ -260,8 +260,8 @@ def _filter(results: int, step: int, taps: int) -> Array:
 def _along(values: Array, axis: int, matrix: Array) -> Array:
     """Multiply a matrix with the vectors along an axis.
 
-    It is no matrix product of NumPy. A thread of NumPy's BLAS would spin for a tenth of a second
-    after that, on a processor where kernels run, or are measured, next.
+    It is no matrix product of NumPy. Threads of NumPy's BLAS would keep spinning after that, on a
+    processor where kernels run, or are measured, next.
     """
     moved = np.einsum("pk,k...->p...", matrix, np.moveaxis(values, axis, 0))
     return np.moveaxis(moved, 0, axis)

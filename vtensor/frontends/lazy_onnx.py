@@ -1,9 +1,9 @@
 """A lazy import of ONNX's package: the modules that a session needs, without the rest.
 
-``import onnx`` imports command-line tools, mail and zip archives, which takes half as long as
-NumPy. Reading a model needs four of its modules and the classes of its protocol buffers. If the
-package is not imported yet, it is put into ``sys.modules`` without running its own lines. The first
-use of any other name of it runs them; from then on the package is as always.
+``import onnx`` imports command-line tools, mail and zip archives, which a session does not need.
+Reading a model needs four of its modules and the classes of its protocol buffers. If the package is
+not imported yet, it is put into ``sys.modules`` without running its own lines. The first use of any
+other name of it runs them; from then on the package is as always.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Known models: an earlier process has compared their text with their nodes; they are read without
 ONNX.
 
-To check that a model is what its text says (``stored.py``) takes ONNX's classes and schemas, which
-is half of a small model's start. The result depends only on the model's bytes without the data of
-large weights. Under the digest of these the cache keeps where the text and the bytes of each array
-are. If anything is unusual, such as a missing entry or weight, the model is read in full, which
-reports it.
+To check that a model is what its text says (``stored.py``) takes ONNX's classes and schemas, a
+large part of a small model's start. The result depends only on the model's bytes without the data
+of large weights. Under the digest of these the cache keeps where the text and the bytes of each
+array are. If anything is unusual, such as a missing entry or weight, the model is read in full,
+which reports it.
 """
 
 from __future__ import annotations
