@@ -41,7 +41,7 @@ class _BackgroundWork:
         self.over, self.hurries = over, hurries
         self._since = thread_time()
 
-    def let_pass(self) -> None:
+    def yield_to_foreground(self) -> None:
         """Sleep while foreground work runs, at most LONGEST_SLEEP_S seconds: it may need what this
         work holds.
         """
@@ -50,7 +50,7 @@ class _BackgroundWork:
             sleep(POLL_S)
             left -= POLL_S
 
-    def leave_room(self) -> None:
+    def sleep_after_work(self) -> None:
         """Sleep if there was WORK_S of work since the last sleep."""
         worked = thread_time() - self._since
         if worked < WORK_S:
@@ -165,10 +165,10 @@ def checkpoint() -> None:
     """
     work = _work.get()
     if work is not None:
-        work.let_pass()
+        work.yield_to_foreground()
         if work.over():
             raise Stopped
-        work.leave_room()
+        work.sleep_after_work()
 
 
 def nobody_waits() -> bool:

@@ -123,7 +123,7 @@ class _Managed:
                 return name
         return ""
 
-    def say(self, name: str) -> None:
+    def declare(self, name: str) -> None:
         """Write an element type over the unsigned integers that NumPy has declared."""
         self.tensor.dtype.code, self.tensor.dtype.bits = _CODES[name], bits(name)
         if bits(name) < 8 and self.versioned is not None:
@@ -175,7 +175,7 @@ def export(
         raise DLPackError(f"not exported: {error}") from error
     managed = _Managed(capsule)
     if name in _CODES:
-        managed.say(name)
+        managed.declare(name)
     if copied and managed.versioned is not None:
         managed.versioned.flags |= _COPIED
     return capsule

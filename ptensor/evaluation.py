@@ -100,7 +100,7 @@ def lib_tagger(
         is_repeated = call.partial or call.evaluation.confirming
         if is_repeated and (reason := _refusal(call, call.variant.layouts)):
             raise Decline(reason)
-        if call.evaluation.confirming and _slower(call, call.variant):
+        if call.evaluation.confirming and _is_reference_only(call, call.variant):
             raise Decline("has reference code alone for these sizes")
         call.tagged = True
         return call.partial
@@ -184,7 +184,7 @@ def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
     return registered.confirm(call, row) if registered is not None else None
 
 
-def _slower(call: Call, variant: Variant) -> bool:
+def _is_reference_only(call: Call, variant: Variant) -> bool:
     """Return whether the library has only reference code here but had better code for the
     variant.
     """
@@ -278,7 +278,7 @@ def guideline_of(call: Call, name: str) -> Mapping[int, Layout | Sequence[Layout
                 at=asked_library.guideline_place,
             )
         for index, answer in answers.items():
-            if not _answers(call, index, answer):
+            if not _is_valid_answer(call, index, answer):
                 role = call.roles[index] if index in range(len(call.roles)) else "no operand"
                 what = f"the guideline of {name} answers {answer!r} for operand {index} ({role})"
                 raise call.misuse(what, at=asked_library.guideline_place)
@@ -286,7 +286,7 @@ def guideline_of(call: Call, name: str) -> Mapping[int, Layout | Sequence[Layout
     return call.answers
 
 
-def _answers(call: Call, index: object, answer: object) -> bool:
+def _is_valid_answer(call: Call, index: object, answer: object) -> bool:
     """Return whether a guideline's answer is valid: a layout of the operand's dims, several, or
     ANY.
     """

@@ -148,7 +148,7 @@ class Layout:
         >>> Layout("OIhw16i64o2i").blocks("I")
         (16, 2)
         """
-        self._known([dim])
+        self._check_dims([dim])
         return self._blocks.get(dim, ())
 
     def block(self, dim: str) -> int:
@@ -354,7 +354,7 @@ class Layout:
         """
         if self._axes is None:
             return self
-        self._known(mapping)
+        self._check_dims(mapping)
         encoding = self._encoding.renamed(mapping) if self._encoding is not None else None
         return Layout.of_axes(((mapping.get(d, d), b) for d, b in self._axes), encoding)
 
@@ -382,7 +382,7 @@ class Layout:
         """
         if self._axes is None:
             return self
-        self._known([dim])
+        self._check_dims([dim])
         axes = tuple(axis for axis in self._axes if not (axis.dim == dim and axis.block))
         return _build(axes, self._encoding)
 
@@ -419,12 +419,14 @@ class Layout:
             raise LayoutError(f"{self} has no order of dims: resolve it to a layout first")
         return self._axes
 
-    def _known(self, dims: Iterable[str]) -> None:
+    def _check_dims(self, dims: Iterable[str]) -> None:
         """Check that the layout has these dims; raise DimError if it does not."""
         self._order()
         for dim in dims:
             if dim not in self._dims:
-                raise DimError(f"layout {self} has no dim {dim!r}; its dims are {self._have()}")
+                raise DimError(
+                    f"layout {self} has no dim {dim!r}; its dims are {self._dims_text()}"
+                )
 
     def _sizes(self, extents: Mapping[str, int], what: str = "a size") -> dict[str, int]:
         """Return the numbers of exactly the dims of this layout, checked, in the order of ``dims``.
@@ -463,10 +465,10 @@ class Layout:
             if names
         ]
         raise DimError(
-            f"layout {self} has the dims {self._have()}: {', '.join(problems)}"
+            f"layout {self} has the dims {self._dims_text()}: {', '.join(problems)}"
         ) from None
 
-    def _have(self) -> str:
+    def _dims_text(self) -> str:
         return " ".join(self._dims) or "none"
 
     def __str__(self) -> str:

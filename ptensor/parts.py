@@ -54,14 +54,14 @@ class Part:
         """
         layout = self.layout
         tiled = dict(layout.encoding.tile) if layout.encoding is not None else {}
-        if self._several or tiled.keys() & ranges.keys():
+        if self._has_planes or tiled.keys() & ranges.keys():
             return None
         places: list[Any] = [slice(None)] * self.array.ndim
         for dim, (begin, end) in ranges.items():
             block = self.layout.block(dim)
             if begin % block or (end % block and end != self.extents[dim]):
                 return None
-            places[self._outer(dim)] = slice(begin // block, -(-end // block))
+            places[self._outer_axis(dim)] = slice(begin // block, -(-end // block))
             if layout.encoding is not None:
                 layout = layout.with_encoding(layout.encoding.sliced(dim, begin, end))
         sizes = {dim: end - begin for dim, (begin, end) in ranges.items()}
@@ -75,9 +75,9 @@ class Part:
         """
         *_, last = into
         block = self.layout.block(dim)
-        if (len(into) > 1 and into[last] % block) or not self._free([dim]):
+        if (len(into) > 1 and into[last] % block) or not self._can_regroup([dim]):
             return None
-        at = self._outer(dim)
+        at = self._outer_axis(dim)
         shape, sizes = self.array.shape, {**into, last: -(-into[last] // block)}
         array = self.array.reshape([*shape[:at], *sizes.values(), *shape[at + 1 :]])
         axes = self._renamed(dim, last)
@@ -91,10 +91,10 @@ class Part:
         None if they are not neighbours in memory, or another than the last has blocks, or the last
         one's blocks have pads, or the encoding names a dim.
         """
-        if not self._free(dims):
+        if not self._can_regroup(dims):
             return None
-        tidy = self._ones_first(dims)
-        array, axes, at = tidy.array, tidy.layout.axes, tidy._outer(dims[0])
+        tidy = self._with_ones_first(dims)
+        array, axes, at = tidy.array, tidy.layout.axes, tidy._outer_axis(dims[0])
         block = self.layout.block(dims[-1])
         adjacent = axes[at : at + len(dims)] == tuple(Axis(dim, 0) for dim in dims)
         torn = any(self.layout.block(dim) > 1 for dim in dims[:-1])
@@ -112,7 +112,7 @@ class Part:
         sizes[into] = prod(self.extents[dim] for dim in dims)
         return Part(array, Layout.of_axes(named, self.layout.encoding), sizes)
 
-    def _ones_first(self, dims: Sequence[str]) -> Part:
+    def _with_ones_first(self, dims: Sequence[str]) -> Part:
         """Return the same memory with axes of size 1, which may be anywhere, out of the way of
         ``dims``.
 
@@ -124,7 +124,7 @@ class Part:
         order = [i for i in ones if axes[i].dim not in dims]
         placed = [i for i in range(len(axes)) if i not in ones]
         long = [dim for dim in dims if dim not in ones_by_dim]
-        at = placed.index(self._outer(long[0])) if long else 0
+        at = placed.index(self._outer_axis(long[0])) if long else 0
         for place, dim in enumerate(dims):
             if dim in ones_by_dim:
                 placed.insert(at + place, ones_by_dim[dim])
@@ -133,16 +133,16 @@ class Part:
         return Part(self.array.transpose(order), layout, self.extents)
 
     @property
-    def _several(self) -> bool:
+    def _has_planes(self) -> bool:
         """True if the array is the bytes of several planes."""
         return self.layout.encoding is not None and self.layout.encoding.rest is not None
 
-    def _free(self, dims: Sequence[str]) -> bool:
+    def _can_regroup(self, dims: Sequence[str]) -> bool:
         """Return whether the array has axes, and its encoding names none of these dims."""
         encoding = self.layout.encoding
-        return encoding is None or not (self._several or set(dims) & encoding.named)
+        return encoding is None or not (self._has_planes or set(dims) & encoding.named)
 
-    def _outer(self, dim: str) -> int:
+    def _outer_axis(self, dim: str) -> int:
         """Return the axis of a dim's outer part."""
         return self.layout.axes.index(Axis(dim, 0))
 

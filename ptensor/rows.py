@@ -50,17 +50,19 @@ def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[Row]:
     present = [
         layouts[0]
         for index, layouts in alternatives.items()
-        if _lies(call.operands[index], layouts[0])
+        if _has_layout(call.operands[index], layouts[0])
     ]
     rows = (
         row
         for chosen in _combinations(list(alternatives.values()), present)
-        for row in _completed(call, views, dict(zip(alternatives, chosen, strict=True)))
+        for row in _with_joint_layout(call, views, dict(zip(alternatives, chosen, strict=True)))
     )
     yield from islice(_distinct(rows), MAX_ROWS)
 
 
-def _completed(call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]) -> Iterator[Row]:
+def _with_joint_layout(
+    call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
+) -> Iterator[Row]:
     """Yield rows with the fixed layouts and one joint layout for the operands that asked for ANY.
 
     Args:
@@ -81,10 +83,10 @@ def _completed(call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
 
 def _in_order(operand: VTensor, layouts: Sequence[Layout]) -> Sequence[Layout]:
     """Return the alternatives, the layout that the operand already has first."""
-    return sorted(layouts, key=lambda layout: not _lies(operand, layout))
+    return sorted(layouts, key=lambda layout: not _has_layout(operand, layout))
 
 
-def _lies(operand: VTensor, layout: Layout) -> bool:
+def _has_layout(operand: VTensor, layout: Layout) -> bool:
     """Return whether an operand is produced in this layout."""
     produced = operand.produced_layout
     return produced is not None and layout.same(produced, operand.dims)

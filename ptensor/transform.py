@@ -184,7 +184,7 @@ def transform_into(
     if np.may_share_memory(src, dst):
         raise LayoutError(f"source and target of {source} -> {target} share memory")
     if have.tile or want.tile:
-        _tiled(src, dst, source, target, extents)
+        _transform_tiled(src, dst, source, target, extents)
         return
     reads, writes = (
         physical_planes(src, source, extents, have),
@@ -209,7 +209,9 @@ def transform_into(
     give_zero(dst, target, extents, want)
 
 
-def _tiled(src: Array, dst: Array, source: Layout, target: Layout, extents: Extents) -> None:
+def _transform_tiled(
+    src: Array, dst: Array, source: Layout, target: Layout, extents: Extents
+) -> None:
     """Write a tensor in another layout, one of the two in the domain of Winograd's algorithm,
     through f64.
 
@@ -236,9 +238,11 @@ def _tiled(src: Array, dst: Array, source: Layout, target: Layout, extents: Exte
         if have.get(dim) == want.get(dim):
             continue
         if dim in have:
-            values = _along(values, axis, np.linalg.pinv(_filter(*have[dim], extents[dim])))
+            values = _multiply_along(
+                values, axis, np.linalg.pinv(_filter(*have[dim], extents[dim]))
+            )
         if dim in want:
-            values = _along(values, axis, _filter(*want[dim], extents[dim]))
+            values = _multiply_along(values, axis, _filter(*want[dim], extents[dim]))
     transform_into(np.ascontiguousarray(values), dst, plain, target, after)
 
 
@@ -257,7 +261,7 @@ def _filter(results: int, step: int, taps: int) -> Array:
     return np.kron(matrix, np.eye(step))[:, :taps]
 
 
-def _along(values: Array, axis: int, matrix: Array) -> Array:
+def _multiply_along(values: Array, axis: int, matrix: Array) -> Array:
     """Multiply a matrix with the vectors along an axis.
 
     It is no matrix product of NumPy. Threads of NumPy's BLAS would keep spinning after that, on a

@@ -133,7 +133,7 @@ def resolve(
     _resolutions += 1
     needed, order = _order(graph)
     state = _Resolving()
-    _entry(graph, state, entry_layouts or {}, needed)
+    _set_entry_layouts(graph, state, entry_layouts or {}, needed)
     fused: dict[str, str] = {}
     with installed(PartialEvaluation()):
         for node in order:
@@ -189,7 +189,7 @@ def _order(graph: Graph) -> tuple[set[str], list[Node]]:
     return needed, order[::-1]
 
 
-def _entry(
+def _set_entry_layouts(
     graph: Graph, state: _Resolving, entry_layouts: Mapping[str, Layout], needed: set[str]
 ) -> None:
     """Give inputs and constants their produced layouts (Algorithm 1, line 1)."""

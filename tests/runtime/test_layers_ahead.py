@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ops._layers_ahead import LAYERS
 from tests.frontends.support import f32, model
 from vtensor import Session
-from vtensor.frontends.tracing import gives
+from vtensor.frontends.tracing import reproduces
 from vtensor.language.symbolic_arrays import Computes
 
 Array = np.ndarray[Any, Any]
@@ -72,8 +72,8 @@ def test_only_what_is_the_same_is_computed_so() -> None:
     """Else a node is computed in the way of any node, and no other process has its rows."""
     operands = f32(3, 4), f32(4, 5)
     sample = LAYERS["Gemm"].compute({}.get, *operands)
-    assert gives(Computes(LAYERS["Gemm"].compute, {}), operands, sample)
-    assert not gives(Computes(LAYERS["Gemm"].compute, {}), operands, sample + np.float32(1e-3))
+    assert reproduces(Computes(LAYERS["Gemm"].compute, {}), operands, sample)
+    assert not reproduces(Computes(LAYERS["Gemm"].compute, {}), operands, sample + np.float32(1e-3))
     attributes: dict[str, Any]
     for attributes in ({"alpha": 2.0}, {"transA": 1}):
-        assert not gives(Computes(LAYERS["Gemm"].compute, attributes), operands, sample)
+        assert not reproduces(Computes(LAYERS["Gemm"].compute, attributes), operands, sample)

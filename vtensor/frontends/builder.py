@@ -121,13 +121,13 @@ def name_values(
             except Exception as error:
                 pass_signals(error)
                 if all(_has_rank(n, network, facts) for n in (*node.inputs, *node.outputs)):
-                    raise _unreadable(network, node, error) from error
+                    raise _spelling_error(network, node, error) from error
         nodes.append((node, naming))
     names = assign_names(ranks, [naming for _, naming in nodes], pinned)
     return NamedNetwork(network, facts, nodes, names, pinned or {})
 
 
-def _unreadable(network: Network, node: NetworkNode, error: Exception) -> ModelError:
+def _spelling_error(network: Network, node: NetworkNode, error: Exception) -> ModelError:
     """Return the error for a node whose spelling failed."""
     return ModelError(f"{network.label}: {node.described} cannot be read: {error}")
 
@@ -232,7 +232,7 @@ class Builder:
             dims = self._dims(name, self._named.pinned.get(name, names))
             value = self._graph.input(name, dims, declared.dtype)
             # Bodies may unify dims that inputs keep apart: nodes read the unified names.
-            self._data[name] = self._under(value, names, name)
+            self._data[name] = self._with_names(value, names, name)
         self._nodes()
         if self._needed and not self._problems.remain_with(
             self._needed, self._network, self._facts
@@ -315,10 +315,10 @@ class Builder:
         key = (name, dims, origin.shape)
         if key not in self._constants:
             free = name if name not in self._graph.values else self._taken.free(name)
-            self._constants[key] = self._known(origin, dims, free)
+            self._constants[key] = self._add_constant(origin, dims, free)
         return self._constants[key]
 
-    def _known(self, origin: Array | Original, dims: Names, name: str) -> VTensor:
+    def _add_constant(self, origin: Array | Original, dims: Names, name: str) -> VTensor:
         """Add a constant to the graph and return it; the graph does not keep the array of an
         Original.
         """
@@ -338,19 +338,19 @@ class Builder:
             VTensorError: a spelling fails, and no earlier node can be the cause.
         """
         candidates = spellings_of(node)
-        if not candidates and (inputs := self._decisive(node)):
+        if not candidates and (inputs := self._deciding_inputs(node)):
             self._needed.update(dict.fromkeys(inputs))
-            return self._stand_in(node)
+            return self._add_stand_ins(node)
         if not candidates and self._reference:
             last = reference_spelling(node, self._network, self._facts)
             candidates = [last] if last else []
         if not candidates and node.label in DECIDING:
             if not self._needed:  # else the values of inputs may decide it
                 self._problems.refused.append((node, undecided(node, self._facts)))
-            return self._stand_in(node)
+            return self._add_stand_ins(node)
         if not candidates:
             self._problems.missing.setdefault(node.label, []).append(node)
-            return self._stand_in(node)
+            return self._add_stand_ins(node)
         local = local_names(naming, self._named.names)
         reasons, needed = [], False
         for spelling in candidates:
@@ -367,14 +367,14 @@ class Builder:
             except VTensorError as error:
                 if isinstance(error, SizesDiffer) or not (self._problems or self._needed):
                     raise
-                return self._stand_in(node)  # an earlier node may be the cause
-            return self._commit(reader, results)
+                return self._add_stand_ins(node)  # an earlier node may be the cause
+            return self._add_results(reader, results)
         if needed:
-            return self._stand_in(node)
+            return self._add_stand_ins(node)
         self._problems.refused.append((node, "; ".join(dict.fromkeys(reasons))))
-        return self._stand_in(node)
+        return self._add_stand_ins(node)
 
-    def _decisive(self, node: NetworkNode) -> list[str]:
+    def _deciding_inputs(self, node: NetworkNode) -> list[str]:
         """Return the inputs whose values make a node fold, or decide which graph of it runs."""
         inputs = [
             deciding_inputs(name, self._network, self._facts)
@@ -398,7 +398,7 @@ class Builder:
             raise
         except Exception as error:  # unforeseen by the spelling: name the node
             pass_signals(error)
-            raise _unreadable(self._network, node, error) from error
+            raise _spelling_error(self._network, node, error) from error
         values = [read] if isinstance(read, VTensor) else list(read)
         results = {}
         for index, name in enumerate(node.proto.output):
@@ -423,7 +423,7 @@ class Builder:
             f"{name!r} has the sizes {self._facts.sizes(name)} by ONNX's shape inference"
         )
 
-    def _stand_in(self, node: NetworkNode) -> None:
+    def _add_stand_ins(self, node: NetworkNode) -> None:
         """Add inputs in place of the outputs of a node that is not taken, so that later nodes are
         checked too.
         """
@@ -436,7 +436,7 @@ class Builder:
                 dtype = element_type(kind.tensor_type.elem_type, f"value {name!r}")
                 self._data[name] = self._graph.input(name, dims, dtype)
 
-    def _commit(self, reader: Reader, results: Mapping[str, VTensor]) -> None:
+    def _add_results(self, reader: Reader, results: Mapping[str, VTensor]) -> None:
         """Add the operators of a spelling to the graph, as far as its results need them."""
         needed = {id(value) for value in results.values()}
         used = []
@@ -521,9 +521,9 @@ class Builder:
             self._graph.output(self._constant(name, origin, dims), name)
             return
         value = self.data(name)
-        self._graph.output(value if names is None else self._under(value, names, name), name)
+        self._graph.output(value if names is None else self._with_names(value, names, name), name)
 
-    def _under(self, value: VTensor, names: Names, stem: str) -> VTensor:
+    def _with_names(self, value: VTensor, names: Names, stem: str) -> VTensor:
         """Return a value of the graph under other dim names, position for position."""
         if tuple(value.dims) == names:
             return value

@@ -43,10 +43,10 @@ _PLAIN_ATTRIBUTES = (
 
 def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
     """Return the values of a node's outputs, or None if no operator of VTensor takes the node."""
-    key = _key(node, facts)
+    key = _cache_key(node, facts)
     if key in network.computed:
         return network.computed[key]
-    outputs = _defined(network, node, facts)
+    outputs = _compute_outputs(network, node, facts)
     if key is not None and sum(array.size for array in outputs or ()) <= _MAX_CACHED_ELEMENTS:
         if len(network.computed) >= _MAX_CACHED_NODES:
             network.computed.clear()
@@ -54,7 +54,7 @@ def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[A
     return outputs
 
 
-def _key(node: NetworkNode, facts: Facts) -> object:
+def _cache_key(node: NetworkNode, facts: Facts) -> object:
     """Return all that a node's outputs depend on as a key, or None if that is too large."""
     inputs = [facts.arrays.get(name) for name in node.proto.input]
     plain = all(attribute.type in _PLAIN_ATTRIBUTES for attribute in node.proto.attribute)
@@ -80,7 +80,7 @@ def _type_text(facts: Facts, name: str) -> bytes | None:
     return b"" if kind is None else kind.SerializeToString(deterministic=True)
 
 
-def _defined(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
+def _compute_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
     """Compute a node's outputs by the first spelling that takes it, or return None.
 
     Raises:
@@ -99,13 +99,16 @@ def _defined(network: Network, node: NetworkNode, facts: Facts) -> list[Array] |
         try:
             read = spelling.read(reader)
             values = [read] if isinstance(read, VTensor) else list(read)
-            arrays = _computed(reader, values)
+            arrays = _run_added(reader, values)
         except Exception as error:  # another spelling may take the node, or these values
             pass_signals(error)
             if isinstance(error, ModelError) and not isinstance(error, UnsupportedOperatorError):
                 raise  # the node is wrong, whatever computes it
             continue
-        if all(name in arrays and _fits(name, arrays[name], facts) for name in node.outputs):
+        if all(
+            name in arrays and _has_inferred_type(name, arrays[name], facts)
+            for name in node.outputs
+        ):
             return [arrays[name] for name in node.outputs]
     return None
 
@@ -125,7 +128,7 @@ def local_of(network: Network, node: NetworkNode, facts: Facts) -> dict[str, Nam
     return names
 
 
-def _computed(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
+def _run_added(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
     """Return the outputs by name: the operators that a spelling has added are run one by one."""
     results = {}
     for index, (name, value) in enumerate(zip(reader.node.proto.output, values, strict=False)):
@@ -142,7 +145,7 @@ def _computed(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
     return {name: arrays[id(value)] for name, value in results.items()}
 
 
-def _fits(name: str, array: Array, facts: Facts) -> bool:
+def _has_inferred_type(name: str, array: Array, facts: Facts) -> bool:
     """Return whether a value has the element type that ONNX's inference says, if it says one."""
     kind, actual = facts.types.get(name), type_of_array(array)
     return kind is None or kind.tensor_type.elem_type in (0, actual.tensor_type.elem_type)

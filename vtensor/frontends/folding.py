@@ -154,7 +154,11 @@ _schema = cache(onnx.defs.get_schema)  # errors are not cached: a schema may be 
 def folds(node: NetworkNode, facts: Facts) -> bool:
     """Return whether a node's outputs are known before a run, by any operator."""
     schema = schema_of(node)
-    if schema is None or has_graphs(node) or not all(name in facts.static for name in _data(node)):
+    if (
+        schema is None
+        or has_graphs(node)
+        or not all(name in facts.static for name in _value_inputs(node))
+    ):
         return False
     if not _makes_tensors(schema):
         return False
@@ -170,7 +174,7 @@ def _makes_tensors(schema: onnx.defs.OpSchema) -> bool:
     return all(any(kind.startswith("tensor") for kind in each.types) for each in schema.outputs)
 
 
-def _data(node: NetworkNode) -> list[str]:
+def _value_inputs(node: NetworkNode) -> list[str]:
     """Return the inputs of which a node reads more than the type."""
     type_only = () if node.domain else _OF_TYPE.get(node.proto.op_type, ())
     return [name for i, name in enumerate(node.proto.input) if name and i not in type_only]
@@ -202,18 +206,18 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
         constant = _sparse_constant(network, node, facts.nbytes)
     if constant is not None:
         facts.static.update(node.outputs)
-        _record(network, node, facts, [constant])
+        _keep_values(network, node, facts, [constant])
         return
     schema = schema_of(node)
     if schema is None or has_graphs(node):
         return  # inner graphs read outer values, which ONNX's check cannot see
-    _check(network, node)
+    _check_node(network, node)
     static = folds(node, facts)
     if static:
         facts.static.update(node.outputs)
     if any(name not in facts.types for name in node.inputs):
         return
-    types = _types(network, node, schema, facts, static)
+    types = _infer_types(network, node, schema, facts, static)
     facts.know_types(types)
     for name, kind in types.items():
         what = f"{network.label}: {node.described}: value {name!r}"
@@ -225,7 +229,7 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
         fold(network, node, facts, define)
 
 
-def _check(network: Network, node: NetworkNode) -> None:
+def _check_node(network: Network, node: NetworkNode) -> None:
     """Check that a node is as ONNX defines it; the model's own nodes are checked once.
 
     Raises:
@@ -251,7 +255,7 @@ def _checker(ir_version: int, *opsets: tuple[str, int]) -> onnx.checker.C.Checke
     return context
 
 
-def _types(
+def _infer_types(
     network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts, static: bool
 ) -> dict[str, TypeProto]:
     """Return the types of a node's outputs, by the first definition whose inference takes it.
@@ -382,18 +386,18 @@ def fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> N
         sizes = facts.sizes(node.proto.input[0])
         if sizes is None or None in sizes:
             return  # symbolic sizes: the values are known once the inputs' sizes are
-    elif not all(name in facts.arrays for name in _data(node)):
+    elif not all(name in facts.arrays for name in _value_inputs(node)):
         return
     results: Sequence[Array | Original]
     try:
-        turned = _turned(node, facts)
+        turned = _transposed(node, facts)
         results = _evaluate(network, node, facts, define) if turned is None else [turned]
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # the reference evaluator's own, of any kind
         pass_signals(error)
         raise node_error(network, node, f"this constant cannot be computed: {error}") from error
-    _record(network, node, facts, results)
+    _keep_values(network, node, facts, results)
 
 
 def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
@@ -449,7 +453,7 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
         raise BudgetError(f"{network.label}: {node.described}: {error}") from None
 
 
-def _record(
+def _keep_values(
     network: Network, node: NetworkNode, facts: Facts, results: Sequence[Array | Original]
 ) -> None:
     """Set a node's values as known; those of initializers alone are kept for the next time."""
@@ -465,7 +469,7 @@ def _record(
             network.folded.update([name] * is_owner)
 
 
-def _turned(node: NetworkNode, facts: Facts) -> Original | None:
+def _transposed(node: NetworkNode, facts: Facts) -> Original | None:
     """Return a transposed large array that was not read yet, without reading it; None for other
     nodes.
     """

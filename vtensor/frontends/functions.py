@@ -54,7 +54,7 @@ def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionPr
     function = network.functions.get(node.key)
     if function is None:
         schema = schema_of(node)
-        return None if spellings_of(node) or schema is None else _defined(schema, node, facts)
+        return None if spellings_of(node) or schema is None else _onnx_function(schema, node, facts)
     local = {*function.input, *defined(function.node)}
     if len(node.proto.input) > len(function.input):
         raise ModelError(f"the function takes {counted(len(function.input), 'input')}")
@@ -64,7 +64,7 @@ def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionPr
     return function
 
 
-def _defined(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProto | None:
+def _onnx_function(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProto | None:
     """Return ONNX's own function for a node, of its opset's version or else of the first;
     or None.
     """

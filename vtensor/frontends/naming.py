@@ -236,7 +236,7 @@ def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Na
         for position, name in enumerate(names):
             root = sets.find((role, position))
             if root not in chosen:
-                names_taken = {chosen[r] for r in _with(sets, node, root) if r in chosen}
+                names_taken = {chosen[r] for r in _neighbours(sets, node, root) if r in chosen}
                 chosen[root] = _first_free(name, names_taken.__contains__)
     for role in roles:
         if role not in node.fixed:
@@ -245,7 +245,7 @@ def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Na
     return {**result, **node.fixed}
 
 
-def _with(sets: UnionFind, node: NodeNaming, root: Hashable) -> Iterable[Hashable]:
+def _neighbours(sets: UnionFind, node: NodeNaming, root: Hashable) -> Iterable[Hashable]:
     """Yield the classes that share a value with a class."""
     for role in node.keys:
         roots = [sets.find((role, position)) for position in range(node.rank(role))]

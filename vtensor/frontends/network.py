@@ -548,7 +548,7 @@ def running_nodes(
         if name not in producer and name not in given:
             raise ModelError(f"output {name!r} is defined nowhere")
     stem = f"{origin.name}/{prefix}" if origin else ""
-    named = _named(nodes, _order(nodes, producer, given), given, stem)
+    named = _with_unique_names(nodes, _running_order(nodes, producer, given), given, stem)
     return needed([NetworkNode(name, node, opsets, origin) for name, node in named], outputs)
 
 
@@ -578,7 +578,9 @@ def _check_text(*texts: object) -> None:
             raise ModelError(f"the name {text!r} is not valid UTF-8")
 
 
-def _order(nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[str]) -> list[int]:
+def _running_order(
+    nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[str]
+) -> list[int]:
     """Return the indices of the nodes in running order: the file's own order if that is valid.
 
     Raises:
@@ -607,7 +609,7 @@ def _order(nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[s
         raise ModelError(f"its graph has a cycle through the nodes {names}") from None
 
 
-def _named(
+def _with_unique_names(
     nodes: Sequence[NodeProto], order: Iterable[int], given: set[str], prefix: str
 ) -> Iterator[tuple[str, NodeProto]]:
     """Yield nodes with unique names, ``op_type:index`` for a node without a name.

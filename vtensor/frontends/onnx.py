@@ -198,8 +198,10 @@ class Model:
         """Return the graph, rebuilt from an earlier one's names if there is one of the same
         kind.
         """
-        checked = self._values(values)
-        sizes = self._bind({**shapes, **{name: array.shape for name, array in checked.items()}})
+        checked = self._checked_values(values)
+        sizes = self._bound_sizes(
+            {**shapes, **{name: array.shape for name, array in checked.items()}}
+        )
         if self.stored and not values:
             return self._with_sizes(self.stored, sizes)
         from vtensor.frontends.rebuild import rebuilt
@@ -264,7 +266,7 @@ class Model:
         Raises:
             Exception: of any kind, if something cannot be traced.
         """
-        checked = self._values(values)
+        checked = self._checked_values(values)
         sizes = {name: array.shape for name, array in checked.items()} | {**shapes}
         if self.stored:
             return None
@@ -373,7 +375,7 @@ class Model:
             try:
                 network, facts = infer(self._network, sizes, values)
             except InputsRefused as error:
-                if not self._takes(sizes, values):
+                if not self._operators_accept(sizes, values):
                     raise ModelError(str(error)) from error.__cause__
                 self._own_sizes = True
         if self._own_sizes:
@@ -384,7 +386,7 @@ class Model:
         self.differences.update(facts.differences)
         return name_values(network, facts, pinned)
 
-    def _takes(
+    def _operators_accept(
         self, sizes: Mapping[str, Sequence[int | None] | None], values: Mapping[str, Array] | None
     ) -> bool:
         """Return whether the operators take a model that ONNX's inference refuses.
@@ -403,7 +405,7 @@ class Model:
             return False
         return True
 
-    def _values(self, values: Values) -> dict[str, Array]:
+    def _checked_values(self, values: Values) -> dict[str, Array]:
         """Return given values, checked against the inputs."""
         inputs = self.inputs
         unknown = [str(name) for name in values if name not in inputs]
@@ -418,7 +420,7 @@ class Model:
             checked[name] = check_array(as_array(f"input {name!r}", array), port)
         return checked
 
-    def _bind(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    def _bound_sizes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
         """Return the sizes of all inputs; raise InputError if one is missing or wrong."""
         unknown = [str(name) for name in shapes if name not in self._network.inputs]
         if unknown:
@@ -426,7 +428,7 @@ class Model:
             raise InputError(f"shapes: no input {', '.join(map(repr, unknown))}; there are {have}")
         symbols: dict[str, tuple[str, int]] = {}
         for name, shape in shapes.items():
-            self._check(name, shape, symbols)
+            self._check_shape(name, shape, symbols)
         bound = {}
         for name, kind in self._network.inputs.items():
             given_shape = shapes.get(name)
@@ -452,7 +454,7 @@ class Model:
             bound[name] = tuple(sizes)
         return bound
 
-    def _check(
+    def _check_shape(
         self, name: str, shape: Sequence[SupportsIndex], symbols: dict[str, tuple[str, int]]
     ) -> None:
         """Check a given shape against the declared one, and record the sizes of symbols.

@@ -143,7 +143,7 @@ class Reader:
         if len(wanted) != rank:
             raise self.refuse(f"input {index} has rank {rank}, not {len(wanted)} ({names})")
         if origin is None:
-            return self._under(self.values.data(name), wanted)
+            return self._with_names(self.values.data(name), wanted)
         return self._constant(name, origin, wanted)
 
     @property
@@ -216,7 +216,7 @@ class Reader:
             origin = constant.origin.reshape(tuple(dims.values()))
             return self._constant(constant.name, origin, tuple(dims))
         if list(x.dims.values()) == list(dims.values()):
-            return self._under(x, tuple(dims))
+            return self._with_names(x, tuple(dims))
         info = OPERATORS.structural("reshape")
         value = self._add(info.cls(tuple(dims.items())), (x,))
         return self.ordered(value, tuple(dims), tuple(dims))
@@ -232,10 +232,10 @@ class Reader:
         if set(value.dims) != set(order):
             order = tuple(value.dims)  # the operator's own names: positions decide
         if tuple(value.dims) == order:
-            return self._under(value, names)
+            return self._with_names(value, names)
         return self._rename(value, tuple(zip(order, names, strict=True)), names)
 
-    def _under(self, value: VTensor, names: Names) -> VTensor:
+    def _with_names(self, value: VTensor, names: Names) -> VTensor:
         """Return a value under other dim names, position for position."""
         have = tuple(value.dims)
         if have == names:

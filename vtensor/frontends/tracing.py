@@ -81,15 +81,15 @@ class _Traced(Rebuilder):
 
     def _fold(self, node: NetworkNode) -> None:
         """Compute a node that was known before a run, as a trace if it depends on sizes."""
-        inputs = [*map(self._given, node.proto.input)]
+        inputs = [*map(self._known_input, node.proto.input)]
         if node.label == "Shape":
-            self._take(node, self._sizes(node))
+            self._set_output(node, self._sizes(node))
         elif any(isinstance(array, SymbolicArray) for array in inputs):
-            self._take(node, self._computed(node, inputs))
+            self._set_output(node, self._symbolic_output(node, inputs))
         else:
             super()._fold(node)
 
-    def _given(self, name: str) -> Any:
+    def _known_input(self, name: str) -> Any:
         """Return an input of a node that is known; reading floats is not counted, since they decide
         no size.
         """
@@ -113,7 +113,7 @@ class _Traced(Rebuilder):
             self._trace, sample.shape, sample, as_it_is, (), np.array(sizes, object)
         )
 
-    def _computed(self, node: NetworkNode, given: Sequence[Any]) -> SymbolicArray:
+    def _symbolic_output(self, node: NetworkNode, given: Sequence[Any]) -> SymbolicArray:
         """Return the output of a node, some of whose inputs depend on sizes.
 
         Raises:
@@ -128,10 +128,10 @@ class _Traced(Rebuilder):
             traced, function = ahead.traced, partial(ahead.compute, read)
         sample = np.asarray(function(*arrays))
         elements = self._elements(function, given, sample) if traced else None
-        shape = sample.shape if elements is not None else self._shape(node, given, sample)
+        shape = sample.shape if elements is not None else self._output_shape(node, given, sample)
         if tuple(map(number_of, shape)) != sample.shape:
             raise NotTraced(f"{node.described} is of another shape than was foreseen")
-        computes = None if ahead is None else _computes(node, ahead, read, arrays, sample)
+        computes = None if ahead is None else _row_function(node, ahead, read, arrays, sample)
         sources = [*map(self._source, node.proto.input, given)]
         return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
 
@@ -166,7 +166,9 @@ class _Traced(Rebuilder):
             raise NotTraced("a size is beyond the type that it is cast to")
         return elements
 
-    def _shape(self, node: NetworkNode, given: Sequence[Any], sample: Array) -> tuple[int, ...]:
+    def _output_shape(
+        self, node: NetworkNode, given: Sequence[Any], sample: Array
+    ) -> tuple[int, ...]:
         """Return a node's output sizes, as its operator makes them of its inputs' sizes.
 
         Raises:
@@ -187,7 +189,7 @@ class _Traced(Rebuilder):
             return tuple(reader.ordered(value, order, order).dims.values())
         raise NotTraced(f"{node.described} has no sizes")
 
-    def _take(self, node: NetworkNode, array: Any) -> None:
+    def _set_output(self, node: NetworkNode, array: Any) -> None:
         """Set a node's output as known; raise ModelError beyond the budget."""
         [name] = node.outputs
         self._facts.nbytes += array.nbytes
@@ -235,7 +237,7 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def _computes(
+def _row_function(
     node: NetworkNode, ahead: Ahead, read: Any, arrays: Sequence[Array], sample: Array
 ) -> Computes | None:
     """Return a function for a node in rows that other processes can run, or None.
@@ -248,10 +250,10 @@ def _computes(
     if not plain or pure_name(ahead.compute) is None:
         return None
     computes = Computes(ahead.compute, attributes)
-    return computes if not ahead.only_traced or gives(computes, arrays, sample) else None
+    return computes if not ahead.only_traced or reproduces(computes, arrays, sample) else None
 
 
-def gives(function: Computes, arrays: Sequence[Array], sample: Array) -> bool:
+def reproduces(function: Computes, arrays: Sequence[Array], sample: Array) -> bool:
     """Return whether a function computes exactly this array, bit for bit."""
     try:
         result = np.asarray(function(*arrays))

@@ -67,13 +67,13 @@ def write(graph: Graph, opset: int) -> OnnxGraph:
         raise UnsupportedOperatorError("\n".join([head, *refused, remedy]))
     for alias, name in graph.outputs.items():
         if writer.names[name] != alias:
-            same = _spelled("identity")
+            same = _op_type("identity")
             node_name = writer.free(f"{alias}:{same.lower()}")
             writer.add(node_name, same, [writer.plain(graph.values[name])], [alias])
     return writer.exported
 
 
-def _spelled(kind: str) -> str:
+def _op_type(kind: str) -> str:
     """Return ONNX's name of a structural operator."""
     return OPERATORS.structural(kind).onnx[0].op_type
 
@@ -152,7 +152,7 @@ class _GraphWriter:
         use.
         """
         perm = tuple(have.index(dim) for dim in want)
-        return self._formed("rename", name, perm, to, perm=perm)
+        return self._converted("rename", name, perm, to, perm=perm)
 
     def reshaped(
         self, name: str, have: tuple[int, ...], want: tuple[int, ...], to: str = ""
@@ -168,9 +168,9 @@ class _GraphWriter:
         have = self.exported.arrays[name].shape if name in self.exported.arrays else have
         if have == want and not to:
             return name
-        return self._formed("reshape", name, want, to, _shape(have, want), allowzero=0 in want)
+        return self._converted("reshape", name, want, to, _shape(have, want), allowzero=0 in want)
 
-    def _formed(
+    def _converted(
         self,
         kind: str,
         name: str,
@@ -184,7 +184,7 @@ class _GraphWriter:
         """
         if not to and (kind, name, how) in self._forms:
             return self._forms[kind, name, how]
-        op_type = _spelled(kind)
+        op_type = _op_type(kind)
         node_name = self.free(f"{to or name}:{op_type.lower()}")
         inputs = [name] if shape is None else [name, self.array(f"{node_name}:shape", shape)]
         self.add(node_name, op_type, inputs, [to or node_name], **attributes)
@@ -217,7 +217,7 @@ class _GraphWriter:
         written_attributes: dict[str, Any] = {}
         for key, value in attributes.items():
             if declared is not None and key not in declared:
-                if value and not _ones(value):
+                if value and not _is_neutral(value):
                     since = f"in opset {self.opset} ONNX's {op_type} has no {key}"
                     raise UnsupportedOperatorError(f"{key} {value}: {since}")
             elif value is not None and value != ():
@@ -246,7 +246,7 @@ class _Writer:
 
     def operand(self, x: VTensor, order: Sequence[str] | None = None) -> str:
         """Return ONNX's name of a value with these dims at its positions."""
-        rows = _rows(x, order)
+        rows = _dims_by_position(x, order)
         while rows and not any(dim in x.dims for dim in rows[0]):
             rows.pop(0)
         return self._whole.operand(x, rows)
@@ -290,14 +290,14 @@ class _Writer:
         self._check_types(op_type)
         moves, output_names = {}, []
         for value in self.outputs:
-            name, rows = whole.names[value.name], _rows(value, order)
-            if rows != _rows(value, None):
+            name, rows = whole.names[value.name], _dims_by_position(value, order)
+            if rows != _dims_by_position(value, None):
                 name = whole.free(f"{name}:{domain_and_type(op_type)[1].lower()}")
                 moves[name] = value, rows
             output_names.append(name)
         whole.add(self._node.name, op_type, inputs, output_names, **attributes)
         for name, (value, rows) in moves.items():
-            self._bring(name, value, rows)
+            self._restore_order(name, value, rows)
 
     def _check_types(self, op_type: str) -> None:
         """Check that ONNX takes the element types of the first operand and makes those of the
@@ -318,7 +318,7 @@ class _Writer:
                 what = f"{value.dtype}: in opset {self.opset} ONNX's {op_type} has no {kind}"
                 raise UnsupportedOperatorError(what)
 
-    def _bring(self, name: str, value: VTensor, rows: Sequence[Sequence[str]]) -> None:
+    def _restore_order(self, name: str, value: VTensor, rows: Sequence[Sequence[str]]) -> None:
         """Give a value, which has these dims at its positions, its own order and name."""
         whole, own_name = self._whole, self._whole.names[value.name]
         order = [dim for row in rows for dim in row if dim in value.dims]
@@ -364,12 +364,12 @@ def schema(op_type: str, opset: int) -> onnx.defs.OpSchema:
         raise UnsupportedOperatorError(f"ONNX has {op_type} from opset {since} on") from None
 
 
-def _ones(value: object) -> bool:
+def _is_neutral(value: object) -> bool:
     """Return whether strides or dilations change nothing."""
     return isinstance(value, tuple) and set(value) == {1}
 
 
-def _rows(value: VTensor, order: Sequence[str] | None) -> list[list[str]]:
+def _dims_by_position(value: VTensor, order: Sequence[str] | None) -> list[list[str]]:
     """Return the dims at each position."""
     return [[dim] for dim in value.dims] if order is None else [dim.split("*") for dim in order]
 
