@@ -249,7 +249,8 @@ def share(source: CallOperand, target: CallOperand) -> None:
     """Make the output the input's bytes under other dims: no step, nothing moves.
 
     Raises:
-        ContractError: as for ``emit``, or the two differ in bytes.
+        ContractError: outside an invoker, before its tagger, or in partial evaluation; or the two
+            differ in bytes.
     """
     call = current_call()
     if call is None:

@@ -228,7 +228,7 @@ class Layout:
             dim: a dim of the layout.
             start: the first index.
             length: difference of the other index and the first.
-            extents: as for ``physical_shape``.
+            extents: the size of each dim of this layout.
 
         >>> Layout("NCHW16c").step("C", 0, 16, {"N": 1, "C": 32, "H": 2, "W": 3})
         96
@@ -256,7 +256,7 @@ class Layout:
 
         Args:
             index: one number per dim, at least 0 and below the padded extent: pads have offsets.
-            extents: as for ``physical_shape``.
+            extents: the size of each dim of this layout.
 
         Raises:
             DimError: an index is missing, for an unknown dim, or out of range.
@@ -286,7 +286,7 @@ class Layout:
 
         Args:
             other: the layout to compare with, of the same dims.
-            extents: as for ``physical_shape``.
+            extents: the size of each dim of this layout.
             dtype: the tensor's element type, which is then the encoding of a layout without one.
 
         Raises:

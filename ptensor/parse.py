@@ -83,7 +83,8 @@ def check_axes(axes: Iterable[tuple[str, int]]) -> tuple[Axis, ...]:
     """Check that axes make a layout, and return them.
 
     Raises:
-        DimError, LayoutError: as for a text that spells these axes.
+        DimError: a name is no identifier or occurs twice, or a block's dim has no outer part.
+        LayoutError: a block is no integer, or too small or too large.
 
     >>> check_axes([("C", 0), ("C", 16)])
     (Axis(dim='C', block=0), Axis(dim='C', block=16))

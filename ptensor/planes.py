@@ -70,7 +70,7 @@ def recode(
         dims: the names of the axes.
 
     Returns:
-        The planes of ``target``; those of ``source`` themselves if nothing changes.
+        The planes of ``target``, or ``values`` themselves if nothing changes.
 
     Raises:
         DTypeError: one of the two stands alone.

@@ -204,7 +204,8 @@ class PTensor:
 
         Raises:
             ContractError: as ``data()``.
-            DLPackError: as for a VTensor; or the layout has several planes, which are no one array.
+            DLPackError: the device, the stream or the version is impossible, a copy is needed but
+                forbidden, or the layout has several planes, which are no one array.
         """
         encoding = self.required_layout.encoding
         if encoding is not None and encoding.rest is not None:

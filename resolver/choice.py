@@ -140,7 +140,7 @@ class ChosenGraph:
         """Return the chosen nodes that a graph of other sizes has too, by name.
 
         Args:
-            graph: as for ``on``.
+            graph: a simplified graph of the same network.
             without: nodes to leave out, together with the nodes before and after them.
         """
         bare = self.chosen.bare

@@ -27,7 +27,7 @@ def layout_pairs(
 
     Args:
         lowered: a graph that the checker accepted.
-        entry, delivery: layouts of the inputs and outputs, as for the checker.
+        entry, delivery: layouts of the inputs and promised layouts of the outputs, by name.
     """
     for name, have, want in _pairs(lowered, entry, delivery):
         suffix = f":{lowered.values[name].dtype}"  # the tensor's own type is the default encoding

@@ -81,8 +81,8 @@ class Choices:
                 target = names[node.output]
                 rows.append(replace(node, name=target, input=inputs[0], output=target))
             else:
-                made = (node.outputs, node.roles, node.variant)
-                rows.append(NodeChoice(node.name, node.op_name, inputs, *made))
+                fields = (node.outputs, node.roles, node.variant)
+                rows.append(NodeChoice(node.name, node.op_name, inputs, *fields))
         return cls(
             {name: graph.values[name] for name in graph.inputs},
             {alias: names.get(name, name) for alias, name in graph.outputs.items()},

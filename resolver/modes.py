@@ -43,7 +43,7 @@ def held(graph: LoweredGraph, _settings: object) -> LoweredGraph:
     that.
 
     Raises:
-        NoInvokerError: as for ``aware``.
+        NoInvokerError: no library can change one layout into another.
 
     Source: the paper, section 5.2, Fig. 9(a).
     """

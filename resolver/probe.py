@@ -130,7 +130,7 @@ class _Asking(PartialEvaluation):
     """Evaluation that keeps what the call's routine says of itself.
 
     Args:
-        inexact: as for PartialEvaluation.
+        inexact: whether approximate routines are accepted.
         listing: whether the routine's variants are listed, which takes longer than all else.
     """
 

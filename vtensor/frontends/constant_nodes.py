@@ -78,7 +78,8 @@ def take_in_tensors(nodes: Iterable[NodeProto], files: DataFiles | None) -> None
     """Read the external data of tensors in nodes, and in graphs in them, into the tensors.
 
     Raises:
-        ModelError, BudgetError: as for ``tensor_array``; the node is named.
+        ModelError: the data cannot be read; the node is named.
+        BudgetError: the data exceeds the budget; the node is named.
     """
     for node, tensor in external_tensors(nodes):
         what = f"{node.op_type} {node.name or (*node.output, '')[0]!r}"

@@ -103,7 +103,8 @@ def _infer_by_operator(network: Network, node: NetworkNode, facts: Facts, is_ope
     """Set the types of a node's outputs as its operator makes them.
 
     Args:
-        network, node, facts: as for ``infer_node``.
+        network, node: the node and its network.
+        facts: the facts so far, which are extended.
         is_open: whether sizes of the network's inputs are open.
 
     Raises:
@@ -143,7 +144,9 @@ def facts_of(
     """Return the facts about inputs and initializers.
 
     Args:
-        network, sizes, values: as for ``infer``.
+        network: the network.
+        sizes: sizes of every input; None for an input of open rank.
+        values: values of inputs that are known before a run.
 
     Raises:
         BudgetError: an input takes more than the network may.

@@ -75,7 +75,8 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
     """Write a graph to an ONNX file.
 
     Args:
-        graph, opset: as for ``export``.
+        graph: a graph with at least one output.
+        opset: version of ONNX's operators, from 17 on.
         path: the file. If all weights together have more than 64 MiB, they go to a data file next
             to it, whose name is followed by ``.data``, straight from the graph's arrays.
 

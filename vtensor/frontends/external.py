@@ -103,7 +103,8 @@ class DataFiles:
         """Return data as ``read`` does, but read on demand, or None if too many files are open.
 
         Raises:
-            ModelError, BudgetError: as for ``read``.
+            ModelError: there is no such plain file here, or it is shorter or changed.
+            BudgetError: all data would take more than ``max_bytes``.
         """
         path = self._located(location)
         with self._at(location, path, offset, nbytes):
@@ -214,7 +215,8 @@ def data_files(
     Args:
         model: the path of its file; None for a model from memory, whose files are named relative to
             the root.
-        root, max_bytes: as for ``DataFiles``.
+        root: the folder that files must be in; None is the model's folder.
+        max_bytes: limit of the data of all files, in bytes.
     """
     top = None if root is None else Path(root).absolute()
     if model is None:

@@ -80,8 +80,11 @@ def read_fingerprint(
     """Return a model's fingerprint from the cache, or None if there is none or the bytes differ.
 
     Args:
-        file, entries, max_bytes, root: as for ``read_known``.
+        file: the model.
         reference: whether nodes may run on ONNX's reference evaluator.
+        entries: the cache.
+        max_bytes: limit of the data that is read, in bytes.
+        root: folder of external data; None is the model's folder.
     """
     if len(file.parts.rest) > MOST_BYTES:
         return None
@@ -137,7 +140,9 @@ def save_fingerprint(
 
     Args:
         fingerprint: the fingerprint, still without a digest.
-        file, reference, entries: as for ``read_fingerprint``.
+        file: the model.
+        reference: whether nodes may run on ONNX's reference evaluator.
+        entries: the cache.
     """
     deferred, code = fingerprint.deferred, _code()
     try:

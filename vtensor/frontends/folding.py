@@ -456,7 +456,9 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
 def _keep_values(
     network: Network, node: NetworkNode, facts: Facts, results: Sequence[Array | Original]
 ) -> None:
-    """Set a node's values as known; those of initializers alone are kept for the next time."""
+    """Set a node's values as known; values of initializers alone are kept for the next
+    time, too.
+    """
     # A value inside a function may have another name next time.
     pure = node.origin is None and all(name in network.arrays for name in node.inputs)
     for name, array in zip(node.outputs, results, strict=True):

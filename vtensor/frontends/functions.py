@@ -25,7 +25,7 @@ from vtensor.language.wording import counted
 
 
 def spellings_of(node: NetworkNode) -> list[Spelling]:
-    """Return the spellings of a node; those of foreign domains have the domain in front."""
+    """Return the spellings of a node; the key of a foreign operator begins with its domain."""
     return OPERATORS.spellings(node.label, node.opsets[node.domain])
 
 

@@ -239,7 +239,7 @@ class Model:
 
         Args:
             named_of: infers types and names dims.
-            outputs: as for ``Builder.build``.
+            outputs: dim names under which outputs are delivered.
 
         Returns:
             The named network and its graph.

@@ -43,7 +43,8 @@ def rebuilt(
             or without facts.
         sizes: sizes of every input.
         values: values of the inputs that had values then.
-        reference, outputs: as for ``Builder``.
+        reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
+        outputs: dim names under which outputs are delivered.
 
     Raises:
         Exception: of any kind, if something differs.
@@ -56,7 +57,8 @@ class Rebuilder(Builder):
     """A builder that infers as it goes.
 
     Args:
-        named, reference: as for ``Builder``.
+        named: the network with its names.
+        reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
         before: facts about open sizes.
     """
 

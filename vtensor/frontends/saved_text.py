@@ -51,7 +51,10 @@ def read_known(
     """Return the graph of a known model and its deferred arrays, or None if it is not known.
 
     Args:
-        file, entries, max_bytes, external_data_root: the model, and as for a session.
+        file: the model.
+        entries: the cache.
+        max_bytes: limit of the data that is read, in bytes.
+        external_data_root: folder of external data; None is the model's folder.
         earlier: arrays that an earlier read of the same bytes has deferred already.
     """
     if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(name_of(file))) is None:

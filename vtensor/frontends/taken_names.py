@@ -1,4 +1,4 @@
-"""Names of values and nodes: those that are taken, and free ones."""
+"""Names of values and nodes: taken ones and free ones."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from vtensor.storage.budget import REMEDY
 from vtensor.storage.open_file import LATER, Bytes, Data
 
 Array = NDArray[np.generic]
-#: Sizes of a tensor, None where unknown.
+#: Sizes of a tensor; an unknown one is None.
 Sizes = tuple[int | None, ...]
 
 
@@ -59,10 +59,12 @@ def take_in(tensor: TensorProto, files: DataFiles | None) -> None:
     """Read a tensor's external data into the tensor itself.
 
     Args:
-        tensor, files: as for ``tensor_array``.
+        tensor: a tensor with external data.
+        files: files of external data; None for a model from memory without a root.
 
     Raises:
-        ModelError, BudgetError: as for ``tensor_array``.
+        ModelError: its data is absent, too short or too long, or in a file that must not be read.
+        BudgetError: the data of all files is more than these may take.
     """
     with _named(tensor):
         tensor.raw_data = _external_data(tensor, _shape(tensor), files).tobytes()
@@ -191,11 +193,13 @@ def tensor_origin(
     """Return a tensor's array, or an Original that reads the values on demand.
 
     Args:
-        tensor, files: as for ``tensor_array``.
+        tensor: a tensor of a model's initializers or attributes.
+        files: files of external data; None for a model from memory without a root.
         data: its raw data, if that is separate.
 
     Raises:
-        ModelError, BudgetError: as for ``tensor_array``.
+        ModelError: its data is absent, too short or too long, or in a file that must not be read.
+        BudgetError: the data of all files is more than these may take.
     """
     late = _deferred(tensor, files, data)
     return late or tensor_array(tensor, files, data.now() if data else None)
