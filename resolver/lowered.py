@@ -14,10 +14,11 @@ another one. ``str(graph)`` prints it::
     operands  ::= operand {"," operand}
     operand   ::= value ":" layout
 
-Inputs come first, then the model's constants, the nodes in topological order, and the outputs.
-After ``+`` stand the operators that are fused. Left of ``=`` is the layout in which a value is
-made, right of it the layout in which the node takes it: they agree once the graph is extended. The
-Transform of a constant runs ahead of time. ``ptensor/parse.py`` has the grammar of a layout.
+Inputs come first, then the model's constants, the nodes in topological order, and the outputs. An
+operand is written without spaces: ``x:NHWC``. After ``+`` stand the operators that are fused. Left
+of ``=`` is the layout in which a value is made, right of it the layout in which the node takes it:
+they agree once the graph is extended. The Transform of a constant runs ahead of time.
+``ptensor/parse.py`` has the grammar of a layout.
 
 Source: the paper, sections 3 and 5.1, Fig. 5(a).
 """
