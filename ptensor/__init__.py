@@ -1,4 +1,6 @@
-"""PTensors: VTensors in a physical layout; layouts, memory, and the evaluation of invokers."""
+"""PTensors, which are VTensors in a physical layout; layouts, memory, and evaluation of
+invokers.
+"""
 
 from vtensor.language.public import names_of
 

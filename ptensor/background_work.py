@@ -1,9 +1,9 @@
-"""Work that nobody waits for: it leaves room to runs, and ends where it is not wanted any more.
+"""Background work: it yields to foreground requests and stops once it is not wanted any more.
 
 The handler of a signal may raise an exception between any two calls, also between entering a block
-and its first line. So what threads share is changed by functions that get the work of the block
-(``in_front``). A ``with`` statement may only change the context of the calling thread, in a copy
-that nobody has afterwards (``BackgroundTask.now``, ``Executor.planning``).
+and its first line. State that threads share is therefore changed by functions that get the work of
+the block (``in_front``). A ``with`` statement may only change the context of the calling thread, in
+a copy that is dropped afterwards (``BackgroundTask.now``, ``Executor.planning``).
 """
 
 from __future__ import annotations
@@ -18,76 +18,80 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Behind so many seconds of a processor's time work rests for so many times as long, though not for
-#: longer than some: next to runs one after another it takes a fifth of one processor.
-WORKS_S, RESTS, LONGEST_S = 0.005, 4, 0.1
+#: After WORK_S seconds of CPU time, background work sleeps SLEEP_FACTOR times as long as it worked,
+#: at most LONGEST_SLEEP_S seconds. Next to back-to-back runs it so uses a fifth of one processor.
+WORK_S, SLEEP_FACTOR, LONGEST_SLEEP_S = 0.005, 4, 0.1
 
-#: The same of work that may be in a hurry: somebody may soon wait for it, so it takes half of one.
-HURRIED_RESTS = 1
+#: SLEEP_FACTOR of urgent work, whose result may be waited for soon: half of one processor.
+URGENT_SLEEP_FACTOR = 1
 
-#: Seconds until work that may be in a hurry looks whether it is.
-LOOKS_S = 0.002
+#: Poll interval of sleeping work, in seconds.
+POLL_S = 0.002
 
 
-class _Work:
-    """Work that nobody waits for.
+class _BackgroundWork:
+    """Background work of one context.
 
     Args:
-        over: whether it is not wanted any more.
-        hurries: whether it need not rest just now, if that is ever so.
+        over: whether the work is not wanted any more.
+        hurries: whether the work need not sleep just now; None if it always has to.
     """
 
     def __init__(self, over: Callable[[], bool], hurries: Callable[[], bool] | None) -> None:
         self.over, self.hurries = over, hurries
         self._since = thread_time()
 
-    def let_pass(self) -> None:
-        """Rest while somebody waits for what is done in front, though not for ever: that may need
-        what this work has.
+    def yield_to_foreground(self) -> None:
+        """Sleep while foreground work runs, at most LONGEST_SLEEP_S seconds: it may need what this
+        work holds.
         """
-        left = LONGEST_S
+        left = LONGEST_SLEEP_S
         while left > 0 and _threads_in_front() and not self.over():
-            sleep(LOOKS_S)
-            left -= LOOKS_S
+            sleep(POLL_S)
+            left -= POLL_S
 
-    def leave_room(self) -> None:
-        """Rest, where there was enough work since the last rest."""
+    def sleep_after_work(self) -> None:
+        """Sleep if there was WORK_S of work since the last sleep."""
         worked = thread_time() - self._since
-        if worked < WORKS_S:
+        if worked < WORK_S:
             return
         if self.hurries is None:
-            sleep(min(RESTS * worked, LONGEST_S))
+            sleep(min(SLEEP_FACTOR * worked, LONGEST_SLEEP_S))
         else:
-            left = min(HURRIED_RESTS * worked, LONGEST_S)
+            left = min(URGENT_SLEEP_FACTOR * worked, LONGEST_SLEEP_S)
             while left > 0 and not self.hurries():
-                sleep(min(left, LOOKS_S))
-                left -= LOOKS_S
+                sleep(min(left, POLL_S))
+                left -= POLL_S
         self._since = thread_time()
 
 
-_work: ContextVar[_Work | None] = ContextVar("vtensor_work", default=None)
+_work: ContextVar[_BackgroundWork | None] = ContextVar("vtensor_work", default=None)
 
-#: The threads that are in front, by process: a forked child has none of its parent's.
-_front: dict[int, set[int]] = {}
+#: Ids of the threads in the foreground, by process id: a forked child has none of its parent's.
+_foreground_threads: dict[int, set[int]] = {}
 
 
 def _threads_in_front() -> set[int]:
-    return _front.setdefault(os.getpid(), set())
+    """Return the ids of this process's foreground threads, as the set itself."""
+    return _foreground_threads.setdefault(os.getpid(), set())
 
 
-class Stopped(BaseException):  # past whoever goes on where a library refuses a call
-    """The work in this context is not wanted any more."""
+class Stopped(
+    BaseException
+):  # no Exception: code that handles a library's refusal must not catch it
+    """Raised by ``checkpoint`` if the work of this context is not wanted any more."""
 
 
 @contextmanager
 def stopping(over: Callable[[], bool], hurries: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Inside the block, work ends as soon as a function says that it is over, and rests often.
+    """Run the block as background work, which sleeps often and stops once ``over`` returns True.
 
     Args:
-        over: whether it is not wanted any more.
-        hurries: whether it need not rest just now: nobody is in its way, or somebody waits for it.
+        over: whether the work is not wanted any more.
+        hurries: whether the work need not sleep just now, since no run is in progress or its result
+            is waited for; None if it always has to.
     """
-    token = _work.set(_Work(over, hurries))
+    token = _work.set(_BackgroundWork(over, hurries))
     try:
         yield
     finally:
@@ -95,40 +99,42 @@ def stopping(over: Callable[[], bool], hurries: Callable[[], bool] | None = None
 
 
 def in_front(work: Callable[[], T]) -> T:
-    """Run ``work``, for which somebody waits, and return its result.
+    """Run ``work`` in the foreground, since its result is waited for, and return the result.
 
-    Python runs one thread at a time, so that background work rests meanwhile.
+    Background work sleeps meanwhile: Python runs one thread at a time.
     """
-    threads, own = _threads_in_front(), threading.get_ident()
-    if _work.get() is not None or own in threads:
+    threads, thread_id = _threads_in_front(), threading.get_ident()
+    if _work.get() is not None or thread_id in threads:
         return work()
     try:
-        threads.add(own)
+        threads.add(thread_id)
         return work()
     finally:
-        threads.discard(own)
+        threads.discard(thread_id)
 
 
 def behind(work: Callable[[], T]) -> T:
-    """Run ``work``, which waits for other threads, perhaps for background work, and return its
-    result.
+    """Run ``work``, which waits for other threads, with this thread out of the foreground.
+
+    Those threads may be background work, which would sleep otherwise.
+
+    Returns:
+        The result of ``work``.
     """
-    threads, own = _threads_in_front(), threading.get_ident()
-    if own not in threads:
+    threads, thread_id = _threads_in_front(), threading.get_ident()
+    if thread_id not in threads:
         return work()
     try:
-        threads.discard(own)
+        threads.discard(thread_id)
         return work()
     finally:
-        threads.add(own)
+        threads.add(thread_id)
 
 
 @contextmanager
 def giving_way(wanted: Callable[[], object]) -> Iterator[None]:
-    """Inside the block, work that nobody waits for ends, too, as soon as somebody wants its place.
-
-    Args:
-        wanted: whether somebody does.
+    """Let background work inside the block stop also once ``wanted()`` is true: a request needs its
+    place.
     """
     work = _work.get()
     if work is None:
@@ -140,7 +146,7 @@ def giving_way(wanted: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def in_no_hurry() -> Iterator[None]:
-    """Inside the block, work that may be in a hurry is not: it rests as long as other work."""
+    """Let urgent background work sleep inside the block as long as other background work."""
     work = _work.get()
     if work is None:
         yield
@@ -150,19 +156,23 @@ def in_no_hurry() -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Return where the work is still wanted, and others have had their turn.
+    """Let foreground work pass, and return if this context's work is still wanted.
+
+    Outside background work it returns at once.
 
     Raises:
-        Stopped: it is not.
+        Stopped: the work is not wanted any more.
     """
     work = _work.get()
     if work is not None:
-        work.let_pass()
+        work.yield_to_foreground()
         if work.over():
             raise Stopped
-        work.leave_room()
+        work.sleep_after_work()
 
 
 def nobody_waits() -> bool:
-    """Whether the work in this context is such: then it queues in small parts, between runs."""
+    """Return whether this context's work is background work, which queues in small parts between
+    runs.
+    """
     return _work.get() is not None

@@ -1,7 +1,7 @@
-"""NumPy's products on one thread, where the threads of runs have the processors.
+"""NumPy's products on one thread, while the threads of runs have the processors.
 
-OpenBLAS's threads spin for tens of milliseconds once they have worked. A run that begins meanwhile
-waits for processors, in each of its parallel loops.
+OpenBLAS's threads keep spinning for a while after they have worked. A run that begins meanwhile
+waits for processors in each of its parallel loops.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from vtensor.language.interrupts import pass_signals
 
 T = TypeVar("T")
 
-#: Sets the number of threads, and gives what it was.
+#: Sets the number of OpenBLAS's threads and returns the number before.
 Setter = Callable[[int], int]
 
-#: Whoever sets the number has it until it is as before, also where a process forks meanwhile.
-_setting = process_lock(0)
+#: Held while the number of threads is changed, also if the process forks meanwhile.
+_thread_count_lock = process_lock(0)
 
 
 def on_one_thread(work: Callable[[], T]) -> T:
-    """Run ``work``, in which NumPy's products take one thread, if it has them from OpenBLAS, and
-    return its result.
+    """Run ``work`` with NumPy's products on one thread, if NumPy uses OpenBLAS, and return its
+    result.
 
-    So do others', in any thread of the process: the work should be short.
+    Products of other threads of the process then run on one thread, too: the work should be short.
     """
     setter = _setter()
     if setter is None:
         return work()
     before = list[int]()
-    with _setting:
+    with _thread_count_lock:
         try:
             before.extend(map(setter, (1,)))  # recorded in the same call: see ``forks.locked``
             return work()
@@ -45,26 +45,27 @@ def on_one_thread(work: Callable[[], T]) -> T:
 
 @cache
 def _setter() -> Setter | None:
-    """OpenBLAS's own; None where NumPy has another library, or an old one.
+    """Return OpenBLAS's function that sets the number of threads, or None.
 
-    It first makes threads where there are none, and those spin, too: then the number is set itself.
+    None if NumPy uses another library or an old OpenBLAS. The function would start OpenBLAS's
+    threads, which spin, if there are none yet; then the number itself is written instead.
     """
     core = sys.modules.get("numpy._core._multiarray_umath")
     try:
         library = ctypes.CDLL(getattr(core, "__file__", ""))
-        found: Setter = library.openblas_set_num_threads_local
+        set_num_threads: Setter = library.openblas_set_num_threads_local
     except (OSError, AttributeError) as error:
         pass_signals(error)
         return None
     try:
-        there = ctypes.c_int.in_dll(library, "blas_server_avail")
+        are_threads_started = ctypes.c_int.in_dll(library, "blas_server_avail")
         number = ctypes.c_int.in_dll(library, "blas_cpu_number")
-    except ValueError:  # it does not show them
-        return found
+    except ValueError:  # the library does not export them
+        return set_num_threads
 
     def setter(wanted: int) -> int:
-        if there.value:
-            return found(wanted)
+        if are_threads_started.value:
+            return set_num_threads(wanted)
         before, number.value = number.value, wanted
         return before
 

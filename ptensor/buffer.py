@@ -1,7 +1,7 @@
 """Memory: buffers with an owner, and the storage of a VTensor on top of one.
 
-A buffer is bytes and whoever owns them; several storages may look at one buffer (an alias moves
-nothing).
+A buffer is bytes that keep their owner alive. Several storages may share one buffer: an alias moves
+nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptensor.layout import Layout
-from ptensor.pages import LEAST, contiguous, passing
+from ptensor.pages import OWN_PAGES_BYTES, contiguous, passing
 from ptensor.parts import Part
 from ptensor.planes import memory_shape
 from ptensor.transform import pack
@@ -21,21 +21,22 @@ from vtensor.errors import ContractError, LayoutError
 if TYPE_CHECKING:
     from vtensor.language.tensor import VTensor
 
-#: Bytes on which every buffer of ours begins: a cache line, and the widest vector register.
+#: Alignment of every buffer, in bytes: a cache line, and the widest vector register.
 ALIGNMENT = 64
 
-#: It only counts, for the process: nothing goes by it.
+#: Number of buffers that this process has allocated; it only counts.
 _allocations = 0
 
 
 def allocations() -> int:
-    """How many buffers this process has allocated; partial evaluation must not add to it."""
+    """Return how many buffers this process has allocated; partial evaluation adds none."""
     return _allocations
 
 
 def fresh(nbytes: int) -> np.ndarray[Any, Any]:
-    """Bytes of unspecified content that begin at a multiple of ``ALIGNMENT``: the allocator's, who
-    has them for the next run again.
+    """Return bytes of unspecified content that begin at a multiple of ``ALIGNMENT``.
+
+    They come from NumPy's allocator, which reuses them for the next run.
     """
     global _allocations
     _allocations += 1
@@ -45,9 +46,11 @@ def fresh(nbytes: int) -> np.ndarray[Any, Any]:
 
 
 def fresh_pages(nbytes: int) -> np.ndarray[Any, Any]:
-    """The same for all but outputs of runs: on pages of its own, unless it is small."""
+    """Return bytes as ``fresh`` does, on pages of their own unless they are few; not for outputs of
+    runs.
+    """
     global _allocations
-    if nbytes < LEAST:
+    if nbytes < OWN_PAGES_BYTES:
         return fresh(nbytes)
     _allocations += 1
     return passing((nbytes,), np.dtype(np.uint8))
@@ -67,12 +70,13 @@ class Buffer:
 
     @classmethod
     def allocate(cls, nbytes: int) -> Buffer:
-        """Fresh memory, aligned to 64 bytes, of unspecified content."""
+        """Allocate a buffer of unspecified content, aligned to 64 bytes."""
         return cls(fresh_pages(nbytes))
 
     @classmethod
     def wrap(cls, array: np.ndarray[Any, Any]) -> Buffer:
-        """The memory of a C-contiguous array, without a copy; the array stays its owner.
+        """Return a buffer on the memory of a C-contiguous array, without a copy; the array stays
+        its owner.
 
         Raises:
             LayoutError: the array is not contiguous.
@@ -91,7 +95,7 @@ class Buffer:
 
 
 class _InMemory:
-    """What storages share that have their elements in an array of the layout's shape."""
+    """Base of storages whose elements are in an array of the layout's shape."""
 
     __slots__ = ()
 
@@ -99,17 +103,23 @@ class _InMemory:
     extents: dict[str, int]
 
     def data(self) -> np.ndarray[Any, Any]:
-        """The elements, one axis an axis of the layout; pads included."""
+        """Return the elements, one axis per axis of the layout, pads included."""
         raise NotImplementedError
 
     def logical(self, tensor: VTensor) -> np.ndarray[Any, Any]:
-        """The elements of a tensor with this storage, or a view of it: one axis a dim, no pads."""
-        whole = Part(self.data(), self.layout, self.extents)
-        array = whole.logical(list(self.extents), tensor.dtype)
+        """Return the elements of a tensor with this storage, or of a view of it: one axis per dim,
+        no pads.
+        """
+        part = Part(self.data(), self.layout, self.extents)
+        array = part.logical(list(self.extents), tensor.dtype)
         return array if tensor.base is None else array.reshape(list(tensor.dims.values()))
 
     def part(self, tensor: VTensor) -> Part | None:
-        """The elements where they lie, under the names of a tensor with this storage, or a view."""
+        """Return the elements in place, under the dim names of a tensor with this storage or of a
+        view of it.
+
+        None if no layout describes the view.
+        """
         whole = Part(self.data(), self.layout, self.extents)
         for dim, names in tensor.view.names.items():
             if len(names) > 1:
@@ -122,11 +132,13 @@ class _InMemory:
         extents: Mapping[str, int],
         layout: Layout | None = None,
     ) -> ArrayStorage:
-        """A storage that is an array: as it lies in a layout, or with an axis a dim."""
+        """Return a storage that is this array, with an axis per axis of the layout, or per dim
+        without one.
+        """
         return ArrayStorage(array, extents, layout)
 
     def export(self, tensor: VTensor, **options: Any) -> object:
-        """A DLPack capsule of the elements; of a copy where the layout has blocks."""
+        """Return a DLPack capsule of the elements, or of a copy if the layout has blocks."""
         array = self.logical(tensor)
         copied = array.size > 0 and not np.may_share_memory(array, self.data())
         from ptensor.dlpack import export
@@ -140,9 +152,9 @@ class TensorStorage(_InMemory):
     Args:
         dtype: element type.
         extents: sizes by dim.
-        layout: how the elements lie.
-        buffer: the memory, or another storage whose memory this one shares.
-        constant: the values never change.
+        layout: layout of the elements.
+        buffer: the memory; None if it is bound later.
+        constant: whether the values never change.
     """
 
     __slots__ = (
@@ -172,7 +184,8 @@ class TensorStorage(_InMemory):
         self.layout = layout
         self.constant = constant
         self.nbytes = layout.nbytes(extents, dtype)
-        #: Whose memory this shares; None, not itself, so that memory goes with its last user.
+        #: The storage whose memory this one shares, or None. It is never this storage itself: a
+        #: cycle would keep memory after its last user is gone.
         self._owner: TensorStorage | None = None
         self._begin = 0
         self._array: np.ndarray[Any, Any] | None = None
@@ -183,7 +196,7 @@ class TensorStorage(_InMemory):
 
     @classmethod
     def allocate(cls, tensor: VTensor, layout: Layout) -> TensorStorage:
-        """Fresh memory for a VTensor in a layout."""
+        """Allocate memory for a VTensor in a layout."""
         storage = cls(tensor.dtype, tensor.dims, layout)
         storage.bind(Buffer.allocate(storage.nbytes))
         return storage
@@ -192,9 +205,10 @@ class TensorStorage(_InMemory):
     def of_array(
         cls, array: np.ndarray[Any, Any], tensor: VTensor, layout: Layout, constant: bool
     ) -> TensorStorage:
-        """The values of an array whose axes are the tensor's dims in order, in a layout.
+        """Return a storage of an array's values in a layout; the array's axes are the tensor's dims
+        in order.
 
-        No copy is made where the array already lies so.
+        The array itself is the memory if it already has the layout; otherwise it is copied.
         """
         buffer = _packed(array, list(tensor.dims), layout)
         return cls(tensor.dtype, tensor.dims, layout, buffer, constant)
@@ -203,9 +217,15 @@ class TensorStorage(_InMemory):
     def deferred(
         cls, values: Callable[[], np.ndarray[Any, Any]], tensor: VTensor, layout: Layout
     ) -> TensorStorage:
-        """A constant, as ``of_array``, that is computed when its memory is first looked at."""
+        """Return a storage of a constant whose values are computed at the first use of its memory.
+
+        Args:
+            values: returns the array, with the tensor's dims in order as axes.
+            tensor: type and dims.
+            layout: layout of the elements.
+        """
         storage = cls(tensor.dtype, tensor.dims, layout, constant=True)
-        dims = list(tensor.dims)  # the tensor itself would make a circle
+        dims = list(tensor.dims)  # to refer to the tensor itself would make a cycle
         storage._source = lambda: _packed(values(), dims, layout)
         return storage
 
@@ -216,29 +236,33 @@ class TensorStorage(_InMemory):
         extents: Mapping[str, int] | None = None,
         layout: Layout | None = None,
     ) -> TensorStorage:
-        """A storage of the same kind, without memory; perhaps with other names of dims."""
-        made = cls.__new__(cls)
-        made.dtype, made.layout = other.dtype, layout or other.layout
-        made.extents = dict(other.extents if extents is None else extents)
-        made.constant, made.nbytes = other.constant, other.nbytes
-        made._owner, made._begin = None, 0
-        made._array = made._buffer = made._source = None
-        return made
+        """Return a storage of the same kind without memory, perhaps with other extents or another
+        layout.
+        """
+        storage = cls.__new__(cls)
+        storage.dtype, storage.layout = other.dtype, layout or other.layout
+        storage.extents = dict(other.extents if extents is None else extents)
+        storage.constant, storage.nbytes = other.constant, other.nbytes
+        storage._owner, storage._begin = None, 0
+        storage._array = storage._buffer = storage._source = None
+        return storage
 
     @classmethod
     def stand_in(cls, other: TensorStorage) -> TensorStorage:
-        """One of the same kind that shows another's values, if it has any, to whoever looks."""
-        made = cls.like(other)
+        """Return a storage of the same kind whose memory is the other's, taken at first use, if it
+        has any.
+        """
+        storage = cls.like(other)
         if other.bound:
-            made._source = lambda: Buffer(other.memory)
-        return made
+            storage._source = lambda: Buffer(other.memory)
+        return storage
 
     @property
     def buffer(self) -> Buffer:
-        """The memory.
+        """The buffer of this storage or of its root; deferred values are computed now.
 
         Raises:
-            ContractError: none is bound yet.
+            ContractError: no memory is bound yet.
         """
         root = self.root
         if root._buffer is None and root._source is not None:
@@ -250,29 +274,29 @@ class TensorStorage(_InMemory):
 
     @property
     def untouched(self) -> bool:
-        """Nobody has looked at the values yet, which are computed when somebody does."""
+        """True if there is no memory yet: deferred values are computed at first use."""
         return self.root._buffer is None
 
     @property
     def root(self) -> TensorStorage:
-        """The storage that owns the memory: this one, or the one that it shares."""
-        found, owner = self, self._owner
+        """The storage that owns the memory: this one, or the one whose memory it shares."""
+        root, owner = self, self._owner
         while owner is not None:
-            found, owner = owner, owner._owner
-        return found
+            root, owner = owner, owner._owner
+        return root
 
     @property
     def begin(self) -> int:
-        """Where it begins in the memory of its root, in bytes."""
-        found, begin = self, 0
-        while found._owner is not None:
-            begin += found._begin
-            found = found._owner
+        """Offset in the memory of its root, in bytes."""
+        storage, begin = self, 0
+        while storage._owner is not None:
+            begin += storage._begin
+            storage = storage._owner
         return begin
 
     @property
     def memory(self) -> np.ndarray[Any, Any]:
-        """Its own bytes.
+        """The bytes of this storage.
 
         Raises:
             ContractError: no memory is bound yet.
@@ -282,14 +306,14 @@ class TensorStorage(_InMemory):
 
     @property
     def bound(self) -> bool:
-        """True when there is memory."""
+        """True if there is memory, or a function that will give it."""
         return self.root._buffer is not None or self.root._source is not None
 
     def bind(self, buffer: Buffer) -> None:
-        """Look at other memory from now on.
+        """Use another buffer from now on.
 
         Raises:
-            LayoutError: the memory is smaller than the tensor.
+            LayoutError: the buffer is smaller than the tensor.
         """
         if buffer.nbytes < self.nbytes:
             raise LayoutError(f"{self.nbytes} bytes are needed, the buffer has {buffer.nbytes}")
@@ -297,40 +321,49 @@ class TensorStorage(_InMemory):
         self._array = None
 
     def bind_later(self, buffer: Callable[[], Buffer]) -> None:
-        """Look at memory that is not filled yet: whoever looks first calls this."""
+        """Use a buffer that is not filled yet: ``buffer`` is called at the first use of the
+        memory.
+        """
         self.release()
         self._source = buffer
 
     def release(self) -> None:
-        """Let go of the memory; it must be bound again before the next use."""
+        """Release the memory; it must be bound again before the next use."""
         self._buffer = None
         self._array = None
 
     def forget(self) -> None:
-        """Let go of the memory, and of what would give it."""
+        """Release the memory and the function that would give it."""
         self._source = None
         self.release()
 
     def share(self, other: TensorStorage) -> None:
-        """Use another storage's memory: the same bytes under these dims and this layout."""
+        """Use another storage's memory: the same bytes under these dims and this layout.
+
+        Raises:
+            LayoutError: the two differ in bytes.
+        """
         if other.nbytes != self.nbytes:
             raise LayoutError(f"{self.nbytes} bytes cannot share {other.nbytes} bytes")
         self.lie_in(other)
 
     def lie_in(self, other: TensorStorage, begin: int = 0) -> None:
-        """Use a stretch of another storage's memory, from a byte on; what shares this one follows.
+        """Use part of another storage's memory, from byte ``begin`` on; storages that share this
+        one follow.
 
         Raises:
-            LayoutError: the other has no such stretch.
+            LayoutError: the other storage has no such part.
         """
         if not 0 <= begin <= other.nbytes - self.nbytes:
             raise LayoutError(f"{other.nbytes} bytes hold no {self.nbytes} from {begin} on")
         self._owner, self._begin = (None, 0) if other.root is self else (other, begin)
-        self._buffer = None  # memory of its own would lie idle
+        self._buffer = None  # its own memory is not used any more
         self._array = None
 
     def data(self) -> np.ndarray[Any, Any]:
-        """The elements, one axis an axis of the layout, pads included; several planes as bytes."""
+        """Return the elements, one axis per axis of the layout, pads included; several planes as
+        bytes.
+        """
         if self._owner is None and self._array is not None:
             return self._array
         stored = self.layout.stored(self.dtype)
@@ -342,18 +375,18 @@ class TensorStorage(_InMemory):
 
 
 def _packed(array: np.ndarray[Any, Any], dims: list[str], layout: Layout) -> Buffer:
-    """The values of an array whose axes are these dims, in a layout."""
+    """Return a buffer of an array's values in a layout; the array's axes are ``dims``."""
     return Buffer.wrap(contiguous(pack(array, dims, layout)))
 
 
 class ArrayStorage(_InMemory):
-    """The memory of a VTensor that is an array, whatever its strides: a slice has gaps.
+    """The memory of a VTensor that is an array with any strides: a slice has gaps.
 
     Args:
-        array: the elements; it keeps its owner alive. One axis an axis of the layout, or, where
-            there is none, one a dim.
+        array: the elements; it keeps its owner alive. One axis per axis of the layout, or per dim
+            without a layout.
         extents: sizes by dim.
-        layout: how they lie; None is the order of the axes by stride, the largest first.
+        layout: the layout; None is the order of the axes by stride, the largest first.
     """
 
     __slots__ = ("array", "constant", "extents", "layout")
@@ -373,12 +406,12 @@ class ArrayStorage(_InMemory):
         self.layout = layout
 
     def data(self) -> np.ndarray[Any, Any]:
-        """The elements, one axis an axis of the layout; pads included."""
+        """Return the elements, one axis per axis of the layout, pads included."""
         return self.array
 
 
 def _order(array: np.ndarray[Any, Any]) -> list[int]:
-    """Axes by stride, the largest first; an axis of size 1 stays where it is presented."""
+    """Return the axes by stride, the largest first; an axis of size 1 keeps its place."""
     axes = [axis for axis in range(array.ndim) if array.shape[axis] != 1]
     by_stride = iter(sorted(axes, key=lambda axis: -abs(array.strides[axis])))
     return [next(by_stride) if axis in axes else axis for axis in range(array.ndim)]

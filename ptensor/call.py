@@ -1,9 +1,8 @@
-"""The call of an invoker that is under way, in one of three modes.
+"""The call of an invoker in progress, in one of three modes.
 
-An invoker runs in one of three modes. PARTIAL stops at the tagger and yields a variant: one layout
-an operand. NORMAL runs on to the library. RECORD runs on too, but the library's steps are collected
-instead of executed. The mode and the call are context variables: each thread, and each attempt of
-the dispatcher, has its own.
+PARTIAL stops at the tagger and yields a variant: one layout per operand. NORMAL runs on to the
+library. RECORD runs on too, but the library's steps are collected instead of executed. The mode and
+the call are context variables: each thread, and each attempt of the dispatcher, has its own.
 
 Source: the paper, sections 4.3 and 5.1.
 """
@@ -43,7 +42,7 @@ class Mode(Enum):
     RECORD = "record"
 
 
-class Decline(Unfit):  # it is no error: the dispatcher tries the next library
+class Decline(Unfit):  # no error: the dispatcher tries the next library
     """Raised by an invoker before its tagger, or by a guideline, to refuse a call for a reason."""
 
 
@@ -58,9 +57,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What an invoker asked for one operand.
+    """The layouts that an invoker required of one operand.
 
-    ``layouts`` holds one layout, or alternatives in order of preference; empty is ANY.
+    Attributes:
+        layouts: one layout, or alternatives in order of preference; empty is ANY.
+        file, line: place in the invoker's code.
     """
 
     layouts: tuple[Layout, ...]
@@ -69,12 +70,12 @@ class Requirement:
 
     @property
     def open(self) -> bool:
-        """More than one layout would do."""
+        """True if more than one layout would do."""
         return len(self.layouts) != 1
 
     @property
     def place(self) -> str:
-        """File and line, with a path as short as it can be."""
+        """File and line, with the path shortened to its last two parts."""
         return f"{'/'.join(Path(self.file).parts[-2:])}:{self.line}"
 
     def __str__(self) -> str:
@@ -82,8 +83,8 @@ class Requirement:
         return f"{wanted} ({self.file}:{self.line})"
 
 
-#: How nanoseconds are known: the call was timed here; they are estimated from what its library
-#: reaches here, or only from what it declares.
+#: Source of a time: ``measured`` on this machine; ``calibrated``, estimated from speeds that the
+#: library reaches on this machine; ``declared``, estimated from what the library declares.
 Basis = Literal["measured", "calibrated", "declared"]
 
 
@@ -92,20 +93,20 @@ class Variant:
     """One way to run a node, or a node with a run of followers.
 
     Attributes:
-        library: whose code runs.
-        forms: how each operand lies, and where, inputs first.
-        requirements: what was asked, operand by operand; empty as long as no invoker was asked.
-        refused: the libraries that came first and declined.
-        kernel: the library's own word for the code, which comes back to it with the variant; empty
-            where the library chooses.
-        ns: nanoseconds of a run; None where nothing is known.
-        basis: how those are known.
-        error: the norm of what it adds to a result, relative to the result's own.
-        followers: names of the nodes behind the node that it runs too, in order.
-        reference: the library has nothing but reference code for it.
-        inexact: its results differ by more than the order of sums.
-        pieces: where nodes behind the node run by themselves: the variants of the node and of each
-            of those, in order. ``forms`` and ``ns`` are then of all of them together.
+        library: the library whose code runs.
+        forms: layout and device of each operand, inputs first.
+        requirements: the requirement of each operand; empty if no invoker was asked yet.
+        refused: the libraries before it that declined.
+        kernel: the library's name for the code, which it gets back with the variant; empty if the
+            library chooses.
+        ns: nanoseconds of a run; None if unknown.
+        basis: source of that time.
+        error: the norm of the error that it adds to a result, relative to the result's norm.
+        followers: names of the fused nodes, in order.
+        reference: True if the library has only reference code for it.
+        inexact: True if it is approximate: its results differ by more than the order of sums.
+        pieces: variants of the node and of each follower, in order, if followers run by themselves;
+            ``forms`` and ``ns`` are then of all of them together.
     """
 
     library: str
@@ -127,20 +128,22 @@ class Variant:
         return tuple(form.layout for form in self.forms)
 
     def lying(self, layouts: Sequence[Layout]) -> Variant:
-        """The same with operands in other layouts, on the same device."""
+        """Return this variant with operands in other layouts, on the same device."""
         return replace(self, forms=forms_on(self.forms[0].device, layouts))
 
 
 def forms_on(device: str, layouts: Iterable[Layout]) -> tuple[Form, ...]:
-    """Each of some layouts as a form on one device."""
+    """Return a form on one device for each layout."""
     return tuple(Form(layout, device) for layout in layouts)
 
 
 class Step(Protocol):
-    """A native library call: whatever gives a ``vtensor.step`` capsule (``vtensor/step.h``)."""
+    """A native library call: any object that gives a ``vtensor.step`` capsule
+    (``vtensor/step.h``).
+    """
 
     def __vtensor_step__(self) -> object:
-        """The capsule; asked for on any thread, of several steps at once."""
+        """Return the capsule; called on any thread, for several steps at once."""
 
 
 class Routine(Protocol):
@@ -148,55 +151,61 @@ class Routine(Protocol):
 
     @property
     def heavy(self) -> bool:
-        """Arithmetic outweighs the memory that it touches."""
+        """True if arithmetic outweighs the memory that the call touches."""
 
     @property
     def each(self) -> bool:
-        """Operands for which ANY is asked may lie in different layouts, where it confirms them."""
+        """True if operands for which ANY is asked may differ in layout, where the library confirms
+        it.
+        """
 
     @property
     def reference(self) -> bool:
-        """The library has nothing but reference code for the layouts confirmed last."""
+        """True if the library has only reference code for the layouts confirmed last."""
 
     @property
     def inexact(self) -> bool:
-        """Results differ by more than the order of sums: only for a tolerance above 0."""
+        """True if it is approximate: results differ by more than the order of sums. It needs a
+        tolerance above 0.
+        """
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """The layouts that the library would like, by operand index."""
+        """Return the layouts that the library would like, by operand index."""
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None if the library takes the call with these layouts, else the reason why not."""
+        """Return None if the library takes the call with these layouts, else the reason."""
 
     def variants(self, call: Call) -> Iterable[Variant]:
-        """The variants of it that are worth measuring."""
+        """Return the call's variants that are worth measuring."""
 
 
 class Evaluation(ABC):
     """One way to evaluate invokers; the resolver and the runtime install theirs."""
 
     mode: Mode
-    #: The error that results may have; at 0 no call is taken whose results are inexact.
+    #: The error that results may have; at 0 approximate calls are declined.
     tolerance: float = 0.0
-    #: Operands may be stored in types that round them; nobody charges a plan for it yet.
+    #: Whether operands may be stored in types that round them; no plan counts that error yet.
     rounding: bool = False
-    #: Variants come from a plan for other sizes: conditions and libraries are asked again.
+    #: Whether variants come from a plan for other sizes: conditions and libraries are asked again.
     confirming: bool = False
 
-    def decided(self, call: Call) -> None:  # noqa: B027  # only who probes wants to know
-        """The call has just been decided; its routine, if it has one, is still there."""
+    def decided(self, call: Call) -> None:  # noqa: B027  # only probing needs it
+        """Take note of a call that has just been decided; its routine, if any, is still set."""
 
     @abstractmethod
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """A native step on these operands; an integer is a scratch slot of that many bytes."""
+        """Run or record a native step on these operands; an integer is a scratch slot of that many
+        bytes.
+        """
 
     @abstractmethod
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:
-        """The target is the same bytes as the source."""
+        """Make the target the same bytes as the source."""
 
     @abstractmethod
     def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """A ``python=True`` invoker is to run here each time."""
+        """Run or record the body of a ``python=True`` invoker, which runs here each time."""
 
 
 class CallOperand(Protocol):
@@ -204,11 +213,11 @@ class CallOperand(Protocol):
 
     @property
     def call(self) -> Call:
-        """The call that it is of."""
+        """The call of the operand."""
 
     @property
     def index(self) -> int:
-        """Which operand of the call it is."""
+        """Index among the operands of the call, inputs first."""
 
     @property
     def tensor(self) -> VTensor:
@@ -219,16 +228,16 @@ class CallOperand(Protocol):
         """The operand's role in the operator's declaration."""
 
     def requirement_or_guideline(self) -> Requirement:
-        """What the invoker asked for it, else what the library would like."""
+        """Return the invoker's requirement, else the library's wish."""
 
 
 @dataclass(eq=False)
 class Call:
     """One attempt to run an operator with one library's invoker.
 
-    The last ``posted`` inputs are operands of what is fused behind it; its routine sees to them.
-    ``converts`` says that it is a Transform: it may be asked to change the encoding, also to one
-    that rounds.
+    The last ``posted`` inputs are operands of the fused operators; the routine handles them.
+    ``converts`` says that the call is a Transform: it may change the encoding, also to one that
+    rounds.
     """
 
     node: str
@@ -249,10 +258,10 @@ class Call:
     #: File and line of the invoker.
     place: str = ""
     posted: int = 0
-    #: The operators that are fused behind it, which its invoker takes along or declines.
+    #: The fused operators, which its invoker runs as well or declines.
     followers: tuple[Follower, ...] = ()
     converts: bool = False
-    #: The places of each operand, by its id.
+    #: Indices of each operand, by its id.
     _indices: dict[int, list[int]] = field(default_factory=dict)
 
     @property
@@ -262,19 +271,19 @@ class Call:
 
     @property
     def partial(self) -> bool:
-        """True when this attempt only decides."""
+        """True if this attempt only decides."""
         return self.evaluation.mode is Mode.PARTIAL
 
     def index(self, tensor: VTensor) -> int:
-        """Which operand a tensor is, or is a view of.
+        """Return the index of the operand that a tensor is, or is a view of.
 
         Raises:
-            ContractError: it is none.
+            ContractError: the tensor is no operand of this call.
         """
         return self._indices_of(tensor)[0]
 
     def _indices_of(self, tensor: VTensor) -> list[int]:
-        """Return the places among the operands of a tensor, or of the tensor that it is a view of.
+        """Return the indices of the operands that a tensor is, or is a view of.
 
         Raises:
             ContractError: the tensor is no operand of this call.
@@ -289,14 +298,21 @@ class Call:
         return indices
 
     def place_of_request(self) -> tuple[str, int]:
-        """Who asks for a layout now: the invoker that describes a routine, else the caller."""
+        """Return file and line of the code that asks for a layout now.
+
+        It is the invoker while that describes a routine, else the caller.
+        """
         if self.routine is None:
             return caller_place()
         file, _, line = self.place.rpartition(":")
         return file, int(line)
 
     def claim(self, tensor: VTensor) -> int:
-        """The operand that a PTensor is made of; the same value given twice is two operands."""
+        """Return the index of the operand of a new PTensor; a value given twice is two operands.
+
+        Raises:
+            ContractError: the tensor is no operand, or has its PTensor already.
+        """
         indices = self._indices_of(tensor)
         for index in indices:
             if index not in self.ptensors:
@@ -304,43 +320,45 @@ class Call:
         raise self.misuse(f"operand {self.roles[indices[0]]} already has its PTensor")
 
     @property
-    def behind(self) -> range:
-        """The places of the operands of what is fused behind it."""
+    def fused_operands(self) -> range:
+        """Indices of the operands of the fused operators."""
         return range(len(self.inputs) - self.posted, len(self.inputs))
 
     def check_posted(self) -> None:
-        """See that somebody has looked at what is fused behind it: no guideline is asked before.
+        """Check that the invoker has looked at the fused operators: no guideline is asked before.
 
         Raises:
-            Decline: nobody has.
+            Decline: it has not.
         """
-        if not set(self.behind) <= self.ptensors.keys():
-            raise Decline("its invoker does not look at the operators fused behind it")
+        if not set(self.fused_operands) <= self.ptensors.keys():
+            raise Decline("its invoker does not look at the fused operators")
 
     def check_followed(self, taken: Sequence[Follower]) -> None:
-        """See that the call does all that is fused behind it.
+        """Check that the call runs all fused operators.
 
         Raises:
             Decline: it does not.
         """
         if tuple(taken) != self.followers:
             names = ", ".join(info_of(follower.op).name for follower in self.followers)
-            raise Decline(f"its invoker does not take {names} behind it")
+            raise Decline(f"its invoker does not fuse {names}")
 
     def finish(self) -> None:
-        """Let go of what refers back to this call: memory must not wait for the collector."""
+        """Release objects that refer back to this call: memory must not wait for the collector."""
         self.ptensors.clear()
         self.routine = None
 
     def failure(self, text: str, who: str = "") -> str:
-        """What went wrong in the invoker, or in ``who``, with the node and one line an operand."""
+        """Return an error text: node, the component ``who`` or else the invoker, and one line per
+        operand.
+        """
         rows = {role: (t.dtype, t.dims) for role, t in zip(self.roles, self.operands, strict=True)}
         place = f" ({self.place})" if self.place else ""
         where = f"{self.op_name} {self.node!r}, {who or f'{self.library} invoker{place}'}"
         return describe(f"{where}: {text}", rows)
 
     def misuse(self, what: str, at: str = "") -> ContractError:
-        """The error of an invoker that breaks the contract."""
+        """Return the error of an invoker that breaks the contract."""
         where = f" ({at})" if at else f" ({caller()})"
         return ContractError(f"{self.op_name} {self.node!r}, {self.library} invoker: {what}{where}")
 
@@ -350,10 +368,10 @@ _call: ContextVar[Call | None] = ContextVar("vtensor_call", default=None)
 
 
 def current_evaluation() -> Evaluation:
-    """The evaluation that is installed in this context.
+    """Return the evaluation that is installed in this context.
 
     Raises:
-        ContractError: none is: an invoker was called by hand.
+        ContractError: none is installed: an invoker was called by hand.
     """
     evaluation = _evaluation.get()
     if evaluation is None:
@@ -362,13 +380,13 @@ def current_evaluation() -> Evaluation:
 
 
 def current_call() -> Call | None:
-    """The call that is under way in this context, if any."""
+    """Return the call in progress in this context, or None."""
     return _call.get()
 
 
 @contextmanager
 def installed(evaluation: Evaluation) -> Iterator[None]:
-    """Evaluate in this way inside the block."""
+    """Evaluate invokers in this way inside the block."""
     token = _evaluation.set(evaluation)
     try:
         yield
@@ -378,10 +396,10 @@ def installed(evaluation: Evaluation) -> Iterator[None]:
 
 @contextmanager
 def entered(call: Call) -> Iterator[Call]:
-    """Make this the call that is under way inside the block.
+    """Make this the call in progress inside the block.
 
     Raises:
-        Stopped: nobody waits for it any more.
+        Stopped: the background work that makes the call is not wanted any more.
     """
     checkpoint()
     token = _call.set(call)
@@ -392,18 +410,18 @@ def entered(call: Call) -> Iterator[Call]:
 
 
 _HERE = Path(__file__).parent
-#: Whose frames are passed over in the search for the caller: this floor and libdesc's own files.
-_OURS = frozenset({_HERE, _HERE.parent / "libdesc"})
+#: Folders whose frames are skipped in the search for the caller: this one and libdesc's own files.
+_SKIPPED_FOLDERS = frozenset({_HERE, _HERE.parent / "libdesc"})
 
 
 def caller() -> str:
-    """File and line of the nearest frame outside the framework's own floors."""
+    """Return ``file:line`` of the nearest frame outside the framework's own floors."""
     file, line = caller_place()
     return f"{file}:{line}"
 
 
 def caller_place() -> tuple[str, int]:
-    """The same, apart."""
+    """Return file and line of the nearest frame outside the framework's own floors."""
     frame: Any = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
@@ -412,4 +430,4 @@ def caller_place() -> tuple[str, int]:
 
 @cache
 def _is_ours(file: str) -> bool:
-    return Path(file).parent in _OURS
+    return Path(file).parent in _SKIPPED_FOLDERS

@@ -15,12 +15,14 @@ from vtensor.language.dtype import NARROW_INTEGERS, bits, numpy_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Elements converted at once: the f64 intermediates of quantisation then stay in cache.
-_CHUNK = 1 << 17
+#: Number of elements converted at once: the f64 intermediates of quantisation then stay in cache.
+_CHUNK_ELEMENTS = 1 << 17
 
 
 def steps(plane: Encoding) -> tuple[int, int]:
-    """Smallest and largest number of steps, counted from the zero point, of a uniform integer."""
+    """Return the smallest and largest number of steps, counted from the zero point, of an integer
+    plane.
+    """
     assert isinstance(plane.zero, int)
     low, high = integer_range(plane.dtype)
     return low - plane.zero, high - plane.zero
@@ -28,7 +30,7 @@ def steps(plane: Encoding) -> tuple[int, int]:
 
 @cache
 def preserves(source: Encoding, target: Encoding) -> bool:
-    """True when ``target`` can hold every value of ``source`` as it is: widening.
+    """Return whether ``target`` can hold every value of ``source`` unchanged: widening.
 
     Then a later rounding gives the same from either.
 
@@ -66,7 +68,7 @@ def preserves(source: Encoding, target: Encoding) -> bool:
 
 @cache
 def lossless(source: Encoding, target: Encoding) -> bool:
-    """True when converting to ``target`` and back gives every stored element bit for bit.
+    """Return whether converting to ``target`` and back gives every stored element bit for bit.
 
     Besides widening, these are scaled integers in a float that is finer than a quarter of their
     step.
@@ -93,7 +95,7 @@ def lossless(source: Encoding, target: Encoding) -> bool:
 
 
 def _pairs(source: Encoding, target: Encoding) -> set[tuple[Encoding, Encoding]]:
-    """The encodings of all elements, before and after, each pair once."""
+    """Return the encodings of all elements before and after, each pair once."""
     return {(source.at(index), target.at(index)) for index in indices(source, target)}
 
 
@@ -103,36 +105,36 @@ def _number(value: float | tuple[float, ...]) -> float:
 
 
 def _elements(name: str) -> Array:
-    """Every element of a type of one byte."""
+    """Return every element of a one-byte type."""
     codes = np.arange(2 if name == "bool" else 1 << bits(name), dtype=np.uint8)
     return codes.view(numpy_dtype(name))
 
 
 def _preserves_values(source: Encoding, target: Encoding) -> bool:
-    """Whether another type has the value of each element of a type of one byte."""
+    """Return whether another encoding holds the value of each element of a one-byte type."""
     elements = _elements(source.dtype)
     real = Encoding("f64")
-    there = convert(convert(elements, source, target), target, real)
-    return np.array_equal(there, convert(elements, source, real), equal_nan=True)
+    values = convert(convert(elements, source, target), target, real)
+    return np.array_equal(values, convert(elements, source, real), equal_nan=True)
 
 
 def _preserves_bits(source: Encoding, target: Encoding) -> bool:
-    """Whether each element of a type of one byte comes back from another bit for bit."""
+    """Return whether each element of a one-byte type comes back from another bit for bit."""
     elements = _elements(source.dtype)
     back = convert(convert(elements, source, target), target, source)
     return np.array_equal(back.view(np.uint8), elements.view(np.uint8))
 
 
 def _digits(real: Encoding) -> int:
-    """Digits of a float, or of planes of floats.
+    """Return the digits of a float, or of planes of floats.
 
-    A further plane adds a digit beside its own: what is left may have either sign.
+    Each further plane adds one digit beside its own, since the remainder may have either sign.
     """
     return sum(FLOATS[plane.dtype][0] for plane in real.planes) + len(real.planes) - 1
 
 
 def _digits_fit(source: Encoding, target: Encoding) -> bool:
-    """Whether a float, or planes of floats, have every value of a float."""
+    """Return whether a float, or planes of floats, hold every value of a float."""
     digits, exponent = FLOATS[source.dtype]
     wide = min(FLOATS[plane.dtype][1] for plane in target.planes)
     if target.rest is None:
@@ -142,7 +144,9 @@ def _digits_fit(source: Encoding, target: Encoding) -> bool:
 
 
 def _fits(integer: Encoding, real: Encoding, spare: int) -> bool:
-    """Whether floats have digits for every integer, ``spare`` more, and range for its scale."""
+    """Return whether floats have digits for every integer and ``spare`` more, and range for its
+    scale.
+    """
     low, high = steps(integer)
     digits = max(high.bit_length(), (-low - 1).bit_length())  # a power of two needs one digit
     part, power = math.frexp(_number(integer.scale))
@@ -153,27 +157,27 @@ def _fits(integer: Encoding, real: Encoding, spare: int) -> bool:
         largest = 2 ** (exponent_bits - 1) - 1
         if end > largest or step < 1 - largest:
             return False
-        end -= room  # what the plane leaves
+        end -= room  # the remainder is below 2**end
     return digits + spare <= _digits(real)
 
 
 def convert(values: Array, source: Encoding, target: Encoding) -> Array:
-    """The same values in another encoding, both of one plane and alike for all elements.
+    """Return the same values in another encoding; both have one plane and are uniform.
 
     Widening is exact, NaN payloads included. A float narrows to the nearest, ties to even; a NaN
     keeps the upper bits of its payload. Integers saturate; a float becomes the nearest integer
-    step, ties to even, NaN becomes 0. To bool, whatever is not 0 is true. 64-bit integers pass
-    through f64 on their way to bf16 or through a scale or zero point. What is too large for a float
+    step, ties to even, NaN becomes 0. To bool, every value but 0 is true. 64-bit integers pass
+    through f64 on their way to bf16 or through a scale or zero point. A value too large for a float
     of a byte or less becomes its infinity, else its NaN, else (f6, f4) its largest; there NaN
     becomes -0.
 
     Args:
         values: an array of ``source.numpy``, of any shape and strides.
-        source: what it is in.
-        target: what the result is in.
+        source: encoding of ``values``.
+        target: encoding of the result.
 
     Returns:
-        An array of ``target.numpy`` of the same shape; ``values`` itself where nothing changes.
+        An array of ``target.numpy`` of the same shape; ``values`` itself if nothing changes.
 
     Raises:
         DTypeError: one of them stands alone, or is not uniform: ``recode`` is for those.
@@ -190,13 +194,14 @@ def convert(values: Array, source: Encoding, target: Encoding) -> Array:
     flat = values.reshape(-1)
     result = np.empty(flat.shape, target.numpy)
     with np.errstate(all="ignore"):  # overflow to infinity and NaN to integer are defined above
-        for start in range(0, flat.size, _CHUNK):
-            part = slice(start, start + _CHUNK)
+        for start in range(0, flat.size, _CHUNK_ELEMENTS):
+            part = slice(start, start + _CHUNK_ELEMENTS)
             result[part] = _convert(flat[part], source, target)
     return result.reshape(values.shape)
 
 
 def _convert(values: Array, source: Encoding, target: Encoding) -> Array:
+    """Return the values of one chunk in another encoding."""
     if source.dtype == "bool":
         values, source = values.view(np.uint8), Encoding("u8")
     elif source.dtype in ODD:
@@ -222,12 +227,14 @@ def _convert(values: Array, source: Encoding, target: Encoding) -> Array:
 
 
 def _real(values: Array, source: Encoding) -> Array:
-    """The values of integer steps, in f64."""
+    """Return the values of integer steps, in f64."""
     return (values.astype(np.float64) - source.zero) * source.scale
 
 
 def _quantise(values: Array, target: Encoding) -> Array:
-    """f64 to integer steps: nearest, ties to even, saturating, NaN to the zero point."""
+    """Return f64 values as integer steps: nearest, ties to even, saturating, NaN to the
+    zero point.
+    """
     low, high = integer_range(target.dtype)
     counts = np.rint(values / target.scale)
     counts[np.isnan(counts)] = 0

@@ -1,8 +1,8 @@
-"""DLPack, both ways: memory handed to other frameworks, and theirs taken, without a copy.
+"""DLPack, both ways: memory exchanged with other frameworks without a copy.
 
 NumPy makes and consumes the capsules (its destructors are C, so one may run while an exception is
-on its way). What NumPy does not know is written into the managed tensor or read from it: the types
-of ``ml_dtypes``, which go as unsigned integers while NumPy looks, and flags.
+on its way). What NumPy does not know is written into the managed tensor or read from it: flags, and
+the types of ``ml_dtypes``, which pass as unsigned integers while NumPy reads them.
 
 Source: DLPack 1.1, ``dlpack.h``, and the Python array API standard 2023.12, data interchange.
 """
@@ -90,7 +90,7 @@ _is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.
 
 
 class _Managed:
-    """What an unused capsule holds; raises DLPackError for anything else."""
+    """The managed tensor of an unused capsule; raises DLPackError for anything else."""
 
     def __init__(self, capsule: object) -> None:
         self.versioned: _Versioned | None = None
@@ -109,11 +109,12 @@ class _Managed:
 
     @property
     def flags(self) -> int:
+        """The tensor's flags; 0 before DLPack 1.0."""
         return 0 if self.versioned is None else int(self.versioned.flags)
 
     @property
     def foreign(self) -> str:
-        """The element type, when NumPy does not know it; empty when it may."""
+        """The element type if NumPy does not know it, else empty."""
         kind = self.tensor.dtype
         for name, code in _CODES.items():
             if (kind.code, kind.bits, kind.lanes) == (code, bits(name), 1):
@@ -122,8 +123,8 @@ class _Managed:
                 return name
         return ""
 
-    def say(self, name: str) -> None:
-        """Write an element type of ours over the unsigned integers that NumPy has said."""
+    def declare(self, name: str) -> None:
+        """Write an element type over the unsigned integers that NumPy has declared."""
         self.tensor.dtype.code, self.tensor.dtype.bits = _CODES[name], bits(name)
         if bits(name) < 8 and self.versioned is not None:
             self.versioned.minor, self.versioned.flags = 1, self.versioned.flags | _PADDED
@@ -138,14 +139,14 @@ def export(
     dl_device: Sequence[int] | None = None,
     copy: bool | None = None,
 ) -> object:
-    """A capsule of an array's memory, which it keeps alive: what ``__dlpack__`` returns.
+    """Return a capsule of an array's memory, which it keeps alive: the result of ``__dlpack__``.
 
     Args:
         array: the elements, in any strides.
-        copied: the array is itself a copy of what was to be exported.
+        copied: whether the array is itself a copy of the memory to export.
         stream: None; memory of a CPU has no streams.
         max_version: the newest version that the consumer knows; None is before 1.0.
-        dl_device: where the consumer wants it; None and the CPU are possible.
+        dl_device: the device that the consumer wants; None and the CPU are possible.
         copy: True copies, False never does, None copies only if it must.
 
     Raises:
@@ -157,12 +158,12 @@ def export(
         raise DLPackError(f"dl_device={tuple(dl_device)}: the tensor is on the CPU, {CPU}")
     if stream is not None:
         raise DLPackError(f"stream={stream!r}: memory of the CPU has no streams")
-    odd = not array.flags.aligned or any(step % array.itemsize for step in array.strides)
-    if copy is False and (copied or odd):
+    irregular = not array.flags.aligned or any(step % array.itemsize for step in array.strides)
+    if copy is False and (copied or irregular):
         raise DLPackError(
             "its layout or strides cannot be exported: a copy is needed, and copy=False"
         )
-    if (copy and not copied) or odd:
+    if (copy and not copied) or irregular:
         array, copied = array.copy(), True
     name = from_numpy(array.dtype)
     if bits(name) < 8 and (max_version or (0, 0)) < (1, 1):
@@ -174,14 +175,14 @@ def export(
         raise DLPackError(f"not exported: {error}") from error
     managed = _Managed(capsule)
     if name in _CODES:
-        managed.say(name)
+        managed.declare(name)
     if copied and managed.versioned is not None:
         managed.versioned.flags |= _COPIED
     return capsule
 
 
 class _Capsule:
-    """An object around a capsule, since NumPy takes capsules from objects only."""
+    """An object with a capsule, since NumPy takes capsules from objects only."""
 
     def __init__(self, capsule: object) -> None:
         self.capsule = capsule
@@ -194,13 +195,13 @@ class _Capsule:
 
 
 def array_of(given: Any, *, copy: bool | None = None) -> Array:
-    """The array of an object with ``__dlpack__``, on that object's memory.
+    """Return the array of an object with ``__dlpack__``, on that object's memory.
 
-    It is read-only where the producer says so, and where it is too old to say.
+    It is read-only if the producer says so, or is too old to say.
 
     Args:
         given: an object with ``__dlpack__`` and ``__dlpack_device__``.
-        copy: True is fresh memory, False is the producer's, None is whatever it gives.
+        copy: True is fresh memory, False is the producer's, None lets the producer decide.
 
     Raises:
         DLPackError: it is on another device, its capsule was consumed or is none, an element type
@@ -211,22 +212,22 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
         if device not in _HOST:
             raise DLPackError(f"it is on DLPack's device ({int(device)}, {number}), not on the CPU")
         negated = getattr(given, "is_neg", bool)  # PyTorch's
-        if negated():  # the capsule would show what is not negated
+        if negated():  # the capsule would have the values before negation
             raise DLPackError("it is negated only when it is read; to fix: .resolve_neg()")
         managed = _Managed(capsule := _capsule_of(given, copy))
         if copy is False and managed.flags & _COPIED:
             raise DLPackError(f"{type(given).__name__} copies, with copy=False")
         fresh, name, kind = bool(managed.flags & _COPIED), managed.foreign, managed.tensor.dtype
-        own = kind.code, kind.bits
+        declared = kind.code, kind.bits
         if name:
             kind.code, kind.bits = _UNSIGNED, 8 * numpy_dtype(name).itemsize
         try:
             array = np.from_dlpack(_Capsule(capsule))  # type: ignore[arg-type]  # an object is enough
         finally:
-            kind.code, kind.bits = own  # the producer finds its own again
+            kind.code, kind.bits = declared  # the producer still uses the managed tensor
     except VTensorError:
         raise
-    except Exception as error:  # whatever a stranger's object raises
+    except Exception as error:  # a foreign object may raise anything
         pass_signals(error)
         raise DLPackError(f"{type(given).__name__} gives no array: {error}") from error
     if name:
@@ -235,6 +236,7 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
 
 
 def _capsule_of(given: Any, copy: bool | None) -> object:
+    """Return the capsule of an object with ``__dlpack__``."""
     try:
         return given.__dlpack__(max_version=(1, 1), copy=copy)
     except TypeError:  # a producer from before version 1.0 knows neither

@@ -27,7 +27,7 @@ from vtensor.errors import DimError, DTypeError, LayoutError
 from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
 from vtensor.language.records import dataclass, replace
 
-#: Bytes on a multiple of which each plane begins, counted from the first: a cache line.
+#: Alignment of each plane relative to the first, in bytes: a cache line.
 ALIGNMENT = 64
 
 _PLANE = re.compile(r"(?a:\s*(\w+)\s*(?:\(([^()]*)\))?\s*(\+|$))")
@@ -48,10 +48,10 @@ class Encoding:
     multiple of 64 bytes from the first. Padded lanes have the value 0: they store the zero point,
     or 0 past the end of ``axis``.
 
-    ``tile`` is the domain of Winograd's algorithm: along each of its dims, the ``size`` elements of
-    a filter are stored as the ``size + count - 1`` values that ``ptensor/winograd.py`` makes of
-    them. Such an encoding rounds. A filter that slides in steps is ``step`` filters, of each
-    ``step``-th element: the p-th value of the k-th of them is stored as number ``p * step + k``.
+    ``tile`` is the domain of Winograd's algorithm: along each of its dims, the n elements of a
+    filter are stored as the ``n + count - 1`` values that ``ptensor/winograd.py`` makes of them.
+    Such an encoding rounds. A filter that slides in steps is ``step`` filters, of each ``step``-th
+    element: the p-th value of the k-th of them is stored as number ``p * step + k``.
 
     Args:
         dtype: the stored element type, ``"bf16"``, ``"s8"``, ...
@@ -59,9 +59,9 @@ class Encoding:
             tuple has one for each index of ``axis``.
         zero: the stored integer that means 0; a tuple as for ``scale``.
         axis: the dim along which scale or zero is a tuple.
-        rest: how the difference of value and plane is stored; None where there is one plane.
-        tile: of f32 alone: dims, each with the number of results that a tile has along it.
-        step: of a tile's filter, along each of its dims.
+        rest: encoding of the difference between value and plane; None if there is one plane.
+        tile: pairs of a dim and the number of results that a tile has along it; for f32 only.
+        step: step of a tile's filter, along each of its dims.
 
     Raises:
         DTypeError: unknown element type, or a scale or zero point that it cannot have.
@@ -94,7 +94,7 @@ class Encoding:
         zero: Any = self.zero
         scale = tuple(map(self._scale, scale)) if isinstance(scale, tuple) else self._scale(scale)
         zero = tuple(map(self._zero, zero)) if isinstance(zero, tuple) else self._zero(zero)
-        lengths = {len(one) for one in (scale, zero) if isinstance(one, tuple)}
+        lengths = {len(numbers) for numbers in (scale, zero) if isinstance(numbers, tuple)}
         if len(lengths) > 1 or 0 in lengths or bool(lengths) != bool(self.axis):
             raise DTypeError(
                 f"{self.dtype}: scales and zero points along a dim name it, axis={self.axis!r}, "
@@ -112,6 +112,7 @@ class Encoding:
         object.__setattr__(self, "zero", zero)
 
     def _scale(self, value: float) -> float:
+        """Check a scale and return it as a float."""
         scale = float(value)
         if not (math.isfinite(scale) and scale > 0):
             raise DTypeError(f"scale {value!r} of {self.dtype}: a finite number above 0")
@@ -120,6 +121,7 @@ class Encoding:
         return scale
 
     def _zero(self, value: int) -> int:
+        """Check a zero point and return it as an int."""
         zero = as_int(value)
         if zero and self.dtype[0] not in "su":
             raise DTypeError(f"{self.dtype} takes no zero point (got {zero}): only integers do")
@@ -129,7 +131,7 @@ class Encoding:
 
     @classmethod
     def parse(cls, text: str) -> Encoding:
-        """Read what ``str`` prints: ``"bf16"``, ``"s8(scale=0.5)"``, ``"bf16+bf16"``.
+        """Read an encoding as ``str`` prints it: ``"bf16"``, ``"s8(scale=0.5)"``, ``"bf16+bf16"``.
 
         Raises:
             LayoutError: the text is no encoding; the message names it.
@@ -162,7 +164,7 @@ class Encoding:
 
     @property
     def planes(self) -> tuple[Encoding, ...]:
-        """One encoding a plane, the coarsest first."""
+        """One encoding per plane, the coarsest first."""
         if self.rest is None:
             return (self,)
         return (replace(self, rest=None), *self.rest.planes)
@@ -173,34 +175,34 @@ class Encoding:
         return frozenset(self.axes) | frozenset(dict(self.tile))
 
     def stored_sizes(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """How many values are stored along each dim of a tensor of these sizes."""
-        found = dict(extents)
+        """Return the number of stored values along each dim of a tensor of these sizes."""
+        sizes = dict(extents)
         for dim, count in self.tile:
-            if dim in found:
-                found[dim] = (-(-found[dim] // self.step) + count - 1) * self.step
-        return found
+            if dim in sizes:
+                sizes[dim] = (-(-sizes[dim] // self.step) + count - 1) * self.step
+        return sizes
 
     @property
     def axes(self) -> dict[str, int]:
         """The dims along which scales or zero points differ, and how many indices each has."""
-        found = {} if self.rest is None else self.rest.axes
+        axes = {} if self.rest is None else self.rest.axes
         for along in (self.scale, self.zero):
             if isinstance(along, tuple):
-                found[self.axis] = len(along)
-        return found
+                axes[self.axis] = len(along)
+        return axes
 
     @property
     def simple(self) -> bool:
-        """True for an element type and nothing else: one plane, no scale, no zero point."""
+        """True for a plain element type: one plane, no scale, no zero point."""
         return self == of_type(self.dtype)
 
     @property
     def uniform(self) -> bool:
-        """True for one plane that is the same everywhere: no dim has scales of its own."""
+        """True for one plane that is the same everywhere: no tile, no scales along a dim."""
         return self.rest is None and not self.axis and not self.tile
 
     def at(self, index: Mapping[str, int]) -> Encoding:
-        """The encoding of the elements with these indices, which name every dim of ``axes``.
+        """Return the encoding of the elements with these indices, which name every dim of ``axes``.
 
         >>> Encoding("s8", (0.5, 2.0), axis="C").at({"C": 1})
         Encoding('s8(scale=2.0)')
@@ -213,10 +215,10 @@ class Encoding:
         return Encoding(self.dtype, scale, zero, rest=rest)
 
     def sliced(self, dim: str, begin: int, end: int) -> Encoding:
-        """The encoding of the indices of a dim from begin up to, without, end.
+        """Return the encoding of the indices of a dim from ``begin`` up to, without, ``end``.
 
         Raises:
-            LayoutError: the values along the dim are of all indices together.
+            LayoutError: each stored value along the dim depends on all indices.
         """
         if dim in dict(self.tile):
             raise LayoutError(f"{self} has no part of {dim}")
@@ -230,17 +232,18 @@ class Encoding:
         return replace(self, scale=scale, zero=zero, rest=rest)
 
     def renamed(self, names: Mapping[str, str]) -> Encoding:
-        """The same encoding where dims have other names."""
+        """Return the same encoding for renamed dims."""
         rest = self.rest.renamed(names) if self.rest is not None else None
         tile = tuple((names.get(dim, dim), count) for dim, count in self.tile)
         return replace(self, axis=names.get(self.axis, self.axis), rest=rest, tile=tile)
 
     def check(self, extents: Mapping[str, int]) -> None:
-        """Check that each dim of ``axes`` has as many indices as scales or zero points, and that
-        each of ``tile`` has a filter to transform.
+        """Check that scales and zero points match the extents, and that tiles have filters to
+        transform.
 
         Raises:
-            DimError: it does not.
+            DimError: a dim of ``axes`` has another number of indices, or a dim of ``tile`` no more
+                elements than ``step``.
         """
         for dim, _ in self.tile:
             if extents[dim] <= self.step:
@@ -251,7 +254,9 @@ class Encoding:
                 raise DimError(f"{what}, which has {extents[dim]}")
 
     def offsets(self, count: int) -> list[int]:
-        """Where each plane of this many elements begins, in bytes; then the number of all bytes."""
+        """Return where each plane of ``count`` elements begins, in bytes, and then the number of
+        all bytes.
+        """
         ends = [0]
         for plane in self.planes:
             begin = -(-ends[-1] // ALIGNMENT) * ALIGNMENT
@@ -260,7 +265,7 @@ class Encoding:
         return ends
 
     def nbytes(self, count: int) -> int:
-        """Bytes of this many elements in all planes, and between them."""
+        """Return the bytes of ``count`` elements in all planes, and between them."""
         if self.rest is None:
             return count * ITEMSIZE[self.dtype]
         return self.offsets(count)[-1]
@@ -272,7 +277,8 @@ class Encoding:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """NumPy's type of an array in memory: of the elements, or bytes where planes are several.
+        """NumPy's type of an array in memory: that of the elements, or bytes if there are several
+        planes.
 
         >>> Encoding("f16").numpy, Encoding.parse("bf16+bf16").numpy
         (dtype('float16'), dtype('uint8'))
@@ -281,7 +287,7 @@ class Encoding:
 
     @property
     def is_float(self) -> bool:
-        """True where the first plane is of a floating-point type."""
+        """True if the first plane has a floating-point type."""
         return self.dtype in FLOATS or self.dtype in ODD
 
     @property
@@ -292,7 +298,7 @@ class Encoding:
 
 @cache
 def of_type(dtype: str) -> Encoding:
-    """The encoding that is an element type and nothing else; one object a type.
+    """Return the encoding that is a plain element type; one object per type.
 
     >>> of_type("f32") is of_type("f32")
     True
@@ -301,33 +307,34 @@ def of_type(dtype: str) -> Encoding:
 
 
 def _items(text: str) -> dict[str, Any]:
-    """What stands in the brackets of a plane, as arguments of an Encoding."""
-    found: dict[str, Any] = {}
+    """Parse the text in the brackets of a plane into arguments of an Encoding."""
+    arguments: dict[str, Any] = {}
     tile: list[tuple[str, int]] = []
     place = 0
     while place < len(text) or text[-1:] == ",":
         match = _ITEM.match(text, place)
-        if match is None or match[1] in found:
+        if match is None or match[1] in arguments:
             raise ValueError(f"({text}) is not of the form {_FORM}")
         number = float if match[1] == "scale" else int
-        whole = match[1] != "step" or match[4] is not None
-        if (match[1] == "tile") != (match[5] is not None) or not whole:
+        well_formed = match[1] != "step" or match[4] is not None
+        if (match[1] == "tile") != (match[5] is not None) or not well_formed:
             raise ValueError(f"({text}) is not of the form {_FORM}")
         if match[1] == "tile":
             tile.append((match[5], int(match[4])))
         elif match[4] is not None:
-            found[match[1]] = number(match[4])
+            arguments[match[1]] = number(match[4])
         else:
-            found[match[1]] = tuple(number(one) for one in match[2].split(","))
-            if found.setdefault("axis", match[3]) != match[3]:
-                raise ValueError(f"scales along {found['axis']}, zero points along {match[3]}")
+            arguments[match[1]] = tuple(number(text) for text in match[2].split(","))
+            if arguments.setdefault("axis", match[3]) != match[3]:
+                raise ValueError(f"scales along {arguments['axis']}, zero points along {match[3]}")
         place = match.end()
         if match[6] != ",":
             break
-    return found | ({"tile": tuple(tile)} if tile else {})
+    return arguments | ({"tile": tuple(tile)} if tile else {})
 
 
 def _spelled(value: object, axis: str) -> str:
+    """Return the text of a scale or zero point, with its dim if it is a tuple."""
     if not isinstance(value, tuple):
         return repr(value)
     return f"[{','.join(map(repr, value))}]@{axis}"
@@ -335,7 +342,7 @@ def _spelled(value: object, axis: str) -> str:
 
 @cache
 def integer_range(name: str) -> tuple[int, int]:
-    """Smallest and largest stored value of an integer type or bool.
+    """Return the smallest and largest stored value of an integer type or bool.
 
     >>> integer_range("s4")
     (-8, 7)
@@ -345,9 +352,9 @@ def integer_range(name: str) -> tuple[int, int]:
 
 
 def indices(*encodings: Encoding) -> Iterator[dict[str, int]]:
-    """Every index of the dims along which scales or zero points of these encodings differ."""
+    """Yield every index of the dims along which scales or zero points of these encodings differ."""
     axes: dict[str, int] = {}
-    for one in encodings:
-        axes |= one.axes
+    for encoding in encodings:
+        axes |= encoding.axes
     for place in product(*(range(count) for count in axes.values())):
         yield dict(zip(axes, place, strict=True))

@@ -1,4 +1,4 @@
-"""How much an encoding rounds: the worst error of storing an element type in it."""
+"""Rounding error of an encoding: the worst error of storing an element type in it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vtensor.errors import DTypeError
 class Error(NamedTuple):
     """A bound on what storing does to a value, in exact arithmetic; a float attains it.
 
-    A value ``v`` from ``low`` to ``high`` is stored as one that differs by at most
-    ``max(relative * abs(v), absolute)``. What lies outside saturates or becomes infinite.
+    A value ``v`` from ``low`` to ``high`` is stored as one that differs by at most ``max(relative *
+    abs(v), absolute)``. A value outside saturates or becomes infinite.
 
     Attributes:
-        relative: 2**-p where p digits are kept; 0 for integers.
+        relative: 2**-p if p digits are kept; 0 for integers.
         absolute: half a step, or half the smallest number of a float.
-        low: the smallest value of which the bound speaks; -inf where no value of the type is
-            smaller than what the encoding has.
+        low: the smallest value that the bound holds for; -inf if the encoding has a value at or
+            below each value of the type.
         high: likewise the largest.
     """
 
@@ -33,7 +33,7 @@ class Error(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """True when nothing is lost."""
+        """True if nothing is lost."""
         return self == EXACT
 
 
@@ -42,12 +42,12 @@ EXACT = Error(0.0, 0.0)
 
 @cache
 def storing_error(dtype: str, encoding: Encoding) -> Error:
-    """The worst error of storing values of an element type in an encoding.
+    """Return the worst error of storing values of an element type in an encoding.
 
-    Of scales along a dim it is the coarsest that counts, and the narrowest range.
+    Of scales along a dim, the coarsest counts, and the narrowest range.
 
     Raises:
-        DTypeError: the encoding cannot store this type at all.
+        DTypeError: the encoding cannot store this type at all, or has a tile.
 
     >>> storing_error("f32", Encoding("bf16")).relative == 2**-8
     True
@@ -56,18 +56,18 @@ def storing_error(dtype: str, encoding: Encoding) -> Error:
     >>> storing_error("bf16", Encoding("f32")).exact
     True
     """
-    own = of_type(dtype)
-    if preserves(own, encoding):
+    stored_type = of_type(dtype)
+    if preserves(stored_type, encoding):
         return EXACT
-    if own.stands_alone or encoding.stands_alone:
+    if stored_type.stands_alone or encoding.stands_alone:
         raise DTypeError(f"{dtype} is not stored as {encoding}: one of them stands alone")
     if encoding.tile:
         raise DTypeError(
             f"{encoding} stores sums of values: the error of one has no bound of its own"
         )
-    found = [_uniform(own, encoding.at(index)) for index in indices(encoding)]
-    relative, absolute, lows, highs = zip(*found, strict=True)
-    least, most = _ends(own)
+    errors = [_uniform(stored_type, encoding.at(index)) for index in indices(encoding)]
+    relative, absolute, lows, highs = zip(*errors, strict=True)
+    least, most = _ends(stored_type)
     low, high = max(lows), min(highs)
     return Error(
         max(relative),
@@ -77,62 +77,68 @@ def storing_error(dtype: str, encoding: Encoding) -> Error:
     )
 
 
-def _ends(own: Encoding) -> tuple[float, float]:
-    """The smallest and the largest finite value of an element type."""
-    if own.is_float:
-        return -grid(own.dtype).largest, grid(own.dtype).largest
-    low, high = integer_range(own.dtype)
+def _ends(stored_type: Encoding) -> tuple[float, float]:
+    """Return the smallest and the largest finite value of an element type."""
+    if stored_type.is_float:
+        return -grid(stored_type.dtype).largest, grid(stored_type.dtype).largest
+    low, high = integer_range(stored_type.dtype)
     return float(low), float(high)
 
 
-def _uniform(own: Encoding, encoding: Encoding) -> Error:
-    """Of an encoding without scales along a dim."""
-    first, *others = (_plane(own, plane) for plane in encoding.planes)
+def _uniform(stored_type: Encoding, encoding: Encoding) -> Error:
+    """Return the error of an encoding without scales along a dim."""
+    first, *others = (_plane(stored_type, plane) for plane in encoding.planes)
     relative, absolute, low, high = first
     floats = [plane.is_float for plane in encoding.planes]
-    for place, one in enumerate(others, 1):
-        # what is left of v is at most max(relative * v, absolute): that is what this plane stores
-        both = floats[place - 1] and floats[place]  # then what is left has a digit less
-        beyond = max(absolute - min(-one.low, one.high), 0.0)
-        absolute = max(one.relative * _binade(absolute), one.absolute, beyond)
-        relative *= one.relative / 2 if both else one.relative
+    for place, error in enumerate(others, 1):
+        # this plane stores the remainder of v, at most max(relative * v, absolute)
+        both = floats[place - 1] and floats[place]  # then the remainder has one digit less
+        beyond = max(absolute - min(-error.low, error.high), 0.0)
+        absolute = max(error.relative * _binade(absolute), error.absolute, beyond)
+        relative *= error.relative / 2 if both else error.relative
     if relative:
-        digits = grid(own.dtype).digits if own.is_float else min(_bits(own), frexp(high)[1])
+        digits = (
+            grid(stored_type.dtype).digits
+            if stored_type.is_float
+            else min(_bits(stored_type), frexp(high)[1])
+        )
         relative = relative if 2.0**-digits < relative else 0.0
     return Error(relative, absolute, low, high)
 
 
 def _binade(largest: float) -> float:
-    """Where the numbers below this one are coarsest: the last power of two before it."""
+    """Return the last power of two before a number: there the numbers below it are coarsest."""
     if not largest:
         return 0.0
     part, power = frexp(largest)
     return 2.0 ** (power - 2 if part == 0.5 else power - 1)
 
 
-def _plane(own: Encoding, plane: Encoding) -> Error:
-    """Of one plane."""
+def _plane(stored_type: Encoding, plane: Encoding) -> Error:
+    """Return the error of one plane."""
     if plane.is_float:
-        return _float(own, plane)
+        return _float(stored_type, plane)
     assert isinstance(plane.scale, float)
     if plane.dtype == "bool":
-        return Error(0.0, 1.0 if own.is_float else 0.0, 0.0, 1.0)
+        return Error(0.0, 1.0 if stored_type.is_float else 0.0, 0.0, 1.0)
     low, high = steps(plane)
     fraction = plane.scale <= 1 and frexp(plane.scale)[0] == 0.5  # then every integer is a step
-    whole = not own.is_float and fraction
+    whole = not stored_type.is_float and fraction
     absolute = 0.0 if whole else plane.scale / 2
     return Error(0.0, absolute, low * plane.scale, high * plane.scale)
 
 
-def _float(own: Encoding, plane: Encoding) -> Error:
-    """Of one plane of floats."""
+def _float(stored_type: Encoding, plane: Encoding) -> Error:
+    """Return the error of one plane of floats."""
     digits, unit, largest = grid(plane.dtype)
-    have, finest = grid(own.dtype)[:2] if own.is_float else (_bits(own), 1.0)
+    have, finest = (
+        grid(stored_type.dtype)[:2] if stored_type.is_float else (_bits(stored_type), 1.0)
+    )
     relative = 2.0**-digits if have > digits else 0.0
     return Error(relative, unit / 2 if finest < unit else 0.0, -largest, largest)
 
 
-def _bits(own: Encoding) -> int:
-    """Digits of an integer type's largest values."""
-    low, high = integer_range(own.dtype)
+def _bits(stored_type: Encoding) -> int:
+    """Return the number of digits of an integer type's largest values."""
+    low, high = integer_range(stored_type.dtype)
     return max(high, -low - 1).bit_length()

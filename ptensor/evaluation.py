@@ -1,4 +1,4 @@
-"""``lib_tagger``, and what an invoker does before and after it: guidelines, steps.
+"""``lib_tagger``, and what an invoker may do around it: guidelines, steps, sharing memory.
 
 Source: the paper, sections 4.3 and 5.1.
 """
@@ -61,8 +61,8 @@ __all__ = [
     "share",
 ]
 
-#: How many refused rows of layouts a refusal names.
-MOST_REASONS = 8
+#: Largest number of refused rows of layouts that a refusal names, so that its text stays readable.
+MAX_REASONS = 8
 
 
 def lib_tagger(
@@ -71,7 +71,7 @@ def lib_tagger(
     outputs: Sequence[CallOperand],
     follow: Sequence[Follower] = (),
 ) -> bool:
-    """Hand the required layouts to the framework; if it returns True, the invoker must return.
+    """Give the required layouts to the framework; if it returns True, the invoker must return.
 
     Args:
         name: the library that is about to be called.
@@ -84,8 +84,8 @@ def lib_tagger(
 
     Raises:
         ContractError: the library is not the invoker's, an operand is missing, there is a second
-            tagger in the call, or the layouts required are not those decided before; names file
-            and line.
+            tagger in the call, or the layouts required are not those decided before; names file and
+            line.
         Decline: the library does not take the layouts that were decided.
 
     Source: the paper, section 4.3, ``libTagger``.
@@ -100,95 +100,123 @@ def lib_tagger(
         is_repeated = call.partial or call.evaluation.confirming
         if is_repeated and (reason := _refusal(call, call.variant.layouts)):
             raise Decline(reason)
-        if call.evaluation.confirming and _slower(call, call.variant):
+        if call.evaluation.confirming and _is_reference_only(call, call.variant):
             raise Decline("has reference code alone for these sizes")
         call.tagged = True
         return call.partial
     if not call.partial:
         raise call.misuse("nothing was decided for this call: resolve the graph first")
-    asked = _requirements(call)
-    layouts = _resolve(call, asked)
+    requirements = _requirements(call)
+    layouts = _resolve(call, requirements)
     forms, routine = forms_on(call.device, layouts), call.routine
     call.variant = (
-        Variant(name, forms, asked)
+        Variant(name, forms, requirements)
         if routine is None
-        else Variant(name, forms, asked, reference=routine.reference, inexact=routine.inexact)
+        else Variant(
+            name, forms, requirements, reference=routine.reference, inexact=routine.inexact
+        )
     )
     call.tagged = True
     call.evaluation.decided(call)
     return True
 
 
-def _check_tagger(call: Call, name: str, given: Sequence[CallOperand]) -> None:
+def _check_tagger(call: Call, name: str, operands: Sequence[CallOperand]) -> None:
+    """Check that the tagger is called once, for the invoker's library, with every PTensor of the
+    call.
+
+    Raises:
+        ContractError: it is not.
+        Decline: the invoker has not looked at the fused operators.
+    """
     if call.tagged:
         raise call.misuse("lib_tagger is called a second time")
     if name != call.library:
         raise call.misuse(
             f"lib_tagger says {name!r}, the invoker is registered for {call.library!r}"
         )
-    for tensor in given:
+    for tensor in operands:
         if getattr(tensor, "call", None) is not call:
             raise call.misuse(f"lib_tagger is given {tensor!r}, which is no PTensor of this call")
     call.check_posted()
-    missing = set(range(len(call.operands))) - {tensor.index for tensor in given}
-    missing -= call.ptensors.keys() & set(call.behind)
+    missing = set(range(len(call.operands))) - {tensor.index for tensor in operands}
+    missing -= call.ptensors.keys() & set(call.fused_operands)
     if missing:
         roles = ", ".join(call.roles[i] for i in sorted(missing))
         raise call.misuse(f"lib_tagger is not given the PTensor of {roles}")
 
 
 def _requirements(call: Call) -> tuple[Requirement, ...]:
+    """Return the requirement of each operand of the call."""
     return tuple(call.ptensors[i].requirement_or_guideline() for i in range(len(call.operands)))
 
 
-def _resolve(call: Call, asked: Sequence[Requirement]) -> tuple[Layout, ...]:
-    """The first row of layouts that fits what was asked and that the library takes."""
+def _resolve(call: Call, requirements: Sequence[Requirement]) -> tuple[Layout, ...]:
+    """Return the first row of layouts that fits the requirements and that the library takes.
+
+    Raises:
+        Decline: there is none; gives the library's reasons.
+    """
     reasons: list[str] = []
-    for row in candidate_rows(call, asked):
+    for row in candidate_rows(call, requirements):
         reason = _refusal(call, row)
         if reason is None:
             return row
         reasons.append(f"{' '.join(str(layout) for layout in row)}: {reason}")
     no_row = "no one layout of its ANY operands suits all of its views"
     named = [*dict.fromkeys(reasons)]
-    if len(named) > MOST_REASONS:
-        named[MOST_REASONS:] = [f"and {len(named) - MOST_REASONS} more combinations"]
+    if len(named) > MAX_REASONS:
+        named[MAX_REASONS:] = [f"and {len(named) - MAX_REASONS} more combinations"]
     raise Decline("; ".join(named) or no_row)
 
 
 def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
-    """Why the library does not take a row; None where it does."""
+    """Return why the library does not take a row of layouts, or None if it does."""
     inexact = call.routine is not None and call.routine.inexact
     if inexact and not call.evaluation.tolerance:
         return "its results are inexact; the plan's tolerance is 0"
     if not call.evaluation.rounding and not call.converts:
         for role, tensor, layout in zip(call.roles, call.operands, row, strict=True):
-            charged = inexact and tensor.constant  # measured with all that it does
+            charged = inexact and tensor.constant  # the measured error of the node includes it
             if layout.rounds(tensor.dtype) and not charged:
                 return f"{role} in {layout} rounds {tensor.dtype}; the session's tolerance is 0"
-    taken = LIBRARIES.get(call.library)
-    return taken.confirm(call, row) if taken is not None else None
+    registered = LIBRARIES.get(call.library)
+    return registered.confirm(call, row) if registered is not None else None
 
 
-def _slower(call: Call, variant: Variant) -> bool:
-    """The library has only reference code where it had better when a variant was chosen."""
+def _is_reference_only(call: Call, variant: Variant) -> bool:
+    """Return whether the library has only reference code here but had better code for the
+    variant.
+    """
     return call.routine is not None and call.routine.reference and not variant.reference
 
 
 def _check_decided(call: Call, variant: Variant) -> None:
-    """A variant comes back: what is asked now must leave room for it."""
+    """Check that the layouts of a variant are among those that the invoker requires now.
+
+    Raises:
+        ContractError: one is not.
+    """
     for index, decided in enumerate(variant.layouts):
-        asked = call.ptensors[index].requirement_or_guideline()
-        if asked.layouts and decided not in asked.layouts:
+        requirement = call.ptensors[index].requirement_or_guideline()
+        if requirement.layouts and decided not in requirement.layouts:
             raise call.misuse(
                 f"{call.roles[index]} was resolved to {decided}, the invoker now asks for "
-                f"{' or '.join(str(layout) for layout in asked.layouts)}",
-                at=f"{asked.file}:{asked.line}",
+                f"{' or '.join(str(layout) for layout in requirement.layouts)}",
+                at=f"{requirement.file}:{requirement.line}",
             )
 
 
 def check_tagged(call: Call, what: str) -> None:
-    """Raise unless the call may touch its library now."""
+    """Check that the call may touch its library now.
+
+    Args:
+        call: the call in progress.
+        what: the action, for the message.
+
+    Raises:
+        ContractError: the call is partial, or its tagger has not run.
+    """
     if call.partial:
         why = "lib_tagger returned True: return there" if call.tagged else "call lib_tagger first"
         raise call.misuse(f"{what} in partial evaluation; {why}")
@@ -200,7 +228,7 @@ def emit(step: Step, slots: Sequence[CallOperand | int]) -> None:
     """Call a native library: a step on PTensors, executed now or recorded.
 
     Args:
-        step: what gives the ``vtensor.step`` capsule.
+        step: object that gives the ``vtensor.step`` capsule.
         slots: the step's arguments in order; an integer asks for scratch memory of that many bytes.
 
     Raises:
@@ -218,10 +246,11 @@ def emit(step: Step, slots: Sequence[CallOperand | int]) -> None:
 
 
 def share(source: CallOperand, target: CallOperand) -> None:
-    """The output is the input's bytes under other dims: no step, nothing moves.
+    """Make the output the input's bytes under other dims: no step, nothing moves.
 
     Raises:
-        ContractError: as for ``emit``, or the two differ in bytes.
+        ContractError: outside an invoker, before its tagger, or in partial evaluation; or the two
+            differ in bytes.
     """
     call = current_call()
     if call is None:
@@ -234,36 +263,41 @@ def share(source: CallOperand, target: CallOperand) -> None:
 
 
 def guideline_of(call: Call, name: str) -> Mapping[int, Layout | Sequence[Layout]]:
-    """A library's answer for the whole call; asked once a call.
+    """Return a library's guideline for the call: layouts by operand index; it is asked once a call.
 
     Raises:
-        ContractError: the library answers for an operand that does not exist, or with no layout
-            of its dims.
+        ContractError: the library answers for an operand that does not exist, or with no layout of
+            its dims.
     """
     if call.answers is None:
         call.check_posted()
-        asked = library(name)
-        answers = asked.guideline(call)
+        asked_library = library(name)
+        answers = asked_library.guideline(call)
         if not isinstance(answers, Mapping):
             raise call.misuse(
                 f"the guideline of {name} answers {answers!r}, which is no mapping",
-                at=asked.guideline_place,
+                at=asked_library.guideline_place,
             )
         for index, answer in answers.items():
-            if not _answers(call, index, answer):
+            if not _is_valid_answer(call, index, answer):
                 role = call.roles[index] if index in range(len(call.roles)) else "no operand"
                 what = f"the guideline of {name} answers {answer!r} for operand {index} ({role})"
-                raise call.misuse(what, at=asked.guideline_place)
+                raise call.misuse(what, at=asked_library.guideline_place)
         call.answers = answers
     return call.answers
 
 
-def _answers(call: Call, index: object, answer: object) -> bool:
-    """True when a guideline's answer is one: a layout of the operand's dims, several, or ANY."""
+def _is_valid_answer(call: Call, index: object, answer: object) -> bool:
+    """Return whether a guideline's answer is valid: a layout of the operand's dims, several, or
+    ANY.
+    """
     if not isinstance(index, int) or not 0 <= index < len(call.operands):
         return False
-    several = (answer,) if isinstance(answer, Layout) else answer
-    if not isinstance(several, Sequence) or not several:
+    layouts = (answer,) if isinstance(answer, Layout) else answer
+    if not isinstance(layouts, Sequence) or not layouts:
         return False
     dims = call.operands[index].dims.keys()
-    return all(isinstance(one, Layout) and (one.is_any or set(one.dims) == dims) for one in several)
+    return all(
+        isinstance(layout, Layout) and (layout.is_any or set(layout.dims) == dims)
+        for layout in layouts
+    )

@@ -20,15 +20,15 @@ FLOATS: dict[str, tuple[int, int]] = {
     "f64": (53, 11),
 }
 
-#: The floats to which NumPy itself rounds, and once.
+#: The floats that NumPy itself rounds to, in one step.
 IEEE = ("f64", "f32", "f16")
 
-#: Floats that are not as IEEE 754 has them: without infinity, one NaN or none.
+#: Floats that differ from IEEE 754: without infinity, or with one NaN or none.
 ODD = frozenset(NARROW_FLOATS) - FLOATS.keys() - {"f8e8m0"}
 
 
 class Grid(NamedTuple):
-    """What numbers a float type has.
+    """The numbers of a float type.
 
     Attributes:
         digits: bits of the significand, the implicit one included.
@@ -43,12 +43,12 @@ class Grid(NamedTuple):
 
 @cache
 def grid(name: str) -> Grid:
-    """The numbers of a float type.
+    """Return the numbers of a float type.
 
     >>> grid("bf16").digits, grid("f16").largest
     (8, 65504.0)
     """
-    import ml_dtypes  # as in vtensor/dtype.py: only who asks pays for it
+    import ml_dtypes  # here, since few processes need it
 
     finfo: Any = ml_dtypes.finfo  # it has no annotations
     info = finfo(numpy_dtype(name))
@@ -56,7 +56,7 @@ def grid(name: str) -> Grid:
 
 
 def from_f64(values: Array, name: str) -> Array:
-    """f64 to another float, rounded once."""
+    """Return f64 values in another float type, rounded once."""
     if name in IEEE:
         return values.astype(numpy_dtype(name))
     # ml_dtypes goes through f32, which would round twice. Rounding to odd first is exact: the last
@@ -70,7 +70,10 @@ def from_f64(values: Array, name: str) -> Array:
 
 
 def float_to_float(values: Array, source: str, target: str) -> Array:
-    """A float in another float type, rounded once; a NaN keeps sign and top of its payload."""
+    """Return the values of a float in another float type, rounded once.
+
+    A NaN keeps its sign and the top of its payload.
+    """
     plain = source != "f64"
     if plain and target in ODD:
         values = values.astype(np.float32)  # exact, and ml_dtypes does not know every pair
@@ -82,10 +85,11 @@ def float_to_float(values: Array, source: str, target: str) -> Array:
 
 
 def _nan_bits(values: Array, source: str, target: str) -> Array:
-    """The bits of NaNs in another float type: sign and top of the payload kept, never infinity.
+    """Return the bits of NaNs in another float type: sign and top of the payload kept, never
+    infinity.
 
-    The processor's conversions set the quiet bit and ml_dtypes drops the payload; kept, a NaN
-    survives widening and narrowing back.
+    The processor's conversions set the quiet bit and ml_dtypes drops the payload. If they are kept,
+    a NaN survives widening and narrowing back.
     """
     have, (room, exponent_bits) = FLOATS[source][0] - 1, FLOATS[target]
     room -= 1

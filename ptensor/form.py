@@ -1,6 +1,6 @@
-"""A physical form: on which device a tensor lies, in which layout, and how its elements are stored.
+"""A physical form: the device of a tensor, its layout, and the encoding of its elements.
 
-A change of any of the three is a Transform. Source: DESIGN.md section 5b.
+A change of any of the three is a Transform. Source: DESIGN.md section 6.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Form:
         device: the device's name, an identifier.
 
     Raises:
-        LayoutError: the device's name is none.
+        LayoutError: the device's name is no identifier.
 
     >>> Form(Layout("NHWC")), Form(Layout("NHWC:bf16"), "gpu")
     (Form('NHWC'), Form('gpu:NHWC:bf16'))
@@ -44,7 +44,7 @@ class Form:
 
     @classmethod
     def parse(cls, text: str) -> Form:
-        """Read what ``str`` prints: a layout, and before it ``device:`` unless that is the CPU.
+        """Read a form as ``str`` prints it: a layout, after ``device:`` unless that is the CPU.
 
         A word before the first colon is a device unless an element type follows, as it does in
         ``"NHWC:bf16"``.
@@ -58,33 +58,34 @@ class Form:
         >>> Form.parse("NHWC:bf16").device
         'cpu'
         """
-        first, colon, rest = text.partition(":")
-        word = re.match(r"\s*(\w*)\s*(?:[(+]|$)", rest)
+        first, colon, after_colon = text.partition(":")
+        word = re.match(r"\s*(\w*)\s*(?:[(+]|$)", after_colon)
         if not colon or (word is not None and word[1] in ITEMSIZE):
             return cls(Layout(text))
-        return cls(Layout(rest), first.strip())
+        return cls(Layout(after_colon), first.strip())
 
     @property
     def encoding(self) -> Encoding | None:
-        """How an element is stored; None for the tensor's own element type."""
+        """Encoding of an element; None for the tensor's own element type."""
         return self.layout.encoding
 
     def nbytes(self, dims: Mapping[str, int], dtype: str) -> int:
-        """Bytes in memory of a tensor of these sizes and this type, pads and planes included."""
+        """Return the bytes of a tensor of these sizes and this type, pads and planes included."""
         return self.layout.nbytes(dims, dtype)
 
     def same(self, other: Form, dims: Mapping[str, int], dtype: str | None = None) -> bool:
-        """True when nothing has to move: the same device, and layouts that are alike there.
+        """Return whether nothing has to move: the same device, and layouts that agree for these
+        sizes.
 
         Args:
             other: a form of the same dims.
             dims: sizes by name.
-            dtype: the tensor's element type: given it, no encoding agrees with that type's.
+            dtype: the tensor's element type, which is then the encoding of a layout without one.
 
-        >>> one, other = Form.parse("NCHW16c"), Form.parse("NHWC:f32")
-        >>> one.same(other, {"N": 8, "C": 16, "H": 7, "W": 7}, "f32")
+        >>> blocked, other = Form.parse("NCHW16c"), Form.parse("NHWC:f32")
+        >>> blocked.same(other, {"N": 8, "C": 16, "H": 7, "W": 7}, "f32")
         True
-        >>> one.same(Form.parse("gpu:NCHW16c"), {"N": 8, "C": 16, "H": 7, "W": 7})
+        >>> blocked.same(Form.parse("gpu:NCHW16c"), {"N": 8, "C": 16, "H": 7, "W": 7})
         False
         """
         return self.device == other.device and self.layout.same(other.layout, dims, dtype)

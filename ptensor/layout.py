@@ -1,8 +1,8 @@
-"""The layout algebra: where each element of a tensor with named dims lies in memory.
+"""The layout algebra: the place in memory of each element of a tensor with named dims.
 
-A layout is an order of dims from slowest to fastest, some of them split into blocks, and
-optionally an element encoding. It is a value without extents; what depends on extents takes them
-as a mapping from dim to size. The text forms are described in ``ptensor/parse.py``.
+A layout is an order of dims from slowest to fastest, some of them split into blocks, and optionally
+an element encoding. It is a value without extents: methods that depend on extents take them as a
+mapping from dim to size. The text forms are described in ``ptensor/parse.py``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Layout:
     """A memory order of named dims: ``Layout("NHWC")``, ``Layout("NCHW16c")``, ``Layout.ANY``.
 
     Equal layouts have equal axes and equal encodings; they hash alike and may be the same object.
-    Whether two layouts agree on given sizes is ``same``. An index i of a dim with blocks b1, ...,
-    bn (outermost first) lies at i // (b1*...*bn) of the outer part, and at (i // (b2*...*bn)) % b1
+    ``same`` tells whether two layouts agree on given sizes. An index i of a dim with blocks b1,
+    ..., bn (outermost first) is at i // (b1*...*bn) of the outer part, at (i // (b2*...*bn)) % b1
     of the first block, and so on: in ``OIhw16i64o2i``, I is outer*32 + b16*2 + b2. The extent is
     padded to a multiple of b1*...*bn.
 
@@ -63,11 +63,11 @@ class Layout:
         "_units",
     )
 
-    #: No symbolic size is in a layout (``vtensor.language.trace.is_open``).
+    #: A layout has no symbolic sizes (``vtensor.language.trace.is_open``).
     holds_no_sizes: ClassVar[bool] = True
 
     ANY: ClassVar[Layout]
-    """No constraint. What needs an order raises LayoutError on it."""
+    """No constraint. Methods that need an order raise LayoutError on it."""
 
     _axes: tuple[Axis, ...] | None
     _blocks: dict[str, tuple[int, ...]]
@@ -86,7 +86,7 @@ class Layout:
 
     @staticmethod
     def plain(dims: Iterable[str], encoding: Encoding | str | None = None) -> Layout:
-        """The layout without blocks that has ``dims`` from slowest to fastest.
+        """Return the layout without blocks that has ``dims`` from slowest to fastest.
 
         >>> Layout.plain(["batch", "seq"])
         Layout('batch seq')
@@ -95,7 +95,8 @@ class Layout:
 
     @staticmethod
     def of_axes(axes: Iterable[tuple[str, int]], encoding: Encoding | str | None = None) -> Layout:
-        """The layout with these axes, slowest first: (dim, block), block 0 for the outer part.
+        """Return the layout with these axes, slowest first: (dim, block), block 0 for the outer
+        part.
 
         >>> Layout.of_axes([("N", 0), ("C", 0), ("W", 0), ("C", 8)], "bf16")
         Layout('NCW8c:bf16')
@@ -109,17 +110,17 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """True when no dim has blocks (whatever the encoding); False for ANY."""
+        """True if no dim has blocks (whatever the encoding); False for ANY."""
         return not (self._axes is None or self._blocks)
 
     @property
     def encoding(self) -> Encoding | None:
-        """How an element is stored; None for the tensor's own element type."""
+        """Encoding of an element; None for the tensor's own element type."""
         return self._encoding
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """Every axis of the physical array, slowest to fastest."""
+        """The axes of the physical array, slowest to fastest."""
         return self._order()
 
     @property
@@ -130,7 +131,7 @@ class Layout:
 
     @property
     def units(self) -> tuple[int, ...]:
-        """Per axis, by how much its dim's index grows from one position to the next.
+        """For each axis, by how much its dim's index grows from one position to the next.
 
         >>> Layout("OIhw16i64o2i").units
         (64, 32, 1, 1, 2, 1, 1)
@@ -139,7 +140,7 @@ class Layout:
         return self._units
 
     def blocks(self, dim: str) -> tuple[int, ...]:
-        """The blocks of a dim, outermost first; empty without.
+        """Return the blocks of a dim, outermost first; empty without.
 
         Raises:
             DimError: the layout has no such dim.
@@ -147,11 +148,11 @@ class Layout:
         >>> Layout("OIhw16i64o2i").blocks("I")
         (16, 2)
         """
-        self._known([dim])
+        self._check_dims([dim])
         return self._blocks.get(dim, ())
 
     def block(self, dim: str) -> int:
-        """The product of the blocks of a dim: what its extent is padded to a multiple of.
+        """Return the product of the blocks of a dim: its extent is padded to a multiple of that.
 
         >>> Layout("OIhw16i64o2i").block("I"), Layout("OIhw16i64o2i").block("h")
         (32, 1)
@@ -159,11 +160,14 @@ class Layout:
         return prod(self.blocks(dim))
 
     def stored(self, dtype: str) -> Encoding:
-        """The encoding of an element of a tensor of this type: the layout's, else that type."""
+        """Return the encoding of an element of a tensor of this type: the layout's, else
+        that type.
+        """
         return self._encoding or of_type(dtype)
 
     def stored_sizes(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """The extents of what is stored: the encoding's tiles are larger than their filters.
+        """Return the number of stored values along each dim: tiles of the encoding exceed their
+        filters.
 
         >>> Layout("Ow:f32(tile=4@w)").stored_sizes({"O": 8, "w": 3})
         {'O': 8, 'w': 6}
@@ -172,7 +176,8 @@ class Layout:
         return sizes if self._encoding is None else self._encoding.stored_sizes(sizes)
 
     def padded(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """The extents, each rounded up to a multiple of its dim's blocks, in the order of ``dims``.
+        """Return the stored sizes, each rounded up to a multiple of its dim's blocks, in the order
+        of ``dims``.
 
         >>> Layout("NC16c").padded({"N": 3, "C": 17})
         {'N': 3, 'C': 32}
@@ -181,7 +186,7 @@ class Layout:
         return {dim: -(-size // self.block(dim)) * self.block(dim) for dim, size in sizes.items()}
 
     def physical_shape(self, extents: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape of the array in memory, pads included: one number per axis.
+        """Return the shape of the array in memory, pads included: one number per axis.
 
         Args:
             extents: the size of exactly the dims of this layout, each at least 0.
@@ -204,11 +209,12 @@ class Layout:
         return tuple([axis.block or -(-sizes[axis.dim] // unit) for axis, unit in rows])
 
     def num_elements(self, extents: Mapping[str, int]) -> int:
-        """Number of elements in memory, pads included."""
+        """Return the number of elements in memory, pads included."""
         return prod(self.physical_shape(extents))
 
     def nbytes(self, extents: Mapping[str, int], dtype: str) -> int:
-        """Bytes in memory, pads and planes included; the layout's encoding goes before ``dtype``.
+        """Return the bytes in memory, pads and planes included; the layout's encoding overrides
+        ``dtype``.
 
         >>> Layout("NHWC:bf16").nbytes({"N": 1, "H": 2, "W": 2, "C": 3}, "f32")
         24
@@ -216,27 +222,28 @@ class Layout:
         return self.stored(dtype).nbytes(self.num_elements(extents))
 
     def step(self, dim: str, start: int, length: int, extents: Mapping[str, int]) -> int:
-        """How far apart in memory two indices of a dim are, in elements; they need not exist.
+        """Return the distance in memory of two indices of a dim, in elements; they need not exist.
 
         Args:
-            dim: of the layout.
+            dim: a dim of the layout.
             start: the first index.
-            length: how much larger the other index is.
-            extents: as for ``physical_shape``.
+            length: difference of the other index and the first.
+            extents: the size of each dim of this layout.
 
         >>> Layout("NCHW16c").step("C", 0, 16, {"N": 1, "C": 32, "H": 2, "W": 3})
         96
         """
         return sum(
             (_digit(start + length, unit, block) - _digit(start, unit, block)) * stride
-            for (own, block), unit, stride in zip(
+            for (axis_dim, block), unit, stride in zip(
                 self._order(), self._units, self.strides(extents), strict=True
             )
-            if own == dim
+            if axis_dim == dim
         )
 
     def strides(self, extents: Mapping[str, int]) -> tuple[int, ...]:
-        """Distance in elements from one position of each axis to the next; the last is 1.
+        """Return the distance in elements from one position of each axis to the next; the last is
+        1.
 
         >>> Layout("NHWC").strides({"N": 2, "H": 5, "W": 7, "C": 3})
         (105, 21, 3, 1)
@@ -245,11 +252,11 @@ class Layout:
         return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
 
     def offset(self, index: Mapping[str, int], extents: Mapping[str, int]) -> int:
-        """Where the element with this index lies, in elements from the start.
+        """Return the offset of the element with this index, in elements from the start.
 
         Args:
             index: one number per dim, at least 0 and below the padded extent: pads have offsets.
-            extents: as for ``physical_shape``.
+            extents: the size of each dim of this layout.
 
         Raises:
             DimError: an index is missing, for an unknown dim, or out of range.
@@ -269,18 +276,18 @@ class Layout:
         return total
 
     def same(self, other: Layout, extents: Mapping[str, int], dtype: str | None = None) -> bool:
-        """True when a tensor of these extents has the same place in memory under both layouts.
+        """Return whether a tensor of these extents has the same place in memory under both layouts.
 
         That is: every element at the same offset, the same encoding, and the same number of
-        elements allocated, hence the pads at the same offsets too. (C=12 alone lies alike in C and
-        in C16c, but one allocates 12 and the other 16: the buffer of one cannot serve as the
-        other's.) Dims of size 1 may stand anywhere; an extent of 0 makes all layouts of an
+        elements allocated, hence the pads at the same offsets too. (C=12 alone has the same offsets
+        in C and in C16c, but one allocates 12 and the other 16: the buffer of one cannot serve as
+        the other's.) Dims of size 1 may stand anywhere; an extent of 0 makes all layouts of an
         encoding the same.
 
         Args:
             other: the layout to compare with, of the same dims.
-            extents: as for ``physical_shape``.
-            dtype: the tensor's element type: given it, no encoding agrees with that type's.
+            extents: the size of each dim of this layout.
+            dtype: the tensor's element type, which is then the encoding of a layout without one.
 
         Raises:
             DimError: the dims differ.
@@ -309,17 +316,19 @@ class Layout:
             return mine == theirs
         steps = _steps(self, sizes), _steps(other, sizes)
         differ = [size for dim, size in sizes if steps[0][dim] != steps[1][dim]]
-        return prod(differ) == 1  # of open sizes alone, for of other dims of one there are no steps
+        return prod(differ) == 1  # only dims of open sizes, which may be 1, can have steps then
 
     def _steps(self, extents: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
-        """Per dim, what an index contributes to the offset, in normal form: pairs (unit, stride).
+        """Return for each dim what an index contributes to the offset, in normal form: (unit,
+        stride) pairs.
 
         The contribution f of a dim is linear in each of its digits. Only units below the extent
         ever differ from 0, and a unit is kept only where f departs from the line that the unit
-        before it began. What remains is a function of f alone: the first unit is 1 with f(1), and
-        every further one is the first index at which f leaves the line, with f there. So two
-        layouts put every element at the same offset exactly if these lists agree. Those of an open
-        size are lists for several indices: of a single one they may differ.
+        before it began. The remaining pairs are a function of f alone: the first unit is 1 with
+        f(1), and every further one is the first index at which f leaves the line, with f there. So
+        two layouts put every element at the same offset exactly if these lists agree. The pairs of
+        an open size are made for several indices; if the size is 1, they may differ although the
+        layouts agree.
         """
         sizes = self.stored_sizes(extents)
         steps: dict[str, list[tuple[int, int]]] = {dim: [] for dim in sizes}
@@ -334,7 +343,8 @@ class Layout:
         return steps
 
     def rename(self, mapping: Mapping[str, str]) -> Layout:
-        """The same order under other dim names; all at once, so that two may swap. ANY stays ANY.
+        """Return the same order under other dim names, all at once, so that two may swap. ANY stays
+        ANY.
 
         Raises:
             DimError: the layout lacks a dim to rename, or two dims end up with one name.
@@ -344,12 +354,12 @@ class Layout:
         """
         if self._axes is None:
             return self
-        self._known(mapping)
+        self._check_dims(mapping)
         encoding = self._encoding.renamed(mapping) if self._encoding is not None else None
         return Layout.of_axes(((mapping.get(d, d), b) for d, b in self._axes), encoding)
 
     def restrict(self, dims: Iterable[str]) -> Layout:
-        """This layout without every axis of a dim not in ``dims``. ANY stays ANY.
+        """Return this layout without every axis of a dim not in ``dims``. ANY stays ANY.
 
         >>> Layout("NCHW16c").restrict({"C", "W"})
         Layout('CW16c')
@@ -365,19 +375,19 @@ class Layout:
         return _build(tuple(axis for axis in self._axes if axis.dim in keep), encoding)
 
     def unblock(self, dim: str) -> Layout:
-        """This layout without the blocks of one dim. ANY stays ANY.
+        """Return this layout without the blocks of one dim. ANY stays ANY.
 
         >>> Layout("OIhw16i64o2i").unblock("I")
         Layout('OIhw64o')
         """
         if self._axes is None:
             return self
-        self._known([dim])
+        self._check_dims([dim])
         axes = tuple(axis for axis in self._axes if not (axis.dim == dim and axis.block))
         return _build(axes, self._encoding)
 
     def with_encoding(self, encoding: Encoding | str | None) -> Layout:
-        """The same order with another encoding; None for the tensor's own element type.
+        """Return the same order with another encoding; None for the tensor's own element type.
 
         >>> Layout("NHWC").with_encoding("s8(scale=0.5)")
         Layout('NHWC:s8(scale=0.5)')
@@ -385,16 +395,18 @@ class Layout:
         return _build(self._axes, _encoding(encoding))
 
     def normalized(self, dtype: str) -> Layout:
-        """This layout for a tensor of an element type: an encoding that only repeats it is dropped.
+        """Return this layout for a tensor of an element type, without an encoding that only repeats
+        the type.
 
         >>> Layout("NHWC:f32").normalized("f32"), Layout("NHWC:bf16").normalized("f32")
         (Layout('NHWC'), Layout('NHWC:bf16'))
         """
-        own = self._encoding is not None and self._encoding == of_type(dtype)
-        return _build(self._axes, None) if own else self
+        repeats_type = self._encoding is not None and self._encoding == of_type(dtype)
+        return _build(self._axes, None) if repeats_type else self
 
     def rounds(self, dtype: str) -> bool:
-        """True when storing values of an element type in this layout's encoding may round them.
+        """Return whether storing values of an element type in this layout's encoding may round
+        them.
 
         >>> Layout("NC:bf16").rounds("f32"), Layout("NC:f64").rounds("f32")
         (True, False)
@@ -402,18 +414,27 @@ class Layout:
         return self._encoding is not None and not preserves(of_type(dtype), self._encoding)
 
     def _order(self) -> tuple[Axis, ...]:
+        """Return the axes; raise LayoutError for ANY."""
         if self._axes is None:
             raise LayoutError(f"{self} has no order of dims: resolve it to a layout first")
         return self._axes
 
-    def _known(self, dims: Iterable[str]) -> None:
+    def _check_dims(self, dims: Iterable[str]) -> None:
+        """Check that the layout has these dims; raise DimError if it does not."""
         self._order()
         for dim in dims:
             if dim not in self._dims:
-                raise DimError(f"layout {self} has no dim {dim!r}; its dims are {self._have()}")
+                raise DimError(
+                    f"layout {self} has no dim {dim!r}; its dims are {self._dims_text()}"
+                )
 
     def _sizes(self, extents: Mapping[str, int], what: str = "a size") -> dict[str, int]:
-        """The numbers of exactly the dims of this layout, checked, in the order of ``dims``."""
+        """Return the numbers of exactly the dims of this layout, checked, in the order of ``dims``.
+
+        Raises:
+            DimError: a dim is missing or unknown, or its number is no integer or negative.
+            LayoutError: the layout is ANY.
+        """
         self._order()
         sizes, least = {}, 0
         try:
@@ -435,6 +456,7 @@ class Layout:
         return sizes
 
     def _refuse_dims(self, extents: Mapping[str, int]) -> NoReturn:
+        """Raise DimError with the dims that are missing and those that are unknown."""
         missing = [dim for dim in self._dims if dim not in extents]
         unknown = [str(dim) for dim in extents if dim not in self._dims]
         problems = [
@@ -443,10 +465,10 @@ class Layout:
             if names
         ]
         raise DimError(
-            f"layout {self} has the dims {self._have()}: {', '.join(problems)}"
+            f"layout {self} has the dims {self._dims_text()}: {', '.join(problems)}"
         ) from None
 
-    def _have(self) -> str:
+    def _dims_text(self) -> str:
         return " ".join(self._dims) or "none"
 
     def __str__(self) -> str:
@@ -480,21 +502,23 @@ class Layout:
 
 
 def _integer(size: int) -> int:
-    return size if isinstance(size, int) else as_int(size)  # a traced size stays one
+    """Return a size as an integer; a traced size is returned as it is."""
+    return size if isinstance(size, int) else as_int(size)
 
 
 def _encoding(encoding: Encoding | str | None) -> Encoding | None:
+    """Return an encoding, parsed if it is text."""
     return Encoding.parse(encoding) if isinstance(encoding, str) else encoding
 
 
 def _remembered(function: Callable[[Layout, Sizes], T]) -> Callable[[Layout, Sizes], T]:
-    """A function of a layout and sizes that is computed once, but for traced sizes."""
+    """Return a function of a layout and sizes with a cache, which traced sizes bypass."""
     cached = lru_cache(maxsize=4096)(function)
 
     def call(layout: Layout, sizes: Sizes) -> T:
         try:
             return cached(layout, sizes)
-        except TypeError:  # no traced size can be kept
+        except TypeError:  # a traced size has no hash
             return function(layout, sizes)
 
     return call
@@ -511,7 +535,7 @@ def _from_text(text: str) -> Layout:
 
 
 def _digit(index: int, unit: int, block: int) -> int:
-    """The place along an axis of ``unit`` that an index has."""
+    """Return the position of an index along an axis of this unit and block (0: the outer part)."""
     digit = index // unit
     return digit % block if block else digit
 
@@ -527,13 +551,13 @@ def _steps(layout: Layout, sizes: Sizes) -> dict[str, list[tuple[int, int]]]:
 
 
 def _build(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
-    """The layout of axes that are checked already; ANY is one object for good."""
+    """Return the layout of axes that are checked already; there is one ANY object."""
     return Layout.ANY if axes is None and encoding is None else _make(axes, encoding)
 
 
 @lru_cache(maxsize=4096)
 def _make(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
-    """One object per layout, as far as the cache reaches."""
+    """Return the layout of checked axes: the same object for equal ones while the cache has it."""
     if axes is not None and encoding is not None and encoding.named:
         for dim in sorted(encoding.named - {axis.dim for axis in axes}):
             raise DimError(
@@ -554,7 +578,7 @@ def _make(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
         "_text": "",
         "_dims": tuple(dim for dim, block in axes or () if not block),
         "_blocks": blocks,
-        # the outer part may stand inside its blocks: its unit is their product all the same
+        # the outer part may be inside its blocks: its unit is their product all the same
         "_units": tuple(
             unit if axis.block else prod(blocks.get(axis.dim, ()))
             for axis, unit in zip(axes or (), units, strict=True)

@@ -1,8 +1,8 @@
 """The table of libraries, empty here; ``libdesc`` fills it from descriptions.
 
-PTensors need three things of a library by its name: its word for a layout, its guideline, and
-whether it really takes a row of layouts. The floor below ``libdesc`` sees them through this
-protocol.
+PTensors need three things of a library, which they know by name: its description of a tensor in a
+layout, its guideline, and whether it takes a row of layouts. They see libraries through the
+protocol below, since this floor is under ``libdesc``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ptensor.call import Call, CallOperand
     from ptensor.layout import Layout
 
-#: What a guideline may answer for one operand: a layout, several in order of preference, or ANY.
+#: A guideline's answer for one operand: a layout, several in order of preference, or ANY.
 Answer = "Layout | Sequence[Layout]"
 
 
@@ -30,27 +30,29 @@ class Library(Protocol):
 
     @property
     def guideline_place(self) -> str:
-        """File and line of what answers ``guideline``; empty where nobody knows."""
+        """File and line of the guideline's code; empty if unknown."""
 
     def guideline(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """What the library would like for each operand of the call, by operand index."""
+        """Return the layouts that the library would like for the call, by operand index."""
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None when the library takes the call with one layout an operand, else the reason."""
+        """Return None if the library takes the call with one layout per operand, else the
+        reason.
+        """
 
     def library_desc(self, tensor: CallOperand) -> Any:
-        """The library's own description of a PTensor in its layout."""
+        """Return the library's own description of a PTensor in its layout."""
 
 
-#: The libraries by name of the registry that is installed, whose dict is its ``data``.
+#: Libraries by name. Its ``data`` is the dict of the registry that is installed.
 LIBRARIES: UserDict[str, Library] = UserDict()
 
 
 def library(name: str) -> Library:
-    """A library by name.
+    """Return a library by name.
 
     Raises:
-        LibraryError: none of this name is registered.
+        LibraryError: no library of this name is registered.
     """
     try:
         return LIBRARIES[name]

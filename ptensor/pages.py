@@ -1,4 +1,4 @@
-"""Memory by the page, which goes back to the system at once."""
+"""Memory on pages of its own, which the system gets back at once."""
 
 from __future__ import annotations
 
@@ -18,48 +18,56 @@ from vtensor.language.interrupts import ignored, pass_signals
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Makes room for so many bytes.
+#: Returns memory for a number of bytes.
 Room = Callable[[int], "NDArray[np.uint8]"]
 
-#: The bytes of a large page.
-LARGE = 1 << 21
+#: Size of a huge page, in bytes.
+HUGE_PAGE_BYTES = 1 << 21
 
-#: So many bytes get pages of their own: the allocator keeps what is let go of between others.
-LEAST = 1 << 16
+#: Arrays of at least this many bytes get pages of their own: the allocator would keep the memory,
+#: once it is released, between blocks in use.
+OWN_PAGES_BYTES = 1 << 16
 
-#: So many bytes the allocator gives back to the system at once.
-MOST = 1 << 25
+#: The allocator returns blocks of at least this many bytes to the system as soon as they are
+#: released: no later allocation reuses them.
+RETURNED_AT_ONCE_BYTES = 1 << 25
 
 
 def passing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array for values that are soon let go, on pages of its own.
+    """Allocate an array for short-lived values, on pages of its own, huge ones if it is large.
 
-    The allocator's memory would stay with the process, as holes between what is kept.
+    The allocator's memory would stay with the process, as holes between blocks in use.
     """
     count = prod(shape)
     nbytes = max(count * dtype.itemsize, 1)
-    large = -(-nbytes // LARGE) * LARGE if 2 * nbytes >= LARGE else 0
-    return np.frombuffer(_mapped(max(nbytes, large), large), dtype, count).reshape(shape)
+    huge = 0
+    if 2 * nbytes >= HUGE_PAGE_BYTES:
+        huge = -(-nbytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    return np.frombuffer(_mapped(max(nbytes, huge), huge), dtype, count).reshape(shape)
 
 
 def lasting(nbytes: int) -> NDArray[np.uint8]:
-    """Bytes for values that stay, on pages as the system has them.
+    """Allocate bytes for long-lived values on ordinary pages.
 
-    NumPy would ask for large ones. They are sooner there where much memory is free in one piece;
-    where another process has just let go of small ones, it may take several times as long.
+    NumPy would request huge pages. They are faster to obtain when free memory is contiguous, but
+    several times slower when it is fragmented.
     """
-    if nbytes < LEAST:
+    if nbytes < OWN_PAGES_BYTES:
         return np.empty(nbytes, np.uint8)
     return np.frombuffer(_mapped(nbytes), np.uint8)
 
 
 def reused(nbytes: int) -> NDArray[np.uint8]:
-    """Bytes for values after which others get the same memory: NumPy's, as far as that is so."""
-    return np.empty(nbytes, np.uint8) if nbytes < MOST else lasting(nbytes)
+    """Allocate bytes that later allocations may reuse: NumPy's, unless they are too many
+    for that.
+    """
+    return np.empty(nbytes, np.uint8) if nbytes < RETURNED_AT_ONCE_BYTES else lasting(nbytes)
 
 
 def one_after_the_other() -> Room:
-    """What makes room for values of which each is let go of before the next: the same memory."""
+    """Return a function that gives memory for one value at a time: each call gives the same memory
+    again.
+    """
     memory = np.empty(0, np.uint8)
 
     def room(nbytes: int) -> NDArray[np.uint8]:
@@ -72,23 +80,23 @@ def one_after_the_other() -> Room:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array for values that stay, as ``lasting``."""
+    """Allocate an array for long-lived values, as ``lasting`` does."""
     return lasting(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 def contiguous(array: NDArray[Any]) -> NDArray[Any]:
-    """An array whose elements lie in the order of its axes: the same one, or a copy."""
-    if array.flags.c_contiguous or array.nbytes < LEAST:
+    """Return an array with its elements in the order of its axes: the array itself, or a copy."""
+    if array.flags.c_contiguous or array.nbytes < OWN_PAGES_BYTES:
         return np.asarray(array, order="C")
-    made = empty(array.shape, array.dtype)
-    made[...] = array
-    return made
+    copy = empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
 
 
 def give_back() -> None:
-    """Let the system have the memory that the allocator keeps for later, between what is in use.
+    """Return to the system the free memory that the allocator keeps between blocks in use.
 
-    It is done where much was just let go of: it takes a millisecond or two.
+    It takes much longer than a release, and pays only after much memory was released.
     """
     if sys.platform == "linux":
         with suppress(AttributeError):  # an allocator other than glibc's
@@ -96,35 +104,38 @@ def give_back() -> None:
 
 
 def give_back_code(parts: Collection[str]) -> None:
-    """Let the system have the code of native libraries whose paths have one of these parts.
+    """Return to the system the code pages of native libraries whose paths contain one of ``parts``.
 
-    Its pages are the files' own, which nobody writes to: those that are needed again come back.
+    The pages are unmodified parts of files: those that are needed again are read again.
     """
     if sys.platform != "linux":
         return
-    with ignored(OSError, AttributeError):  # where there is no /proc, or another C library
+    with ignored(OSError, AttributeError):  # no /proc, or another C library
         advise = ctypes.CDLL(None).madvise
         for line in Path("/proc/self/maps").read_text("utf-8", "replace").splitlines():
             place, flags, *_ = line.split(maxsplit=2)
             if flags == "r-xp" and any(part in line for part in parts):
-                begin, end = (int(one, 16) for one in place.split("-"))
+                begin, end = (int(text, 16) for text in place.split("-"))
                 advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
 
 
-def _mapped(nbytes: int, large: int = 0) -> mmap.mmap:
-    """Pages, the first so many bytes of them large: a whole number, or they would begin anywhere.
+def _mapped(nbytes: int, huge: int = 0) -> mmap.mmap:
+    """Map private pages, of which the first ``huge`` bytes may be huge pages.
 
-    They are private: those of shared memory, which is the default, are small.
+    Args:
+        nbytes: how many bytes to map.
+        huge: a multiple of HUGE_PAGE_BYTES, so that the mapping begins at such a multiple; or 0.
 
     Raises:
-        MemoryError: there are not as many.
+        MemoryError: there is not enough memory.
     """
     try:
+        # shared memory, which is the default, has no huge pages
         pages = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         pass_signals(error)
         raise MemoryError(f"there is no room for {nbytes} bytes") from error
-    if large:
-        with ignored(OSError):  # a system without large pages
-            pages.madvise(mmap.MADV_HUGEPAGE, 0, large)
+    if huge:
+        with ignored(OSError):  # a system without huge pages
+            pages.madvise(mmap.MADV_HUGEPAGE, 0, huge)
     return pages

@@ -1,16 +1,14 @@
 """The text of a layout: from axes to text and back.
 
-    layout   = ( "ANY" | "()" | compact | spaced ) [ ":" encoding ]
-    compact  = { letter | number lower }        one letter a dim; "16c" is a block of 16 of c or C
-    spaced   = word { " " word }                used as soon as there is a space, "/" or "%"
-    word     = dim [ "/" number ] | dim "%" number
+    layout   = ( "ANY" | "()" | compact | spaced ) [ ":" encoding ] compact  = { letter | number
+    lower }        one letter a dim; "16c" is a block of 16 of c or C spaced   = word { " " word }
+    used as soon as there is a space, "/" or "%" word     = dim [ "/" number ] | dim "%" number
     encoding = as in ``ptensor/encoding.py``: "bf16", "s8(scale=0.5,zero=3)", "bf16+bf16", ...
 
-``seq%64`` is an inner block of 64 of seq, ``seq/64`` its outer part: the number behind "/" is the
-product of all the dim's blocks and must be there when it has any. Several blocks of one dim stand
-in the order of their levels, outermost first, wherever they stand: ``I/32 O I%16 I%2``.
-``batch/1`` is a dim without blocks, for a layout of one dim of several letters. ``()`` is the
-layout of a scalar.
+``seq%64`` is an inner block of 64 of seq, ``seq/64`` its outer part: the number after "/" is the
+product of all the dim's blocks and must be there when it has any. Several blocks of one dim are in
+the order of their levels, outermost first, wherever they stand: ``I/32 O I%16 I%2``. ``batch/1`` is
+a dim without blocks, for a layout of one dim of several letters. ``()`` is the layout of a scalar.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ class _Token(NamedTuple):
     axis: Axis
     position: int
     text: str
-    #: What a spaced outer part claims as the product of its blocks; None where there is no claim.
+    #: The product of the dim's blocks that a spaced outer part states; None if it states none.
     claim: int | None = None
 
 
@@ -49,7 +47,10 @@ _LARGEST_BLOCK = 2**31 - 1
 
 
 def parse(text: str) -> tuple[tuple[Axis, ...] | None, Encoding | None]:
-    """The axes of a layout's text, None for ANY, and its encoding, None where it names none.
+    """Parse the text of a layout.
+
+    Returns:
+        The axes, or None for ANY; and the encoding, or None if the text has none.
 
     Raises:
         LayoutError: the text is not of the grammar above; the message has the place and a remedy.
@@ -79,10 +80,11 @@ def parse(text: str) -> tuple[tuple[Axis, ...] | None, Encoding | None]:
 
 
 def check_axes(axes: Iterable[tuple[str, int]]) -> tuple[Axis, ...]:
-    """The axes, once they are known to make a layout.
+    """Check that axes make a layout, and return them.
 
     Raises:
-        DimError, LayoutError: as for a text that spells these axes.
+        DimError: a name is no identifier or occurs twice, or a block's dim has no outer part.
+        LayoutError: a block is no integer, or too small or too large.
 
     >>> check_axes([("C", 0), ("C", 16)])
     (Axis(dim='C', block=0), Axis(dim='C', block=16))
@@ -105,7 +107,7 @@ def check_axes(axes: Iterable[tuple[str, int]]) -> tuple[Axis, ...]:
 
 
 def spell(axes: Sequence[Axis], encoding: Encoding | None) -> str:
-    """The text of a layout: compact where that reads back as the same axes, else spaced.
+    """Return the text of a layout: compact if that reads back as the same axes, else spaced.
 
     >>> spell([Axis("N"), Axis("C"), Axis("C", 8)], None), spell([Axis("head"), Axis("seq")], None)
     ('NC8c', 'head seq')
@@ -124,6 +126,7 @@ def spell(axes: Sequence[Axis], encoding: Encoding | None) -> str:
 
 
 def _spell_spaced(axes: Sequence[Axis]) -> str:
+    """Return the spaced text of axes."""
     words = []
     for dim, block in axes:
         product = prod(axis.block for axis in axes if axis.dim == dim and axis.block)
@@ -133,14 +136,17 @@ def _spell_spaced(axes: Sequence[Axis]) -> str:
 
 
 def _fail(text: str, position: int, problem: str, remedy: str) -> NoReturn:
+    """Raise LayoutError at a character of the text."""
     raise LayoutError(_message(text, position, problem, remedy))
 
 
 def _message(text: str, position: int, problem: str, remedy: str) -> str:
+    """Return the text of an error at a character of a layout's text."""
     return describe(f"layout {text!r}, character {position + 1}: {problem}", remedy=remedy)
 
 
 def _compact_tokens(body: str, text: str) -> list[_Token]:
+    """Return the tokens of a compact text; ``text`` is the whole layout, for messages."""
     rows: list[tuple[int, str, int, str]] = []
     position = len(body) - len(body.lstrip())
     end = len(body.rstrip())
@@ -166,7 +172,12 @@ def _compact_tokens(body: str, text: str) -> list[_Token]:
 
 
 def _name_blocks(rows: Sequence[tuple[int, str, int, str]], text: str) -> list[_Token]:
-    """Rows of position, word, size (0 for an outer part) and letter, blocks given their dims."""
+    """Return the tokens of a compact text, with the dims of blocks found.
+
+    Args:
+        rows: position, word, size (0 for an outer part) and letter of each token.
+        text: the whole layout, for messages.
+    """
     dims = {letter for _, _, size, letter in rows if not size}
     tokens = []
     for position, word, size, letter in rows:
@@ -180,9 +191,10 @@ def _name_blocks(rows: Sequence[tuple[int, str, int, str]], text: str) -> list[_
 
 
 def _spaced_tokens(body: str, text: str) -> list[_Token]:
+    """Return the tokens of a spaced text; ``text`` is the whole layout, for messages."""
     tokens = []
-    for found in re.finditer(r"\S+", body):
-        word, position = found[0], found.start()
+    for place in re.finditer(r"\S+", body):
+        word, position = place[0], place.start()
         match = _WORD.fullmatch(word)
         if match is None or not match["dim"].isidentifier():
             _fail(text, position, f"{word!r} is no dim", "write a name, name/64 or name%64")
@@ -197,7 +209,13 @@ def _spaced_tokens(body: str, text: str) -> list[_Token]:
 
 
 def _check(tokens: Sequence[_Token], text: str) -> None:
-    """Each dim has one outer part, each block a dim, each claim is the product of the blocks."""
+    """Check that each dim has one outer part, each block a dim, each claim the product of its
+    blocks.
+
+    Raises:
+        DimError: a dim occurs twice, or a block's dim not at all.
+        LayoutError: a block is too small or too large, or a claim is wrong.
+    """
     outer: dict[str, _Token] = {}
     product: dict[str, int] = {}
     for token in tokens:

@@ -1,8 +1,8 @@
-"""Arrays as layouts store them: the planes that they consist of, and the pads in these.
+"""Arrays as layouts store them: their planes, and the pads in these.
 
-A physical array has one axis per axis of its layout, ``layout.physical_shape(extents)``; where the
-encoding has several planes, it is their bytes, one after another. Lanes past the true extents are
-pads, which hold the value 0: +0 in floats and the zero point in integers.
+A physical array has one axis per axis of its layout, ``layout.physical_shape(extents)``; with an
+encoding of several planes it is their bytes, one plane after another. Lanes past the true extents
+are pads, which hold the value 0: +0 in floats and the zero point in integers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def zero_pads(physical: Array, layout: Layout, extents: Extents) -> None:
 
 
 def pads_are_zero(physical: Array, layout: Layout, extents: Extents) -> bool:
-    """True when every lane past the true extents has the value 0, of either sign: neither harms.
+    """Return whether every lane past the true extents has the value 0, of either sign: neither
+    harms.
 
     Raises:
         DimError, LayoutError: as ``zero_pads``.
@@ -71,7 +72,15 @@ def check_physical(
     stored: Encoding | None = None,
     writable: bool = False,
 ) -> None:
-    """See that an array is as its layout says.
+    """Check that an array has the shape of its layout, and the type and strides of its encoding.
+
+    Args:
+        array: the array.
+        layout: its layout.
+        extents: true sizes by dim.
+        role: name of the array in messages.
+        stored: the encoding of the elements; None checks the shape alone.
+        writable: whether the array must be writable.
 
     Raises:
         DimError: extents and layout disagree on the dims.
@@ -94,7 +103,7 @@ def check_physical(
 def physical_planes(
     array: Array, layout: Layout, extents: Extents, stored: Encoding | None
 ) -> list[Array]:
-    """The planes of a physical array, each of the layout's shape."""
+    """Return the planes of a physical array, each of the layout's shape."""
     shape = layout.physical_shape(extents)
     return [array] if stored is None else planes_of(array, stored, shape)
 
@@ -114,19 +123,23 @@ def give_zero(
 def _zeros(
     array: Array, layout: Layout, extents: Extents, stored: Encoding | None
 ) -> Iterator[tuple[Array, Array]]:
-    """Each plane, and what stands for 0 in each of its lanes, as an array of its shape."""
+    """Yield each plane with an array of the same shape that holds the encoded 0 of each lane."""
     planes = [None] if stored is None else stored.planes
-    for one, plane in zip(planes, physical_planes(array, layout, extents, stored), strict=True):
+    for encoding, plane in zip(
+        planes, physical_planes(array, layout, extents, stored), strict=True
+    ):
         zero = np.zeros((), plane.dtype)  # f8e8m0 has no 0: its zero bits
-        if one is not None and isinstance(one.zero, tuple):
-            zero = _by_lane(one.zero, one.axis, layout, extents).astype(plane.dtype)
-        elif one is not None and one.zero:
-            zero = np.array(one.zero, plane.dtype)
+        if encoding is not None and isinstance(encoding.zero, tuple):
+            zero = _by_lane(encoding.zero, encoding.axis, layout, extents).astype(plane.dtype)
+        elif encoding is not None and encoding.zero:
+            zero = np.array(encoding.zero, plane.dtype)
         yield plane, np.broadcast_to(zero, plane.shape)
 
 
 def _by_lane(numbers: Sequence[int], dim: str, layout: Layout, extents: Extents) -> Array:
-    """A number for each index of a dim, in the lanes of the layout; 0 past the end of the dim."""
+    """Return an array of the layout's shape with the number of each lane's index of a dim; 0 past
+    the end.
+    """
     along = np.zeros(layout.padded(extents)[dim], np.int64)
     along[: len(numbers)] = numbers
     index = np.zeros((), np.intp)
@@ -139,7 +152,7 @@ def _by_lane(numbers: Sequence[int], dim: str, layout: Layout, extents: Extents)
 
 
 def pad_slabs(layout: Layout, extents: Extents) -> Iterator[tuple[slice, ...]]:
-    """Boxes of the physical array that together are its pads; they overlap only across dims.
+    """Yield boxes of the physical array that together are its pads; they overlap only across dims.
 
     Per dim, counting up from the extent to the padded one: first to the next multiple of the
     innermost block, then to that of the next one, and so on.

@@ -1,7 +1,7 @@
-"""Arrays of encodings that have several planes, or a scale for each index of a dim.
+"""Arrays of encodings with several planes, or with a scale for each index of a dim.
 
 In memory, several planes are one run of bytes: see ``Encoding``. Here a tensor is a list of arrays,
-one a plane, each of the layout's shape or with an axis a dim.
+one per plane, each of the layout's shape or with an axis per dim.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from ptensor.encoding import Encoding, indices
 from ptensor.floats import grid
 from vtensor.language.dtype import numpy_dtype
 
-#: What planes are added up in.
+#: Encoding in which planes are added up.
 REAL = Encoding("f64")
 
 
 def memory_shape(encoding: Encoding, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the array in memory whose planes have this shape: its own, if it is the one."""
+    """Return the shape of the array in memory whose planes have this shape: the same for
+    one plane.
+    """
     return shape if encoding.rest is None else (encoding.nbytes(prod(shape)),)
 
 
 def planes_of(array: Array, encoding: Encoding, shape: tuple[int, ...]) -> list[Array]:
-    """The planes of an array in memory, as views of it.
+    """Return the planes of an array in memory, as views of it.
 
     >>> memory = np.zeros(70, np.uint8)
     >>> [plane.dtype.name for plane in planes_of(memory, Encoding.parse("f16+s16"), (3,))]
@@ -43,7 +45,7 @@ def planes_of(array: Array, encoding: Encoding, shape: tuple[int, ...]) -> list[
 
 
 def between(array: Array, encoding: Encoding, count: int) -> list[Array]:
-    """The bytes between the planes of an array in memory."""
+    """Return the bytes between the planes of an array in memory, as views of it."""
     begins = encoding.offsets(count)
     ends = [
         begin + count * plane.itemsize
@@ -55,20 +57,20 @@ def between(array: Array, encoding: Encoding, count: int) -> list[Array]:
 def recode(
     values: Sequence[Array], source: Encoding, target: Encoding, dims: Sequence[str]
 ) -> list[Array]:
-    """The same values in another encoding.
+    """Return the same values in another encoding.
 
-    What has several planes is added up in f64. It is taken apart from there: each plane is nearest
-    to what those before it left; one that others follow saturates, where ``convert`` would make a
-    finite number infinite. Everything else is as ``convert`` has it.
+    Several planes are added up in f64. From there they are split again: each plane is nearest to
+    what those before it left. A plane that others follow saturates, where ``convert`` would make a
+    finite number infinite. Everything else is as in ``convert``.
 
     Args:
-        values: the planes of ``source``, one axis a dim.
-        source: what they are in.
-        target: what the result is in.
+        values: the planes of ``source``, one axis per dim.
+        source: encoding of ``values``.
+        target: encoding of the result.
         dims: the names of the axes.
 
     Returns:
-        The planes of ``target``; those of ``source`` themselves where nothing changes.
+        The planes of ``target``, or ``values`` themselves if nothing changes.
 
     Raises:
         DTypeError: one of the two stands alone.
@@ -82,17 +84,19 @@ def recode(
     if source.uniform and target.uniform:
         return [convert(values[0], source, target)]
     shape = values[0].shape
-    made = [np.empty(shape, plane.numpy) for plane in target.planes]
+    planes = [np.empty(shape, plane.numpy) for plane in target.planes]
     for index in indices(source, target):
         place: tuple[Any, ...] = tuple(index.get(dim, slice(None)) for dim in dims)
-        parts = _recode([one[(*place, ...)] for one in values], source.at(index), target.at(index))
-        for one, part in zip(made, parts, strict=True):
-            one[place] = part
-    return made
+        parts = _recode(
+            [whole[(*place, ...)] for whole in values], source.at(index), target.at(index)
+        )
+        for whole, part in zip(planes, parts, strict=True):
+            whole[place] = part
+    return planes
 
 
 def _recode(values: Sequence[Array], source: Encoding, target: Encoding) -> list[Array]:
-    """The same, of encodings that are alike for all elements."""
+    """Return the same values in another encoding; both are alike for all elements."""
     if source == target:
         return list(values)
     whole = values[0]
@@ -104,9 +108,13 @@ def _recode(values: Sequence[Array], source: Encoding, target: Encoding) -> list
 
 
 def _sum(values: Sequence[Array], encoding: Encoding) -> Array:
-    """The values of several planes. A NaN is the first plane's, and -0 is -0 in all planes."""
+    """Return the values of several planes, in f64.
+
+    A NaN is the first plane's, and -0 is -0 in all planes.
+    """
     first, *others = (
-        convert(one, plane, REAL) for one, plane in zip(values, encoding.planes, strict=True)
+        convert(values_of_plane, plane, REAL)
+        for values_of_plane, plane in zip(values, encoding.planes, strict=True)
     )
     total: Array = first
     with np.errstate(all="ignore"):
@@ -116,8 +124,8 @@ def _sum(values: Sequence[Array], encoding: Encoding) -> Array:
 
 
 def _split(values: Array, encoding: Encoding) -> list[Array]:
-    """f64 in several planes."""
-    made, left = [], values
+    """Return f64 values in several planes."""
+    planes, left = [], values
     for plane, more in zip(encoding.planes, [*encoding.planes[1:], None], strict=True):
         stored = convert(left, REAL, plane)
         if more is not None and plane.is_float:
@@ -125,10 +133,10 @@ def _split(values: Array, encoding: Encoding) -> list[Array]:
             beyond = np.isfinite(left) & (np.abs(left) > largest)
             held = np.copysign(largest, left).astype(numpy_dtype(plane.dtype))
             stored = np.where(beyond, held, stored)
-        made.append(stored)
+        planes.append(stored)
         with np.errstate(all="ignore"):
             value = convert(stored, plane, REAL)
-            rest = left - value
-        # nothing is left of what is held or is no number; the sign is -0's
-        left = np.where(np.isfinite(left) & (rest != 0), rest, np.copysign(0.0, left))
-    return made
+            remainder = left - value
+        # a value that is held exactly, NaN and infinity leave a remainder of 0 with their sign
+        left = np.where(np.isfinite(left) & (remainder != 0), remainder, np.copysign(0.0, left))
+    return planes

@@ -1,4 +1,4 @@
-"""The layout of the same bytes under other dims that count the same elements."""
+"""Layout of the same bytes under other dims that count the same elements."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vtensor.errors import LayoutError
 from vtensor.language.dims import is_one
 
 
-class _Run(NamedTuple):
-    """An axis of memory that counts elements: from one place to the next there are ``unit``."""
+class _CountedAxis(NamedTuple):
+    """An axis of memory that counts elements: ``unit`` of them from one position to the next."""
 
     dim: str
     unit: int
@@ -21,19 +21,19 @@ class _Run(NamedTuple):
 
 
 def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, int]) -> Layout:
-    """How a tensor lies that is the bytes of another one under other dims.
+    """Return the layout of a tensor that is the bytes of another one under other dims.
 
     Both count the elements in the order in which their dims are presented. An axis that several of
     the new dims share is split; dims that become one need not be neighbours in memory.
 
     Args:
-        layout: of the tensor that there is.
+        layout: layout of the present tensor.
         extents: its dims, as presented.
-        shape: the new ones, of as many elements.
+        shape: the new dims, of as many elements.
 
     Raises:
-        LayoutError: no layout says it: there are pads, or the parts of a new dim lie in an order
-            that no blocks have.
+        LayoutError: no layout describes it: there are pads, or the parts of a new dim are in an
+            order that no blocks have.
 
     >>> recounted(Layout("NHWC"), {"N": 1, "C": 8, "H": 4, "W": 4}, {"N": 1, "C": 8, "P": 16})
     Layout('NPC')
@@ -47,23 +47,23 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
     units = _units(shape)
     if 0 in shape.values():
         return Layout.plain(shape, layout.encoding)
-    runs: list[_Run] = []
+    runs: list[_CountedAxis] = []
     for run in _runs(layout, extents):
         for end, begin in pairwise(_marks(run, units)):
             dim = _owner(begin, end, units, shape)
             last = runs[-1] if runs else None
             if last is not None and last.dim == dim and last.unit == end:
-                runs[-1] = _Run(dim, begin, last.size * (end // begin))
+                runs[-1] = _CountedAxis(dim, begin, last.size * (end // begin))
             else:
-                runs.append(_Run(dim, begin, end // begin))
-    found = Layout.of_axes(_axes(runs, shape), layout.encoding)
+                runs.append(_CountedAxis(dim, begin, end // begin))
+    layout_of_runs = Layout.of_axes(_axes(runs, shape), layout.encoding)
     plain = Layout.plain(shape, layout.encoding)
-    return plain if found.same(plain, shape) else found
+    return plain if layout_of_runs.same(plain, shape) else layout_of_runs
 
 
 def _owner(begin: int, end: int, units: Mapping[str, int], shape: Mapping[str, int]) -> str:
-    """The dim that counts from ``begin`` to ``end``; of several, where open sizes are 1, the first
-    one.
+    """Return the dim that counts from ``begin`` to ``end``: the first one, if open sizes of 1 allow
+    several.
     """
     return next(
         dim
@@ -73,14 +73,19 @@ def _owner(begin: int, end: int, units: Mapping[str, int], shape: Mapping[str, i
 
 
 def _units(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Of each dim, how many elements are counted from one index to the next."""
+    """Return for each dim the number of elements from one index to the next."""
     names = list(sizes)
     return {dim: prod(map(sizes.__getitem__, names[at + 1 :])) for at, dim in enumerate(names)}
 
 
-def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_Run]:
-    """The axes of a layout that have more than one place, or may have: an open size that comes
-    first here and there is the same axis whatever it is.
+def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_CountedAxis]:
+    """Yield the axes of a layout with more than one position, actual or possible.
+
+    A first axis of open size that belongs to the first dim may have size 1, but is the same axis
+    then.
+
+    Raises:
+        LayoutError: the layout pads a dim.
     """
     units = _units(extents)
     for dim, size in extents.items():
@@ -90,11 +95,15 @@ def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_Run]:
     rows = zip(layout.axes, layout.units, layout.physical_shape(extents), strict=True)
     for place, (axis, unit, n) in enumerate(rows):
         if (place == 0 and axis.dim == first and not is_one(n)) or n > 1:
-            yield _Run(axis.dim, units[axis.dim] * unit, n)
+            yield _CountedAxis(axis.dim, units[axis.dim] * unit, n)
 
 
-def _marks(run: _Run, units: Mapping[str, int]) -> list[int]:
-    """Where a run is cut, from its end down to its unit, so that no piece reaches over two dims."""
+def _marks(run: _CountedAxis, units: Mapping[str, int]) -> list[int]:
+    """Return where a run is cut, from its end down to its unit, so that no piece spans two dims.
+
+    Raises:
+        LayoutError: the positions do not divide along the new dims.
+    """
     end = run.unit * run.size
     inner = sorted(unit for unit in units.values() if run.unit < unit < end)
     marks = [run.unit, *(unit for i, unit in enumerate(inner) if unit not in inner[:i]), end]
@@ -103,15 +112,19 @@ def _marks(run: _Run, units: Mapping[str, int]) -> list[int]:
     return marks[::-1]
 
 
-def _axes(runs: Sequence[_Run], shape: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Runs as axes; a dim of one element stands behind the one that is presented before it."""
+def _axes(runs: Sequence[_CountedAxis], shape: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return runs as axes; a dim of one element comes after the dim that is presented before it.
+
+    Raises:
+        LayoutError: the parts of a dim are in an order that no blocks have.
+    """
     outer: dict[str, int] = {}
     for dim in shape:
-        own = [run.unit for run in runs if run.dim == dim]
-        inner = [unit for unit in own if unit != max(own)]
+        dim_units = [run.unit for run in runs if run.dim == dim]
+        inner = [unit for unit in dim_units if unit != max(dim_units)]
         if inner != sorted(inner, reverse=True):
-            raise LayoutError(f"parts of {dim} lie in an order that no blocks have")
-        outer[dim] = max(own, default=0)
+            raise LayoutError(f"parts of {dim} are in an order that no blocks have")
+        outer[dim] = max(dim_units, default=0)
     axes = [(run.dim, 0 if run.unit == outer[run.dim] else run.size) for run in runs]
     names = list(shape)
     for place, dim in enumerate(names):

@@ -1,4 +1,4 @@
-"""From what an invoker asked to rows of layouts: one layout an operand, all operands together.
+"""Rows of layouts from an invoker's requirements: one layout per operand, all operands together.
 
 Operands that ask for ANY take one joint layout, each restricted to its own dims.
 
@@ -23,18 +23,23 @@ if TYPE_CHECKING:
 
 Row = tuple[Layout, ...]
 
-#: How many rows a library is asked about before it counts as declining.
-MOST_ROWS = 64
+#: Largest number of rows that a library is asked about before it counts as declining: combinations
+#: of alternatives grow exponentially.
+MAX_ROWS = 64
 
 
 def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[Row]:
-    """Rows that fit what was asked, the preferred one first.
+    """Yield rows of layouts that fit the requirements, the preferred one first.
 
-    An operand with alternatives prefers the layout that it already has where that is one of them,
-    then the others in their order. The joint layout of the ANY operands is the first of these that
-    the library confirms: the produced layout of a non-constant operand that has all the output's
-    dims, of those that are reduced to size 1 any size; the declared order. There are at most
-    ``MOST_ROWS`` rows.
+    An operand with alternatives prefers the layout that it already has, if it is one of them, then
+    the others in their order. The joint layout of the ANY operands is the first that the library
+    confirms among: the produced layouts of the non-constant operands that have all the output's
+    dims (a dim that is reduced to size 1 may have any size), then the declared order. There are at
+    most ``MAX_ROWS`` rows.
+
+    Args:
+        call: the call in progress, with its PTensors.
+        asked: the requirement of each operand.
     """
     alternatives = {
         index: _in_order(call.operands[index], requirement.layouts)
@@ -42,24 +47,32 @@ def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[Row]:
         if requirement.layouts
     }
     views = [call.ptensors[i].tensor for i in range(len(call.operands))]
-    lying = [
+    present = [
         layouts[0]
         for index, layouts in alternatives.items()
-        if _lies(call.operands[index], layouts[0])
+        if _has_layout(call.operands[index], layouts[0])
     ]
     rows = (
         row
-        for chosen in _combinations(list(alternatives.values()), lying)
-        for row in _completed(call, views, dict(zip(alternatives, chosen, strict=True)))
+        for chosen in _combinations(list(alternatives.values()), present)
+        for row in _with_joint_layout(call, views, dict(zip(alternatives, chosen, strict=True)))
     )
-    yield from islice(_distinct(rows), MOST_ROWS)
+    yield from islice(_distinct(rows), MAX_ROWS)
 
 
-def _completed(call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]) -> Iterator[Row]:
-    """Rows of what is fixed, each with one joint layout for the operands that asked for ANY."""
+def _with_joint_layout(
+    call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
+) -> Iterator[Row]:
+    """Yield rows with the fixed layouts and one joint layout for the operands that asked for ANY.
+
+    Args:
+        call: the call in progress.
+        views: each operand as the invoker sees it.
+        fixed: layouts by operand index.
+    """
     out = views[len(call.inputs)].dims
     for joint in _joint_layouts(call, views, fixed):
-        with suppress(LayoutError):  # it tears apart what a view splits: no layout of the operand
+        with suppress(LayoutError):  # it separates dims that a view splits
             yield tuple(
                 fixed[i]
                 if i in fixed
@@ -69,44 +82,51 @@ def _completed(call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
 
 
 def _in_order(operand: VTensor, layouts: Sequence[Layout]) -> Sequence[Layout]:
-    """Alternatives, the layout that the operand already has first."""
-    return sorted(layouts, key=lambda layout: not _lies(operand, layout))
+    """Return the alternatives, the layout that the operand already has first."""
+    return sorted(layouts, key=lambda layout: not _has_layout(operand, layout))
 
 
-def _lies(operand: VTensor, layout: Layout) -> bool:
+def _has_layout(operand: VTensor, layout: Layout) -> bool:
+    """Return whether an operand is produced in this layout."""
     produced = operand.produced_layout
     return produced is not None and layout.same(produced, operand.dims)
 
 
 def _combinations(
-    alternatives: Sequence[Sequence[Layout]], lying: Sequence[Layout]
+    alternatives: Sequence[Sequence[Layout]], present: Sequence[Layout]
 ) -> Iterator[Row]:
-    """One of each operand's alternatives, the best first.
+    """Yield rows of one alternative per operand, the best first.
 
-    First the preferred ones. Then one layout for all operands that take it, those first in which an
-    operand already lies. Then the others, those first that are the nearest to the preferred ones.
+    First the preferred ones. Then one layout for all operands that take it; layouts that an operand
+    already has come first. Then the others, the nearest to the preferred ones first.
+
+    Args:
+        alternatives: the layouts of each operand, in order of preference.
+        present: layouts that operands already have.
     """
     first = tuple(layouts[0] for layouts in alternatives)
-    common = dict.fromkeys(chain(lying, *alternatives))
+    common = dict.fromkeys(chain(present, *alternatives))
     alike = (
-        tuple(one if one in layouts else layouts[0] for layouts in alternatives) for one in common
+        tuple(layout if layout in layouts else layouts[0] for layouts in alternatives)
+        for layout in common
     )
     yield from _distinct(chain([first], alike, _nearest(alternatives)))
 
 
 def _nearest(alternatives: Sequence[Sequence[Layout]]) -> Iterator[Row]:
-    """Combinations, by the sum of their places among the alternatives; ``MOST_ROWS`` or so."""
+    """Yield rows by the sum of their indices among the alternatives, about ``MAX_ROWS`` of them."""
     queue = deque([((0,) * len(alternatives), 0)])
     while queue:
         places, begin = queue.popleft()
         yield tuple(layouts[i] for layouts, i in zip(alternatives, places, strict=True))
-        for index in range(begin, len(places)):  # those before it have had their turn
-            if len(queue) < MOST_ROWS and places[index] + 1 < len(alternatives[index]):
+        for index in range(begin, len(places)):  # earlier operands have been advanced already
+            if len(queue) < MAX_ROWS and places[index] + 1 < len(alternatives[index]):
                 step = (*places[:index], places[index] + 1, *places[index + 1 :])
                 queue.append((step, index))
 
 
 def _distinct(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield each row at its first occurrence."""
     seen: set[Row] = set()
     for row in rows:
         if row not in seen:
@@ -117,26 +137,39 @@ def _distinct(rows: Iterable[Row]) -> Iterator[Row]:
 def _joint_layouts(
     call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
 ) -> Iterator[Layout]:
+    """Yield layouts that the ANY operands may share, the preferred one first.
+
+    Args:
+        call: the call in progress.
+        views: each operand as the invoker sees it.
+        fixed: layouts by operand index.
+    """
     out = views[len(call.inputs)].dims
     if len(fixed) == len(call.operands):
-        yield Layout.plain(out)  # nobody takes it, but there must be a row
+        yield Layout.plain(out)  # no operand takes it, but there must be a row
         return
     for index, operand in enumerate(call.inputs):
         view = views[index]
-        # Along a dim of size 1 that an input is longer in, the call reduces.
-        whole = all(dim in view.dims and size in (1, view.dims[dim]) for dim, size in out.items())
+        # The call reduces along a dim that has size 1 in the output and a larger size in an input.
+        has_all_dims = all(
+            dim in view.dims and size in (1, view.dims[dim]) for dim, size in out.items()
+        )
         layout = fixed.get(index, operand.produced_layout)
-        if whole and not operand.constant and layout is not None:
-            with suppress(LayoutError):  # a block of what the view splits: no layout of the view
+        if has_all_dims and not operand.constant and layout is not None:
+            with suppress(LayoutError):  # it blocks a dim that the view splits
                 yield from_base(layout, view).restrict(out)
     yield Layout.plain(out)
 
 
 def restricted(joint: Layout, view: VTensor, out: Mapping[str, int]) -> Layout:
-    """The joint layout on one operand: its own dims, and no blocks on a dim that it broadcasts."""
+    """Return the joint layout on one operand: its own dims, and no blocks on a dim that it
+    broadcasts.
+
+    An operand with a dim that the joint layout lacks keeps its produced layout, or declared order.
+    """
     if not view.dims.keys() <= set(joint.dims):
         produced = (view if view.base is None else view.base).produced_layout
-        with suppress(LayoutError):  # it blocks what the view splits
+        with suppress(LayoutError):  # it blocks a dim that the view splits
             return Layout.plain(view.dims) if produced is None else from_base(produced, view)
         return Layout.plain(view.dims)
     layout = joint.restrict(view.dims)

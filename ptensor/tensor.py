@@ -32,10 +32,10 @@ class PTensor:
     """A VTensor inside an invoker: first the layout that the library wants, then its memory.
 
     Args:
-        tensor: an operand of the call that is under way, or a view of one.
+        tensor: an operand of the call in progress, or a view of one.
 
     Raises:
-        ContractError: no call is under way, the tensor is not one of its operands, or there is a
+        ContractError: no call is in progress, the tensor is not one of its operands, or there is a
             PTensor of it already.
 
     Used inside invokers only::
@@ -62,7 +62,7 @@ class PTensor:
 
     @property
     def dims(self) -> Mapping[str, int]:
-        """Sizes by name; a view's own names."""
+        """Sizes by name, under a view's own names."""
         return self.tensor.dims
 
     @property
@@ -82,12 +82,12 @@ class PTensor:
 
     @property
     def produced_layout(self) -> Layout | None:
-        """The layout in which the producer wrote it, by this view's dims."""
+        """The layout in which the producer wrote it, under this view's dims."""
         produced = self.call.operands[self.index].produced_layout
         return None if produced is None else from_base(produced, self.tensor)
 
     def require(self, layout: Layout | str | Sequence[Layout | str]) -> PTensor:
-        """Declare the layout that the library wants; once a PTensor, before the tagger.
+        """Declare the layout that the library wants; once per PTensor, before the tagger.
 
         Args:
             layout: one layout, several in order of preference, or ``Layout.ANY``; text is parsed.
@@ -98,8 +98,7 @@ class PTensor:
         Raises:
             ContractError: a second call, after the tagger, or on another call's PTensor; a layout
                 has other dims than the tensor.
-            LayoutError: the text does not parse, or a view's layout tears its operand's dims
-                apart.
+            LayoutError: the text does not parse, or a view's layout separates its operand's dims.
         """
         call = self.call
         if current_call() is not call:
@@ -113,29 +112,35 @@ class PTensor:
         return self
 
     def _requirement(self, layout: Layout | str | Sequence[Layout | str]) -> Requirement:
-        several = [layout] if isinstance(layout, (str, Layout)) else list(layout)
-        if not several:
+        """Return a checked requirement, by the operand's dims.
+
+        Raises:
+            ContractError: no layout is given, or one has other dims than the tensor.
+            LayoutError: a text does not parse, or a view's layout separates its operand's dims.
+        """
+        given_layouts = [layout] if isinstance(layout, (str, Layout)) else list(layout)
+        if not given_layouts:
             raise self.call.misuse(f"require on {self.role} with no layout; ANY is Layout.ANY")
         file, line = self.call.place_of_request()
         try:
-            layouts = [Layout(one) if isinstance(one, str) else one for one in several]
+            layouts = [Layout(text) if isinstance(text, str) else text for text in given_layouts]
         except LayoutError as error:
-            who = f"{self.call.op_name} {self.call.node!r}, {self.call.library} invoker"
+            invoker = f"{self.call.op_name} {self.call.node!r}, {self.call.library} invoker"
             at = f"require on {self.role} ({file}:{line})"
-            raise LayoutError(f"{who}: {at}: {error}") from None
-        if any(one.is_any for one in layouts):
+            raise LayoutError(f"{invoker}: {at}: {error}") from None
+        if any(wanted.is_any for wanted in layouts):
             return Requirement((), file, line)
-        for one in layouts:
-            if set(one.dims) != self.dims.keys():
+        for wanted in layouts:
+            if set(wanted.dims) != self.dims.keys():
                 have = " ".join(self.dims)
                 raise self.call.misuse(
-                    f"layout {one} is not one of {self.role}, whose dims are {have}"
+                    f"layout {wanted} is not one of {self.role}, whose dims are {have}"
                 )
-        layouts = [to_base(one, self.tensor).normalized(self.dtype) for one in layouts]
+        layouts = [to_base(wanted, self.tensor).normalized(self.dtype) for wanted in layouts]
         return Requirement(tuple(layouts), file, line)
 
     def requirement_or_guideline(self) -> Requirement:
-        """What ``require`` was given; without it the library's guideline, or ANY if it has none."""
+        """Return the requirement given to ``require``, else the library's guideline, else ANY."""
         if self._asked is None:
             file, line = self.call.place_of_request()
             answer: Layout | Sequence[Layout] = Layout.ANY
@@ -143,9 +148,11 @@ class PTensor:
                 answer = self.call.variant.layouts[self.index]
             elif self.call.library in LIBRARIES:
                 answer = guideline_of(self.call, self.call.library).get(self.index, Layout.ANY)
-            several = (answer,) if isinstance(answer, Layout) else tuple(answer)
-            layouts = tuple(one.normalized(self.dtype) for one in several if not one.is_any)
-            layouts = layouts if len(layouts) == len(several) else ()
+            answers = (answer,) if isinstance(answer, Layout) else tuple(answer)
+            layouts = tuple(
+                wanted.normalized(self.dtype) for wanted in answers if not wanted.is_any
+            )
+            layouts = layouts if len(layouts) == len(answers) else ()
             self._asked = Requirement(layouts, file, line)
         return self._asked
 
@@ -159,7 +166,7 @@ class PTensor:
         return from_base(asked.layouts[0], self.tensor) if asked and asked.layouts else Layout.ANY
 
     def library_desc(self, name: str) -> Any:
-        """The library's own description of this tensor in its required layout.
+        """Return the library's own description of this tensor in its required layout.
 
         Raises:
             LayoutNotSupported: the library has no word for the layout.
@@ -172,16 +179,16 @@ class PTensor:
         return library(name).library_desc(self)
 
     def size(self, dim: str) -> int:
-        """Size of a dim."""
+        """Return the size of a dim."""
         return self.tensor.size(dim)
 
     def ndimensions(self) -> int:
-        """Number of dims."""
+        """Return the number of dims."""
         return self.tensor.ndimensions()
 
     @property
     def constant(self) -> bool:
-        """True when the values are known before a run."""
+        """True if the values are known before a run."""
         return self.call.operands[self.index].constant
 
     def __dlpack__(
@@ -192,11 +199,13 @@ class PTensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """``data()`` for another framework: one axis an axis of the required layout, pads included.
+        """Return ``data()`` as a DLPack capsule: one axis per axis of the required layout, pads
+        included.
 
         Raises:
             ContractError: as ``data()``.
-            DLPackError: as for a VTensor; or the layout has several planes, which are no one array.
+            DLPackError: the device, the stream or the version is impossible, a copy is needed but
+                forbidden, or the layout has several planes, which are no one array.
         """
         encoding = self.required_layout.encoding
         if encoding is not None and encoding.rest is not None:
@@ -209,18 +218,18 @@ class PTensor:
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's number of the CPU, and which one."""
+        """Return DLPack's device type of the CPU, and its number."""
         return CPU
 
     def data(self) -> np.ndarray[Any, Any]:
-        """The elements as an array with the axes of the required layout, pads included.
+        """Return the elements as an array with the axes of the required layout, pads included.
 
         With an encoding of several planes it is the bytes, one plane after another.
 
         Raises:
             ContractError: in partial evaluation or before the tagger; while recording, outside an
-                invoker with ``python=True``, since what Python computes there would be frozen into
-                the plan. Constants may be read at any time.
+                invoker with ``python=True``, since the results of Python code there would be frozen
+                into the plan. Constants may be read at any time.
         """
         operand = self.call.operands[self.index]
         if operand.constant and (self.call.partial or not self.call.tagged):

@@ -1,8 +1,8 @@
-"""Moving a tensor from one layout to another: the definition, in NumPy.
+"""Transforms of tensors from one layout to another in NumPy: the definition.
 
-Every library's own transformer must agree with what stands here. Physical arrays
-(``ptensor/physical.py``) may have any strides, unless they have several planes. What pads hold in a
-source is never read into a result, and in a result they have the value 0.
+Every library's own transformer must agree with this one. Physical arrays (``ptensor/physical.py``)
+may have any strides, unless they have several planes. The pads of a source are never read into a
+result, and the pads of a result have the value 0.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Extents = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A change of layout, as a value: what it keeps, how to undo it, what it costs.
+    """A change of layout, as a value.
 
     Args:
-        source: the layout that there is.
-        target: the layout that is wanted, of the same dims.
+        source: the present layout.
+        target: the wanted layout, of the same dims.
         dtype: the tensor's own element type, which a layout without encoding stores.
 
     Raises:
@@ -66,16 +66,17 @@ class Transform:
 
     @property
     def exact(self) -> bool:
-        """True when ``inverse`` gives every stored element back: order, blocks, widening."""
+        """True if ``inverse`` gives every stored element back: order, blocks, widening."""
         return lossless(self.source.stored(self.dtype), self.target.stored(self.dtype))
 
     @property
     def rounding(self) -> bool:
-        """True when it is not exact: the target's encoding is narrower."""
+        """True if it is not exact: the target's encoding is narrower."""
         return not self.exact
 
     def inverse(self) -> Transform:
-        """The Transform that undoes this one; that of a widening rounds: it has no inverse itself.
+        """Return the Transform that undoes this one. The inverse of a widening rounds: it has none
+        itself.
 
         Raises:
             LayoutError: this Transform rounds; nothing can bring back what it drops.
@@ -85,7 +86,7 @@ class Transform:
         return Transform(self.target, self.source, self.dtype)
 
     def then(self, other: Transform) -> Transform:
-        """The one Transform that does what this one and then ``other`` do, bit for bit.
+        """Return the one Transform that does what this one and then ``other`` do, bit for bit.
 
         Raises:
             LayoutError: ``other`` does not begin where this one ends, or no single Transform gives
@@ -108,15 +109,15 @@ class Transform:
         return Transform(self.source, other.target, self.dtype)
 
     def is_identity(self, extents: Extents) -> bool:
-        """True when nothing has to move: both layouts are the same on these extents."""
+        """Return whether nothing has to move: both layouts are the same on these extents."""
         return self.source.same(self.target, extents, self.dtype)
 
     def bytes_moved(self, extents: Extents, dtype: str | None = None) -> int:
-        """Bytes read and written, pads included.
+        """Return the bytes read and written, pads included.
 
         Args:
             extents: sizes by dim.
-            dtype: the tensor's element type, where it is not this Transform's.
+            dtype: the tensor's element type; by default this Transform's.
 
         >>> Transform(Layout("C"), Layout("C16c")).bytes_moved({"C": 3})
         76
@@ -125,7 +126,7 @@ class Transform:
         return self.source.nbytes(extents, dtype) + self.target.nbytes(extents, dtype)
 
     def apply(self, src: Array, extents: Extents) -> Array:
-        """A new array in the target layout; see ``transform``."""
+        """Return a new array in the target layout; see ``transform``."""
         return transform(src, self.source, self.target, extents, self.dtype)
 
     def __str__(self) -> str:
@@ -135,14 +136,14 @@ class Transform:
 def transform(
     src: Array, source: Layout, target: Layout, extents: Extents, dtype: str = "f32"
 ) -> Array:
-    """The same tensor in another layout: a new C-contiguous array, pads 0.
+    """Return the same tensor in another layout: a new C-contiguous array, pads 0.
 
     Args:
-        src: the tensor in ``source``; of its pads nothing reaches the result, be it NaN.
+        src: the tensor in ``source``; its pads never reach the result, even if they are NaN.
         source: the layout of ``src``.
         target: the layout of the result, of the same dims.
         extents: the true sizes of the dims.
-        dtype: the tensor's own element type; an encoding in a layout goes before it.
+        dtype: the tensor's own element type; an encoding in a layout overrides it.
 
     Raises:
         DimError: extents and layouts disagree on the dims.
@@ -166,11 +167,16 @@ def transform(
 def transform_into(
     src: Array, dst: Array, source: Layout, target: Layout, extents: Extents, dtype: str = "f32"
 ) -> None:
-    """``transform`` into memory that is there: every byte of ``dst`` is written, pads with 0.
+    """Write the same tensor in another layout into ``dst``: every byte of it, pads with 0.
+
+    Args:
+        src: the tensor in ``source``; its pads never reach the result.
+        dst: an array of the shape and type of ``target``, which must not overlap ``src``.
+        source, target, extents, dtype: as for ``transform``.
 
     Raises:
-        As ``transform``, likewise for ``dst``; LayoutError also when ``dst`` is read-only or the
-        two overlap.
+        DimError, DTypeError, LayoutError: as ``transform``, likewise for ``dst``; LayoutError also
+            if ``dst`` is read-only or the two overlap.
     """
     have, want = source.stored(dtype), target.stored(dtype)
     check_physical(src, source, extents, "source", have)
@@ -178,7 +184,7 @@ def transform_into(
     if np.may_share_memory(src, dst):
         raise LayoutError(f"source and target of {source} -> {target} share memory")
     if have.tile or want.tile:
-        _tiled(src, dst, source, target, extents)
+        _transform_tiled(src, dst, source, target, extents)
         return
     reads, writes = (
         physical_planes(src, source, extents, have),
@@ -187,11 +193,11 @@ def transform_into(
     if have == want:
         for read, write in zip(reads, writes, strict=True):
             _move(read, source, write, target, extents)
-    elif not (have.uniform and want.uniform):  # by index: one axis a dim
-        whole = [_logical(read, source, source.dims, extents) for read in reads]
+    elif not (have.uniform and want.uniform):  # by index: one axis per dim
+        planes = [_logical(read, source, source.dims, extents) for read in reads]
         plain = Layout.plain(source.dims)
-        for made, write in zip(recode(whole, have, want, source.dims), writes, strict=True):
-            _move(made, plain, write, target, extents)
+        for recoded, write in zip(recode(planes, have, want, source.dims), writes, strict=True):
+            _move(recoded, plain, write, target, extents)
     elif have.itemsize > want.itemsize:  # move the fewer bytes
         _move(convert(src, have, want), source, dst, target, extents)
     else:
@@ -203,16 +209,20 @@ def transform_into(
     give_zero(dst, target, extents, want)
 
 
-def _tiled(src: Array, dst: Array, source: Layout, target: Layout, extents: Extents) -> None:
-    """The same where one is in the domain of Winograd's algorithm, by way of f64.
+def _transform_tiled(
+    src: Array, dst: Array, source: Layout, target: Layout, extents: Extents
+) -> None:
+    """Write a tensor in another layout, one of the two in the domain of Winograd's algorithm,
+    through f64.
 
-    Who leaves it gets the filter that fits best, and its own values where nothing was rounded.
+    From that domain it makes the filter that fits best, which is the original if nothing was
+    rounded.
     """
     have, want = (
-        {dim: (count, one.step) for dim, count in one.tile}
-        for one in (layout.stored("f32") for layout in (source, target))
+        {dim: (count, encoding.step) for dim, count in encoding.tile}
+        for encoding in (layout.stored("f32") for layout in (source, target))
     )
-    # the dims of tiles first: then each sum is of long rows
+    # the dims of tiles first: then each sum is over long rows
     dims = sorted(source.dims, key=lambda dim: dim not in {**have, **want})
     plain = Layout.plain(dims, "f64")
     before, after = (layout.stored_sizes(extents) for layout in (source, target))
@@ -228,41 +238,49 @@ def _tiled(src: Array, dst: Array, source: Layout, target: Layout, extents: Exte
         if have.get(dim) == want.get(dim):
             continue
         if dim in have:
-            values = _along(values, axis, np.linalg.pinv(_filter(*have[dim], extents[dim])))
+            values = _multiply_along(
+                values, axis, np.linalg.pinv(_filter(*have[dim], extents[dim]))
+            )
         if dim in want:
-            values = _along(values, axis, _filter(*want[dim], extents[dim]))
+            values = _multiply_along(values, axis, _filter(*want[dim], extents[dim]))
     transform_into(np.ascontiguousarray(values), dst, plain, target, after)
 
 
 def _filter(results: int, step: int, taps: int) -> Array:
-    """What transforms filters: a row for each product of each of the filters that steps make."""
-    from ptensor.winograd import transforms  # few layouts have it
+    """Return the matrix that transforms filters: a row for each product of each of the ``step``
+    filters.
+
+    Args:
+        results: the number of results of a tile.
+        step: the step of the filter.
+        taps: the number of elements of the filter.
+    """
+    from ptensor.winograd import transforms  # here, since few layouts need it
 
     matrix = np.array(transforms(results, -(-taps // step)).filter, np.float64)
     return np.kron(matrix, np.eye(step))[:, :taps]
 
 
-def _along(values: Array, axis: int, matrix: Array) -> Array:
-    """A matrix times the vectors along an axis.
+def _multiply_along(values: Array, axis: int, matrix: Array) -> Array:
+    """Multiply a matrix with the vectors along an axis.
 
-    It is no matrix product of NumPy: a thread of its BLAS would spin for a tenth of a second after
-    that, on a processor where kernels run, or are measured, next.
+    It is no matrix product of NumPy. Threads of NumPy's BLAS would keep spinning after that, on a
+    processor where kernels run, or are measured, next.
     """
     moved = np.einsum("pk,k...->p...", matrix, np.moveaxis(values, axis, 0))
     return np.moveaxis(moved, 0, axis)
 
 
 def pack(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
-    """An array with one axis per dim, as a physical array of ``layout``.
+    """Return an array with one axis per dim as a physical array of ``layout``.
 
     Args:
         logical: the values; any strides and byte order.
         dims: the names of its axes.
-        layout: of the same dims; its encoding, if it has one, is what the result is stored in.
+        layout: layout of the result, of the same dims; its encoding, if any, is the result's.
 
     Returns:
-        A C-contiguous array. It shares memory with ``logical`` where that lies in the layout
-        already.
+        A C-contiguous array. It shares memory with ``logical`` if that has the layout already.
 
     Raises:
         DimError: the dims of array and layout differ.
@@ -292,18 +310,18 @@ def unpack(
     extents: Extents,
     dtype: str | None = None,
 ) -> Array:
-    """A physical array as an array with one axis per dim, without pads.
+    """Return a physical array as an array with one axis per dim, without pads.
 
     Args:
         physical: the tensor in ``layout``.
         layout: its layout.
         dims: the order of the result's axes.
         extents: the true sizes of the dims.
-        dtype: the tensor's own element type, which the result has; by default what is stored. An
+        dtype: the tensor's own element type, which the result has; by default the stored one. An
             encoding that is more than an element type needs it.
 
     Returns:
-        A view of ``physical`` where its strides allow, as they do in a plain layout and no
+        A view of ``physical`` if its strides allow it, as they do in a plain layout without a
         conversion; otherwise a new array.
 
     Raises:
@@ -324,28 +342,29 @@ def unpack(
     if stored.tile:
         return transform(physical, layout, Layout.plain(dims), extents, dtype or "f32")
     logical = [_logical(plane, layout, dims, extents) for plane in planes]
-    own = Layout.plain(dims).stored(dtype or stored.dtype)
-    return recode(logical, stored, own, dims)[0]
+    plain = Layout.plain(dims).stored(dtype or stored.dtype)
+    return recode(logical, stored, plain, dims)[0]
 
 
 def _logical(physical: Array, layout: Layout, dims: Sequence[str], extents: Extents) -> Array:
-    """A plane with one axis a dim, without pads; a view where its strides allow."""
+    """Return a plane with one axis per dim, without pads; a view if its strides allow."""
     axes = layout.axes
     order = sorted(range(len(axes)), key=lambda i: (dims.index(axes[i].dim), -layout.units[i]))
     padded = layout.padded(extents)
-    whole = physical.transpose(order).reshape([padded[dim] for dim in dims])
+    padded_array = physical.transpose(order).reshape([padded[dim] for dim in dims])
     true: list[Any] = [slice(extents[dim]) for dim in dims]
-    return whole[(*true, ...)]
+    return padded_array[(*true, ...)]
 
 
 def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:
+    """Check that ``dims`` are ``rank`` names, exactly the layout's dims; raise DimError else."""
     if rank != len(dims) or sorted(dims) != sorted(layout.dims):
         have, want = " ".join(dims) or "none", " ".join(layout.dims) or "none"
         raise DimError(f"{rank} axes named {have}, but layout {layout} has the dims {want}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _IndexRun:
     """Consecutive indices of one dim: ``count`` times ``unit``, from a multiple of ``unit`` on."""
 
     start: int
@@ -354,7 +373,7 @@ class _Run:
 
 
 def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Extents) -> None:
-    """Copy every element, bits as they are; pads are neither read nor written.
+    """Copy every element bit for bit; pads are neither read nor written.
 
     Each dim is cut into runs within which both layouts step evenly, at most one per level of
     blocks; the product of the dims' runs is a set of boxes, each of them one strided copy.
@@ -364,7 +383,7 @@ def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Exten
     src, dst = _bits(src), _bits(dst)
     units = {dim: _common_units(source, target, dim) for dim in source.dims}
     stuck = [dim for dim, common in units.items() if not _is_chain(common)]
-    if stuck:  # blocks of 3 to blocks of 4, say: by way of no blocks
+    if stuck:  # blocks of 3 to blocks of 4, say: through a layout without these blocks
         middle = target
         for dim in stuck:
             middle = middle.unblock(dim)
@@ -380,12 +399,14 @@ def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Exten
 
 
 def _bits(array: Array) -> Array:
-    """The array as unsigned integers, which are copied bit by bit; a float's NaN may not be."""
+    """Return the array as unsigned integers, which are copied bit by bit; a float's NaN may
+    not be.
+    """
     return array.view(f"{'u' if array.itemsize <= 8 else 'V'}{array.itemsize}")
 
 
 def _common_units(source: Layout, target: Layout, dim: str) -> list[int]:
-    """Units of the dim's axes in both layouts, largest first, down to 1."""
+    """Return the units of the dim's axes in both layouts, largest first, down to 1."""
     units = {1}
     for layout in (source, target):
         rows = zip(layout.axes, layout.units, strict=True)
@@ -394,24 +415,29 @@ def _common_units(source: Layout, target: Layout, dim: str) -> list[int]:
 
 
 def _is_chain(units: Sequence[int]) -> bool:
+    """Return whether each unit is a multiple of the next."""
     return all(larger % smaller == 0 for larger, smaller in pairwise(units))
 
 
-def _runs(extent: int, units: Sequence[int]) -> list[_Run]:
-    """The indices below ``extent`` in the mixed radix of ``units``: a run per digit not 0."""
+def _runs(extent: int, units: Sequence[int]) -> list[_IndexRun]:
+    """Return the indices below ``extent`` in the mixed radix of ``units``: a run per digit that is
+    not 0.
+    """
     runs, start = [], 0
     for unit in units:
         count = (extent - start) // unit
         if count:
-            runs.append(_Run(start, unit, count))
+            runs.append(_IndexRun(start, unit, count))
             start += count * unit
     return runs
 
 
 def _digits(
-    array: Array, layout: Layout, box: Mapping[str, _Run], units: Mapping[str, Sequence[int]]
+    array: Array, layout: Layout, box: Mapping[str, _IndexRun], units: Mapping[str, Sequence[int]]
 ) -> tuple[Array, list[tuple[str, int]]]:
-    """A view of the box with one axis per digit of each dim, and (dim, unit) of each axis."""
+    """Return a view of the box with one axis per digit of each dim, and (dim, unit) of each
+    axis.
+    """
     place: list[int | slice] = []
     shape: list[int] = []
     digits: list[tuple[str, int]] = []

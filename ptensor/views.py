@@ -1,4 +1,4 @@
-"""Layouts under a view's dim names: an operand and its view are one piece of memory."""
+"""Layouts under a view's dim names: an operand and its views are one piece of memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def to_base(layout: Layout, tensor: VTensor) -> Layout:
-    """A layout of a view, under the names of the operand that it looks at.
+    """Return a view's layout under the names of the operand that it looks at.
 
     Raises:
-        LayoutError: the parts of a split dim do not lie together, slowest first.
+        LayoutError: the parts of a split dim are not next to each other, slowest first.
     """
     if tensor.base is None or layout.is_any:
         return layout
@@ -28,7 +28,7 @@ def to_base(layout: Layout, tensor: VTensor) -> Layout:
         if len(parts) == 1:
             axes.append(Axis(owner[part], block))
         elif part == parts[0] and not block:
-            if layout.axes[i : i + len(parts)] != tuple(Axis(one, 0) for one in parts):
+            if layout.axes[i : i + len(parts)] != tuple(Axis(part_name, 0) for part_name in parts):
                 raise LayoutError(
                     f"layout {layout} of a view tears {owner[part]} apart: {' '.join(parts)} must "
                     "lie together"
@@ -41,7 +41,7 @@ def to_base(layout: Layout, tensor: VTensor) -> Layout:
 
 
 def from_base(layout: Layout, tensor: VTensor) -> Layout:
-    """A layout of an operand, under the names of a view of it.
+    """Return an operand's layout under the names of a view of it.
 
     Raises:
         LayoutError: a dim that the view splits is blocked.
@@ -62,7 +62,7 @@ def from_base(layout: Layout, tensor: VTensor) -> Layout:
 
 
 def _renamed(layout: Layout, names: Mapping[str, str]) -> Encoding | None:
-    """The layout's encoding under other names.
+    """Return the layout's encoding under other names.
 
     Raises:
         LayoutError: it names a dim that the view splits.
@@ -76,7 +76,7 @@ def _renamed(layout: Layout, names: Mapping[str, str]) -> Encoding | None:
 
 
 def produced(tensor: VTensor) -> Layout | None:
-    """The layout in which an operand is produced, under the names of a view of it.
+    """Return the layout in which an operand is produced, under the names of a view of it, or None.
 
     Raises:
         LayoutError: a dim that the view splits is blocked.

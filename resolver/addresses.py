@@ -1,4 +1,4 @@
-"""Where layouts put elements: what the independent check reads of a layout's text, by itself."""
+"""Element addresses of a layout, read from its text: the independent check's own algebra."""
 
 from __future__ import annotations
 
@@ -13,9 +13,20 @@ Parts = list[tuple[str, int]]
 
 
 def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
-    """Where a layout puts the elements of these extents: by dim, the address each index adds.
+    """Return where a layout puts the elements of a tensor of these sizes.
 
-    Two layouts agree when this and the number of bytes do. The encoding is part of the answer.
+    Two layouts agree if their results are equal.
+
+    Args:
+        text: the layout, with or without its encoding.
+        dims: sizes by name.
+
+    Returns:
+        The encoding's text, the number of elements with pads, and for each dim by name the address
+        that each index adds.
+
+    Raises:
+        UnsoundPlanError: the text does not parse, or does not hold these dims.
 
     >>> dims = {"N": 1, "C": 16, "H": 2, "W": 2}
     >>> addresses("NCHW16c", dims) == addresses("NHWC", dims)
@@ -26,7 +37,7 @@ def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
     return _addresses(text, tuple(dims.items()))
 
 
-@lru_cache(maxsize=512)  # constants lie the same way in every plan
+@lru_cache(maxsize=512)  # constants have the same layouts in every plan
 def _addresses(text: str, sizes_by_dim: tuple[tuple[str, int], ...]) -> tuple[object, ...]:
     dims = dict(sizes_by_dim)
     order, _, encoding = text.partition(":")
@@ -36,7 +47,7 @@ def _addresses(text: str, sizes_by_dim: tuple[tuple[str, int], ...]) -> tuple[ob
     block = {name: prod(size for other, size in parts if other == name and size) for name in dims}
     sizes = [size or -(-dims[name] // block[name]) for name, size in parts]
     if 0 in dims.values():
-        return (encoding, 0, ())  # nothing lies anywhere
+        return (encoding, 0, ())  # there are no elements
     steps = [prod(sizes[place + 1 :]) for place in range(len(parts))]
     table = []
     for name in sorted(dims):
@@ -48,7 +59,15 @@ def _addresses(text: str, sizes_by_dim: tuple[tuple[str, int], ...]) -> tuple[ob
 
 
 def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]:
-    """The address of each index; a range where neighbours are equally far apart, however many."""
+    """Return the address that each index of a dim adds.
+
+    It is a range if neighbours are equally far apart, so that long dims take no memory.
+
+    Args:
+        size: size of the dim.
+        step: elements between neighbours of the outer part.
+        inner: size and step of each block, outermost first.
+    """
     if not inner:
         return range(0, size * step, step)
     block = [0]
@@ -62,6 +81,7 @@ def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]
 
 
 def _compact(order: str, dims: Mapping[str, int]) -> Parts:
+    """Parse the compact form: (dim, block) for each axis, block 0 for the outer part."""
     parts: Parts = []
     if order == "()":
         return parts
@@ -76,7 +96,10 @@ def _compact(order: str, dims: Mapping[str, int]) -> Parts:
 
 
 def _spaced(order: str) -> Parts:
-    """``batch head seq/64 feat seq%64``: a name, a name over all its blocks, a block."""
+    """Parse the spaced form, ``batch head seq/64 feat seq%64``: (dim, block) for each axis.
+
+    A block of 0 is the outer part.
+    """
     parts: Parts = []
     for word in order.split():
         name, _, block = word.partition("%")

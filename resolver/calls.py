@@ -1,4 +1,4 @@
-"""Partial evaluation of calls, each of several equal ones once: networks repeat their blocks."""
+"""Partial evaluation of calls; equal calls of a network are evaluated once."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from vtensor.language.graph import Node
 
 
-class _Known(NamedTuple):
-    """What a call came to: its variant, the element types and dims of its outputs, the made-up
-    names of dims in its key, and whether it says the same of a call with other ones.
+class _CallResult(NamedTuple):
+    """Result of an evaluated call.
+
+    Attributes:
+        variant: its variant.
+        outputs: element type and dims of each output.
+        names: the made-up names of dims in the call's key, in order.
+        by_place: whether the result holds under other made-up names, put in the places of these.
     """
 
     variant: Variant
@@ -29,33 +34,46 @@ class _Known(NamedTuple):
     by_place: bool
 
     @classmethod
-    def of(cls, variant: Variant, made: Sequence[VTensor], names: tuple[str, ...]) -> _Known:
-        """What was found; others may have it if its made-up names are in the key and in no text."""
-        asked = [layout for one in variant.requirements for layout in one.layouts]
-        dims = {dim for layout in (*variant.layouts, *asked) for dim in layout.dims}
-        dims.update(dim for value in made for dim in value.dims)
-        texts = " ".join([variant.kernel, *(one.reason for one in variant.refused)])
-        said = {dim for dim in dims if MADE_UP.fullmatch(dim)} <= {*names}
-        by_place = said and not MADE_UP.search(texts) and not variant.pieces
-        return cls(variant, tuple([(one.dtype, one.dims) for one in made]), names, by_place)
+    def of(
+        cls, variant: Variant, outputs: Sequence[VTensor], names: tuple[str, ...]
+    ) -> _CallResult:
+        """Return the result of a call.
 
-    def on(self, names: tuple[str, ...]) -> _Known | None:
-        """The same of a call with these made-up names; None where it says it of its own alone."""
+        It holds under other made-up names if every made-up name of its layouts and dims is in the
+        key, and none is in its texts.
+        """
+        required = [layout for each in variant.requirements for layout in each.layouts]
+        dims = {dim for layout in (*variant.layouts, *required) for dim in layout.dims}
+        dims.update(dim for value in outputs for dim in value.dims)
+        texts = " ".join([variant.kernel, *(refusal.reason for refusal in variant.refused)])
+        in_key = {dim for dim in dims if MADE_UP.fullmatch(dim)} <= {*names}
+        by_place = in_key and not MADE_UP.search(texts) and not variant.pieces
+        return cls(
+            variant, tuple([(output.dtype, output.dims) for output in outputs]), names, by_place
+        )
+
+    def on(self, names: tuple[str, ...]) -> _CallResult | None:
+        """Return the result for a call with these made-up names, or None if it does not
+        hold there.
+        """
         pairs = tuple(pair for pair in zip(self.names, names, strict=True) if pair[0] != pair[1])
         if not pairs:
             return self
         if not self.by_place:
             return None
-        instead, variant = dict(pairs), self.variant
+        new_names, variant = dict(pairs), self.variant
         forms = [replace(form, layout=renamed(form.layout, pairs)) for form in variant.forms]
-        asked = [
-            replace(one, layouts=tuple([renamed(layout, pairs) for layout in one.layouts]))
-            for one in variant.requirements
+        requirements = [
+            replace(
+                requirement,
+                layouts=tuple([renamed(layout, pairs) for layout in requirement.layouts]),
+            )
+            for requirement in variant.requirements
         ]
-        return _Known(
-            replace(variant, forms=tuple(forms), requirements=tuple(asked)),
+        return _CallResult(
+            replace(variant, forms=tuple(forms), requirements=tuple(requirements)),
             tuple(
-                (dtype, {instead.get(dim, dim): size for dim, size in dims.items()})
+                (dtype, {new_names.get(dim, dim): size for dim, size in dims.items()})
                 for dtype, dims in self.outputs
             ),
             names,
@@ -63,16 +81,16 @@ class _Known(NamedTuple):
         )
 
 
-class Calls:
-    """What calls came to, under one partial evaluation and the same preferences.
+class EvaluatedCalls:
+    """Results of calls, under one partial evaluation and the same preferences.
 
-    Calls are equal where their operators, their operands' dims, element types and layouts, and
-    their pins are, made-up names of dims apart; values of constants may then differ, for a call is
-    known only as long as nobody has looked at these.
+    Calls are equal if their operators, their operands' dims, element types and layouts, and their
+    pins are, apart from made-up names of dims. The values of constants may differ: a result is kept
+    only for calls whose constants have not been read.
     """
 
     def __init__(self) -> None:
-        self._known: dict[object, _Known] = {}
+        self._results: dict[object, _CallResult] = {}
 
     def evaluated(
         self,
@@ -80,15 +98,18 @@ class Calls:
         nodes: Sequence[Node],
         names: Sequence[str],
         inputs: Sequence[VTensor],
-        own: Sequence[VTensor],
+        own_inputs: Sequence[VTensor],
     ) -> tuple[VTensor, ...]:
-        """The outputs of a call up to its tagger; the context then has its variant.
+        """Evaluate a call up to its tagger, or take the result of an equal call.
 
         Args:
-            ctx: of the call.
-            nodes: the node, and those that are fused behind it.
-            names, inputs: of all operands of these.
-            own: the operands of the first.
+            ctx: context of the call; it gets the variant.
+            nodes: the node, then the nodes that are fused with it.
+            names, inputs: all operands of these nodes.
+            own_inputs: operands of the first node.
+
+        Returns:
+            The outputs.
 
         Raises:
             NoInvokerError: no library takes the call.
@@ -96,29 +117,31 @@ class Calls:
         """
         node = nodes[0]
         key, made_up = (None, ()) if any_observed(inputs) else _key(ctx, nodes, names, inputs)
-        found = self._known.get(key)
-        if found is not None and (known := found.on(made_up)) is not None:
-            ctx.op, ctx.variant = info_of(node.op).name, known.variant
-            rows = enumerate(known.outputs)
+        earlier = self._results.get(key)
+        if earlier is not None and (result := earlier.on(made_up)) is not None:
+            ctx.op, ctx.variant = info_of(node.op).name, result.variant
+            rows = enumerate(result.outputs)
             return tuple(
                 VTensor.as_known(dtype, dict(dims), ctx.output(index))
                 for index, (dtype, dims) in rows
             )
-        made = run_compute(ctx, node.op, own)
+        outputs = run_compute(ctx, node.op, own_inputs)
         if ctx.variant is None:
             raise ContractError(f"{node.op_name} {node.name!r}: compute did not call ctx.dispatch")
         if key is not None and not any_observed(inputs):
-            self._known[key] = _Known.of(ctx.variant, made, made_up)
-        return made
+            self._results[key] = _CallResult.of(ctx.variant, outputs, made_up)
+        return outputs
 
 
 def _key(
     ctx: DispatchContext, nodes: Sequence[Node], names: Sequence[str], inputs: Sequence[VTensor]
 ) -> tuple[object, tuple[str, ...]]:
-    """All that a call depends on, and the made-up names in it; None where a parameter of an
-    operator cannot be in a key.
+    """Return all that a call depends on, as a key, and the made-up names of dims in it.
+
+    The key is None if a parameter of an operator cannot be hashed.
     """
-    pins, made = ctx.preferences.nodes, {name for one in nodes for name in one.outputs}
+    pins = ctx.preferences.nodes
+    inner_values = {name for node in nodes for name in node.outputs}
     places = Names()
     ops, kinds = _parts(nodes, inputs, places)
     if places.literal:
@@ -126,8 +149,8 @@ def _key(
         ops, kinds = _parts(nodes, inputs, places)
     key = (
         ops,
-        tuple(pins.get(one.name) for one in nodes),
-        tuple(tuple(name in made for name in one.inputs) for one in nodes),
+        tuple(pins.get(node.name) for node in nodes),
+        tuple(tuple(name in inner_values for name in node.inputs) for node in nodes),
         tuple(names.index(name) for name in names),
         kinds,
     )
@@ -141,11 +164,12 @@ def _key(
 def _parts(
     nodes: Sequence[Node], inputs: Sequence[VTensor], places: Names
 ) -> tuple[Hashable, Hashable]:
-    kinds = [places.kind(one.dtype, one.dims, one.produced_layout, one.constant) for one in inputs]
-    return tuple([places.of(one.op) for one in nodes]), tuple(kinds)
+    """Return the key parts of the operators and of the inputs; ``places`` gathers made-up names."""
+    kinds = [places.kind(x.dtype, x.dims, x.produced_layout, x.constant) for x in inputs]
+    return tuple([places.of(node.op) for node in nodes]), tuple(kinds)
 
 
 def any_observed(operands: Sequence[VTensor]) -> bool:
-    """Somebody has looked at the values of a constant among these."""
-    storages = (one.storage for one in operands)
-    return any(isinstance(one, TensorStorage) and not one.untouched for one in storages)
+    """Return whether the values of a constant among these operands have been read."""
+    storages = (operand.storage for operand in operands)
+    return any(isinstance(held, TensorStorage) and not held.untouched for held in storages)

@@ -1,7 +1,8 @@
-"""Names of dims that were made up for a network, such as ``D12``: they say nothing.
+"""Keys of calls in which the names of dims that were made up for a network, such as ``D12``, are
+places.
 
-Calls that differ in these alone are equal, so layers of a network, which are equal but for such
-names, are decided and recorded once.
+Made-up names mean nothing. Layers of a network often differ in them alone; with such keys they are
+decided and recorded once.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from typing import Any
 from ptensor.layout import Layout
 from vtensor.language.exact import exact
 
-#: A name that a dim gets where the network has none for it.
+#: A made-up name: that of a dim for which the network has no name.
 MADE_UP = re.compile(r"D\d+")
 
 
 class Names(dict[str, Hashable]):
-    """What stands for texts in a key: a made-up name's place among them, any other text itself.
+    """Map from texts to what replaces them in a key: the place of a made-up name, any other text
+    itself.
 
     Args:
-        literal: made-up names stay, too.
+        literal: whether made-up names stay as they are.
 
     Attributes:
-        literal: they have to, since one is a part of a text.
+        literal: True if they must stay, since one is part of a longer text.
+        made_up: the made-up names seen, by place.
     """
 
     def __init__(self, literal: bool = False) -> None:
@@ -35,30 +38,39 @@ class Names(dict[str, Hashable]):
         self.made_up: list[str] = []
 
     def __missing__(self, text: str) -> Hashable:
-        stands: Hashable = text
+        replacement: Hashable = text
         if not self.literal and (parts := _made_up(text)):
             if parts == WHOLE:
-                stands = b"%d" % len(self.made_up)  # no number of the call, and no text
+                replacement = b"%d" % len(self.made_up)  # bytes: a call has none of its own
                 self.made_up.append(text)
             else:
                 self.literal = True
-        self[text] = stands
-        return stands
+        self[text] = replacement
+        return replacement
 
     def kind(
         self, dtype: str, dims: Mapping[str, int], layout: Layout | None, known: bool
     ) -> tuple[Hashable, ...]:
-        """Of an operand: its type, its dims, how it lies by their places, if that is decided, and
-        whether it is known before a run.
+        """Return the key part of an operand.
+
+        Args:
+            dtype: element type.
+            dims: sizes by name.
+            layout: its layout, or None if that is not decided.
+            known: whether its values are known before a run.
         """
-        own = tuple(dims)
-        axes, encoding, named = (None, None, False) if layout is None else _axes(layout, own)
-        self.literal |= named
-        places = tuple(map(self.__getitem__, own))
+        names = tuple(dims)
+        axes, encoding, has_made_up = (
+            (None, None, False) if layout is None else _axes(layout, names)
+        )
+        self.literal |= has_made_up
+        places = tuple(map(self.__getitem__, names))
         return dtype, places, tuple(dims.values()), axes, encoding, known
 
     def of(self, value: object) -> Hashable:
-        """Of a parameter, or an operator with its parameters; as ``exact`` but for names."""
+        """Return the key part of a parameter or an operator: as ``exact`` does, except for
+        names.
+        """
         kind: Any = type(value)
         if isinstance(value, str) and kind is str:
             return self[value]
@@ -69,37 +81,42 @@ class Names(dict[str, Hashable]):
         if (fields := _fields(kind)) is not None:
             return kind, self._row([getattr(value, name) for name in fields])
         if kind is not float:
-            self.literal = True  # there may be names in it
+            self.literal = True  # the value may contain names
         return exact(value)
 
     def _row(self, values: Sequence[object]) -> Hashable:
+        """Return the key part of several values in order."""
         types = tuple(map(type, values))
         return (types, *values) if _PLAIN.issuperset(types) else tuple(map(self.of, values))
 
 
-#: Types of parameters that ``==`` tells apart where they are of one type.
+#: Types of parameters whose values of one type are distinguished by ``==``.
 _PLAIN = frozenset({int, bool, type(None)})
 
 
-#: What there is of made-up names in a text: nothing, a part of it, all of it.
+#: How much of a text is a made-up name: nothing, a part of it, all of it.
 NONE, PART, WHOLE = range(3)
 
 
 @lru_cache(maxsize=4096)
 def _made_up(text: str) -> int:
-    found = MADE_UP.search(text)
-    return NONE if found is None else WHOLE if found[0] == text else PART
+    """Return how much of a text is a made-up name: NONE, PART or WHOLE."""
+    match = MADE_UP.search(text)
+    return NONE if match is None else WHOLE if match[0] == text else PART
 
 
 @lru_cache(maxsize=1024)
 def _fields(kind: Any) -> tuple[str, ...] | None:
-    known = getattr(kind, "__dataclass_fields__", None)
-    return None if known is None else tuple(field.name for field in dataclasses.fields(kind))
+    """Return the names of a dataclass's fields, or None for any other type."""
+    declared = getattr(kind, "__dataclass_fields__", None)
+    return None if declared is None else tuple(field.name for field in dataclasses.fields(kind))
 
 
 @lru_cache(maxsize=4096)
 def _axes(layout: Layout, dims: tuple[str, ...]) -> tuple[Hashable, Hashable, bool]:
-    """Dim by place and block of each axis; the encoding, and whether made-up names are in it."""
+    """Return the place of its dim and the block of each axis, the encoding, and whether that has
+    made-up names.
+    """
     axes = tuple((dims.index(axis.dim), axis.block) for axis in layout.axes)
     encoding = layout.encoding
     return axes, encoding, MADE_UP.search(str(encoding)) is not None
@@ -107,6 +124,6 @@ def _axes(layout: Layout, dims: tuple[str, ...]) -> tuple[Hashable, Hashable, bo
 
 @lru_cache(maxsize=4096)
 def renamed(layout: Layout, names: tuple[tuple[str, str], ...]) -> Layout:
-    """A layout with other names in the place of those of its dims that are among these."""
-    own = {old: new for old, new in names if old in layout.dims}
-    return layout.rename(own) if own else layout
+    """Return a layout with dims renamed by pairs (old, new); pairs of other dims are ignored."""
+    renaming = {old: new for old, new in names if old in layout.dims}
+    return layout.rename(renaming) if renaming else layout

@@ -1,4 +1,4 @@
-"""A lowered graph with some nodes in other variants: what an optimisation makes of it."""
+"""Exchange of variants in a lowered graph: what an optimisation does with its result."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from vtensor.language.records import replace
 
 
 def changed(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGraph:
-    """The graph with some nodes in other variants, and one Transform an edge that needs one.
+    """Return the graph with some nodes in other variants, and one Transform on each edge that needs
+    one.
 
-    Only Transforms around those nodes are derived anew; the others stay on their libraries.
+    Only Transforms around those nodes are chosen again; the others stay on their libraries.
 
     Args:
-        graph: it is not changed.
-        variants: the new ones by node; what was refused before stays on record.
+        graph: the lowered graph, with or without Transforms.
+        variants: the new variants by node. A node that stays on its library keeps its refusals.
     """
     makers = {name: node.name for node in graph.operators for name in node.outputs}
     layouts = {value.name: value.layout for value in graph.values.values()}
@@ -32,17 +33,17 @@ def changed(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGrap
 
 
 def revised(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGraph:
-    """A graph without Transforms with some nodes in other variants."""
+    """Return a graph without Transforms with some nodes in other variants."""
     nodes: list[OpNode] = []
     values, merged = dict(graph.values), dict(graph.merged)
     for node in graph.operators:
-        made = variants.get(node.name)
-        if made is None:
+        variant = variants.get(node.name)
+        if variant is None:
             nodes.append(node)
             continue
-        if made.library == node.variant.library:
-            made = replace(made, refused=node.variant.refused)
-        for piece in in_variant(node, made):
+        if variant.library == node.variant.library:
+            variant = replace(variant, refused=node.variant.refused)
+        for piece in in_variant(node, variant):
             nodes.append(piece)
             merged.pop(piece.name, None)
             produced = piece.variant.layouts[len(piece.inputs) :]

@@ -1,5 +1,4 @@
-"""The independent check of a lowered graph: is every edge consistent, and is it still the same
-network?
+"""The independent check of a lowered graph: every edge is consistent, and the network is the same.
 
 It shares no code with the resolver or the layout algebra: it reads a layout's text with a parser of
 its own (``addresses.py``) and compares addresses element by element, dim by dim. It runs on every
@@ -32,71 +31,73 @@ def check(
     """Prove a lowered graph sound.
 
     Args:
-        extended: what is to run.
-        graph: what was to be computed.
+        extended: the lowered graph that is to run.
+        graph: the network that it must compute.
         transformers: libraries that have a transformer.
-        entry_layouts, output_layouts: how inputs lie and how outputs are promised, by name;
-            declared order where nothing is said.
-        tolerance: the rounding error that the plan may have; at 0 nothing in it rounds, constants
-            aside that inexact nodes alone read: theirs is among those nodes' errors, which
-            ``check_errors`` looks at.
+        entry_layouts, output_layouts: layouts of the inputs, and those promised for the outputs, by
+            name; declared order for any other.
+        tolerance: the rounding error that the plan may have. At 0 nothing in it may round, except
+            constants that approximate nodes alone read: their rounding is part of those nodes'
+            errors, which ``check_errors`` checks.
 
     Raises:
-        UnsoundPlanError: a value is used before it is made, an edge's layouts disagree, a Transform
-            changes more than the layout or has nobody to run it, an output is delivered elsewhere
-            or otherwise than promised, the network is not the one that was given, or a node rounds
+        UnsoundPlanError: a value is used before it is made, or made twice; an edge's layouts
+            disagree; a Transform changes more than the layout or its library has no transformer; an
+            output is not the promised value or layout; the network is another one; or a node rounds
             what it makes and the tolerance is 0.
     """
-    _values(extended, graph)
+    _check_values(extended, graph)
     able = set(transformers)
-    made: set[str] = set(extended.inputs)
+    available: set[str] = set(extended.inputs)
     produced = {name for node in extended.nodes for name in node.outputs}
-    made |= {v.name for v in extended.values.values() if v.constant and v.name not in produced}
-    origin: dict[str, str] = {name: name for name in made}
+    available |= {v.name for v in extended.values.values() if v.constant and v.name not in produced}
+    origin: dict[str, str] = {name: name for name in available}
     readers = _readers(graph)
-    charged = _charged(extended)
+    charged = _charged_constants(extended)
     for node in extended.nodes:
-        _known(node.name, node.inputs, made)
+        _check_made(node.name, node.inputs, available)
         if isinstance(node, TransformNode):
-            _transform(extended, node, able)
+            _check_transform(extended, node, able)
             origin[node.output] = origin[node.input]
         else:
-            _operator(extended, node, graph, origin, readers)
+            _check_operator(extended, node, graph, origin, readers)
             origin.update({name: name for name in node.outputs})
         if not tolerance:
             made_here = (extended.values[name] for name in node.outputs)
-            _exact(node.name, [value for value in made_here if value.name not in charged])
-        if not made.isdisjoint(node.outputs):
-            repeated = sorted(made & set(node.outputs))
+            _check_exact(node.name, [value for value in made_here if value.name not in charged])
+        if not available.isdisjoint(node.outputs):
+            repeated = sorted(available & set(node.outputs))
             raise UnsoundPlanError(f"{node.name}: makes {repeated} a second time")
-        made.update(node.outputs)
-    _whole(extended, graph, origin, made)
+        available.update(node.outputs)
+    _check_ends(extended, graph, origin, available)
     for name in graph.inputs:
-        _promised(f"input {name}", extended.values[name], entry_layouts, name)
+        _check_promised(f"input {name}", extended.values[name], entry_layouts, name)
     for alias, name in extended.outputs.items():
         if not (output_layouts and alias in output_layouts and output_layouts[alias].is_any):
-            _promised(f"output {alias}", extended.values[name], output_layouts, alias)
+            _check_promised(f"output {alias}", extended.values[name], output_layouts, alias)
 
 
-def _values(extended: LoweredGraph, graph: Graph) -> None:
-    """Every name that is used has a value; the network's own are as the network has them."""
+def _check_values(extended: LoweredGraph, graph: Graph) -> None:
+    """Check that every used name has a value, equal to the network's unless a Transform
+    makes it.
+    """
     used = {name for node in extended.nodes for name in (*node.inputs, *node.outputs)}
     changed = {node.output for node in extended.nodes if isinstance(node, TransformNode)}
     constants = {*graph.constants}
     for name in sorted(used | {*extended.inputs, *extended.outputs.values()}):
-        value, given = extended.values.get(name), graph.values.get(name)
+        value, original = extended.values.get(name), graph.values.get(name)
         if value is None:
             raise UnsoundPlanError(f"{name!r} has no value")
         if name in changed:
             continue
-        if given is None or value.dtype != given.dtype or value.dims != given.dims:
+        if original is None or value.dtype != original.dtype or value.dims != original.dims:
             raise UnsoundPlanError(f"{name!r} is not what the network says")
         if value.constant != (name in constants):
             raise UnsoundPlanError(f"{name!r}: only the network's constants are constant")
 
 
-def _exact(node: str, made: Iterable[Value]) -> None:
-    """What a node makes is stored in a type that has every value of its own."""
+def _check_exact(node: str, made: Iterable[Value]) -> None:
+    """Check that each value that a node makes is stored in a type that holds all its values."""
     for value in made:
         encoding = str(value.layout).partition(":")[2]
         if encoding and not holds(encoding, value.dtype):
@@ -106,31 +107,38 @@ def _exact(node: str, made: Iterable[Value]) -> None:
             )
 
 
-def _charged(extended: LoweredGraph) -> set[str]:
-    """Constants whose rounding is in the error of the nodes that read them, which are inexact."""
-    free = {
+def _charged_constants(extended: LoweredGraph) -> set[str]:
+    """Return the constants that approximate nodes alone read: their errors include its rounding."""
+    strict = {
         name
         for node in extended.nodes
         if isinstance(node, TransformNode) or not node.variant.inexact
         for name in node.inputs
     } | set(extended.outputs.values())
-    return {value.name for value in extended.values.values() if value.constant} - free
+    return {value.name for value in extended.values.values() if value.constant} - strict
 
 
-def _promised(what: str, value: Value, layouts: Mapping[str, Layout] | None, name: str) -> None:
+def _check_promised(
+    what: str, value: Value, layouts: Mapping[str, Layout] | None, name: str
+) -> None:
+    """Check that a value is in the layout that is promised under a name, by default
+    declared order.
+    """
     declared = " ".join(f"{dim}/1" for dim in value.dims) or "()"
     want = str(layouts[name]) if layouts and name in layouts else declared
-    if not _alike(value, str(value.layout), want):
+    if not _same_addresses(value, str(value.layout), want):
         raise UnsoundPlanError(f"{what}: is in {value.layout}, promised is {want}")
 
 
-def _known(node: str, names: Iterable[str], made: set[str]) -> None:
-    for name in [] if made.issuperset(names) else names:
-        if name not in made:
+def _check_made(node: str, names: Iterable[str], available: set[str]) -> None:
+    """Check that the values a node uses are available."""
+    for name in [] if available.issuperset(names) else names:
+        if name not in available:
             raise UnsoundPlanError(f"{node}: uses {name!r} before anything makes it")
 
 
-def _transform(extended: LoweredGraph, node: TransformNode, able: set[str]) -> None:
+def _check_transform(extended: LoweredGraph, node: TransformNode, able: set[str]) -> None:
+    """Check that a Transform changes nothing but the layout, on a library that is able to."""
     source, target = extended.values[node.input], extended.values[node.output]
     if dict(source.dims) != dict(target.dims) or source.dtype != target.dtype:
         raise UnsoundPlanError(f"{node.name}: changes more than the layout of {source.name}")
@@ -142,21 +150,26 @@ def _transform(extended: LoweredGraph, node: TransformNode, able: set[str]) -> N
     addresses(str(target.layout), target.dims)
 
 
-def _operator(
+def _check_operator(
     extended: LoweredGraph,
     node: OpNode,
     graph: Graph,
     origin: Mapping[str, str],
     readers: Mapping[str, Sequence[str]],
 ) -> None:
-    given = graph.nodes.get(node.name)
-    if given is None or given.op is not node.op:
+    """Check that a node is the network's, with its operands, its followers and its layouts."""
+    original = graph.nodes.get(node.name)
+    if original is None or original.op is not node.op:
         raise UnsoundPlanError(f"{node.name}: no such node in the network")
-    sources, inputs, outputs = tuple(origin[n] for n in node.inputs), given.inputs, given.outputs
+    sources, inputs, outputs = (
+        tuple(origin[n] for n in node.inputs),
+        original.inputs,
+        original.outputs,
+    )
     for follower in node.followers:
-        _follows(graph, follower, outputs[:1], readers)
+        _check_follower(graph, follower, outputs[:1], readers)
         inputs = (*inputs, *(name for name in follower.inputs if name != outputs[0]))
-        outputs = (*follower.outputs, *given.outputs[1:])
+        outputs = (*follower.outputs, *original.outputs[1:])
     if outputs != node.outputs:
         raise UnsoundPlanError(f"{node.name}: makes {node.outputs}, the network says {outputs}")
     if sources != inputs:
@@ -165,22 +178,24 @@ def _operator(
     if len(names) != len(node.variant.layouts):
         raise UnsoundPlanError(f"{node.name}: {len(names)} operands, other layouts decided")
     for name, layout in zip(names, node.variant.layouts, strict=True):
-        _agree(node.name, extended.values[name], layout)
+        _check_layout(node.name, extended.values[name], layout)
 
 
 def _readers(graph: Graph) -> Mapping[str, Sequence[str]]:
-    """The names of the nodes that read each value, each once."""
-    found: dict[str, list[str]] = {}
+    """Return the names of the nodes that read each value, each node once."""
+    readers: dict[str, list[str]] = {}
     for node in graph.nodes.values():
         for name in dict.fromkeys(node.inputs):
-            found.setdefault(name, []).append(node.name)
-    return found
+            readers.setdefault(name, []).append(node.name)
+    return readers
 
 
-def _follows(
+def _check_follower(
     graph: Graph, follower: Node, values: tuple[str, ...], readers: Mapping[str, Sequence[str]]
 ) -> None:
-    """A fused node is the network's, and nobody else wants what it reads of the one before."""
+    """Check that a fused node is the network's, and the only reader of the value that it
+    follows.
+    """
     if graph.nodes.get(follower.name) is not follower:
         raise UnsoundPlanError(f"{follower.name}: no such node in the network")
     if (
@@ -191,28 +206,34 @@ def _follows(
         raise UnsoundPlanError(f"{follower.name}: {values} is not for it alone")
 
 
-def _agree(node: str, value: Value, layout: Layout) -> None:
+def _check_layout(node: str, value: Value, layout: Layout) -> None:
+    """Check that a value is in the layout in which a node takes it."""
     have, want = str(value.layout), str(layout)
-    if not _alike(value, have, want):
+    if not _same_addresses(value, have, want):
         raise UnsoundPlanError(f"{node}: {value.name} is in {have}, {want} is required")
 
 
-def _alike(value: Value, *layouts: str) -> bool:
-    """Both layouts put this value's elements at the same places, in the same encoding."""
+def _same_addresses(value: Value, *layouts: str) -> bool:
+    """Return whether two layouts put a value's elements at the same addresses, in the same
+    encoding.
+    """
     have, want = layouts
     if have == want:
         return True
-    own = f":{value.dtype}"  # the tensor's own type says nothing
-    have, want = have.removesuffix(own), want.removesuffix(own)
+    suffix = f":{value.dtype}"  # the tensor's own type is the default encoding
+    have, want = have.removesuffix(suffix), want.removesuffix(suffix)
     return have == want or addresses(have, value.dims) == addresses(want, value.dims)
 
 
-def _whole(extended: LoweredGraph, graph: Graph, origin: Mapping[str, str], made: set[str]) -> None:
+def _check_ends(
+    extended: LoweredGraph, graph: Graph, origin: Mapping[str, str], available: set[str]
+) -> None:
+    """Check that inputs and outputs are the network's."""
     if tuple(extended.inputs) != tuple(graph.inputs):
         raise UnsoundPlanError("the plan has other inputs than the network")
     if extended.outputs.keys() != graph.outputs.keys():
         raise UnsoundPlanError("the plan has other outputs than the network")
     for alias, name in extended.outputs.items():
-        _known(f"output {alias}", [name], made)
+        _check_made(f"output {alias}", [name], available)
         if origin[name] != graph.outputs[alias]:
             raise UnsoundPlanError(f"output {alias}: {name} is not {graph.outputs[alias]}")

@@ -1,7 +1,7 @@
-"""The independent check of a plan's errors: is each inexact node charged, and do they add up?
+"""The independent check of a plan's errors: every approximate node has a share, and shares add up.
 
 It shares no code with the program that chose the variants: it goes back to what was measured, and
-reckons in fractions.
+computes in fractions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from resolver.errors import ErrorProof, Share
 from resolver.lowered import LoweredGraph
 from vtensor.errors import UnsoundPlanError
 
-#: What decimal digits of floats may differ by, as a part of them.
+#: Relative difference that is allowed for floats that went through decimal text.
 SLACK = Fraction(1, 10**6)
 
 
@@ -22,8 +22,8 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
     """Prove that the errors of a lowered graph, as measured, are within a tolerance.
 
     Raises:
-        UnsoundPlanError: a node is inexact and nobody has charged it; an error or a gain is less
-            than was measured; their squares add up to more than the tolerance's; or the whole plan
+        UnsoundPlanError: an approximate node has no share; an error or an amplification is less
+            than was measured; the squares add up to more than the tolerance's; or the whole plan
             was not compared with the strict one, or differs from it by more.
     """
     inexact = {node.name: node.variant for node in graph.operators if node.variant.inexact}
@@ -31,11 +31,11 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
         return
     proof = graph.certificate.errors if graph.certificate is not None else None
     if proof is None or not proof.shares:
-        raise UnsoundPlanError(f"{', '.join(inexact)}: inexact, and nobody has charged for it")
+        raise UnsoundPlanError(f"{', '.join(inexact)}: inexact, but without a share of the error")
     rows = {share.node: share for share in proof.shares}
     if len(rows) < len(proof.shares) or rows.keys() != inexact.keys():
-        odd = sorted(rows.keys() ^ inexact.keys()) or [share.node for share in proof.shares]
-        raise UnsoundPlanError(f"{', '.join(odd)}: inexact nodes and what is charged differ")
+        differing = sorted(rows.keys() ^ inexact.keys()) or [share.node for share in proof.shares]
+        raise UnsoundPlanError(f"{', '.join(differing)}: inexact nodes and error shares differ")
     squares = Fraction(0)
     for name, share in rows.items():
         variant = inexact[name]
@@ -48,37 +48,46 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
             f"errors add up to {math.sqrt(squares):.3g}, and {proof.direct:.3g} of exact kernels; "
             f"allowed is {proof.budget:.3g}, and {tolerance:.3g} together"
         )
-    _whole(proof, tolerance)
+    _check_measured(proof, tolerance)
 
 
 def _square(share: Share) -> Fraction:
-    """What a share adds to the sum of squares, from its measurements."""
+    """Return what a share adds to the sum of squares, from its measurements."""
     error = _largest(share, "error", share.error, [(d, by) for d, by in share.trials])
     gain = _largest(share, "gain", share.gain, [(got, sent) for sent, got in share.probes])
     return (error * gain) ** 2
 
 
 def _largest(
-    share: Share, what: str, said: float, pairs: Sequence[tuple[float, float]]
+    share: Share, what: str, stated: float, pairs: Sequence[tuple[float, float]]
 ) -> Fraction:
-    """The largest of several ratios, which is what was said."""
-    if not pairs or not all(map(math.isfinite, (said, *(n for pair in pairs for n in pair)))):
+    """Return the largest ratio of measured pairs.
+
+    Args:
+        share: the share that is checked.
+        what: the name of the quantity.
+        stated: the value that the share states.
+        pairs: measurements, each numerator and denominator.
+
+    Raises:
+        UnsoundPlanError: nothing was measured, or more than stated.
+    """
+    if not pairs or not all(map(math.isfinite, (stated, *(n for pair in pairs for n in pair)))):
         raise UnsoundPlanError(f"{share.node}: its {what} was not measured")
     if any(below <= 0 and above for above, below in pairs):
         raise UnsoundPlanError(f"{share.node}: its {what} was measured against nothing")
-    found = max(
+    largest = max(
         Fraction(above) / Fraction(below) if above else Fraction() for above, below in pairs
     )
-    if found > Fraction(said) * (1 + SLACK):
-        raise UnsoundPlanError(
-            f"{share.node}: its {what} is said to be {said:.3g}, measured was {float(found):.3g}"
-        )
-    return found
+    if largest > Fraction(stated) * (1 + SLACK):
+        measured = f"measured was {float(largest):.3g}"
+        raise UnsoundPlanError(f"{share.node}: its {what} is said to be {stated:.3g}, {measured}")
+    return largest
 
 
-def _whole(proof: ErrorProof, tolerance: float) -> None:
+def _check_measured(proof: ErrorProof, tolerance: float) -> None:
+    """Check that the whole plan was compared with the strict one, within the tolerance."""
     if proof.measured is None or not proof.measured <= tolerance:
-        found = "nothing" if proof.measured is None else f"{proof.measured:.3g}"
-        raise UnsoundPlanError(
-            f"compared with the strict plan, {found} was measured; the tolerance is {tolerance:.3g}"
-        )
+        measured = "nothing" if proof.measured is None else f"{proof.measured:.3g}"
+        text = f"compared with the strict plan, {measured} was measured"
+        raise UnsoundPlanError(f"{text}; the tolerance is {tolerance:.3g}")

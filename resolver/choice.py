@@ -1,14 +1,14 @@
-"""What was chosen for a network, apart from its sizes: the same choice for other sizes.
+"""Choices apart from sizes: what was chosen for a network, applied to other sizes of it.
 
-A strategy is a finished lowered graph without its sizes: which library runs which nodes together,
-how every value lies, where Transforms stand, in which order all of it runs. Of a graph of the same
-network for other sizes it makes a lowered graph at once: nothing is evaluated, and nothing solved.
-Where some of its nodes do not fit, ``resolve`` decides these and their neighbours anew, and takes
-the others as they are here (``settled``).
+A ``ChosenGraph`` is a finished lowered graph without its sizes: the library of each node, the fused
+nodes, the layout of each value, the Transforms, and the order of all nodes. Applied to the same
+network in other sizes it gives a lowered graph at once: nothing is evaluated or solved. If some
+nodes do not fit, ``resolve`` decides these and their neighbours again and takes the others from
+here (``settled``).
 
-What it does not know, others see to. Whether libraries take their calls as before is found out when
-the plan is recorded (``Evaluation.confirming``). Whether it is sound, the checker says. That it is
-as good as a plan of its own, nobody: the certificate was for other sizes.
+Three things are checked elsewhere. The recorder asks libraries whether they take their calls as
+before (``Evaluation.confirming``). The checker proves soundness. Nothing shows that the choice is
+as good as one made for these sizes: the certificate was for other sizes.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ from vtensor.language.records import dataclass, replace
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph, Node
 
-#: Two layouts are equal in some sizes only.
+#: Fault of a node: two layouts are equal for the old sizes or for the new ones, but not for both.
 MOVED = "Transforms are needed elsewhere than before"
 
 
-class ChoiceRefused(Unfit):  # it is no error: other variants are chosen for the sizes
-    """A strategy does not fit other sizes, for a reason.
+class ChoiceRefused(Unfit):  # no error: the caller chooses other variants for the sizes
+    """Raised if a choice does not fit other sizes; the message says why.
 
     Attributes:
-        nodes: those that do not fit; the others may stay as they are. Empty where it is the network
-            that does not fit.
+        nodes: the nodes that do not fit; the others may stay. Empty if the network does not fit.
     """
 
     def __init__(self, why: str, nodes: Iterable[str] = ()) -> None:
@@ -54,7 +53,7 @@ class ChoiceRefused(Unfit):  # it is no error: other variants are chosen for the
 
 @dataclass(frozen=True, eq=False)
 class ChosenGraph:
-    """What was chosen for one choice of sizes.
+    """The choice that was made for one combination of sizes.
 
     Args:
         chosen: the lowered graph, optimised and checked. Of its values only names, types, layouts
@@ -65,40 +64,43 @@ class ChosenGraph:
 
     @classmethod
     def of(cls, graph: LoweredGraph) -> ChosenGraph:
-        """The strategy of a plan: without constants, and without times, which are its sizes'."""
-        nodes = [_untimed(node) if isinstance(node, OpNode) else node for node in graph.nodes]
+        """Return the choice of a plan, without constants, and without times, which hold for its
+        sizes only.
+        """
+        nodes = [_untimed_node(node) if isinstance(node, OpNode) else node for node in graph.nodes]
         return cls(replace(graph, nodes=nodes, constants={}))
 
     def on(self, graph: Graph) -> LoweredGraph:
-        """What was chosen, for a graph of other sizes.
+        """Return the lowered graph of this choice for a graph of other sizes.
 
         Args:
-            graph: simplified as the one was that this is the strategy of.
+            graph: simplified like the graph that the choice was made for.
 
         Raises:
-            ChoiceRefused: it has other nodes, edges or dims; or, at the nodes that it names, less
-                may be fused than was, or a Transform is needed where none was, or none where one
-                was.
+            ChoiceRefused: the graph has other nodes, edges or dims. Or, at the nodes that it names,
+                fewer nodes may be fused, or a Transform is needed where there was none or the
+                reverse.
         """
-        made, faults = self._put(graph)
-        for who, why in faults.items():
-            raise ChoiceRefused(f"{who}: {why}", faults)
-        return made
+        lowered, faults = self._placed(graph)
+        for node, why in faults.items():
+            raise ChoiceRefused(f"{node}: {why}", faults)
+        return lowered
 
     def roughly(self, graph: Graph) -> LoweredGraph:
-        """The same, also where Transforms are needed elsewhere than before.
+        """Return the lowered graph as ``on`` does, also if Transforms are needed elsewhere than
+        before.
 
         Raises:
-            ChoiceRefused: as ``on``, for other reasons.
+            ChoiceRefused: as for ``on``, except for the places of Transforms.
         """
-        made, faults = self._put(graph)
-        for who, why in faults.items():
+        lowered, faults = self._placed(graph)
+        for node, why in faults.items():
             if why != MOVED:
-                raise ChoiceRefused(f"{who}: {why}", faults)
-        return made
+                raise ChoiceRefused(f"{node}: {why}", faults)
+        return lowered
 
-    def _put(self, graph: Graph) -> tuple[LoweredGraph, Mapping[str, str]]:
-        """What was chosen, for a graph of other sizes, and what is wrong with nodes."""
+    def _placed(self, graph: Graph) -> tuple[LoweredGraph, Mapping[str, str]]:
+        """Return the lowered graph for a graph of other sizes, and the faults by node."""
         chosen, values = self.chosen, dict(self._values(graph))
         if tuple(graph.inputs) != chosen.inputs or graph.outputs.keys() != chosen.outputs.keys():
             raise ChoiceRefused("it has other inputs or outputs")
@@ -112,12 +114,12 @@ class ChosenGraph:
                     faults |= dict.fromkeys(self._readers(node.output) or {made_by}, MOVED)
                 nodes.append(node)
                 continue
-            made = with_parameters(graph, node)
-            nodes.append(made)
+            placed = with_parameters(graph, node)
+            nodes.append(placed)
             fused |= dict.fromkeys(node.variant.followers, node.name)
-            if len(made.followers) < len(node.followers):
-                faults[node.name] = "not all of what was fused behind it may be"
-            elif not all(alike(values, *row) for row in _lying(node)):
+            if len(placed.followers) < len(node.followers):
+                faults[node.name] = "fewer nodes may be fused into it than before"
+            elif not all(alike(values, *row) for row in _operand_layouts(node)):
                 faults[node.name] = MOVED
         for alias, name in chosen.outputs.items():
             wanted = chosen.delivery.get(alias, Layout.plain(values[name].dims))
@@ -135,67 +137,69 @@ class ChosenGraph:
         return lowered, faults
 
     def settled(self, graph: Graph, without: Collection[str]) -> dict[str, OpNode]:
-        """The nodes that a graph of other sizes has as this one has them, as they were chosen.
+        """Return the chosen nodes that a graph of other sizes has too, by name.
 
         Args:
-            graph: as for ``on``.
-            without: nodes that are left out, and with them those before and behind them.
+            graph: a simplified graph of the same network.
+            without: nodes to leave out, together with the nodes before and after them.
         """
         bare = self.chosen.bare
-        left = [node for node in bare.operators if node.name in without]
-        read = {name for node in left for name in node.inputs}
-        made = {name for node in left for name in node.outputs}
+        excluded = [node for node in bare.operators if node.name in without]
+        read_by_excluded = {name for node in excluded for name in node.inputs}
+        made_by_excluded = {name for node in excluded for name in node.outputs}
         return {
             node.name: with_parameters(graph, node)
             for node in bare.operators
             if node.name not in without
-            and read.isdisjoint(node.outputs)
-            and made.isdisjoint(node.inputs)
+            and read_by_excluded.isdisjoint(node.outputs)
+            and made_by_excluded.isdisjoint(node.inputs)
             and self._has(graph, node)
         }
 
     def _has(self, graph: Graph, node: OpNode) -> bool:
-        """A graph has a node with the same operands, and what is fused behind it."""
-        given = graph.nodes.get(node.name)
-        if given is None or type(given.op) is not type(node.op):
+        """Return whether a graph has a node with the same operands and fused followers."""
+        twin = graph.nodes.get(node.name)
+        if twin is None or type(twin.op) is not type(node.op):
             return False
         offered = tuple(graph.offers.get(node.name, ()))[: len(node.followers)]
-        if [*map(_reads, offered)] != [*map(_reads, node.followers)]:
+        if [*map(_edges, offered)] != [*map(_edges, node.followers)]:
             return False
-        inputs, outputs = given.inputs, given.outputs
-        for one in offered:
-            inputs += tuple(name for name in one.inputs if name != outputs[0])
-            outputs = (*one.outputs, *given.outputs[1:])
+        inputs, outputs = twin.inputs, twin.outputs
+        for follower in offered:
+            inputs += tuple(name for name in follower.inputs if name != outputs[0])
+            outputs = (*follower.outputs, *twin.outputs[1:])
         if (inputs, outputs) != (node.inputs, node.outputs):
             return False
-        return all(map(partial(self._alike_in, graph), _names(node)))
+        return all(map(partial(self._alike_in, graph), _operand_names(node)))
 
     def _alike_in(self, graph: Graph, name: str) -> bool:
-        """A graph has a value under this name, of the same kind."""
-        value, given = self.chosen.values[name], graph.values.get(name)
+        """Return whether a graph has this value, with the same type and dims, constant in both or
+        in neither.
+        """
+        value, twin = self.chosen.values[name], graph.values.get(name)
         return (
-            given is not None
-            and (given.dtype, [*given.dims]) == (value.dtype, [*value.dims])
+            twin is not None
+            and (twin.dtype, [*twin.dims]) == (value.dtype, [*value.dims])
             and (name in graph.constants) == value.constant
         )
 
     def _readers(self, value: str) -> set[str]:
-        """The nodes that read a value."""
-        return {one.name for one in self.chosen.operators if value in one.inputs}
+        """Return the names of the nodes that read a value."""
+        return {node.name for node in self.chosen.operators if value in node.inputs}
 
     def _values(self, graph: Graph) -> Iterator[tuple[str, Value]]:
-        """The values in the layouts that were chosen, in their new sizes."""
+        """Yield the values in the chosen layouts and the sizes of a graph, by name."""
         for name, value in self.chosen.values.items():
-            given = graph.values.get(self.sources[name])
-            if given is None or given.dtype != value.dtype or [*given.dims] != [*value.dims]:
+            twin = graph.values.get(self.sources[name])
+            if twin is None or twin.dtype != value.dtype or [*twin.dims] != [*value.dims]:
                 raise ChoiceRefused(f"{name} is no value of it, or has other dims")
             if (self.sources[name] in graph.constants) != value.constant:
                 raise ChoiceRefused(f"{name} is a constant in one of them alone")
-            yield name, replace(value, dims=given.dims)
+            yield name, replace(value, dims=twin.dims)
 
     @cached_property
     def sources(self) -> Mapping[str, str]:
-        """The network's value that each of its values is, in some layout."""
+        """For each value, the network's value that it is, perhaps in another layout."""
         return self.chosen.sources
 
     @cached_property
@@ -204,56 +208,59 @@ class ChosenGraph:
 
 
 def lasting_certificate(chosen: LoweredGraph) -> Certificate | None:
-    """Return the certificate of a choice if it holds in all sizes: where nothing is converted, no
-    choice gains anything. None if it holds for the choice's own sizes alone.
+    """Return the certificate of a choice if it holds for all sizes, else None.
+
+    It does if nothing is converted and no node had a choice: then no other choice gains anything.
     """
-    found = chosen.certificate
-    is_free = found is not None and not found.open_nodes and not any(chosen.transforms())
-    return found if is_free else None
+    certificate = chosen.certificate
+    is_free = (
+        certificate is not None and not certificate.open_nodes and not any(chosen.transforms())
+    )
+    return certificate if is_free else None
 
 
 def with_parameters(graph: Graph, node: OpNode) -> OpNode:
-    """A node with the parameters that it has in a graph of other sizes.
+    """Return a node with the parameters that it has in a graph of other sizes.
 
-    It has fewer followers where fewer are offered.
+    It has fewer followers if fewer are offered.
 
     Raises:
-        ChoiceRefused: the graph has another node under this name, or none.
+        ChoiceRefused: the graph has another operator under this name, or no node.
     """
-    given = graph.nodes.get(node.name)
-    if given is None or type(given.op) is not type(node.op):
+    twin = graph.nodes.get(node.name)
+    if twin is None or type(twin.op) is not type(node.op):
         raise ChoiceRefused(f"{node.name} is no node of it, or another operator")
     offered = tuple(graph.offers.get(node.name, ()))[: len(node.followers)]
-    if [*map(_reads, offered)] != [*map(_reads, node.followers[: len(offered)])]:
+    if [*map(_edges, offered)] != [*map(_edges, node.followers[: len(offered)])]:
         offered = ()
-    label = " + ".join([label_of(given.op), *(one.op_name for one in offered)])
-    return replace(node, op=given.op, op_name=label, followers=offered)
+    label = " + ".join([label_of(twin.op), *(follower.op_name for follower in offered)])
+    return replace(node, op=twin.op, op_name=label, followers=offered)
 
 
-def _names(node: OpNode) -> tuple[str, ...]:
-    """A node's operands."""
+def _operand_names(node: OpNode) -> tuple[str, ...]:
+    """Return the names of a node's operands, inputs first."""
     return (*node.inputs, *node.outputs)
 
 
-def _lying(node: OpNode) -> Iterator[tuple[str, Layout]]:
-    """A node's operands, and how it takes each."""
-    return zip(_names(node), node.variant.layouts, strict=True)
+def _operand_layouts(node: OpNode) -> Iterator[tuple[str, Layout]]:
+    """Yield a node's operands, each with the layout in which the node takes it."""
+    return zip(_operand_names(node), node.variant.layouts, strict=True)
 
 
-def _untimed(node: OpNode) -> OpNode:
-    return replace(node, variant=_without_times(node.variant))
+def _untimed_node(node: OpNode) -> OpNode:
+    return replace(node, variant=_untimed(node.variant))
 
 
-def _without_times(variant: Variant) -> Variant:
-    pieces = tuple(map(_without_times, variant.pieces))
+def _untimed(variant: Variant) -> Variant:
+    pieces = tuple(map(_untimed, variant.pieces))
     return replace(variant, ns=None, basis="declared", pieces=pieces)
 
 
-def _reads(node: Node) -> tuple[str, Sequence[str], Sequence[str], type]:
+def _edges(node: Node) -> tuple[str, Sequence[str], Sequence[str], type]:
     return node.name, node.inputs, node.outputs, type(node.op)
 
 
 def alike(values: Mapping[str, Value], name: str, layout: Layout) -> bool:
-    """A value lies as a layout says, perhaps in other words."""
+    """Return whether a value is laid out as a layout says, even if that is spelled differently."""
     value = values[name]
     return value.layout == layout or value.layout.same(layout.normalized(value.dtype), value.dims)

@@ -1,9 +1,8 @@
-"""What was chosen as plain data, so that it can be kept on disk: lists, texts, numbers.
+"""A choice as plain data for the cache: lists, texts, numbers.
 
-No code, no addresses, and nothing that the network says itself: operators, outputs, roles and what
-is fused are taken from the graph that the data is read for. Whether the choice suits that graph,
-``ChosenGraph.on``, the libraries and the checker find out, as for any other; here only what is no
-choice at all is refused.
+The data has no code and no addresses. Operators, outputs, roles and fused nodes are not in it: they
+are taken from the graph that it is read for. Here only data that is no choice at all is refused.
+``ChosenGraph.on``, the libraries and the checker find out whether a choice suits the graph.
 """
 
 from __future__ import annotations
@@ -36,46 +35,46 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What data that is no choice leads to: wrong types, missing rows, and our own errors.
-_WRONG = (VTensorError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+#: Exceptions that malformed data raises: wrong types, missing rows, and our own errors.
+_MALFORMED = (VTensorError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
-#: What the row of a node begins with.
+#: First entry of a node's row: its kind.
 TRANSFORM, OPERATOR = "transform", "operator"
 
-#: How times may be known.
+#: Possible values of ``Variant.basis``.
 BASES: tuple[Basis, ...] = get_args(Basis)
 
-#: What may have been minimised.
+#: Possible values of ``Certificate.objective``.
 OBJECTIVES = ("shared", "paper", "time")
 
 
 class _Table:
-    """Rows that many nodes have in common, each once."""
+    """A table of rows that many nodes share; each row is stored once."""
 
     def __init__(self) -> None:
         self._places: dict[Hashable, int] = {}
 
     def place(self, row: Hashable) -> int:
-        """Where a row is, from now on."""
+        """Return the index of a row, which is added if it is new."""
         return self._places.setdefault(row, len(self._places))
 
     @property
     def rows(self) -> list[Any]:
-        """All of them, in order."""
+        """All rows in order."""
         return list(self._places)
 
 
 def plain_data(graph: LoweredGraph) -> dict[str, Any]:
-    """What was chosen for a network as what JSON can hold.
+    """Return a choice as data that JSON can hold.
 
     Raises:
-        ChoiceRefused: a node still has variants of several nodes.
+        ChoiceRefused: a node's variant still has pieces.
     """
     requirements, refused = _Table(), _Table()
     nodes = [_node_row(node, requirements, refused) for node in graph.nodes]
     values = [
-        (one.name, one.dtype, dict(one.dims), str(one.layout), one.constant)
-        for one in graph.values.values()
+        (value.name, value.dtype, dict(value.dims), str(value.layout), value.constant)
+        for value in graph.values.values()
     ]
     return {
         "inputs": graph.inputs,
@@ -89,26 +88,27 @@ def plain_data(graph: LoweredGraph) -> dict[str, Any]:
 
 
 def _node_row(node: LoweredNode, requirements: _Table, refused: _Table) -> tuple[Any, ...]:
+    """Return the row of a node; requirements and refusals go to their tables."""
     if isinstance(node, TransformNode):
         reasons = [
             (
-                *(one.consumer, one.producer, one.role, one.library, one.op, one.producer_op),
-                one.requirement and requirements.place(_requirement_row(one.requirement)),
+                *(why.consumer, why.producer, why.role, why.library, why.op, why.producer_op),
+                why.requirement and requirements.place(_requirement_row(why.requirement)),
             )
-            for one in node.reasons
+            for why in node.reasons
         ]
         return TRANSFORM, node.name, node.input, node.output, node.library, reasons
     variant = node.variant
     if variant.pieces:
-        raise ChoiceRefused(f"{node.name} is not yet several nodes")
+        raise ChoiceRefused(f"{node.name}: its variant still has pieces")
     return (
         OPERATOR,
         node.name,
         node.inputs,
         variant.library,
         [str(form) for form in variant.forms],
-        [requirements.place(_requirement_row(one)) for one in variant.requirements],
-        [refused.place((one.priority, one.library, one.reason)) for one in variant.refused],
+        [requirements.place(_requirement_row(each)) for each in variant.requirements],
+        [refused.place((each.priority, each.library, each.reason)) for each in variant.refused],
         variant.kernel,
         variant.ns,
         variant.basis,
@@ -118,8 +118,8 @@ def _node_row(node: LoweredNode, requirements: _Table, refused: _Table) -> tuple
     )
 
 
-def _requirement_row(one: Requirement) -> tuple[Hashable, ...]:
-    return tuple(map(str, one.layouts)), one.file, one.line
+def _requirement_row(requirement: Requirement) -> tuple[Hashable, ...]:
+    return tuple(map(str, requirement.layouts)), requirement.file, requirement.line
 
 
 def from_plain_data(
@@ -129,24 +129,24 @@ def from_plain_data(
     preferences: Preferences,
     passes: Sequence[str],
 ) -> LoweredGraph:
-    """The lowered graph that was kept, over the nodes of a graph of the same network.
+    """Return the lowered graph of a saved choice, over the nodes of a graph of the same network.
 
     Args:
-        data: as ``plain_data`` gives it; it may come from anybody.
+        data: result of ``plain_data``; it is not trusted.
         graph: simplified, for the same sizes or others.
-        delivery, preferences, passes: as a plan for it has them.
+        delivery, preferences, passes: as in the lowered graph of a plan.
 
     Raises:
-        ChoiceRefused: it is no choice for this graph.
+        ChoiceRefused: the data is no choice for this graph.
     """
     try:
-        return _Reader(data, graph, preferences).lowered(delivery, passes)
-    except _WRONG as why:
-        raise ChoiceRefused(f"what was kept is no choice for it: {why!r}") from why
+        return _ChoiceReader(data, graph, preferences).lowered(delivery, passes)
+    except _MALFORMED as why:
+        raise ChoiceRefused(f"the saved choice does not fit the graph: {why!r}") from why
 
 
-class _Reader:
-    """Reads one choice; every row is looked at before it is used."""
+class _ChoiceReader:
+    """Reader of one choice; it checks every row before use."""
 
     def __init__(self, data: object, graph: Graph, preferences: Preferences) -> None:
         self._data: dict[str, Any] = _typed(dict, data)
@@ -161,8 +161,9 @@ class _Reader:
         self._refused = [Refusal(*_row(Refusal, row)) for row in rows]
 
     def lowered(self, delivery: Mapping[str, Layout], passes: Sequence[str]) -> LoweredGraph:
-        """The whole of it; names that nodes use are names of values."""
-        values = {one.name: one for one in map(self._value, _typed(list, self._data["values"]))}
+        """Return the lowered graph; the names that nodes use are checked to be values."""
+        rows = map(self._value, _typed(list, self._data["values"]))
+        values = {value.name: value for value in rows}
         nodes = [self._node(_typed(list, row)) for row in _typed(list, self._data["nodes"])]
         inputs = _texts(self._data["inputs"])
         outputs = _typed(dict, self._data["outputs"])
@@ -192,39 +193,41 @@ class _Reader:
         )
 
     def _node(self, row: Sequence[Any]) -> LoweredNode:
-        kind, *rest = row
+        kind, *fields_of_node = row
         if kind not in (TRANSFORM, OPERATOR):
             raise ChoiceRefused(f"{kind!r} is no kind of node")
-        return self._transform(rest) if kind == TRANSFORM else self._operator(rest)
+        return (
+            self._transform(fields_of_node) if kind == TRANSFORM else self._operator(fields_of_node)
+        )
 
     def _transform(self, row: Sequence[Any]) -> TransformNode:
         *names, library, reasons = row
         name, source, target = _texts(names)
         if not self._preferences.allows(_typed(str, library)):
             raise ChoiceRefused(f"{name}: {library} may not be used")
-        first, *more = (self._reason(_typed(list, one)) for one in _typed(list, reasons))
+        first, *more = (self._reason(_typed(list, reason)) for reason in _typed(list, reasons))
         return TransformNode(name, source, target, library, first, tuple(more))
 
     def _reason(self, row: Sequence[Any]) -> Reason:
         *texts, place = row
         consumer, producer, role, library, op, producer_op = _texts(texts)
-        asked = None if place is None else _at(self._requirements, place)
-        return Reason(consumer, producer, role, library, op, producer_op, asked)
+        requirement = None if place is None else _at(self._requirements, place)
+        return Reason(consumer, producer, role, library, op, producer_op, requirement)
 
     def _operator(self, row: Sequence[Any]) -> OpNode:
         name, inputs, library, forms, asked, refused, kernel, ns, basis, error, count, slow = row
         node = self._graph.nodes[_typed(str, name)]
-        behind = tuple(self._graph.offers.get(name, ())[: _natural(count)])
+        fused = tuple(self._graph.offers.get(name, ())[: _natural(count)])
         info, names = info_of(node.op), _texts(inputs)
-        if len(behind) != count:
-            raise ChoiceRefused(f"{name}: not all of what was fused behind it may be")
+        if len(fused) != count:
+            raise ChoiceRefused(f"{name}: fewer nodes may be fused into it than before")
         if refusal := self._preferences.refusal(name, info.name, _typed(str, library)):
             raise ChoiceRefused(f"{name}: {library} is {refusal}")
         outputs = node.outputs
-        for follower in behind:
+        for follower in fused:
             outputs = (*follower.outputs, *node.outputs[1:])
         roles = info.roles(len(node.inputs), len(outputs))
-        own = len(node.inputs)
+        own_count = len(node.inputs)
         variant = Variant(
             library,
             tuple(map(_form, _texts(forms))),
@@ -234,54 +237,60 @@ class _Reader:
             None if ns is None else _natural(ns),
             _basis(basis),
             float(error),
-            tuple(one.name for one in behind),
+            tuple(follower.name for follower in fused),
             _typed(bool, slow),
         )
         if len(variant.forms) != len(names) + len(outputs):
-            raise ChoiceRefused(f"{name}: as many layouts as operands are needed")
+            raise ChoiceRefused(f"{name}: it has another number of layouts than operands")
         return OpNode(
             name,
             node.op,
-            " + ".join([node.op_name, *(one.op_name for one in behind)]),
+            " + ".join([node.op_name, *(follower.op_name for follower in fused)]),
             names,
             outputs,
-            (*roles[:own], *post_roles(len(names) - own), *roles[own:]),
+            (*roles[:own_count], *post_roles(len(names) - own_count), *roles[own_count:]),
             variant,
-            behind,
-            node.outputs[0] if behind else "",
+            fused,
+            node.outputs[0] if fused else "",
         )
 
     def _certificate(self) -> Certificate | None:
         row = self._data["certificate"]
         if row is None:
             return None
-        made = Certificate(*_row(Certificate, row))
-        _basis(made.basis)
-        if made.objective not in OBJECTIVES:
-            raise ChoiceRefused(f"{made.objective} is no objective")
-        return made
+        certificate = Certificate(*_row(Certificate, row))
+        _basis(certificate.basis)
+        if certificate.objective not in OBJECTIVES:
+            raise ChoiceRefused(f"{certificate.objective} is no objective")
+        return certificate
 
 
 @cache
 def _kinds(of: type) -> tuple[tuple[type, ...], ...]:
-    """The types that each field of a class of plain fields may have."""
+    """Return the types that each field of a dataclass of plain fields may have."""
     hints = get_type_hints(of)
-    plain = (get_args(hints[one.name]) or (hints[one.name],) for one in fields(of))
+    plain = (get_args(hints[field.name]) or (hints[field.name],) for field in fields(of))
     return tuple(
         tuple(kind if isinstance(kind, type) else type(kind) for kind in kinds) for kinds in plain
     )
 
 
 def _row(of: type, row: object) -> list[Any]:
-    """What a class of plain fields is made of."""
-    given, kinds = _typed(list, row), _kinds(of)
-    for value, allowed in zip(given, kinds, strict=True):
+    """Check a row against the fields of a dataclass of plain fields, and return it.
+
+    Raises:
+        ChoiceRefused: the row is no list, or a value is not of its field's type.
+        ValueError: it has another number of values than the class has fields.
+    """
+    values, kinds = _typed(list, row), _kinds(of)
+    for value, allowed in zip(values, kinds, strict=True):
         if not isinstance(value, allowed):
             raise ChoiceRefused(f"{value!r} is no field of {of.__name__}")
-    return given
+    return values
 
 
 def _typed(kind: type[T], value: object) -> T:
+    """Return a value of the type ``kind``; raise ChoiceRefused for any other."""
     if not isinstance(value, kind):
         raise ChoiceRefused(f"{value!r} should be of {kind.__name__}")
     return value
@@ -303,8 +312,8 @@ def _at(rows: Sequence[T], place: object) -> T:
 
 
 def _basis(word: object) -> Basis:
-    [found] = [one for one in BASES if one == word]
-    return found
+    [basis] = [known for known in BASES if known == word]
+    return basis
 
 
 @cache

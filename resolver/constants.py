@@ -1,4 +1,4 @@
-"""The memory of a graph's constants: a plan looks at few of them."""
+"""Memory of a graph's constants, made on demand: a plan reads few of them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ if TYPE_CHECKING:
     from vtensor.language.graph import Graph
 
 
-class Stored(Mapping[str, TensorStorage]):
-    """Makes each storage when somebody asks for it: plans for other sizes are made often, and what
-    each keeps is looked through by Python's garbage collection.
+class _DeferredStorages(Mapping[str, TensorStorage]):
+    """Storages of constants, by name; each is made at its first use.
+
+    Plans for new sizes are made often, and every storage would be one more object for Python's
+    garbage collector.
     """
 
     def __init__(self, graph: Graph, names: Iterable[str]) -> None:
         self._values, self._constants = graph.values, graph.constants
         self._names = dict.fromkeys(names)
-        self._made: dict[str, TensorStorage] = {}
+        self._storages: dict[str, TensorStorage] = {}
 
     def __getitem__(self, name: str) -> TensorStorage:
-        made = self._made.get(name)
-        if made is None and name in self._names:
+        storage = self._storages.get(name)
+        if storage is None and name in self._names:
             value, read = self._values[name], partial(self._constants.__getitem__, name)
-            made = TensorStorage.deferred(read, value, Layout.plain(value.dims))
-            made = self._made.setdefault(name, made)  # of two threads, both have the first one's
-        if made is None:
+            storage = TensorStorage.deferred(read, value, Layout.plain(value.dims))
+            storage = self._storages.setdefault(name, storage)  # two threads get the same one
+        if storage is None:
             raise KeyError(name)
-        return made
+        return storage
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -45,5 +47,7 @@ class Stored(Mapping[str, TensorStorage]):
 
 
 def stored(graph: Graph, names: Iterable[str]) -> Mapping[str, TensorStorage]:
-    """The memory of constants by name, each looked at when it is first read."""
-    return MappingProxyType(Stored(graph, names))
+    """Return the storages of constants by name; each array is read at the first use of its
+    values.
+    """
+    return MappingProxyType(_DeferredStorages(graph, names))

@@ -1,9 +1,9 @@
-"""What inexact variants add to the errors of results, with the measurements that say so.
+"""Error shares of approximate variants, with the measurements behind them.
 
-A node's error is the norm of its result's difference from the strict one, relative to the strict
-one's norm. It arrives at the network's results multiplied by the node's gain: there the largest
-difference counts, relative to the largest element. Errors of different nodes have nothing to do
-with one another, so their squares add up.
+A node's error is the norm of its result's difference from the strict result, relative to the strict
+result's norm. At the network's results it is multiplied by the node's error amplification; there
+the largest difference counts, relative to the largest element. Errors of different nodes are taken
+as independent: their squares add up.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True)
 class Share:
-    """What one node in an inexact variant adds.
+    """The part of the results' error that one approximate node adds.
 
     Attributes:
-        node, kernel: of whom.
-        error: of the node's own result.
-        gain: how much of it arrives at the results, at most.
-        trials: for the error: the norms of the difference, and of the result, of each result that
-            was compared with the strict variant's.
-        probes: for the gain: the error that a strict result was given, and what arrived.
+        node, kernel: the node, and the kernel of its variant.
+        error: error of the node's own result.
+        gain: error amplification: the largest part of that error that arrives at the results.
+        trials: measurements of the error: the norm of the difference and the norm of the result,
+            for each result that was compared with the strict variant's.
+        probes: measurements of the amplification: the error that a strict result was given, and the
+            error that arrived.
     """
 
     node: str
@@ -36,7 +37,7 @@ class Share:
 
     @property
     def added(self) -> float:
-        """What it adds to the error of the results."""
+        """Error of the results that the node adds."""
         return self.gain * self.error
 
 
@@ -46,12 +47,13 @@ class ErrorProof:
 
     Attributes:
         tolerance: the error that the results may have.
-        budget: what the shares were allowed; below the tolerance where that was not enough.
-        shares: of the nodes in inexact variants.
-        direct: what exact kernels add that are others than those that it is compared with: their
-            sums are in another order. Measured of a whole plan without inexact variants.
+        budget: the limit on the shares' root of the sum of squares; it is below the tolerance if an
+            earlier choice exceeded that.
+        shares: shares of the approximate nodes.
+        direct: error that exact kernels add, since their sums are in another order than the strict
+            plan's; measured on a whole plan without approximate variants.
         measured: the largest error of the whole plan, on inputs that no share was measured on; None
-            where it has not run yet.
+            if the plan was not run yet.
     """
 
     tolerance: float
@@ -62,15 +64,15 @@ class ErrorProof:
 
     @property
     def expected(self) -> float:
-        """The root of the sum of squares."""
+        """Expected error of the results: the root of the sum of squares."""
         return hypot(self.direct, expected(self.shares))
 
     @property
     def plain_sum(self) -> float:
-        """What it would be if all errors met with the same sign."""
-        return self.direct + sum(one.added for one in self.shares)
+        """Error of the results if all errors had the same sign."""
+        return self.direct + sum(share.added for share in self.shares)
 
 
 def expected(shares: Iterable[Share]) -> float:
-    """The error that several shares make together."""
-    return hypot(*(one.added for one in shares))
+    """Return the error that several shares make together: the root of the sum of their squares."""
+    return hypot(*(share.added for share in shares))

@@ -19,7 +19,7 @@ from libdesc.registry import ready
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Refusal, Step, installed
 from ptensor.layout import Layout
-from resolver.calls import Calls
+from resolver.calls import EvaluatedCalls
 from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, Value, split
 from vtensor.errors import NoInvokerError, ResolutionError
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from libdesc.invokers import InvokerInfo
     from vtensor.language.graph import Graph, Node
 
+#: Number of graphs resolved by this process; it only counts.
 _resolutions = 0
 
 
 def resolutions() -> int:
-    """How many graphs this process has resolved: once per (shapes, dtypes, entry layouts)."""
+    """Return how many graphs this process has resolved: one per (shapes, dtypes, entry layouts)."""
     return _resolutions
 
 
@@ -44,8 +45,7 @@ class PartialEvaluation(Evaluation):
     """Evaluation that ends at the tagger: nothing is allocated and no kernel runs.
 
     Args:
-        inexact: routines may be taken whose results are inexact; what their error may be is the
-            plan's to decide.
+        inexact: whether approximate routines are accepted; the plan bounds their errors.
     """
 
     mode = Mode.PARTIAL
@@ -54,32 +54,38 @@ class PartialEvaluation(Evaluation):
         self.tolerance = max(self.tolerance, float(inexact))
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:  # noqa: ARG002
-        """A step here is an invoker that went on past its tagger."""
+        """Raise ContractError: the invoker went on past its tagger."""
         raise call.misuse("a native step in partial evaluation")
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
-        """As for ``emit``."""
+        """Raise ContractError, as ``emit`` does."""
         raise call.misuse("share in partial evaluation")
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
-        """As for ``emit``."""
+        """Raise ContractError, as ``emit`` does."""
         raise call.misuse("a call-back in partial evaluation")
 
 
 @dataclass
 class _Resolving:
-    """What is known so far: values with their produced layouts, nodes with their variants, and the
-    invokers of operators, the first one first.
+    """State of a resolution.
+
+    Attributes:
+        values: values so far, with their produced layouts.
+        nodes: nodes so far, in their variants.
+        calls: calls that were evaluated.
+        libraries: for each operator name, its libraries with their priorities, the highest first.
+        first: for each operator name, the invokers that may go before higher priorities.
     """
 
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: list[OpNode] = field(default_factory=list)
-    calls: Calls = field(default_factory=Calls)
+    calls: EvaluatedCalls = field(default_factory=EvaluatedCalls)
     libraries: dict[str, dict[str, int]] = field(default_factory=dict)
     first: dict[str, list[InvokerInfo]] = field(default_factory=dict)
 
     def libraries_of(self, node: Node) -> Mapping[str, int]:
-        """Those that have its operator, each with its priority there."""
+        """Return the libraries that have a node's operator, each with its priority there."""
         op = info_of(node.op).name
         if op not in self.libraries:
             rows = ready().candidates(op, Context.device)
@@ -88,7 +94,7 @@ class _Resolving:
         return self.libraries[op]
 
     def first_of(self, node: Node) -> list[InvokerInfo]:
-        """Those that may go before higher priorities."""
+        """Return the invokers of a node's operator that may go before higher priorities."""
         self.libraries_of(node)
         return self.first[info_of(node.op).name]
 
@@ -101,20 +107,21 @@ def resolve(
 ) -> LoweredGraph:
     """Resolve a sealed graph.
 
-    The library that takes a node takes with it as many as it can of those that are offered behind
-    it, from the first on.
+    The library that takes a node fuses as many of the followers offered for it as it can, from the
+    first on.
 
     Args:
-        graph: what to resolve; nodes that no output needs are left out.
-        entry_layouts: how inputs lie in memory, by name; declared order where nothing is said.
-        preferences: which libraries may take which nodes, and their order.
+        graph: the graph; nodes that no output needs are left out.
+        entry_layouts: layouts of the inputs in memory, by name; an input without one has its
+            declared order.
+        preferences: libraries that may run nodes and Transforms, and their order.
         settled: nodes that are decided already, by name.
 
     Returns:
         The layout that each value is produced in and that each node requires; no Transforms yet.
 
     Raises:
-        InputError: a node is pinned that is not there, or to a library without its operator.
+        InputError: a pin names a node that does not exist, or a library without its operator.
         NoInvokerError: no library takes a node.
         ContractError: an invoker breaks its contract.
         ResolutionError: an entry layout does not fit its input.
@@ -126,23 +133,23 @@ def resolve(
     _resolutions += 1
     needed, order = _order(graph)
     state = _Resolving()
-    _entry(graph, state, entry_layouts or {}, needed)
+    _set_entry_layouts(graph, state, entry_layouts or {}, needed)
     fused: dict[str, str] = {}
     with installed(PartialEvaluation()):
         for node in order:
             if node.name in fused:
                 continue
-            made = settled.get(node.name)
-            if made is not None:
-                _spread(graph, state, made)
+            decided = settled.get(node.name)
+            if decided is not None:
+                _enter_settled(graph, state, decided)
             else:
                 offered = takewhile(
-                    lambda one: one.name not in settled, graph.offers.get(node.name, ())
+                    lambda follower: follower.name not in settled, graph.offers.get(node.name, ())
                 )
                 out = graph.values[node.outputs[0]]
-                made = _decided(state, node, out, preferences, tuple(offered))
-            state.nodes.append(made)
-            fused |= dict.fromkeys(made.variant.followers, node.name)
+                decided = _decide(state, node, out, preferences, tuple(offered))
+            state.nodes.append(decided)
+            fused |= dict.fromkeys(decided.variant.followers, node.name)
     return LoweredGraph(
         graph.name,
         values={name: Value.of(tensor) for name, tensor in state.values.items()},
@@ -161,16 +168,19 @@ def resolve(
     )
 
 
-def _spread(graph: Graph, state: _Resolving, made: OpNode) -> None:
-    """Note what a node makes that was decided before."""
-    for name, layout in zip(made.outputs, made.variant.layouts[len(made.inputs) :], strict=True):
+def _enter_settled(graph: Graph, state: _Resolving, node: OpNode) -> None:
+    """Enter the outputs of a settled node into the state, in the layouts of its variant."""
+    for name, layout in zip(node.outputs, node.variant.layouts[len(node.inputs) :], strict=True):
         value = graph.values[name]
         state.values[name] = VTensor.as_known(value.dtype, dict(value.dims), Option(name=name))
         state.values[name].produced_layout = layout
 
 
 def _order(graph: Graph) -> tuple[set[str], list[Node]]:
-    """The values that outputs need, and their nodes as they were added: in topological order."""
+    """Return the values that outputs need, and the nodes that make them.
+
+    The nodes are in the order in which they were added, which is topological.
+    """
     needed, order = set(graph.outputs.values()), []
     for node in reversed(graph.nodes.values()):
         if not needed.isdisjoint(node.outputs):
@@ -179,7 +189,7 @@ def _order(graph: Graph) -> tuple[set[str], list[Node]]:
     return needed, order[::-1]
 
 
-def _entry(
+def _set_entry_layouts(
     graph: Graph, state: _Resolving, entry_layouts: Mapping[str, Layout], needed: set[str]
 ) -> None:
     """Give inputs and constants their produced layouts (Algorithm 1, line 1)."""
@@ -209,7 +219,7 @@ def _entry(
 
 
 def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:
-    """A node's inputs, each a VTensor of its own: a value given twice is two operands."""
+    """Return a VTensor for each input of a node: a value given twice is two operands."""
     operands, seen = list[VTensor](), set[int]()
     for name in names:
         value = state.values[name]
@@ -224,126 +234,136 @@ def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:
     return operands
 
 
-def _decided(
+def _decide(
     state: _Resolving,
     node: Node,
     out: VTensor,
     preferences: Preferences,
     offered: Sequence[Node],
 ) -> OpNode:
-    """A node with as much behind it as its library takes; its values are spread."""
-    if (before := _before_others(state, node, preferences, offered)) is not None:
-        made, values = before
+    """Decide a node with as many followers as its library takes, and enter its outputs into the
+    state.
+    """
+    if (early := _on_preceding_library(state, node, preferences, offered)) is not None:
+        decided, values = early
     elif not offered:
-        made, values = _partially(state, node, preferences)
-    elif preferences.order is None and _light(state, node, out):
-        longer = _run(state, node, preferences, offered)
-        made, values = longer or _partially(state, node, preferences)
+        decided, values = _evaluate(state, node, preferences)
+    elif preferences.order is None and _is_light(state, node, out):
+        fused = _fuse_longest(state, node, preferences, offered)
+        decided, values = fused or _evaluate(state, node, preferences)
     else:
-        made, values = _with_behind(state, node, preferences, offered)
+        decided, values = _fuse_all_taken(state, node, preferences, offered)
     state.values.update({value.name: value for value in values})
-    return made
+    return decided
 
 
-def _before_others(
+def _on_preceding_library(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]] | None:
-    """A node on a library that goes before those of higher priority here, with all that is offered.
+    """Return a node fused with all that is offered, on a library that goes before higher
+    priorities.
 
-    None where there is no such library, it does not take all of it, or another would be passed over
-    than those that it goes before.
+    None if there is no such library, if it does not take all the nodes, or if a library has
+    priority that it may not precede.
     """
     pinned = preferences.pinned(node.name, info_of(node.op).name)
     if preferences.order is not None or pinned is not None:
         return None
     for row in state.first_of(node):
-        library, all_of_them = row.library, (node, *offered)
+        library, members = row.library, (node, *offered)
         if not present([library]) or not all(
-            _allows(preferences, one, library) for one in all_of_them
+            _allows(preferences, member, library) for member in members
         ):
             continue
-        passed = [present(_before(state, preferences, one, library)) for one in all_of_them]
+        passed = [
+            present(_libraries_before(state, preferences, member, library)) for member in members
+        ]
         if not set().union(*passed) <= {*row.before}:
             continue
         if not precedes(row, node.name, node.op, _operands(state, node.inputs)):
             continue
         with suppress(NoInvokerError):
-            fused, values = _fused(state, node, preferences, offered, library)
-            refused = tuple(_passed_over(state, node, one, library) for one in sorted(passed[0]))
+            fused, values = _fuse(state, node, preferences, offered, library)
+            refused = tuple(
+                _passed_over(state, node, member, library) for member in sorted(passed[0])
+            )
             return replace(fused, variant=replace(fused.variant, refused=refused)), values
     return None
 
 
 def _passed_over(state: _Resolving, node: Node, library: str, by: str) -> Refusal:
+    """Return the refusal of a library that ``by`` goes before."""
     why = f"passed over: {by} says that it is faster here"
     return Refusal(state.libraries_of(node)[library], library, why)
 
 
-def _with_behind(
+def _fuse_all_taken(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """A node with as many behind it as the library takes that takes the node.
+    """Decide a node by priority, and fuse as many followers as its library takes.
 
-    Most often that is the library that is asked first, and it takes all of them: it would take the
-    node alone, too, so nobody asks.
+    Mostly the library that is asked first takes all of them. Then it would take the node alone,
+    too, and is not asked.
     """
-    tried = _asked_first(state, preferences, node)
-    if tried is not None and _taken_freely(state, preferences, offered, tried):
+    tried = _first_library(state, preferences, node)
+    if tried is not None and _no_library_before(state, preferences, offered, tried):
         with suppress(NoInvokerError):
-            return _fused(state, node, preferences, offered, tried)
+            return _fuse(state, node, preferences, offered, tried)
     else:
         tried = None
-    made, values = _partially(state, node, preferences)
-    library = made.variant.library
-    able = _taken_along(state, values, preferences, offered, library)
-    most = len(able) - (tried == library and len(able) == len(offered))  # all were tried
-    for count in range(most, 0, -1):
+    decided, values = _evaluate(state, node, preferences)
+    library = decided.variant.library
+    able = _fusible(state, values, preferences, offered, library)
+    longest = len(able) - (tried == library and len(able) == len(offered))  # all were tried
+    for count in range(longest, 0, -1):
         with suppress(NoInvokerError):  # then it takes fewer
-            fused, values = _fused(state, node, preferences, able[:count], library)
+            fused, values = _fuse(state, node, preferences, able[:count], library)
             return replace(
-                fused, variant=replace(fused.variant, refused=made.variant.refused)
+                fused, variant=replace(fused.variant, refused=decided.variant.refused)
             ), values
-    return made, values
+    return decided, values
 
 
-def _fused(
+def _fuse(
     state: _Resolving,
     node: Node,
     preferences: Preferences,
-    behind: Sequence[Node],
+    fused_nodes: Sequence[Node],
     library: str,
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """A node with all of these behind it, on one library.
+    """Evaluate a node fused with all of ``fused_nodes``, on one library.
 
     Raises:
-        NoInvokerError: it does not take them.
+        NoInvokerError: the library does not take them.
     """
-    kept = replace(preferences, nodes={**preferences.nodes, node.name: library})
-    fused, values = _partially(state, node, kept, behind)
+    pinned = replace(preferences, nodes={**preferences.nodes, node.name: library})
+    fused, values = _evaluate(state, node, pinned, fused_nodes)
     names = tuple(follower.name for follower in fused.followers)
     return replace(fused, variant=replace(fused.variant, followers=names)), values
 
 
-def _asked_first(state: _Resolving, preferences: Preferences, node: Node) -> str | None:
-    """The library that is asked first about a node; None where it may not be used."""
+def _first_library(state: _Resolving, preferences: Preferences, node: Node) -> str | None:
+    """Return the library that is asked first about a node, or None if it may not run the node."""
     first = min(state.libraries_of(node), key=preferences.rank, default=None)
     return first if first is not None and _allows(preferences, node, first) else None
 
 
-def _taken_freely(
+def _no_library_before(
     state: _Resolving, preferences: Preferences, offered: Iterable[Node], library: str
 ) -> bool:
-    """Each of these may run on a library, and none is asked about them before it."""
+    """Return whether each node may run on a library, with no library to ask before it."""
     return all(
-        _allows(preferences, one, library) and not _before(state, preferences, one, library)
-        for one in offered
+        _allows(preferences, follower, library)
+        and not _libraries_before(state, preferences, follower, library)
+        for follower in offered
     )
 
 
-def _light(state: _Resolving, node: Node, out: VTensor) -> bool:
-    """Whether memory, not arithmetic, takes a node's time: a longer run of nodes is faster.
+def _is_light(state: _Resolving, node: Node, out: VTensor) -> bool:
+    """Return whether memory, not arithmetic, takes a node's time: a longer run of nodes is then
+    faster.
 
-    So it is where it is linear in nothing, or in no more than factors along its output's dims.
+    A node is light if it is linear in no input, or in none but factors along its output's dims.
     """
     info = info_of(node.op)
     linear = info.trait(Linear)
@@ -351,85 +371,96 @@ def _light(state: _Resolving, node: Node, out: VTensor) -> bool:
         return info.light
     rows = zip(info.roles(len(node.inputs), 0), node.inputs, strict=True)
     factors = [state.values[name] for role, name in rows if role in linear.inputs]
-    return all(one.dims.keys() < out.dims.keys() for one in factors)
+    return all(factor.dims.keys() < out.dims.keys() for factor in factors)
 
 
-def _run(
+def _fuse_longest(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]] | None:
-    """A node with as many behind it as any library takes, by priority among those that take them.
+    """Return a node fused with as many followers as any library takes, tried by priority.
 
-    None where no library takes one.
+    None if no library takes even one follower.
     """
     for count in range(len(offered), 0, -1):
         with suppress(NoInvokerError):
-            fused, values = _partially(state, node, preferences, offered[:count])
+            fused, values = _evaluate(state, node, preferences, offered[:count])
             library = fused.variant.library
-            if all(_allows(preferences, one, library) for one in offered[:count]):
+            if all(_allows(preferences, member, library) for member in offered[:count]):
                 names = tuple(follower.name for follower in fused.followers)
                 return replace(fused, variant=replace(fused.variant, followers=names)), values
     return None
 
 
-def _taken_along(
+def _fusible(
     state: _Resolving,
     values: Iterable[VTensor],
     preferences: Preferences,
     offered: Sequence[Node],
     library: str,
 ) -> Sequence[Node]:
-    """Those, from the first on, that no library would take as nodes which comes before the lead's.
+    """Return the offered nodes, from the first on, that may be fused on a library.
 
-    Nobody is asked where there is no such library.
+    They end at a node that an earlier library would take by itself. If there is no earlier library,
+    nothing is evaluated.
     """
-    offered = list(takewhile(lambda one: _allows(preferences, one, library), offered))
-    earlier = [_before(state, preferences, one, library) for one in offered]
+    offered = list(takewhile(lambda follower: _allows(preferences, follower, library), offered))
+    earlier = [_libraries_before(state, preferences, follower, library) for follower in offered]
     if not any(earlier):
         return offered
     alone = replace(state, values={**state.values, **{value.name: value for value in values}})
-    for place, one in enumerate(offered):
+    for place, follower in enumerate(offered):
         try:
-            made, values = _partially(alone, one, preferences)
-        except NoInvokerError:  # it runs behind the lead or not at all
+            decided, values = _evaluate(alone, follower, preferences)
+        except NoInvokerError:  # it runs fused or not at all
             return offered[: place + 1]
-        if made.variant.library in earlier[place]:
+        if decided.variant.library in earlier[place]:
             return offered[:place]
         alone.values.update({value.name: value for value in values})
     return offered
 
 
-def _before(state: _Resolving, preferences: Preferences, node: Node, library: str) -> set[str]:
-    """The libraries that are asked about a node before this one."""
-    known = {library: ready().libraries[library].priority, **state.libraries_of(node)}
-    order = sorted(known, key=lambda one: (preferences.rank(one), -known[one], one))
-    return {one for one in order[: order.index(library)] if _allows(preferences, node, one)}
+def _libraries_before(
+    state: _Resolving, preferences: Preferences, node: Node, library: str
+) -> set[str]:
+    """Return the libraries that are asked about a node before ``library``."""
+    priorities = {library: ready().libraries[library].priority, **state.libraries_of(node)}
+    order = sorted(priorities, key=lambda name: (preferences.rank(name), -priorities[name], name))
+    return {name for name in order[: order.index(library)] if _allows(preferences, node, name)}
 
 
 def _allows(preferences: Preferences, node: Node, library: str) -> bool:
     return not preferences.refusal(node.name, info_of(node.op).name, library)
 
 
-def _partially(
-    state: _Resolving, node: Node, preferences: Preferences, behind: Sequence[Node] = ()
+def _evaluate(
+    state: _Resolving, node: Node, preferences: Preferences, fused_nodes: Sequence[Node] = ()
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """Evaluate one node, and what is fused behind it, up to its tagger; what it makes, too."""
+    """Evaluate one node, fused with ``fused_nodes``, up to its tagger.
+
+    Returns:
+        The decided node, and its outputs with their produced layouts.
+    """
     first, *_ = node.outputs
     names, outputs = list(node.inputs), node.outputs
-    for follower in behind:
+    for follower in fused_nodes:
         names += [name for name in follower.inputs if name != outputs[0]]
         outputs = (*follower.outputs, *node.outputs[1:])
     inputs = _operands(state, names)
-    own, followers = split(inputs, behind, first)
+    own_inputs, followers = split(inputs, fused_nodes, first)
     ctx = DispatchContext(
         node=node.name, names=outputs, preferences=preferences, followers=followers
     )
-    made = state.calls.evaluated(ctx, (node, *behind), names, inputs, own)
+    results = state.calls.evaluated(ctx, (node, *fused_nodes), names, inputs, own_inputs)
     assert ctx.variant is not None, "it was decided just now"
-    for value, layout in zip(made, ctx.variant.layouts[len(inputs) :], strict=True):
+    for value, layout in zip(results, ctx.variant.layouts[len(inputs) :], strict=True):
         value.produced_layout = layout
-    roles = info_of(node.op).roles(len(own), len(made))
-    roles = (*roles[: len(own)], *post_roles(len(inputs) - len(own)), *roles[len(own) :])
-    label = " + ".join([node.op_name, *(follower.op_name for follower in behind)])
+    roles = info_of(node.op).roles(len(own_inputs), len(results))
+    roles = (
+        *roles[: len(own_inputs)],
+        *post_roles(len(inputs) - len(own_inputs)),
+        *roles[len(own_inputs) :],
+    )
+    label = " + ".join([node.op_name, *(follower.op_name for follower in fused_nodes)])
     fused = OpNode(
         node.name,
         node.op,
@@ -438,7 +469,7 @@ def _partially(
         outputs,
         roles,
         ctx.variant,
-        tuple(behind),
-        first if behind else "",
+        tuple(fused_nodes),
+        first if fused_nodes else "",
     )
-    return fused, made
+    return fused, results

@@ -1,6 +1,6 @@
-"""Whether an encoding has every value of an element type: by trying values, not by an algebra.
+"""Exactness of encodings, found by trying values instead of by an algebra.
 
-The checker asks this; it shares nothing with ``ptensor/encoding.py`` but the names of the types.
+The checker uses it. It shares nothing with ``ptensor/encoding.py`` but the names of the types.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from vtensor.language.dtype import numpy_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: A stored element without a scale: no element type's values are all multiples of a scale.
+#: A plane without a scale: with one, no element type's values are all multiples of the scale.
 _PLANE = re.compile(r"(\w+)(?:\(zero=(-?\d+)\))?")
 
-#: Types that nothing else can store: complex numbers, and the one that has no 0.
+#: Types that no other encoding holds: complex numbers, and the type that has no 0.
 _ALONE = ("c64", "c128", "f8e8m0")
 
 
 @cache
 def holds(encoding: str, dtype: str) -> bool:
-    """True when a tensor of this element type comes back from this encoding as it was.
+    """Return whether values of an element type come back from an encoding unchanged.
 
     >>> [holds(text, "f32") for text in ("f64", "bf16", "s8(scale=0.5)", "bf16+bf16")]
     [True, False, False, False]
@@ -35,7 +35,11 @@ def holds(encoding: str, dtype: str) -> bool:
         return True
     first, *others = encoding.split("+")
     signed = dtype[0] == "f" or dtype == "bf16"  # integers have no -0 to lose
-    if others and holds(first, dtype) and not (signed and any(one[0] in "su" for one in others)):
+    if (
+        others
+        and holds(first, dtype)
+        and not (signed and any(plane_text[0] in "su" for plane_text in others))
+    ):
         return True
     planes = [_PLANE.fullmatch(text) for text in (first, *others)]
     if None in planes or dtype in _ALONE or encoding in _ALONE:
@@ -52,7 +56,7 @@ def holds(encoding: str, dtype: str) -> bool:
 
 
 def _within(dtype: str, integer: str, zero: int) -> bool:
-    """All values of an integer type, moved by the zero point, are in another's range."""
+    """Return whether another integer type holds all values of a type, moved by a zero point."""
     if dtype != "bool" and dtype[0] not in "su":
         return False
     (least, most), (low, high) = _range(integer), _range(dtype)
@@ -60,7 +64,7 @@ def _within(dtype: str, integer: str, zero: int) -> bool:
 
 
 def _range(integer: str) -> tuple[int, int]:
-    """The smallest and the largest value of an integer type, by its name."""
+    """Return the smallest and the largest value of an integer type, by its name."""
     if integer == "bool":
         return 0, 1
     values = 1 << int(integer[1:])
@@ -68,7 +72,9 @@ def _range(integer: str) -> tuple[int, int]:
 
 
 def _values(dtype: str) -> Array:
-    """Values of a type, as f64: all of a narrow one, many of a wide one with its extremes."""
+    """Return values of a type in f64: all of a narrow type, a sample with the extremes of a wide
+    one.
+    """
     element = numpy_dtype(dtype)
     if dtype == "bool":
         return np.array([0.0, 1.0])
@@ -84,17 +90,18 @@ def _values(dtype: str) -> Array:
 
 
 def _sums(values: Array, planes: list[str]) -> bool:
-    """Every value is the sum of what the planes hold, each the nearest to what is left.
+    """Return whether every value is the sum of what the planes hold.
 
-    Zeros keep their sign and infinities are kept, too.
+    Each plane holds the nearest number to what the planes before it left. Signs of zeros and
+    infinities must be kept, too.
     """
-    rest = values
+    remainder = values
     with np.errstate(all="ignore"):
         for name in planes:
-            held = rest.astype(numpy_dtype(name)).astype(np.float64)
-            if (np.isinf(held) > np.isinf(rest)).any():
+            held = remainder.astype(numpy_dtype(name)).astype(np.float64)
+            if (np.isinf(held) > np.isinf(remainder)).any():
                 return False
-            if rest is values and not np.array_equal(np.signbit(held), np.signbit(values)):
+            if remainder is values and not np.array_equal(np.signbit(held), np.signbit(values)):
                 return False
-            rest = np.where(rest == held, 0, rest - held)
-    return bool((rest == 0).all())
+            remainder = np.where(remainder == held, 0, remainder - held)
+    return bool((remainder == 0).all())

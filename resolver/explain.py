@@ -1,6 +1,6 @@
-"""Why a plan is what it is: each Transform with who asked for it, each node with who declined it.
+"""Explanation of a plan as data: the cause of each Transform, and each node's refusals.
 
-Everything is read off the lowered graph, as data that a report prints or ``--json`` shows.
+Everything is read off the lowered graph, for reports and for ``--json``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from vtensor.errors import GraphError
 
 
 def explain_transforms(graph: LoweredGraph) -> list[dict[str, Any]]:
-    """The Transforms that run each time, the largest first.
+    """Return a row for each Transform that runs each time, the largest first.
 
-    ``share`` is the part of all bytes that the run's nodes read and write, pads included.
+    ``share`` is the Transform's part of all bytes that the run's nodes read and write, pads
+    included.
     """
     total = bytes_of_a_run(graph)
     rows = [_transform(graph, node, total) for node in graph.transforms()]
@@ -24,20 +25,20 @@ def explain_transforms(graph: LoweredGraph) -> list[dict[str, Any]]:
 
 
 def bytes_of_a_run(graph: LoweredGraph) -> int:
-    """What all nodes that run each time read and write, in bytes, pads included."""
+    """Return the bytes that the nodes of a run read and write, pads included."""
     ahead = {node.name for node in graph.ahead()}
     return sum(_moved(graph, node) for node in graph.nodes if node.name not in ahead)
 
 
 def explain_node(graph: LoweredGraph, name: str) -> dict[str, Any]:
-    """One node: its library and layouts, what each operand had to be, and who declined it and why.
+    """Return the row of one node: library, layouts, each operand's requirement, and the refusals.
 
     Args:
         graph: the lowered graph.
-        name: of a node, or of a value, which means the node that makes it.
+        name: name of a node, or of a value: that stands for the node that makes it.
 
     Raises:
-        GraphError: there is neither.
+        GraphError: there is no such node or value.
     """
     if name not in {node.name for node in graph.nodes}:
         name = graph.merged.get(name, name)
@@ -49,7 +50,7 @@ def explain_node(graph: LoweredGraph, name: str) -> dict[str, Any]:
 
 
 def explain_nodes(graph: LoweredGraph) -> list[dict[str, Any]]:
-    """Every node, as ``explain_node`` has it, in the graph's order."""
+    """Return the row of every node, as ``explain_node`` does, in the graph's order."""
     total = bytes_of_a_run(graph)
     makers = {name: node.name for node in graph.nodes for name in node.outputs}
     return [
@@ -61,7 +62,9 @@ def explain_nodes(graph: LoweredGraph) -> list[dict[str, Any]]:
 
 
 def refusals(graph: LoweredGraph) -> list[dict[str, Any]]:
-    """Each reason for which a library declined, with the nodes: the most frequent first."""
+    """Return the reasons for which libraries declined, each with its nodes, the most frequent
+    first.
+    """
     nodes: dict[tuple[str, str, str], list[str]] = {}
     for node in graph.nodes:
         if isinstance(node, OpNode):
@@ -76,10 +79,12 @@ def refusals(graph: LoweredGraph) -> list[dict[str, Any]]:
 
 
 def _moved(graph: LoweredGraph, node: LoweredNode) -> int:
+    """Return the bytes that a node reads and writes."""
     return sum(graph.values[name].nbytes for name in (*node.inputs, *node.outputs))
 
 
 def _transform(graph: LoweredGraph, node: TransformNode, total: int) -> dict[str, Any]:
+    """Return the row of a Transform; ``total`` are the bytes of a run."""
     source, target, reason = graph.values[node.input], graph.values[node.output], node.reason
     moved = _moved(graph, node)
     return {
@@ -96,14 +101,14 @@ def _transform(graph: LoweredGraph, node: TransformNode, total: int) -> dict[str
         "ahead_of_time": source.constant,
         "required_by": [
             {
-                "node": one.consumer,
-                "operator": one.op or None,
-                "library": one.library or None,
-                "operand": one.role or None,
-                "asked": _asked(one.requirement) if one.requirement else [],
-                "at": _place(one.requirement),
+                "node": cause.consumer,
+                "operator": cause.op or None,
+                "library": cause.library or None,
+                "operand": cause.role or None,
+                "asked": _asked(cause.requirement) if cause.requirement else [],
+                "at": _place(cause.requirement),
             }
-            for one in node.reasons
+            for cause in node.reasons
         ],
         "produced_by": {"node": reason.producer, "operator": reason.producer_op or None},
         "text": "; ".join(map(str, node.reasons)),
@@ -111,13 +116,14 @@ def _transform(graph: LoweredGraph, node: TransformNode, total: int) -> dict[str
 
 
 def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> dict[str, Any]:
+    """Return the row of an operator's node; ``makers`` are the nodes that make values, by value."""
     variant = node.variant
     names = (*node.inputs, *node.outputs)
     return {
         "node": node.name,
         "operator": node.op_name,
         "library": variant.library,
-        "merged": [one for one, into in graph.merged.items() if into == node.name],
+        "merged": [gone for gone, into in graph.merged.items() if into == node.name],
         "kernel": variant.kernel or None,
         "ns": variant.ns,
         "basis": variant.basis,
@@ -140,14 +146,14 @@ def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> d
             )
         ],
         "declined": [
-            {"library": one.library, "priority": one.priority, "reason": one.reason}
-            for one in variant.refused
+            {"library": refusal.library, "priority": refusal.priority, "reason": refusal.reason}
+            for refusal in variant.refused
         ],
     }
 
 
 def _error(graph: LoweredGraph, node: OpNode) -> dict[str, float] | None:
-    """What was measured of an inexact node; None of a strict one."""
+    """Return the measured error of an approximate node, or None for a strict one."""
     proof = graph.certificate.errors if graph.certificate is not None else None
     for share in proof.shares if proof is not None else ():
         if share.node == node.name:
@@ -156,7 +162,7 @@ def _error(graph: LoweredGraph, node: OpNode) -> dict[str, float] | None:
 
 
 def _asked(requirement: Requirement) -> list[str]:
-    return [str(one) for one in requirement.layouts] or ["ANY"]
+    return [str(layout) for layout in requirement.layouts] or ["ANY"]
 
 
 def _place(requirement: Requirement | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Insert a Transform node wherever what is produced is not what is required.
+"""Insertion of a Transform wherever the produced layout is not the required one.
 
 Source: the paper, section 5.1, Fig. 7(c).
 """
@@ -17,11 +17,11 @@ from resolver.lowered import LoweredGraph, LoweredNode, OpNode, Reason, Transfor
 from vtensor.errors import ResolutionError
 from vtensor.language.records import replace
 
-#: In which layout a value passes from its maker (None: an input, a constant) to a node; None is as
-#: it lies.
+#: Returns the layout in which a value passes from its maker (None for an input or constant) to a
+#: node; None leaves it in the layout that it has.
 Passing = Callable[[OpNode | None, OpNode, Value], Layout | None]
 
-#: A Transform that exists already: why, and what it changes.
+#: Key of a Transform whose library is known: its reason, and the change of layout.
 Known = tuple[Reason, LayoutChange]
 
 
@@ -31,13 +31,15 @@ def extend(
     passing: Passing = lambda *_: None,
     known: Mapping[Known, str] = MappingProxyType({}),
 ) -> LoweredGraph:
-    """Put a Transform on each edge that needs one.
+    """Return the graph with a Transform on each edge that needs one.
 
     Args:
-        graph: what the resolver decided; it has no Transforms.
-        output_layouts: how outputs are delivered, by name, where the graph does not say it yet.
-        passing: an edge has a Transform to this layout first, where it is another.
-        known: libraries that are known to run Transforms.
+        graph: the resolver's result, without Transforms.
+        output_layouts: layouts in which outputs are delivered, by name; by default the graph's own
+            ``delivery``.
+        passing: gives the layout in which a value passes along an edge, which gets a Transform to
+            it first if the value has another.
+        known: libraries of Transforms that are decided already.
 
     Raises:
         ResolutionError: an output layout does not fit its output, or rounds its values, or there is
@@ -64,7 +66,7 @@ def extend(
 
 
 class _Inserter:
-    """Collects the nodes and values of a graph that is being extended."""
+    """Nodes and values of a graph that is being extended."""
 
     def __init__(self, graph: LoweredGraph, passing: Passing, known: Mapping[Known, str]) -> None:
         self.graph = graph
@@ -76,11 +78,11 @@ class _Inserter:
         self.taken = {*graph.values, *(node.name for node in graph.nodes)}
         self.evaluation = PartialEvaluation()
         self.counts: Counter[str] = Counter()
-        #: Who runs Transforms, by all that libraries are told of one.
+        #: The library of each kind of Transform, by all that libraries are asked about.
         self.libraries: dict[object, str] = {}
 
     def input(self, node: OpNode, index: int) -> str:
-        """The value that a node's input reads: the producer's, or a Transform's of it."""
+        """Return the value that a node's input reads: the producer's, or a Transform's output."""
         name, required = node.inputs[index], node.variant.layouts[index]
         maker = self.makers.get(name)
         reason = Reason(
@@ -98,7 +100,11 @@ class _Inserter:
         return self._transform(name, required, reason)
 
     def output(self, alias: str, name: str, layout: Layout | None) -> str:
-        """The value that is delivered under a name."""
+        """Return the value that is delivered under a name: the producer's, or a Transform's output.
+
+        Raises:
+            ResolutionError: the layout does not fit the output, or rounds its values.
+        """
         value = self.values[name]
         layout = layout or Layout.plain(value.dims)
         if layout.is_any:
@@ -117,7 +123,9 @@ class _Inserter:
         return self._transform(name, layout, reason)
 
     def _transform(self, name: str, required: Layout, reason: Reason) -> str:
-        """The value itself if it lies as required, else a Transform's of it."""
+        """Return a value in the required layout: the value itself, or the output of a new
+        Transform.
+        """
         value = self.values[name]
         required = required.normalized(value.dtype)
         if value.layout.same(required, value.dims):
@@ -130,20 +138,24 @@ class _Inserter:
         return target
 
     def _library(self, change: LayoutChange, reason: Reason) -> str:
-        """Who runs a Transform: the consumer's library, the producer's, or another that can."""
+        """Return the library of a Transform: the consumer's, else the producer's, else another that
+        can.
+        """
         maker = self.makers.get(reason.producer)
         preferred = (reason.library, maker.variant.library if maker else "")
         tensor = self.graph.tensors[reason.producer]
         call = (tensor.dtype, tuple(tensor.dims.items()), tensor.device, change, preferred)
-        if (found := self.libraries.get(call)) is None:
-            asked = filter(None, preferred)
-            found = choose_library(tensor, change, asked, self.evaluation, self.graph.preferences)
-            self.libraries[call] = found
-        return found
+        if (library := self.libraries.get(call)) is None:
+            candidates = filter(None, preferred)
+            library = choose_library(
+                tensor, change, candidates, self.evaluation, self.graph.preferences
+            )
+            self.libraries[call] = library
+        return library
 
     def _names(self, value: Value) -> tuple[str, str]:
-        """Names of a new Transform and its output; a model may use such names itself."""
-        kind = "ahead" if value.constant else "transform"  # constants are changed while loading
+        """Return unused names for a new Transform and its output."""
+        kind = "ahead" if value.constant else "transform"  # constants are transformed at load
         while True:
             number = self.counts[kind]
             self.counts[kind] += 1

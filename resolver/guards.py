@@ -1,8 +1,8 @@
-"""What a lowered graph asks of sizes, and the same choice on a graph of other sizes.
+"""Layout guards of a lowered graph, and the same choice on a graph of other sizes.
 
-The checker asks sizes little: whether two layouts that are written differently place the elements
-of a value alike. A Transform stands where they do not, and none where they do. A choice that is
-recorded on symbols holds for all sizes that give the same answers.
+The checker asks sizes only whether two layouts that are spelled differently place a value's
+elements alike. A Transform stands where they do not, none where they do. A choice that is recorded
+on symbols holds for all sizes that give the same answers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def layout_pairs(
     """Yield each value of a sound lowered graph with two texts of layouts that agree in its sizes.
 
     Args:
-        lowered: checked.
-        entry, delivery: as for the checker.
+        lowered: a graph that the checker accepted.
+        entry, delivery: layouts of the inputs and promised layouts of the outputs, by name.
     """
-    for name, one, other in _pairs(lowered, entry, delivery):
-        own = f":{lowered.values[name].dtype}"  # the tensor's own type says nothing
-        texts = one.removesuffix(own), other.removesuffix(own)
+    for name, have, want in _pairs(lowered, entry, delivery):
+        suffix = f":{lowered.values[name].dtype}"  # the tensor's own type is the default encoding
+        texts = have.removesuffix(suffix), want.removesuffix(suffix)
         if texts[0] != texts[1]:
             yield name, *texts
 
@@ -39,7 +39,7 @@ def layout_pairs(
 def _pairs(
     lowered: LoweredGraph, entry: Mapping[str, Layout], delivery: Mapping[str, Layout]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield values, how each is laid out, and how it is taken."""
+    """Yield each value with the texts of its layout and of the layout in which it is taken."""
     values = lowered.values
     for node in lowered.operators:
         names = (*node.inputs, *node.outputs)
@@ -55,7 +55,9 @@ def _pairs(
 
 
 def transform_guards(lowered: LoweredGraph) -> list[tuple[str, Layout, bool]]:
-    """Return values, layouts, and whether each value is laid out so: what places Transforms."""
+    """Return the guards that place Transforms: value, layout, and whether the value is in that
+    layout.
+    """
     rows, values = dict[tuple[str, Layout, bool], None](), lowered.values
     for node in lowered.nodes:
         if isinstance(node, TransformNode):
@@ -78,17 +80,17 @@ def put(lowered: LoweredGraph, graph: Graph) -> LoweredGraph:
 
     Args:
         lowered: the choice, on a graph of the same nodes, edges and offers.
-        graph: its sizes may be symbolic.
+        graph: the graph, whose sizes may be symbolic.
     """
     sources = lowered.sources
     values = {
-        name: Value(name, one.dtype, graph.values[sources[name]].dims, one.layout, one.constant)
-        for name, one in lowered.values.items()
+        name: Value(name, v.dtype, graph.values[sources[name]].dims, v.layout, v.constant)
+        for name, v in lowered.values.items()
     }
     nodes = [
-        with_parameters(graph, one) if isinstance(one, OpNode) else one for one in lowered.nodes
+        with_parameters(graph, node) if isinstance(node, OpNode) else node for node in lowered.nodes
     ]
-    constants = [name for name, one in values.items() if one.constant and name == sources[name]]
+    constants = [name for name, v in values.items() if v.constant and name == sources[name]]
     return replace(
         lowered,
         values=values,

@@ -1,9 +1,9 @@
-"""What was chosen for a network, by the names that people read: what a lock file holds.
+"""A choice by the names that people read: the content of a lock file.
 
-A ``ChosenGraph`` keeps a whole lowered graph. Choices keep what a person decides about, one row a
-node: library, kernel, layouts, what is fused, and the Transforms in between. Transforms are counted
-as a plan is made, so that one more would rename all behind it; here each is named by what it makes,
-``conv1 in NHWC``.
+A ``ChosenGraph`` is a whole lowered graph. ``Choices`` are what a person decides about, one row per
+node: library, kernel, layouts, fused nodes, and the Transforms in between. A plan numbers its
+Transforms, so that one more would rename all after it; here each is named by what it makes, ``conv1
+in NHWC``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeChoice:
-    """A node's: the fields of ``OpNode`` that are not the network's own."""
+    """The choice for one node: the fields of ``OpNode`` that are not the network's own."""
 
     name: str
     op_name: str
@@ -41,11 +41,12 @@ class NodeChoice:
     variant: Variant
 
 
-class LockChoiceRefused(Unfit):  # whoever has read them says where they stand
-    """Choices do not hold for a graph.
+class LockChoiceRefused(Unfit):  # the reader of the lock file adds the line
+    """Raised if choices do not hold for a graph.
 
     Attributes:
-        faults: each with the row that it is about, by place; None is no row's.
+        faults: each fault, with the index of the row that it is about, or None if it is about no
+            row.
     """
 
     def __init__(self, faults: Sequence[tuple[int | None, str]]) -> None:
@@ -55,13 +56,13 @@ class LockChoiceRefused(Unfit):  # whoever has read them says where they stand
 
 @dataclass(frozen=True)
 class Choices:
-    """What was chosen for a network in one choice of sizes.
+    """What was chosen for a network in one combination of sizes.
 
     Attributes:
-        inputs: as they are given, in the network's order.
-        outputs: for each name that is delivered, the value that is.
-        rows: what runs, in order.
-        layouts: how values lie; any other is a constant in its declared order.
+        inputs: the inputs with their layouts, in the network's order.
+        outputs: for each output name, the value that is delivered.
+        rows: nodes and Transforms, in the order in which they run.
+        layouts: layouts of the values; a value without one is a constant in its declared order.
     """
 
     inputs: Mapping[str, Value]
@@ -71,17 +72,17 @@ class Choices:
 
     @classmethod
     def of(cls, graph: LoweredGraph) -> Choices:
-        """Those of a plan."""
+        """Return the choices of a plan."""
         names = _names(graph)
         rows: list[NodeChoice | TransformNode] = []
         for node in graph.nodes:
-            inputs = tuple(names.get(one, one) for one in node.inputs)
+            inputs = tuple(names.get(name, name) for name in node.inputs)
             if isinstance(node, TransformNode):
                 target = names[node.output]
                 rows.append(replace(node, name=target, input=inputs[0], output=target))
             else:
-                made = (node.outputs, node.roles, node.variant)
-                rows.append(NodeChoice(node.name, node.op_name, inputs, *made))
+                fields = (node.outputs, node.roles, node.variant)
+                rows.append(NodeChoice(node.name, node.op_name, inputs, *fields))
         return cls(
             {name: graph.values[name] for name in graph.inputs},
             {alias: names.get(name, name) for alias, name in graph.outputs.items()},
@@ -96,22 +97,27 @@ class Choices:
     def on(
         self, graph: Graph, preferences: Preferences, delivery: Mapping[str, Layout]
     ) -> LoweredGraph:
-        """The lowered graph of these choices; its passes and certificate are still to be told.
+        """Return the lowered graph of these choices, still without passes and certificate.
 
-        Each library is asked whether it takes its nodes so. Whether all of it computes the network,
-        the checker says.
+        Each library is asked whether it takes its nodes so. The checker finds out whether the
+        result computes the network.
+
+        Args:
+            graph: the network, simplified.
+            preferences: libraries that may be used.
+            delivery: layouts in which outputs are delivered.
 
         Raises:
-            LockChoiceRefused: they do not hold; tells of each that does not.
+            LockChoiceRefused: a choice does not hold; the error lists all that do not.
         """
         return _Binder(self, graph, preferences).bound(delivery)
 
 
 def _names(graph: LoweredGraph) -> Mapping[str, str]:
-    """Of each value that a Transform makes a name that other Transforms do not change."""
-    found: dict[str, str] = {}
-    own = (name for name, source in graph.sources.items() if name == source)
-    taken = {*own, *(node.name for node in graph.operators)}
+    """Return a name for the output of each Transform that does not depend on other Transforms."""
+    names: dict[str, str] = {}
+    model_values = (name for name, source in graph.sources.items() if name == source)
+    taken = {*model_values, *(node.name for node in graph.operators)}
     for node in graph.nodes:
         if isinstance(node, TransformNode):
             plain = name = f"{graph.sources[node.output]} in {graph.values[node.output].layout}"
@@ -120,27 +126,32 @@ def _names(graph: LoweredGraph) -> Mapping[str, str]:
                 count += 1
                 name = f"{plain} ({count})"
             taken.add(name)
-            found[node.output] = name
-    return found
+            names[node.output] = name
+    return names
 
 
 class _Binder:
-    """Puts choices on the nodes of a graph, and collects what does not hold."""
+    """The choices as they are put on the nodes of a graph, with the faults."""
 
     def __init__(self, choices: Choices, graph: Graph, preferences: Preferences) -> None:
         self._choices = choices
         self._graph = graph
         self._preferences = preferences
         self._faults: list[tuple[int | None, str]] = []
-        self._values = dict(self._given())
-        #: Of each value the network's own that it is, perhaps in another layout.
+        self._values = dict(self._inputs_and_constants())
+        #: For each value, the network's value that it is, perhaps in another layout.
         self._origin = {name: name for name in self._values}
         self._constants = stored(graph, [name for name in self._values if name in graph.constants])
         self._fused: dict[str, str] = {}
-        #: Values of nodes that do not hold: what reads them is not at fault for that.
+        #: Outputs of nodes with faults: a node that reads them gets no fault for it.
         self._lost: set[str] = set()
 
     def bound(self, delivery: Mapping[str, Layout]) -> LoweredGraph:
+        """Return the lowered graph.
+
+        Raises:
+            LockChoiceRefused: a choice does not hold.
+        """
         graph, choices = self._graph, self._choices
         nodes: list[LoweredNode] = []
         for place, row in enumerate(choices.rows):
@@ -168,31 +179,31 @@ class _Binder:
         )
 
     def _row(self, row: NodeChoice | TransformNode) -> tuple[LoweredNode | None, list[str]]:
-        """The node of a row, and what does not hold of it; nothing of what reads lost values."""
+        """Return the node of a row, or None, and the row's faults: none if it reads lost values."""
         node: LoweredNode | None = None
         faults: list[str] = []
         if self._lost.isdisjoint(row.inputs):
-            faults = [*self._unknown(row)]
+            faults = [*self._value_faults(row)]
             if not faults and isinstance(row, TransformNode):
                 node, faults = row, [*self._transform(row)]
             elif not faults and isinstance(row, NodeChoice):
                 node, faults = self._operator(row)
         if isinstance(row, NodeChoice):
-            self._make(name for name in row.outputs if name in self._graph.values)
+            self._enter(name for name in row.outputs if name in self._graph.values)
         self._lost.update(name for name in row.outputs if name not in self._values)
         return node, faults
 
-    def _make(self, names: Iterable[str]) -> None:
-        """Values of the network's own that are there from now on."""
+    def _enter(self, names: Iterable[str]) -> None:
+        """Enter values of the network that are made now."""
         for name in names:
             if name not in self._values:
-                known = self._graph.values[name]
-                layout = self._choices.layouts.get(name, Layout.plain(known.dims))
-                self._values[name] = Value(name, known.dtype, known.dims, layout)
+                value = self._graph.values[name]
+                layout = self._choices.layouts.get(name, Layout.plain(value.dims))
+                self._values[name] = Value(name, value.dtype, value.dims, layout)
                 self._origin[name] = name
 
-    def _given(self) -> Iterator[tuple[str, Value]]:
-        """Inputs and constants, as they are before anything runs."""
+    def _inputs_and_constants(self) -> Iterator[tuple[str, Value]]:
+        """Yield the inputs and constants that are used, by name."""
         graph, layouts = self._graph, self._choices.layouts
         read = {name for row in self._choices.rows for name in row.inputs}
         read |= {*self._choices.outputs.values(), *graph.inputs}
@@ -202,8 +213,10 @@ class _Binder:
                 layout = layouts.get(name, Layout.plain(value.dims))
                 yield name, Value(name, value.dtype, value.dims, layout, constant)
 
-    def _unknown(self, row: NodeChoice | TransformNode) -> Iterator[str]:
-        """What it reads and nothing before it makes."""
+    def _value_faults(self, row: NodeChoice | TransformNode) -> Iterator[str]:
+        """Yield a fault for each value that a row reads before it is made, or makes a
+        second time.
+        """
         for name in row.inputs:
             if name not in self._values:
                 hint = did_you_mean(name, self._values)
@@ -212,13 +225,13 @@ class _Binder:
             yield f"it makes {', '.join(repeated)} a second time"
 
     def _transform(self, row: TransformNode) -> Iterator[str]:
-        """What does not hold of a Transform; its value is there behind it."""
+        """Enter the output of a Transform, and yield the Transform's faults."""
         source, target = self._values[row.input], self._choices.layouts[row.output]
         self._values[row.output] = replace(source, name=row.output, layout=target)
         self._origin[row.output] = self._origin[row.input]
         if not _holds(target, source):
             yield f"layout {target} does not hold {source.tensor().summary()}"
-        elif fault := self._absent(row.library):
+        elif fault := self._library_absence(row.library):
             yield fault
         elif not ready().libraries[row.library].transforms:
             yield f"{row.library} has no transformer"
@@ -233,38 +246,38 @@ class _Binder:
                 yield f"{row.library} declines: {_first_line(why)}"
 
     def _operator(self, row: NodeChoice) -> tuple[OpNode | None, list[str]]:
-        """A node, and what does not hold of it; its values are there behind it."""
-        given = self._graph.nodes.get(row.name)
-        if given is None:
+        """Enter the outputs of a row, and return its node, or None, and its faults."""
+        original = self._graph.nodes.get(row.name)
+        if original is None:
             into = self._graph.merged.get(row.name)
             hint = did_you_mean(row.name, self._graph.nodes)
             return None, [f"it is part of {into!r} now" if into else f"no such node{hint}"]
         variant, count = row.variant, len(row.variant.followers)
-        behind = tuple(self._graph.offers.get(row.name, ()))[:count]
-        if tuple(one.name for one in behind) != variant.followers:
-            return None, [f"not all of {', '.join(variant.followers)} can be fused to it"]
-        label = " + ".join([label_of(given.op), *(one.op_name for one in behind)])
-        inputs, outputs = given.inputs, given.outputs
-        for follower in behind:
+        followers = tuple(self._graph.offers.get(row.name, ()))[:count]
+        if tuple(follower.name for follower in followers) != variant.followers:
+            return None, [f"not all of {', '.join(variant.followers)} can be fused into it"]
+        label = " + ".join([label_of(original.op), *(follower.op_name for follower in followers)])
+        inputs, outputs = original.inputs, original.outputs
+        for follower in followers:
             inputs = (*inputs, *(name for name in follower.inputs if name != outputs[0]))
-            outputs = (*follower.outputs, *given.outputs[1:])
-        made = [*self._made(row, outputs)]
+            outputs = (*follower.outputs, *original.outputs[1:])
+        layout_faults = [*self._enter_outputs(row, outputs)]
         faults = [f"it is {label} now, not {row.op_name}"] * (label != row.op_name)
         if tuple(self._origin[name] for name in row.inputs) != inputs:
             faults.append(f"it reads {', '.join(inputs) or 'nothing'} now")
         if row.outputs != outputs:
             faults.append(f"it makes {', '.join(outputs)} now")
-        if faults or made:
-            return None, [*faults, *made]
-        value = given.outputs[0] if behind else ""
-        own = (row.inputs, outputs, row.roles, variant, behind, value)
-        node = OpNode(row.name, given.op, label, *own)
+        if faults or layout_faults:
+            return None, [*faults, *layout_faults]
+        value = original.outputs[0] if followers else ""
+        fields = (row.inputs, outputs, row.roles, variant, followers, value)
+        node = OpNode(row.name, original.op, label, *fields)
         self._fused |= dict.fromkeys(variant.followers, row.name)
-        return node, [*self._taken(node)]
+        return node, [*self._library_faults(node)]
 
-    def _made(self, row: NodeChoice, outputs: Sequence[str]) -> Iterator[str]:
-        """What a node makes is there; layouts that do not hold its operands."""
-        self._make(outputs)
+    def _enter_outputs(self, row: NodeChoice, outputs: Sequence[str]) -> Iterator[str]:
+        """Enter the outputs of a row, and yield a fault for each layout that does not fit."""
+        self._enter(outputs)
         names = (*row.inputs, *row.outputs)
         for name, form in zip(names, row.variant.forms, strict=True):
             value, layout = self._values.get(name), form.layout
@@ -275,12 +288,12 @@ class _Binder:
             elif not _holds(layout, value):
                 yield f"layout {layout} does not hold {value.tensor().summary()}"
             elif not value.layout.same(layout.normalized(value.dtype), value.dims):
-                yield f"{name} lies in {value.layout}, and it takes {layout}"
+                yield f"{name} is in {value.layout}, and it takes {layout}"
 
-    def _taken(self, node: OpNode) -> Iterator[str]:
-        """Why a node's library does not take it, if it does not."""
+    def _library_faults(self, node: OpNode) -> Iterator[str]:
+        """Yield the reason why a node's library does not take it, if it does not."""
         library, op = node.variant.library, info_of(node.op).name
-        if fault := self._absent(library):
+        if fault := self._library_absence(library):
             yield fault
         elif fault := self._preferences.refusal(node.name, op, library):
             yield f"{library}: {fault}"
@@ -294,7 +307,8 @@ class _Binder:
             except VTensorError as why:
                 yield f"{library} declines: {_first_line(why)}"
 
-    def _absent(self, library: str) -> str:
+    def _library_absence(self, library: str) -> str:
+        """Return why a library cannot be used, or an empty text if it can."""
         known = ready().libraries
         if library not in known:
             return f"library {library} is not registered; registered are {', '.join(sorted(known))}"
@@ -303,6 +317,7 @@ class _Binder:
 
 
 def _holds(layout: Layout, value: Value) -> bool:
+    """Return whether a layout has exactly the dims of a value."""
     return not layout.is_any and set(layout.dims) == value.dims.keys()
 
 

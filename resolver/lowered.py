@@ -1,8 +1,24 @@
 """The lowered graph: a model's nodes, each in a variant, and the Transforms between them.
 
-Algorithm 1 makes it of a ``Graph`` without Transforms, and extending it puts one on each edge that
-needs one: the paper's extended dataflow graph. Passes make other lowered graphs of it; none is ever
-changed.
+Algorithm 1 makes it of a ``Graph`` without Transforms. Extending it puts a Transform on each edge
+that needs one: the paper's extended dataflow graph. A lowered graph never changes; a pass returns
+another one. ``str(graph)`` prints it::
+
+    graph     ::= "extended" name, then lines
+    line      ::= "input"    value ":" layout
+                | "constant" value ":" layout
+                | operands "=" operators "[" library "]" [operands]
+                | operand "=" "Transform[" library "]" operand ["ahead of time"]
+                | "output"   name "<-" operand
+    operators ::= operator {"+" operator}
+    operands  ::= operand {"," operand}
+    operand   ::= value ":" layout
+
+Inputs come first, then the model's constants, the nodes in topological order, and the outputs. An
+operand is written without spaces: ``x:NHWC``. After ``+`` stand the operators that are fused. Left
+of ``=`` is the layout in which a value is made, right of it the layout in which the node takes it:
+they agree once the graph is extended. The Transform of a constant runs ahead of time.
+``ptensor/parse.py`` has the grammar of a layout.
 
 Source: the paper, sections 3 and 5.1, Fig. 5(a).
 """
@@ -32,9 +48,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a Transform exists: who asked for what, and who had something else.
+    """Cause of a Transform: a node that takes a value in one layout, and the producer of another.
 
-    ``requirement`` is None where the caller asked, for the delivery of an output.
+    Attributes:
+        consumer: name of the node that takes the value, or of the output that delivers it.
+        producer: name of the value that the consumer takes, as the model has it.
+        role: the consumer's operand.
+        library: the consumer's library.
+        op, producer_op: operators of the consumer and of the producer; empty for an input or
+            constant.
+        requirement: what the consumer's invoker asked; None if an output is delivered in the
+            layout.
     """
 
     consumer: str
@@ -46,28 +70,29 @@ class Reason:
     requirement: Requirement | None = None
 
     def __str__(self) -> str:
-        made = f"{self.producer_op} {self.producer}" if self.producer_op else self.producer
+        source = f"{self.producer_op} {self.producer}" if self.producer_op else self.producer
         if self.requirement is None:
-            return f"output {self.consumer} is delivered in a layout that {made} does not have"
+            return f"output {self.consumer} is delivered in a layout that {source} does not have"
         place = f"{self.requirement.file}:{self.requirement.line}"
-        what = (
+        demand = (
             f"requires it of {self.role} at {place}"
             if self.requirement.layouts
             else f"takes it as {self.role}, for which ANY was asked at {place}"
         )
-        return f"{self.op} {self.consumer} ({self.library}) {what}, {made} has another"
+        return f"{self.op} {self.consumer} ({self.library}) {demand}, {source} has another"
 
 
 @dataclass(frozen=True)
 class OpNode:
-    """An operator on its library, as it was decided; values go by name.
+    """An operator in its variant: on one library, each operand in one layout; values go by name.
 
-    Its inputs are the model's values, or outputs of Transforms.
+    A layout of the variant binds this use of a value, not the node that makes it: a Transform may
+    stand between. The inputs are values of the model or outputs of Transforms.
 
     Attributes:
-        followers: the network's nodes that are fused behind it. Its last inputs are theirs, and
-            its first output is the last one's.
-        value: what the first follower reads; empty without followers.
+        followers: nodes of the network that are fused into this one. Their operands are the last
+            inputs, and the output of the last follower is the first output.
+        value: name of the value that the first follower reads; empty without followers.
     """
 
     name: str
@@ -81,52 +106,56 @@ class OpNode:
     value: str = ""
 
     def split(self, inputs: Sequence[VTensor]) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
-        """The operator's own operands, and its followers with theirs."""
+        """Return the operator's own operands, and its followers with their operands."""
         return split(inputs, self.followers, self.value)
 
 
 def pieces(node: OpNode, count: int) -> list[OpNode]:
-    """A node with its first followers only, and each of the others as a node of its own.
+    """Split a node into the node with its first ``count`` followers and one node for each other
+    follower.
 
-    Variants are still to be found. What passes between them is not among the graph's values.
+    Each part still has the variant of the whole node, for the caller to replace. Values between the
+    parts are not among the graph's values.
     """
-    kept, others = node.followers[:count], node.followers[count:]
-    own = len(node.inputs) - _operands(node.value, node.followers)
-    taken = own + _operands(node.value, kept)
+    fused, unfused = node.followers[:count], node.followers[count:]
+    own_count = len(node.inputs) - _operands(node.value, node.followers)
+    lead_count = own_count + _operands(node.value, fused)
     outputs = node.outputs
-    if others:
-        outputs = (kept[-1].outputs[0] if kept else node.value, *outputs[1:])
-    posts = (role for role in node.roles[own : len(node.inputs)][: taken - own])
+    if unfused:
+        outputs = (fused[-1].outputs[0] if fused else node.value, *outputs[1:])
+    fused_roles = (
+        role for role in node.roles[own_count : len(node.inputs)][: lead_count - own_count]
+    )
     lead = replace(
         node,
-        op_name=" + ".join([label_of(node.op), *(one.op_name for one in kept)]),
-        inputs=node.inputs[:taken],
+        op_name=" + ".join([label_of(node.op), *(follower.op_name for follower in fused)]),
+        inputs=node.inputs[:lead_count],
         outputs=outputs,
-        roles=(*node.roles[:own], *posts, *node.roles[len(node.inputs) :]),
-        followers=kept,
-        value=node.value if kept else "",
-        variant=replace(node.variant, followers=tuple(one.name for one in kept)),
+        roles=(*node.roles[:own_count], *fused_roles, *node.roles[len(node.inputs) :]),
+        followers=fused,
+        value=node.value if fused else "",
+        variant=replace(node.variant, followers=tuple(follower.name for follower in fused)),
     )
-    unfused = replace(node.variant, followers=())
+    alone = replace(node.variant, followers=())
     return [
         lead,
         *(
             OpNode(
-                one.name,
-                one.op,
-                one.op_name,
-                one.inputs,
-                one.outputs,
-                info_of(one.op).roles(len(one.inputs), len(one.outputs)),
-                unfused,
+                follower.name,
+                follower.op,
+                follower.op_name,
+                follower.inputs,
+                follower.outputs,
+                info_of(follower.op).roles(len(follower.inputs), len(follower.outputs)),
+                alone,
             )
-            for one in others
+            for follower in unfused
         ),
     ]
 
 
 def _operands(value: str, followers: Sequence[Node]) -> int:
-    """How many operands followers have apart from the values that they follow."""
+    """Return how many operands followers have apart from the values that they follow."""
     count = 0
     for node in followers:
         count += len(node.inputs) - node.inputs.count(value)
@@ -135,42 +164,53 @@ def _operands(value: str, followers: Sequence[Node]) -> int:
 
 
 def in_variant(node: OpNode, variant: Variant) -> list[OpNode]:
-    """A node in another variant; several where nodes behind it run by themselves."""
+    """Return the nodes that replace a node in another variant.
+
+    There is one node, or several if the variant has pieces: followers that then run by themselves.
+    """
     if not variant.pieces:
         return [replace(node, variant=variant)]
     several = pieces(node, len(variant.followers))
     lead, *others = variant.pieces
-    given = [replace(lead, refused=variant.refused), *others]
-    return [replace(one, variant=own) for one, own in zip(several, given, strict=True)]
+    variants = [replace(lead, refused=variant.refused), *others]
+    return [
+        replace(piece, variant=piece_variant)
+        for piece, piece_variant in zip(several, variants, strict=True)
+    ]
 
 
 def split(
     inputs: Sequence[VTensor], followers: Sequence[Node], value: str
 ) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
-    """The operands of an operator among all inputs, and what is behind it with its own.
+    """Divide the inputs of a fused node between its operator and its followers.
 
-    Each follower reads the value before it and has the others of its inputs here.
+    A follower reads the value before it; all its other operands are among the inputs.
 
     Args:
-        inputs: those of all.
-        followers: what is behind the operator.
-        value: what the first of them reads.
+        inputs: operands of the operator, then those of the followers.
+        followers: nodes that are fused after the operator.
+        value: name of the value that the first follower reads.
+
+    Returns:
+        The operator's own operands, and a ``Follower`` for each node.
     """
-    own = len(inputs) - _operands(value, followers)
-    rest, behind = iter(inputs[own:]), []
+    own_count = len(inputs) - _operands(value, followers)
+    remaining, fused = iter(inputs[own_count:]), []
     for node in followers:
         places = tuple(i for i, name in enumerate(node.inputs) if name == value)
-        operands = tuple(islice(rest, len(node.inputs) - len(places)))
-        behind.append(Follower(node.op, operands, places))
+        operands = tuple(islice(remaining, len(node.inputs) - len(places)))
+        fused.append(Follower(node.op, operands, places))
         value = node.outputs[0]
-    return inputs[:own], tuple(behind)
+    return inputs[:own_count], tuple(fused)
 
 
 @dataclass(frozen=True)
 class TransformNode:
     """A change of layout as a node of its own.
 
-    ``more`` are the reasons of those that this one replaces.
+    Attributes:
+        reason: its cause.
+        more: causes of the Transforms that were merged into this one.
     """
 
     name: str
@@ -182,7 +222,7 @@ class TransformNode:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why it exists: one reason for each that it serves."""
+        """Its causes: one for each edge that it serves."""
         return (self.reason, *self.more)
 
     @property
@@ -201,23 +241,24 @@ LoweredNode = OpNode | TransformNode
 
 @dataclass(frozen=True)
 class Certificate:
-    """What an optimisation proved of the Transforms that are left.
+    """Proof that an optimisation gives of the Transforms that are left.
 
     Attributes:
-        objective: what was minimised.
-        solver: who minimised it.
-        status: ``optimal``, ``time limit``, or why it failed; the graph is then as it was before.
-        open_nodes: how many nodes had a choice.
-        bytes_before, count_before: what the Transforms moved, and how many there were.
-        bytes_after, count_after: the same, of what is left.
-        bound: the objective, in its unit, is at least this for every choice; None where nothing was
+        objective: what was minimised: ``shared``, ``paper`` or ``time``.
+        solver: name of the solver.
+        status: ``optimal``, ``time limit``, or why the solver failed; the graph is then as it was
+            before.
+        open_nodes: number of nodes that had a choice.
+        bytes_before, count_before: bytes that the Transforms moved before, and their number.
+        bytes_after, count_after: the same for the Transforms that are left.
+        bound: lower bound of the objective over all choices, in its unit; None if nothing was
             proved.
         gap: how far the objective may be from the bound, relative to the objective.
-        seconds: what the solver took.
+        seconds: the solver's time.
         ns_before, ns_after: for the objective ``time``, nanoseconds of the open nodes and of all
             Transforms.
-        basis: how those are known.
-        errors: for which errors it is a proof; None where no variant was inexact.
+        basis: how those times are known.
+        errors: the errors that the proof holds for; None if no variant was approximate.
     """
 
     objective: str
@@ -238,37 +279,39 @@ class Certificate:
 
     @property
     def unit(self) -> str:
-        """Of the objective and its bound."""
+        """The unit of the objective and its bound."""
         return {"shared": "bytes", "paper": "edges", "time": "ns"}[self.objective]
 
     @property
     def costs(self) -> str:
-        """What it is a proof for: ``bytes``, ``edges``, or ns with their basis: ``measured ns``."""
+        """Cost that the proof is for: ``bytes``, ``edges``, or ns with their basis: ``measured
+        ns``.
+        """
         return f"{self.basis} {self.unit}" if self.objective == "time" else self.unit
 
     @property
     def settled(self) -> bool:
-        """Rules that lower bytes have nothing to add: there are none, or bytes do not count."""
+        """True if rules that lower bytes gain nothing: bytes are minimal, or time was minimised."""
         return self.minimal or self.objective == "time"
 
     @property
     def minimal(self) -> bool:
-        """No choice of rows lets Transforms move less."""
+        """True if no choice of rows lets Transforms move fewer bytes."""
         return self.objective == "shared" and self.status == "optimal"
 
 
 class _Operands(Mapping[str, VTensor]):
-    """Values as operands: each is made when it is asked for, for most passes ask for a few."""
+    """Values as operands, by name; each is made at its first use, since most passes use few."""
 
     def __init__(self, values: Mapping[str, Value], constants: Mapping[str, TensorStorage]) -> None:
         self._values, self._constants = values, constants
-        self._made: dict[str, VTensor] = {}
+        self._tensors: dict[str, VTensor] = {}
 
     def __getitem__(self, name: str) -> VTensor:
-        found = self._made.get(name)
-        if found is None:
-            found = self._made[name] = self._values[name].tensor(self._constants.get(name))
-        return found
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            tensor = self._tensors[name] = self._values[name].tensor(self._constants.get(name))
+        return tensor
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -282,16 +325,16 @@ class LoweredGraph:
     """Values and nodes in topological order.
 
     Attributes:
-        values: by name, each in the layout in which it is made.
-        outputs: for each name that is delivered, the value that is delivered under it.
-        merged: nodes that a simplification took away, each with the node that does their work.
-        passes: the optimisations that have been here.
+        values: values by name, each in the layout in which it is made.
+        outputs: for each output name, the value that is delivered.
+        merged: nodes that a simplification removed, each with the node that does their work.
+        passes: names of the optimisations that were applied.
         rewritten: how often each rule was applied to the model, by name.
-        certificate: what the last optimisation proved, if one could.
-        constants: the memory of the model's constants, which invokers may look at.
-        delivery: how outputs are to lie, by name; declared order where nothing is said, as their
-            producers leave them where ANY is.
-        preferences: which libraries may take which nodes and Transforms.
+        certificate: what the last optimisation proved, or None.
+        constants: the memory of the model's constants, which invokers may read.
+        delivery: layouts in which outputs are delivered, by name. An output without one has its
+            declared order; ANY leaves it in its producer's layout.
+        preferences: libraries that may run nodes and Transforms, and their order.
     """
 
     name: str
@@ -310,64 +353,66 @@ class LoweredGraph:
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(self.nodes))
         for name in ("values", "outputs", "merged", "constants", "delivery"):
-            given = getattr(self, name)
-            if not isinstance(given, MappingProxyType):
-                object.__setattr__(self, name, MappingProxyType(dict(given)))
+            mapping = getattr(self, name)
+            if not isinstance(mapping, MappingProxyType):
+                object.__setattr__(self, name, MappingProxyType(dict(mapping)))
 
     @cached_property
     def operators(self) -> tuple[OpNode, ...]:
-        """The nodes that are no Transforms."""
+        """The nodes that are not Transforms."""
         return tuple(node for node in self.nodes if isinstance(node, OpNode))
 
     @cached_property
     def inexact(self) -> bool:
-        """Some node's results differ from strict ones by more than the order of sums."""
+        """True if a node is approximate: its results differ from strict ones by more than the order
+        of sums.
+        """
         return any(node.variant.inexact for node in self.operators)
 
     @cached_property
     def sources(self) -> Mapping[str, str]:
-        """Of each value the model's own that it is, perhaps in another layout."""
-        found = {name: name for name in self.values}
+        """For each value, the model's value that it is, perhaps in another layout."""
+        sources = {name: name for name in self.values}
         for node in self.nodes:
             if isinstance(node, TransformNode):
-                found[node.output] = found[node.input]
-        return found
+                sources[node.output] = sources[node.input]
+        return sources
 
     @property
     def bare(self) -> LoweredGraph:
-        """The same without Transforms: nodes read the model's values, in whatever layouts."""
+        """This graph without Transforms: nodes read the model's values, whatever their layouts."""
         changes = any(isinstance(node, TransformNode) for node in self.nodes)
-        return self._bare if changes else self  # which must not keep itself
+        return self._bare if changes else self  # cached, it would refer to itself
 
     @cached_property
     def _bare(self) -> LoweredGraph:
-        own = {name for name, source in self.sources.items() if name == source}
+        model_values = {name for name, source in self.sources.items() if name == source}
         nodes = [
             node
-            if own.issuperset(node.inputs)
+            if model_values.issuperset(node.inputs)
             else replace(node, inputs=tuple(self.sources[name] for name in node.inputs))
             for node in self.operators
         ]
         return replace(
             self,
             nodes=nodes,
-            values={name: value for name, value in self.values.items() if name in own},
+            values={name: value for name, value in self.values.items() if name in model_values},
             outputs={alias: self.sources[name] for alias, name in self.outputs.items()},
         )
 
     @cached_property
     def tensors(self) -> Mapping[str, VTensor]:
-        """The values as operands, with the layouts in which they are made."""
+        """The values as operands, in the layouts in which they are made."""
         return _Operands(self.values, self.constants)
 
     def transforms(self) -> Iterator[TransformNode]:
-        """Transforms that run each time; those of constants are done ahead of time."""
+        """Yield the Transforms that run each time: those of constants run ahead of time."""
         for node in self.nodes:
             if isinstance(node, TransformNode) and not self.values[node.input].constant:
                 yield node
 
     def ahead(self) -> Iterator[TransformNode]:
-        """Transforms of constants."""
+        """Yield the Transforms of constants."""
         for node in self.nodes:
             if isinstance(node, TransformNode) and self.values[node.input].constant:
                 yield node
@@ -383,14 +428,14 @@ class LoweredGraph:
             if value.constant and not any(value.name in node.outputs for node in self.nodes):
                 yield f"constant {value.name} : {value.layout}"
         for node in self.nodes:
-            made = ", ".join(f"{name}:{self.values[name].layout}" for name in node.outputs)
+            results = ", ".join(f"{name}:{self.values[name].layout}" for name in node.outputs)
             if isinstance(node, TransformNode):
                 source = self.values[node.input]
                 once = " ahead of time" if source.constant else ""
-                yield f"{made} = Transform[{node.library}] {node.input}:{source.layout}{once}"
+                yield f"{results} = Transform[{node.library}] {node.input}:{source.layout}{once}"
             else:
                 used = zip(node.inputs, node.variant.layouts, strict=False)
                 text = ", ".join(f"{name}:{layout}" for name, layout in used)
-                yield f"{made} = {node.op_name}[{node.variant.library}] {text}"
+                yield f"{results} = {node.op_name}[{node.variant.library}] {text}"
         for alias, name in self.outputs.items():
             yield f"output {alias} <- {name}:{self.values[name].layout}"

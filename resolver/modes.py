@@ -1,6 +1,7 @@
-"""What the resolver is compared with: two ways of extending a graph that are not its own.
+"""Baselines that the resolver is compared with: two other ways of extending a graph.
 
-Nodes stay on the libraries that the resolver chose; each decides again for how its inputs come now.
+Nodes stay on the libraries that the resolver chose; each is decided again for the layouts in which
+its inputs come now.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from resolver.lowered import LoweredGraph, OpNode, Value
 from resolver.probe import Prober
 from vtensor.language.operators import info_of
 
-#: The dim that the paper's NHWC has last.
+#: The dim that is last in the paper's NHWC.
 CHANNELS = "C"
 
 
 def aware(graph: LoweredGraph, _settings: object) -> LoweredGraph:
-    """Layout-aware operators: each takes what comes, and converts inside itself what it must.
+    """Extend a graph as layout-aware operators do: each takes any layout and converts inside
+    itself.
 
-    From one library to another a value passes with channels last, converted behind its producer
-    and again before its consumer wherever they have it otherwise; within a library it passes as it
-    lies. No conversion serves two edges. A reshape runs no library: it is neither's end.
+    From one library to another a value passes with channels last. It is converted after its
+    producer and again before its consumer wherever these have another layout. Within a library it
+    passes unchanged. No conversion serves two edges. A reshape, which runs no library, counts to
+    the library of its input.
 
     Raises:
         NoInvokerError: no library can change one layout into another.
@@ -36,10 +39,11 @@ def aware(graph: LoweredGraph, _settings: object) -> LoweredGraph:
 
 
 def held(graph: LoweredGraph, _settings: object) -> LoweredGraph:
-    """The resolver, with element-wise operators held at channels last; who declines stays.
+    """Extend a graph with element-wise operators held at channels last, if their library takes
+    that.
 
     Raises:
-        NoInvokerError: as ``aware``.
+        NoInvokerError: no library can change one layout into another.
 
     Source: the paper, section 5.2, Fig. 9(a).
     """
@@ -47,7 +51,7 @@ def held(graph: LoweredGraph, _settings: object) -> LoweredGraph:
 
 
 def channels_last(dims: Iterable[str]) -> Layout:
-    """NHWC, of dims of any number and names.
+    """Return the layout with dim C last and the other dims in their order: NHWC for N C H W.
 
     >>> [str(channels_last(dims)) for dims in ("NCHW", "NCW", "NC", "OIhw")]
     ['NHWC', 'NWC', 'NC', 'OIhw']
@@ -56,12 +60,15 @@ def channels_last(dims: Iterable[str]) -> Layout:
 
 
 def _between(graph: LoweredGraph) -> Passing:
-    """From one library to another; what moves no memory belongs to that which made its input."""
+    """Return the passing rule of ``aware``: channels last between two libraries, else unchanged.
+
+    A node that moves no memory belongs to the library of its input.
+    """
     runs: dict[str, str] = {}
-    made: dict[str, str] = {}
+    makers: dict[str, str] = {}
     for node in graph.operators:
-        runs[node.name] = _runs(node) or made.get(node.inputs[0], "")
-        made |= dict.fromkeys(node.outputs, runs[node.name])
+        runs[node.name] = _library_of(node) or makers.get(node.inputs[0], "")
+        makers |= dict.fromkeys(node.outputs, runs[node.name])
 
     def passes(maker: OpNode | None, node: OpNode, value: Value) -> Layout | None:
         ends = {runs[node.name], runs[maker.name] if maker else ""} - {""}
@@ -70,30 +77,38 @@ def _between(graph: LoweredGraph) -> Passing:
     return passes
 
 
-def _runs(node: OpNode) -> str:
-    """The library whose code a node runs; none where it shares memory, as a reshape does."""
-    found, library = ready(), node.variant.library
-    invoker = found.invokers.get((info_of(node.op).name, library, node.variant.forms[0].device))
-    shares = invoker and found.libraries[library].description.python and not invoker.python
+def _library_of(node: OpNode) -> str:
+    """Return the library whose code a node runs; empty if it shares memory, as a reshape does."""
+    registry, library = ready(), node.variant.library
+    invoker = registry.invokers.get((info_of(node.op).name, library, node.variant.forms[0].device))
+    shares = invoker and registry.libraries[library].description.python and not invoker.python
     return "" if shares else library
 
 
 def _elementwise(maker: OpNode | None, node: OpNode, value: Value) -> Layout | None:  # noqa: ARG001
-    """To an element-wise operator; constants lie ready in any layout."""
+    """Return channels last for an input of an element-wise operator, else None: the value's own
+    layout.
+
+    Constants keep theirs, since they are transformed ahead of time anyway.
+    """
     free = value.constant or not info_of(node.op).elementwise
     return None if free else channels_last(value.dims)
 
 
 def _rebuilt(graph: LoweredGraph, passes: Passing) -> LoweredGraph:
-    """Every node's variant for inputs that come as they pass, else as they were made."""
+    """Return the graph with every node decided for the layouts in which its inputs pass.
+
+    A node whose library declines these keeps its variant.
+    """
     prober, variants = Prober(graph), {}
     makers: dict[str, OpNode] = {}
-    made = {name: value.layout for name, value in graph.values.items()}
+    layouts = {name: value.layout for name, value in graph.values.items()}
     for node in graph.operators:
         values = [graph.values[name] for name in node.inputs]
-        given = [passes(makers.get(v.name), node, v) or made[v.name] for v in values]
-        variant = prober.decide(node, given) or node.variant
+        input_layouts = [passes(makers.get(v.name), node, v) or layouts[v.name] for v in values]
+        variant = prober.decide(node, input_layouts) or node.variant
         variants[node.name] = variant
-        for name, layout in zip(node.outputs, variant.layouts[len(values) :], strict=True):
-            makers[name], made[name] = node, layout
+        produced = variant.layouts[len(values) :]
+        for name, layout in zip(node.outputs, produced, strict=True):
+            makers[name], layouts[name] = node, layout
     return revised(graph, variants)

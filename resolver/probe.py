@@ -1,7 +1,7 @@
-"""What a node would decide if its inputs came in other layouts: the variants that it has.
+"""Variants of a node for other input layouts than those that it was resolved with.
 
-A node is *open* when its variant follows what it is given: its invoker left ANY, or alternatives,
-or its library's guideline looks at the layouts that come.
+A node is *open* if its variant depends on the layouts of its inputs: its invoker left ANY, or
+alternatives, or its library's guideline looks at the input layouts.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from vtensor.language.tensor import VTensor
 
 
 class Prober:
-    """Asks the nodes of a graph again, each on its own library; equal questions once.
+    """Repeated evaluation of a graph's nodes, each on its own library; equal calls are evaluated
+    once.
 
-    Only a node whose variant is inexact is answered with such.
+    An approximate variant is found only for a node whose present variant is approximate.
 
     Args:
-        graph: whose nodes are asked.
-        earlier: has asked a graph of the same network, and lends its answers.
+        graph: the graph whose nodes are probed.
+        earlier: the Prober of a graph of the same network, which shares its answers.
     """
 
     def __init__(self, graph: LoweredGraph, earlier: Prober | None = None) -> None:
@@ -37,60 +38,68 @@ class Prober:
         self._answers: dict[object, Variant | None] = earlier._answers if earlier else {}
         self._taken: dict[object, bool] = earlier._taken if earlier else {}
 
-    def decide(self, node: OpNode, given: Sequence[Layout]) -> Variant | None:
-        """The variant for inputs in these layouts; None where its library declines them."""
+    def decide(self, node: OpNode, layouts: Sequence[Layout]) -> Variant | None:
+        """Return the variant of a node for inputs in these layouts, or None if its library declines
+        them.
+        """
         values = [self._values[name] for name in node.inputs]
-        key = _question(node, values, given)
+        key = _call_key(node, values, layouts)
         if key not in self._answers:
-            self._answers[key] = self._ask(node, values, given)
-        found = self._answers[key]
-        return found and replace(found, followers=node.variant.followers)
+            self._answers[key] = self._ask(node, values, layouts)
+        variant = self._answers[key]
+        return variant and replace(variant, followers=node.variant.followers)
 
     def variants(self, node: OpNode) -> list[Variant]:
-        """What the node's library has beside what it decided itself; each as it confirms."""
+        """Return the other variants that the node's library offers and confirms for it."""
         inputs = self._operands(node)
-        asked = _Asking(node.variant.inexact, listing=True)
-        made = _decided(node, inputs, asked)
-        others = (_asked_for(made, one) for one in asked.variants)
-        return [one for one in others if _holds(node, inputs, one)]
+        evaluation = _Asking(node.variant.inexact, listing=True)
+        decided = _decided(node, inputs, evaluation)
+        others = (_as_required(decided, offered) for offered in evaluation.variants)
+        return [variant for variant in others if _is_confirmed(node, inputs, variant)]
 
     def heavy(self, node: OpNode) -> bool:
-        """The node's library says that arithmetic outweighs the memory that it touches."""
-        asked = _Asking(node.variant.inexact)
-        _decided(node, self._operands(node), asked)
-        return asked.heavy
+        """Return whether the node's library says that arithmetic outweighs the memory that the node
+        touches.
+        """
+        evaluation = _Asking(node.variant.inexact)
+        _decided(node, self._operands(node), evaluation)
+        return evaluation.heavy
 
     def takes(self, node: OpNode, variant: Variant) -> bool:
-        """A library runs a node with operands that each lie as a variant says, ANY or not."""
+        """Return whether a library runs a node with each operand in its own layout of a variant.
+
+        False if the routine wants one layout for all operands that ask for ANY.
+        """
         values = [self._values[name] for name in node.inputs]
-        key = (_question(node, values, [one.produced_layout for one in values]), variant)
-        if any_observed(values) or (found := self._taken.get(key)) is None:
-            found = self._takes(node, variant)
+        key = (_call_key(node, values, [value.produced_layout for value in values]), variant)
+        if any_observed(values) or (taken := self._taken.get(key)) is None:
+            taken = self._takes(node, variant)
             if not any_observed(values):
-                self._taken[key] = found
-        return found
+                self._taken[key] = taken
+        return taken
 
     def _takes(self, node: OpNode, variant: Variant) -> bool:
-        there, inputs = replace(node, variant=variant), self._operands(node)
-        asked = _Asking(node.variant.inexact)
+        probed, inputs = replace(node, variant=variant), self._operands(node)
+        evaluation = _Asking(node.variant.inexact)
         try:
-            _decided(there, inputs, asked)
+            _decided(probed, inputs, evaluation)
         except VTensorError:
             return False
-        return asked.each and _holds(there, inputs, variant)
+        return evaluation.each and _is_confirmed(probed, inputs, variant)
 
     def _operands(self, node: OpNode) -> list[VTensor]:
+        """Return new operands for a node's inputs, in the layouts that the graph has."""
         return [_twin(self._values[name]) for name in node.inputs]
 
     def _ask(
-        self, node: OpNode, values: Sequence[VTensor], given: Sequence[Layout]
+        self, node: OpNode, values: Sequence[VTensor], layouts: Sequence[Layout]
     ) -> Variant | None:
-        return answered(node, [*map(_twin, values, given)])
+        return answered(node, [*map(_twin, values, layouts)])
 
 
-def _question(node: OpNode, values: Sequence[VTensor], given: Sequence[Layout | None]) -> object:
-    """All that an answer depends on, for inputs in these layouts."""
-    rows = zip(values, given, strict=True)
+def _call_key(node: OpNode, values: Sequence[VTensor], layouts: Sequence[Layout | None]) -> object:
+    """Return the key of a call: all that the answer depends on, for inputs in these layouts."""
+    rows = zip(values, layouts, strict=True)
     return (
         node.op_name,
         exact((node.op, *(follower.op for follower in node.followers))),
@@ -101,15 +110,15 @@ def _question(node: OpNode, values: Sequence[VTensor], given: Sequence[Layout | 
 
 
 def answered(node: OpNode, inputs: Sequence[VTensor]) -> Variant | None:
-    """The variant of a node whose inputs come so; None where its library declines them."""
+    """Return the variant of a node for these operands, or None if its library declines them."""
     try:
         return _decided(node, inputs, PartialEvaluation(node.variant.inexact))
-    except VTensorError:  # NoInvokerError: it takes the call, but not so
+    except VTensorError:  # NoInvokerError: the library takes the call in other layouts only
         return None
 
 
 def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:
-    """A value as an operand of its own, perhaps in another layout."""
+    """Return a new operand of a value, in another layout if one is given."""
     twin = VTensor.as_known(value.dtype, dict(value.dims), value.option)
     if value.storage is not None:
         twin.storage = value.storage
@@ -118,8 +127,11 @@ def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:
 
 
 class _Asking(PartialEvaluation):
-    """Evaluation that asks the call's routine what it is like; and for its variants, if these are
-    to be listed, which takes longer than all else.
+    """Evaluation that keeps what the call's routine says of itself.
+
+    Args:
+        inexact: whether approximate routines are accepted.
+        listing: whether the routine's variants are listed, which takes longer than all else.
     """
 
     def __init__(self, inexact: bool = False, listing: bool = False) -> None:
@@ -129,7 +141,7 @@ class _Asking(PartialEvaluation):
         self.heavy = self.each = False
 
     def decided(self, call: Call) -> None:
-        """Keep what the routine says."""
+        """Keep the routine's answers: ``heavy``, ``each`` and, if they are listed, its variants."""
         if call.routine is not None:
             self.heavy, self.each = call.routine.heavy, call.routine.each
             if self._listing:
@@ -140,53 +152,71 @@ def _decided(
     node: OpNode,
     inputs: Sequence[VTensor],
     evaluation: PartialEvaluation,
-    given: Variant | None = None,
+    settled: Variant | None = None,
 ) -> Variant:
-    """What is decided for a node on its library; what is given if its invoker agrees."""
-    own, followers = node.split(inputs)
+    """Evaluate a node on its library, and return its variant.
+
+    Args:
+        node: the node, whose library and followers stay.
+        inputs: operands of the node and of its followers.
+        evaluation: the evaluation to install.
+        settled: the variant that the invoker has to agree with; None lets it decide.
+
+    Raises:
+        VTensorError: the library declines, or the invoker asks for other layouts than the given
+            ones.
+    """
+    own_inputs, followers = node.split(inputs)
     ctx = DispatchContext(
         node=node.name,
         names=node.outputs,
-        variant=given,
+        variant=settled,
         preferences=Preferences(nodes={node.name: node.variant.library}),
         followers=followers,
     )
     with installed(evaluation):
-        run_compute(ctx, node.op, own)
+        run_compute(ctx, node.op, own_inputs)
     assert ctx.variant is not None, "it was decided once already"
     return replace(ctx.variant, followers=node.variant.followers)
 
 
 class _Confirming(PartialEvaluation):
-    """Evaluation of what was decided elsewhere: conditions and kernels are looked at once more."""
+    """Evaluation of a variant from elsewhere: conditions and kernels are checked again."""
 
     confirming = True
 
 
 def confirmed(node: OpNode, inputs: Sequence[VTensor]) -> None:
-    """See that a node's library takes it in its variant.
+    """Check that a node's library takes it in its variant.
 
     Args:
-        node: with its variant.
-        inputs: its operands, lying as the variant says.
+        node: the node with its variant.
+        inputs: its operands, in the layouts of the variant.
 
     Raises:
-        VTensorError: it does not, or its invoker asks for something else.
+        VTensorError: the library does not take it, or its invoker asks for something else.
     """
     _decided(node, inputs, _Confirming(node.variant.inexact), node.variant)
 
 
-def _holds(node: OpNode, inputs: Sequence[VTensor], one: Variant) -> bool:
-    """The node's invoker and its library agree to a variant."""
+def _is_confirmed(node: OpNode, inputs: Sequence[VTensor], variant: Variant) -> bool:
+    """Return whether the node's invoker and its library agree to a variant."""
     try:
-        _decided(node, inputs, PartialEvaluation(node.variant.inexact), one)
+        _decided(node, inputs, PartialEvaluation(node.variant.inexact), variant)
     except VTensorError:  # the invoker asks for something else, or the library does not confirm
         return False
     return True
 
 
-def _asked_for(made: Variant, one: Variant) -> Variant:
-    """A variant of a library's, as if its invoker had asked for it where it was free."""
-    pairs = zip(made.requirements, one.layouts, strict=True)
-    asked = tuple(replace(one, layouts=(layout,)) if one.layouts else one for one, layout in pairs)
-    return replace(made, forms=one.forms, requirements=asked, kernel=one.kernel)
+def _as_required(decided: Variant, offered: Variant) -> Variant:
+    """Return ``decided`` with the layouts and kernel of ``offered``, as if the invoker had required
+    them.
+
+    Where the invoker listed alternatives, the offered layout becomes its only requirement; ANY
+    stays.
+    """
+    requirements = tuple(
+        replace(requirement, layouts=(layout,)) if requirement.layouts else requirement
+        for requirement, layout in zip(decided.requirements, offered.layouts, strict=True)
+    )
+    return replace(decided, forms=offered.forms, requirements=requirements, kernel=offered.kernel)

@@ -1,4 +1,4 @@
-"""What flows between the nodes of a lowered graph."""
+"""Values of a lowered graph: tensors on its edges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Value:
-    """What flows along an edge: a tensor in one layout."""
+    """A tensor on an edge of a lowered graph, in one layout."""
 
     name: str
     dtype: str
@@ -26,7 +26,7 @@ class Value:
 
     @classmethod
     def of(cls, tensor: VTensor) -> Value:
-        """What a tensor in its produced layout is."""
+        """Return the value that a tensor is in its produced layout."""
         layout = tensor.produced_layout
         assert layout is not None, "the resolver gives every value a layout"
         return cls(tensor.name, tensor.dtype, tensor.dims, layout, tensor.constant)
@@ -37,7 +37,7 @@ class Value:
         return self.layout.nbytes(self.dims, self.dtype)
 
     def tensor(self, storage: TensorStorage | None = None) -> VTensor:
-        """An operand of this kind, made in this layout."""
+        """Return a new operand: this value, produced in its layout, with the given storage."""
         tensor = VTensor.as_known(self.dtype, dict(self.dims), Option(name=self.name))
         if storage is not None:
             tensor.storage = storage

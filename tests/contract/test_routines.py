@@ -206,7 +206,7 @@ def test_followers_are_taken_by_saying_so(scratch: None) -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_looking_at_followers_takes_none(scratch: None, count: int) -> None:
     text = message(NoInvokerError, lambda: follow(lambda offered: offered[:count]))
-    assert "its invoker does not take Relu, Relu behind it" in text
+    assert "its invoker does not fuse Relu, Relu" in text
 
 
 def test_declining_in_a_constructor_declines_the_call(bench: Bench) -> None:

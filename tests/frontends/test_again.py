@@ -14,7 +14,7 @@ from tests.runtime.opened import NETWORKS
 from vtensor import Graph, load_onnx
 from vtensor.errors import VTensorError
 from vtensor.frontends import expansion
-from vtensor.frontends.builder import Named
+from vtensor.frontends.builder import NamedNetwork
 from vtensor.frontends.onnx import Model
 
 #: What is inferred a second time: nodes whose outputs are known before a run.
@@ -27,7 +27,7 @@ def inferring(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Graph]:
 
     def load(proto: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
         with monkeypatch.context() as patch:
-            patch.setattr(Named, "foresees", lambda *_: False)
+            patch.setattr(NamedNetwork, "foresees", lambda *_: False)
             return load_onnx(proto, shapes=shapes)
 
     return load

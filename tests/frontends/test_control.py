@@ -293,13 +293,13 @@ def test_damaged_control_flow_says_what_is_wrong(nodes: str, complaint: str) -> 
 
 
 def test_a_branch_is_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expansion, "TURNS_LIMIT", 1)
+    monkeypatch.setattr(expansion, "MAX_LOOP_NODES", 1)
     text = f"g (float[3] x) => (float[3] y) {{ y = {BRANCHES} }}"
     agree(model(text, c=np.array(True), w=f32(3)), {"x": f32(3)})
 
 
 def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expansion, "TURNS_LIMIT", 100)
+    monkeypatch.setattr(expansion, "MAX_LOOP_NODES", 100)
     proto, x = model(LOOP, c=np.array(True)), f32(3)
     for turns, complaint in ((10, None), (10**12, "more than 100 nodes")):
         feeds = {"x": x, "n": np.array(turns)}

@@ -139,7 +139,7 @@ def test_a_function_may_not_call_itself() -> None:
 
 
 def test_what_doubles_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MOST_NODES", 500)
+    monkeypatch.setattr(calls, "MAX_NODES", 500)
     graph = "g (float[2] x) => (float[2] y) { y = my.f0(x) }"
     doubling = [f"f{i} (a) => (b) {{ c = my.f{i + 1}(a) b = my.f{i + 1}(c) }}" for i in range(40)]
     start = time.monotonic()

@@ -26,7 +26,7 @@ RAW, GRAPH = b"\x4a", b"\x3a"
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """All data counts as large."""
-    monkeypatch.setattr(inline, "LEAST", 2)
+    monkeypatch.setattr(inline, "MIN_SEPARATE_BYTES", 2)
 
 
 def proto() -> ModelProto:
@@ -284,7 +284,7 @@ def test_odd_encodings_are_read_as_onnx_reads_them(what: str) -> None:
 
 def test_many_small_fields_are_for_onnxs_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     data = proto().SerializeToString()
-    monkeypatch.setattr(inline, "MOST_FIELDS", 20)
+    monkeypatch.setattr(inline, "MAX_FIELDS", 20)
     assert parts_of_bytes(data) == Parts(data, {}, len(data))
 
 

@@ -74,7 +74,7 @@ def test_constants_count_that_were_made_before_sizes_were_known(batch: str) -> N
     made = "a = Neg(w) b = Abs(w) n = Shape(x) m = Mul(n, s) c = Expand(v, m)"
     text = f"g (float[{batch}] x) => (float[k] y) {{ {made} y = Sum(x, a, b, c) }}"
     proto = model(text, w=f32(100_000), v=f32(1), s=ints(100_000))
-    with pytest.raises(BudgetError, match=r"beside \d+ that are taken"):
+    with pytest.raises(BudgetError, match=r"in addition to \d+ in use"):
         load_onnx(proto, shapes={"x": (1,)}, max_bytes=1_000_000)
 
 
@@ -124,7 +124,7 @@ def test_constants_add_up() -> None:
     text = "{ a = Tile(w, s) b = Tile(w, s) c = Add(a, b) y = Add(x, c) }"
     proto = model(PICTURE + text, w=f32(1, 1, 1, 1), s=ints(1, 2, 5, 5))
     load_onnx(proto, max_bytes=3 * 200)
-    with pytest.raises(BudgetError, match="beside 400 that are taken"):
+    with pytest.raises(BudgetError, match="in addition to 400 in use"):
         load_onnx(proto, max_bytes=3 * 200 - 1)
 
 

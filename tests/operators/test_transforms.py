@@ -157,7 +157,7 @@ def test_reshape_asks_for_the_order_of_presentation_where_no_other_will_do(
 @pytest.mark.parametrize(
     ("op", "follower", "reason"),
     [
-        (Softmax(("C",)), Relu(), "onednn : its invoker does not take Relu behind it"),
+        (Softmax(("C",)), Relu(), "onednn : its invoker does not fuse Relu"),
         (MatMul("C"), Softmax(("K",)), "MatMul does not take Softmax behind it so"),
         (MatMul("C"), Clip(1.0, 2.0), "MatMul does not take Clip behind it so"),
     ],
@@ -181,7 +181,7 @@ def test_followers_are_never_dropped_in_silence() -> None:
     x = VTensor("f32", {"N": 1, "C": 16})
     with (
         installed(Deciding()),
-        pytest.raises(NoInvokerError, match=r"numpy +: its invoker does not take Relu behind it"),
+        pytest.raises(NoInvokerError, match=r"numpy +: its invoker does not fuse Relu"),
     ):
         run_compute(ctx, Relu(), [x])
 

@@ -203,8 +203,8 @@ TWINS: dict[str, Callable[[LoweredGraph], LoweredGraph]] = {
     "its gain was not measured": lambda g: with_proof(
         g, shares=(replace(proof(g).shares[0], probes=()), *proof(g).shares[1:])
     ),
-    "what is charged differ": lambda g: with_proof(g, shares=proof(g).shares[1:]),
-    "nobody has charged": lambda g: replace(g, certificate=None),
+    "error shares differ": lambda g: with_proof(g, shares=proof(g).shares[1:]),
+    "without a share": lambda g: replace(g, certificate=None),
     "errors add up to": lambda g: with_proof(g, budget=proof(g).expected / 2),
     "exact kernels": lambda g: with_proof(g, direct=TOLERANCE),
     "nothing was measured": lambda g: with_proof(g, measured=None),

@@ -14,7 +14,7 @@ from optimizer.pipeline import optimise, pass_names, simplify
 from ptensor import Layout, PTensor, lib_tagger
 from ptensor.evaluation import Refusal, Variant, forms_on
 from resolver import calls
-from resolver.calls import _Known
+from resolver.calls import _CallResult
 from resolver.canonical_dims import Names
 from resolver.evaluate import resolve
 from resolver.extend import extend
@@ -105,7 +105,7 @@ def test_what_names_a_dim_in_a_text_is_of_its_own_call_alone() -> None:
         (plain, ("D1",), False),  # the other one comes from nowhere
         (refused, ("D1", "D2"), False),
     ):
-        known = _Known.of(variant, [x], names)
+        known = _CallResult.of(variant, [x], names)
         assert known.on(names) is known
         found = known.on(tuple(f"{name}0" for name in names))
         assert (found is not None) == others

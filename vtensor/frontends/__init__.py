@@ -1,1 +1,1 @@
-"""Model formats in and out: what a file says, turned into a ``Graph``."""
+"""Model formats in and out: a model as a ``Graph``, and a ``Graph`` as a model."""

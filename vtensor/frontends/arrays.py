@@ -1,4 +1,4 @@
-"""Arrays and others' tensors as VTensors: the constructors that the language itself cannot have."""
+"""Arrays and foreign tensors as VTensors: constructors that the language itself cannot have."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vtensor.storage.inputs import as_array
 def from_array(
     array: object, dims: str | Sequence[str], *, name: str = "", copy: bool | None = None
 ) -> VTensor:
-    """A VTensor on the memory of an array, whatever its strides.
+    """Return a VTensor on the memory of an array, with any strides.
 
     Args:
-        array: NumPy's, or anything with ``__dlpack__`` or ``__array__``.
-        dims: what its axes are, in order: ``"N C H W"``.
+        array: a NumPy array, or any object with ``__dlpack__`` or ``__array__``.
+        dims: names of its axes, in order: ``"N C H W"``.
         name: the tensor's name.
         copy: True copies, False never does, None copies only an array of the other byte order.
 
@@ -58,13 +58,13 @@ def from_array(
 def from_dlpack(
     tensor: object, dims: str | Sequence[str], *, name: str = "", copy: bool | None = None
 ) -> VTensor:
-    """A VTensor on the memory of another framework's tensor, bfloat16 too.
+    """Return a VTensor on the memory of another framework's tensor, bfloat16 too.
 
-    It is read-only where the other says so, or is too old to say (before DLPack 1.0).
+    It is read-only if the framework says so, or is too old to say (before DLPack 1.0).
 
     Args:
-        tensor: anything with ``__dlpack__`` and ``__dlpack_device__``; it stays alive.
-        dims: what its axes are, in order: ``"N C H W"``.
+        tensor: an object with ``__dlpack__`` and ``__dlpack_device__``; it stays alive.
+        dims: names of its axes, in order: ``"N C H W"``.
         name: the VTensor's name.
         copy: True copies, False never does, None leaves it to the other framework.
 

@@ -1,4 +1,4 @@
-"""From a network, what is known of its values and their names to a sealed ``Graph``."""
+"""Building a sealed ``Graph`` of a network, its facts and the names of its dims."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vtensor.frontends.folding import Facts, folds
 from vtensor.frontends.functions import spellings_of
 from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local_names
 from vtensor.frontends.network import Network, NetworkNode
-from vtensor.frontends.reader import Added, Reader, Refusal, attribute_value
+from vtensor.frontends.reader import Added, NodeRefused, Reader, attribute_value
 from vtensor.frontends.reference import reference_spelling
 from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array, element_type
@@ -35,18 +35,18 @@ from vtensor.language.traits import VIEWS
 
 
 class SizesDiffer(ModelError):
-    """An operator makes other sizes than ONNX's shape inference has for its output."""
+    """Raised if an operator makes other sizes than ONNX's shape inference says."""
 
 
 @dataclass(eq=False)
-class Named:
-    """A network whose values have names: what a graph is built from, and what ports are made of.
+class NamedNetwork:
+    """A network whose values have dim names: the base of a graph and of its ports.
 
     Attributes:
-        nodes: the nodes that are left to run, with what their spellings said of names.
-        names: names of every position, by value; a constant's by use.
-        pinned: the names under which inputs are given and outputs delivered, where these were
-            settled before.
+        network, facts: the network, and the types and values that are known.
+        nodes: the nodes that are left to run, each with the result of naming.
+        names: dim names of every value, by position; a constant has a key for each use.
+        pinned: dim names of inputs and outputs that were settled before.
     """
 
     network: Network
@@ -56,21 +56,24 @@ class Named:
     pinned: Mapping[Key, Names] = field(default_factory=dict)
 
     def foresees(self, network: Network) -> bool:
-        """Names that were found with open sizes are those of all sizes: nothing of the network was
-        expanded, and every value has a rank.
+        """Return whether names that were found for open sizes hold for all sizes.
+
+        They do if nothing of the network was expanded and every value has a rank.
         """
         if self.network is not network:
             return False
         names = {name for node, _ in self.nodes for name in (*node.inputs, *node.outputs)}
         return all(self.facts.sizes(name) is not None for name in names)
 
-    def without_facts(self) -> Named:
-        """What it says of other sizes."""
+    def without_facts(self) -> NamedNetwork:
+        """Return the network and its names without facts: these hold for other sizes, too."""
         return replace(self, facts=Facts())
 
 
 def attributes_of(node: NetworkNode, network: Network) -> Callable[[str, Any], Any]:
-    """A look-up of a node's attributes."""
+    """Return a function that looks up an attribute of a node: its name and a default give the
+    value.
+    """
     table = {attribute.name: attribute for attribute in node.proto.attribute}
 
     def read(name: str, default: Any) -> Any:
@@ -85,10 +88,14 @@ def name_values(
     pinned: Mapping[Key, Names] | None = None,
     *,
     every: bool = False,
-) -> Named:
-    """Give names to the dims of all values that a run computes or is given.
+) -> NamedNetwork:
+    """Name the dims of all values that a run computes or is given.
 
-    ``every`` is to name those of nodes too whose outputs are known before a run.
+    Args:
+        network: the network.
+        facts: the known types and values.
+        pinned: dim names that are settled, by value.
+        every: whether values of nodes are named too whose outputs are known before a run.
     """
     ranks: dict[Key, int] = {}
     for name in network.inputs:
@@ -114,23 +121,24 @@ def name_values(
             except Exception as error:
                 pass_signals(error)
                 if all(_has_rank(n, network, facts) for n in (*node.inputs, *node.outputs)):
-                    raise _unreadable(network, node, error) from error
+                    raise _spelling_error(network, node, error) from error
         nodes.append((node, naming))
     names = assign_names(ranks, [naming for _, naming in nodes], pinned)
-    return Named(network, facts, nodes, names, pinned or {})
+    return NamedNetwork(network, facts, nodes, names, pinned or {})
 
 
-def _unreadable(network: Network, node: NetworkNode, error: Exception) -> ModelError:
+def _spelling_error(network: Network, node: NetworkNode, error: Exception) -> ModelError:
+    """Return the error for a node whose spelling failed."""
     return ModelError(f"{network.label}: {node.described} cannot be read: {error}")
 
 
 def _has_rank(name: str, network: Network, facts: Facts) -> bool:
-    """False for a value behind a shape that is not known yet."""
+    """Return whether a value has a rank; one that depends on an unknown shape has none."""
     return facts.sizes(name) is not None or name in network.declared
 
 
 def _rank(name: str, network: Network, facts: Facts) -> int:
-    """Number of positions; where inference has none, what the model itself declares."""
+    """Return the number of dims; if inference has none, the model's own declaration counts."""
     sizes = facts.sizes(name)
     if sizes is None and name in network.declared:
         kind = network.declared[name]
@@ -140,7 +148,12 @@ def _rank(name: str, network: Network, facts: Facts) -> int:
 
 @dataclass(eq=False)
 class Problems:
-    """Nodes that cannot be taken: all of them are reported at once."""
+    """Nodes that cannot be taken, all of which are reported at once.
+
+    Attributes:
+        missing: nodes whose operator VTensor lacks, by operator.
+        refused: nodes that a spelling refused, with the reason.
+    """
 
     missing: dict[str, list[NetworkNode]] = field(default_factory=dict)
     refused: list[tuple[NetworkNode, str]] = field(default_factory=list)
@@ -148,14 +161,17 @@ class Problems:
     def __bool__(self) -> bool:
         return bool(self.missing or self.refused)
 
-    def but_for(self, known: Iterable[str], network: Network, facts: Facts) -> bool:
-        """True when there are others than nodes that fold once these inputs are known."""
+    def remain_with(self, known: Iterable[str], network: Network, facts: Facts) -> bool:
+        """Return whether a problem remains once the values of these inputs are known.
+
+        Nodes that depend on them and on constants alone are folded then.
+        """
         nodes = [node for missing in self.missing.values() for node in missing]
         nodes += [node for node, _ in self.refused]
         return not all(foldable(node, known, network, facts) for node in nodes)
 
     def error(self, network: Network) -> UnsupportedOperatorError:
-        """One error for all; operators that are missing come first, each with its nodes."""
+        """Return one error for all nodes; operators that are missing come first."""
         opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in network.opsets.items())
         lines = [f"{network.label} (opset {opsets}) cannot be loaded"]
         if self.missing:
@@ -174,14 +190,14 @@ class Problems:
 
 
 class Builder:
-    """Builds one graph; it is also what readers ask for values (``Values``).
+    """Builder of one graph; readers ask it for values (``Values``).
 
     Args:
-        named: what to build.
-        reference: ONNX's evaluator may run the nodes whose operators VTensor lacks.
+        named: the network with its names.
+        reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
     """
 
-    def __init__(self, named: Named, reference: bool) -> None:
+    def __init__(self, named: NamedNetwork, reference: bool) -> None:
         self._named = named
         self._network = named.network
         self._facts = named.facts
@@ -198,7 +214,11 @@ class Builder:
         )
 
     def build(self, outputs: Mapping[str, Names] | None = None) -> Graph:
-        """The graph, sealed; ``outputs`` says under which names outputs are delivered.
+        """Return the sealed graph.
+
+        Args:
+            outputs: dim names under which outputs are delivered; an output without them has its
+                own.
 
         Raises:
             UnsupportedOperatorError: lists every node that cannot be taken.
@@ -211,10 +231,12 @@ class Builder:
             names = self._named.names[name]
             dims = self._dims(name, self._named.pinned.get(name, names))
             value = self._graph.input(name, dims, declared.dtype)
-            # Bodies may join dims of inputs that were promised apart: nodes read the joined names.
-            self._data[name] = self._under(value, names, name)
+            # Bodies may unify dims that inputs keep apart: nodes read the unified names.
+            self._data[name] = self._with_names(value, names, name)
         self._nodes()
-        if self._needed and not self._problems.but_for(self._needed, self._network, self._facts):
+        if self._needed and not self._problems.remain_with(
+            self._needed, self._network, self._facts
+        ):
             raise self._values_needed(self._needed)
         if self._problems:
             raise self._problems.error(self._network)
@@ -223,16 +245,18 @@ class Builder:
         return self._graph.seal()
 
     def _nodes(self) -> None:
-        """Add what each node becomes."""
+        """Add every node."""
         for node, naming in self._named.nodes:
             self._node(node, naming)
 
     def origin(self, name: str) -> Array | Original | None:
-        """The array of a constant, or what holds it; None when a value is computed from data."""
+        """Return the array of a constant, or its Original; None if a value is computed from
+        data.
+        """
         return self._facts.arrays.origins().get(name)
 
     def data(self, name: str) -> VTensor:
-        """A value computed from data.
+        """Return a value that is computed from data.
 
         Raises:
             ModelError: a node before it could not be read.
@@ -245,18 +269,19 @@ class Builder:
         return self._data[name]
 
     def need(self, name: str) -> None:
-        """Say that a value must be known before a run.
+        """Require that a value is known before a run.
 
         Raises:
             ValuesNeededError: it would be, if the values of some inputs were given.
         """
-        found = deciding_inputs(name, self._network, self._facts)
+        inputs = deciding_inputs(name, self._network, self._facts)
         if name in self._facts.static:
-            found = found or [*self._needed]  # it is made of sizes that these inputs decide
-        if found:
-            raise self._values_needed(found)
+            inputs = inputs or [*self._needed]  # it is made of sizes that these inputs decide
+        if inputs:
+            raise self._values_needed(inputs)
 
     def _values_needed(self, names: Iterable[str]) -> ValuesNeededError:
+        """Return the error that asks for the values of inputs."""
         listed = ", ".join(map(repr, names))
         return ValuesNeededError(
             f"{self._network.label}: the values of the inputs {listed} decide shapes, or how "
@@ -266,12 +291,17 @@ class Builder:
         )
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
-        """The result of an earlier Rename of a value to these names."""
+        """Return the result of an earlier Rename of a value to these names, or None."""
         if self._graph.values.get(value.name) is not value:
-            return None  # not in the graph yet: a name that it has for the moment says nothing
+            return None  # not in the graph yet: its name is temporary
         return self._renames.get((value.name, names))
 
     def _dims(self, name: str, names: Names) -> dict[str, int]:
+        """Return a value's sizes by dim name.
+
+        Raises:
+            ModelError: a size is unknown.
+        """
         sizes = self._facts.sizes(name)
         if sizes is None or None in sizes:
             raise ModelError(
@@ -281,15 +311,17 @@ class Builder:
         return {dim: size or 0 for dim, size in zip(names, sizes, strict=True)}
 
     def _constant(self, name: str, origin: Array | Original, dims: Names) -> VTensor:
-        """A constant of the graph under these dim names; uses with the same names share it."""
+        """Return a constant of the graph under these dim names; uses with equal names share it."""
         key = (name, dims, origin.shape)
         if key not in self._constants:
             free = name if name not in self._graph.values else self._taken.free(name)
-            self._constants[key] = self._known(origin, dims, free)
+            self._constants[key] = self._add_constant(origin, dims, free)
         return self._constants[key]
 
-    def _known(self, origin: Array | Original, dims: Names, name: str) -> VTensor:
-        """A new constant; where its array is let go of, the graph does not hold it either."""
+    def _add_constant(self, origin: Array | Original, dims: Names, name: str) -> VTensor:
+        """Add a constant to the graph and return it; the graph does not keep the array of an
+        Original.
+        """
         if not isinstance(origin, Original):
             return self._graph.constant(origin, dims, name)
         sizes = dict(zip(dims, origin.shape, strict=True))
@@ -300,27 +332,32 @@ class Builder:
         return value
 
     def _node(self, node: NetworkNode, naming: NodeNaming) -> None:
+        """Add a node by the first spelling that takes it, or note why none does.
+
+        Raises:
+            VTensorError: a spelling fails, and no earlier node can be the cause.
+        """
         candidates = spellings_of(node)
-        if not candidates and (known := self._decisive(node)):
-            self._needed.update(dict.fromkeys(known))
-            return self._stand_in(node)
+        if not candidates and (inputs := self._deciding_inputs(node)):
+            self._needed.update(dict.fromkeys(inputs))
+            return self._add_stand_ins(node)
         if not candidates and self._reference:
             last = reference_spelling(node, self._network, self._facts)
             candidates = [last] if last else []
         if not candidates and node.label in DECIDING:
-            if not self._needed:  # else it may be decided by inputs whose values are wanted
+            if not self._needed:  # else the values of inputs may decide it
                 self._problems.refused.append((node, undecided(node, self._facts)))
-            return self._stand_in(node)
+            return self._add_stand_ins(node)
         if not candidates:
             self._problems.missing.setdefault(node.label, []).append(node)
-            return self._stand_in(node)
+            return self._add_stand_ins(node)
         local = local_names(naming, self._named.names)
         reasons, needed = [], False
         for spelling in candidates:
             reader = Reader(node, naming.opset, local, self, naming.read_attribute)
             try:
                 results = self._read(spelling, reader)
-            except Refusal as refusal:
+            except NodeRefused as refusal:
                 reasons.append(str(refusal))
                 continue
             except ValuesNeededError as error:
@@ -330,34 +367,39 @@ class Builder:
             except VTensorError as error:
                 if isinstance(error, SizesDiffer) or not (self._problems or self._needed):
                     raise
-                return self._stand_in(node)  # it may be wrong only for what came before it
-            return self._commit(reader, results)
+                return self._add_stand_ins(node)  # an earlier node may be the cause
+            return self._add_results(reader, results)
         if needed:
-            return self._stand_in(node)
+            return self._add_stand_ins(node)
         self._problems.refused.append((node, "; ".join(dict.fromkeys(reasons))))
-        return self._stand_in(node)
+        return self._add_stand_ins(node)
 
-    def _decisive(self, node: NetworkNode) -> list[str]:
-        """The inputs by whose values a node folds, or it is decided what it runs."""
-        found = [
+    def _deciding_inputs(self, node: NetworkNode) -> list[str]:
+        """Return the inputs whose values make a node fold, or decide which graph of it runs."""
+        inputs = [
             deciding_inputs(name, self._network, self._facts)
             for name in deciding(node, self._facts)
         ]
-        if found and all(found):
-            return [name for names in found for name in names]
+        if inputs and all(inputs):
+            return [name for names in inputs for name in names]
         return shape_makers(node, self._network, self._facts)
 
     def _read(self, spelling: Spelling, reader: Reader) -> dict[str, VTensor]:
-        """A spelling's outputs by value name, presented and named as the model has them."""
+        """Return a spelling's outputs by value name, in the order and under the names of the model.
+
+        Raises:
+            SizesDiffer: the operator makes other sizes than ONNX's inference says.
+            ModelError: the spelling fails, or computes too few outputs.
+        """
         node = reader.node
         try:
-            given = spelling.read(reader)
+            read = spelling.read(reader)
         except VTensorError:
             raise
-        except Exception as error:  # a spelling met what it did not foresee: say where
+        except Exception as error:  # unforeseen by the spelling: name the node
             pass_signals(error)
-            raise _unreadable(self._network, node, error) from error
-        values = [given] if isinstance(given, VTensor) else list(given)
+            raise _spelling_error(self._network, node, error) from error
+        values = [read] if isinstance(read, VTensor) else list(read)
         results = {}
         for index, name in enumerate(node.proto.output):
             if name not in self._network.used:
@@ -375,39 +417,42 @@ class Builder:
         return results
 
     def _shape_error(self, node: NetworkNode, name: str, value: VTensor) -> SizesDiffer:
+        """Return the error for an output of other sizes than ONNX's inference says."""
         return SizesDiffer(
             f"{self._network.label}: {node.described} gives {value.summary()}, but "
             f"{name!r} has the sizes {self._facts.sizes(name)} by ONNX's shape inference"
         )
 
-    def _stand_in(self, node: NetworkNode) -> None:
-        """Values for the nodes behind one that is not taken, so that these are checked too."""
+    def _add_stand_ins(self, node: NetworkNode) -> None:
+        """Add inputs in place of the outputs of a node that is not taken, so that later nodes are
+        checked too.
+        """
         for name in node.outputs:
             sizes, kind = self._facts.sizes(name), self._facts.types.get(name)
             if name not in self._network.used or sizes is None or None in sizes or kind is None:
                 continue
             dims = self._dims(name, self._named.names[name])
-            with suppress(ModelError):  # an element type that VTensor does not have
+            with suppress(ModelError):  # VTensor lacks the element type
                 dtype = element_type(kind.tensor_type.elem_type, f"value {name!r}")
                 self._data[name] = self._graph.input(name, dims, dtype)
 
-    def _commit(self, reader: Reader, results: Mapping[str, VTensor]) -> None:
-        """Take over what a spelling added, so far as its results need it."""
+    def _add_results(self, reader: Reader, results: Mapping[str, VTensor]) -> None:
+        """Add the operators of a spelling to the graph, as far as its results need them."""
         needed = {id(value) for value in results.values()}
-        kept = []
+        used = []
         for added in reversed(reader.added):
             if any(id(value) in needed for value in added.outputs):
-                kept.append(added)
+                used.append(added)
                 needed.update(id(value) for value in added.inputs)
-        kept.reverse()
+        used.reverse()
         names = {id(value): name for name, value in reversed(list(results.items()))}
-        stems = self._node_names(reader.node, kept, names)
+        stems = self._node_names(reader.node, used, names)
         real = {
             key: self._constant(c.name, c.origin, tuple(c.value.dims))
             for key, c in reader.constants.items()
             if key in needed
         }
-        for added, stem in zip(kept, stems, strict=True):
+        for added, stem in zip(used, stems, strict=True):
             inputs = [real.get(id(value), value) for value in added.inputs]
             outputs = [
                 names.get(id(value))
@@ -423,14 +468,16 @@ class Builder:
     def _node_names(
         self, node: NetworkNode, added: Sequence[Added], names: Mapping[int, str]
     ) -> list[str]:
-        """Names of the nodes that one ONNX node becomes: its own for the first that computes.
+        """Return names for the nodes that one ONNX node becomes: the first that computes gets its
+        own.
 
-        Where it goes by its output's name, the operator that makes that output has it.
+        If the ONNX node is named like its output, the operator that makes that output gets the
+        name.
         """
         main = next((i for i, a in enumerate(added) if info_of(a.op).structural not in VIEWS), 0)
         if node.name in node.outputs:
-            made = [[names.get(id(value)) for value in one.outputs] for one in added]
-            main = next((i for i, own in enumerate(made) if node.name in own), len(added) - 1)
+            outputs = [[names.get(id(value)) for value in each.outputs] for each in added]
+            main = next((i for i, row in enumerate(outputs) if node.name in row), len(added) - 1)
         return [
             node.name
             if i == main
@@ -439,12 +486,13 @@ class Builder:
         ]
 
     def _check_type(self, name: str, dtype: str) -> None:
-        """See that an output is of the element type that the model declares.
+        """Check that an output has the element type that the model declares.
 
-        Declared sizes are not believed: a model given another batch carries the old ones on.
+        Declared sizes are not checked: a model that is given another batch still declares the old
+        ones.
 
         Raises:
-            ModelError: it is of another.
+            ModelError: it has another type.
         """
         what = f"{self._network.label}: output {name!r}"
         kind = self._network.declared[name].tensor_type.elem_type
@@ -453,12 +501,16 @@ class Builder:
             raise ModelError(f"{what} is declared {declared}, and what is computed is {dtype}")
 
     def _output(self, name: str, names: Names | None) -> None:
-        """Deliver an output under these dim names; None is under those that it has."""
+        """Deliver an output under these dim names; None keeps its own.
+
+        Raises:
+            ModelError: the output has another rank or type than the model declares.
+        """
         origin = self.origin(name)
         rank = self.data(name).ndimensions() if origin is None else origin.ndim
         declares = self._network.declared[name].tensor_type.HasField("shape")
         if names is not None and len(names) != rank and not (names and declares):
-            names = None  # ONNX's inference has another rank; or a scalar is declared, and is none
+            names = None  # ONNX's inference is wrong about the rank, or the declared scalar is none
         if names is not None and len(names) != rank:
             text = f"output {name!r} is declared with {len(names)} dims, and has {rank}"
             raise ModelError(f"{self._network.label}: {text} for these inputs")
@@ -469,9 +521,9 @@ class Builder:
             self._graph.output(self._constant(name, origin, dims), name)
             return
         value = self.data(name)
-        self._graph.output(value if names is None else self._under(value, names, name), name)
+        self._graph.output(value if names is None else self._with_names(value, names, name), name)
 
-    def _under(self, value: VTensor, names: Names, stem: str) -> VTensor:
+    def _with_names(self, value: VTensor, names: Names, stem: str) -> VTensor:
         """Return a value of the graph under other dim names, position for position."""
         if tuple(value.dims) == names:
             return value

@@ -1,4 +1,4 @@
-"""Calls of a model's own functions: whom a node calls, and whether expanding them ends."""
+"""Calls of a model's own functions: which function a node calls, and whether expanding ends."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from vtensor.errors import ModelError
 #: Domain, name and overload of a function.
 FunctionKey = tuple[str, str, str]
 
-#: A model may become this many nodes when its functions are expanded, no more.
-MOST_NODES = 1 << 17
+#: Largest number of nodes that a model may have once its functions are expanded.
+MAX_NODES = 1 << 17
 
 _ONNX_DOMAINS = ("", "ai.onnx")
 
 
 def domain_of(named: OperatorSetIdProto | FunctionProto | NodeProto) -> str:
-    """The domain of what has one; empty for ONNX's own."""
+    """Return the domain of an operator, a function or an import; empty for ONNX's own."""
     return "" if named.domain in _ONNX_DOMAINS else named.domain
 
 
 def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
-    """The graphs that an attribute holds."""
+    """Return the graphs that an attribute holds."""
     return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def check_functions(model: ModelProto) -> None:
-    """See that expanding a model's functions ends, and before memory does.
+    """Check that expanding a model's functions ends, and before memory does.
 
     Raises:
         ModelError: a function calls itself, or calls of calls add up to too many nodes.
@@ -50,12 +50,12 @@ def check_functions(model: ModelProto) -> None:
         names = ", ".join(call[1] for call in error.args[1])
         raise ModelError(f"its functions call themselves: {names}") from None
     total = sum(nodes.get(call, 1) for call in _calls(model.graph.node))
-    if total > MOST_NODES:
-        raise ModelError(f"more than {MOST_NODES} nodes are left when its functions are expanded")
+    if total > MAX_NODES:
+        raise ModelError(f"more than {MAX_NODES} nodes are left when its functions are expanded")
 
 
 def _calls(nodes: Iterable[NodeProto]) -> Iterator[FunctionKey]:
-    """What nodes call, those of control flow inside them too."""
+    """Yield the functions that nodes call, including the nodes in graphs of control flow."""
     for node in nodes:
         yield domain_of(node), node.op_type, node.overload
         for attribute in node.attribute:

@@ -1,4 +1,4 @@
-"""An operator computed now, on arrays: how constants are made of others while a model is read."""
+"""Operators computed on arrays at once: constants made of others while a model is read."""
 
 from __future__ import annotations
 
@@ -28,31 +28,33 @@ Kinds = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 
 def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Array]]) -> list[Array]:
-    """An operator on arrays, by the library that defines it.
+    """Run an operator on arrays, by the library that defines it, and return its outputs.
 
     Args:
-        node: what messages call it.
+        node: name of the node in messages.
         op: the operator.
-        operands: each with its values, in presentation order.
+        operands: VTensors with their values, whose axes are in presentation order.
     """
     kinds = tuple((value.dtype, tuple(value.dims.items())) for value, _ in operands)
-    variant = _known((op, kinds, ready().version)) if _has_hash(op) else None
+    variant = _cached_variant((op, kinds, ready().version)) if _has_hash(op) else None
     if variant is None:
-        given = [_tensor(value, array, Layout.plain(value.dims)) for value, array in operands]
-        variant = _decided(node, op, given)
+        tensors_in_order = [
+            _tensor(value, array, Layout.plain(value.dims)) for value, array in operands
+        ]
+        variant = _decided(node, op, tensors_in_order)
     tensors = [
         _tensor(value, array, layout)
         for (value, array), layout in zip(operands, variant.layouts, strict=False)
     ]
-    checkpoint()  # not inside, where others would wait for their turn
-    compute = partial(run_compute, _Running(node, variant=variant), op, tensors)
+    checkpoint()  # here, not inside: other threads would wait until it has slept
+    compute = partial(run_compute, _RunningContext(node, variant=variant), op, tensors)
     with installed(NormalEvaluation()), np.errstate(all="ignore"):
         outputs = on_one_thread(compute)
     return [_array(output) for output in outputs]
 
 
 def _decided(node: str, op: object, operands: Sequence[VTensor]) -> Variant:
-    """How the library that defines an operator takes these operands."""
+    """Return the variant for these operands of the library that defines an operator."""
     deciding = DispatchContext(node, preferences=Preferences(nodes={node: info_of(op).definition}))
     with installed(PartialEvaluation()):
         run_compute(deciding, op, operands)
@@ -62,17 +64,19 @@ def _decided(node: str, op: object, operands: Sequence[VTensor]) -> Variant:
 
 
 def _has_hash(op: object) -> bool:
+    """Return whether an operator can be hashed: one with an array as a parameter cannot."""
     try:
         hash(op)
-    except TypeError:  # an array among its parameters
+    except TypeError:
         return False
     return True
 
 
 @lru_cache(maxsize=1024)
-def _known(key: tuple[object, Kinds, int]) -> Variant | None:
-    """The same of operands whose values do not matter: those of arithmetic on shapes have the same
-    dims whatever the shapes are. None where the library would look at values.
+def _cached_variant(key: tuple[object, Kinds, int]) -> Variant | None:
+    """Return the variant for operands of these kinds, or None if the library needs their values.
+
+    Arithmetic on shapes has operands of the same dims whatever the shapes are.
 
     Args:
         key: the operator; element types and dims; the version of the registry.
@@ -88,7 +92,7 @@ def _known(key: tuple[object, Kinds, int]) -> Variant | None:
 
 
 def _tensor(value: VTensor, array: Array, layout: Layout) -> VTensor:
-    """A value of this description in a layout, its data there."""
+    """Return a constant of this type and these dims in a layout, with the array's values."""
     tensor = VTensor(value.dtype, value.dims)
     tensor.storage = TensorStorage.of_array(array, tensor, layout, constant=True)
     tensor.produced_layout = layout
@@ -96,16 +100,17 @@ def _tensor(value: VTensor, array: Array, layout: Layout) -> VTensor:
 
 
 def _array(value: VTensor) -> Array:
+    """Return the values of an output, its axes in presentation order."""
     storage = value.storage
     assert isinstance(storage, TensorStorage)
     return unpack(storage.data(), storage.layout, list(value.dims), value.dims, value.dtype)
 
 
-class _Running(DispatchContext):
-    """The context of an operator that runs now: outputs get memory in their decided layouts."""
+class _RunningContext(DispatchContext):
+    """Context of an operator that runs now: outputs get memory in their decided layouts."""
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
-        """Take the memory, then dispatch."""
+        """Allocate the outputs, then dispatch."""
         assert self.variant is not None
         layouts = self.variant.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):

@@ -1,7 +1,7 @@
-"""Tensors in nodes whose data is apart or in files.
+"""Tensors in nodes, whose data may be in files or separate from the model's other bytes.
 
-``Constant`` nodes of the model's graph are initializers, which some exporters write so; all other
-tensors get their data.
+A ``Constant`` node of the model's graph with separate data becomes an initializer: some exporters
+write initializers so. All other tensors get their data back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vtensor.frontends.external import DataFiles
 from vtensor.frontends.inline import Parts, of_node
 from vtensor.frontends.tensors import Array, known_origin, place_of, take_in, tensor_origin
 
-#: Types of attributes without a tensor or a graph.
+#: Types of attributes that hold neither a tensor nor a graph.
 _WITHOUT_TENSORS = frozenset(
     AttributeProto.AttributeType.Value(name + many)
     for name in ("FLOAT", "INT", "STRING")
@@ -35,48 +35,51 @@ def without_constants(
     arrays: dict[str, Array | Original],
     places: dict[str, Place],
 ) -> list[NodeProto]:
-    """The nodes; in the places of those that are initializers, since their data is apart, are some
-    that make nothing.
+    """Turn ``Constant`` nodes with separate or external data into initializers.
 
     Args:
-        graph: its nodes whose data is apart and are none get it back.
-        parts: where the data is.
-        files: where external data may be; None of a model from memory without a root.
+        graph: a model's graph; other nodes get their separate data back.
+        parts: the model's separate data.
+        files: files of external data; None for a model from memory without a root.
         opsets: version by domain.
-        have: what somebody has of the arrays already.
-        arrays, places: of initializers; those of such nodes are put there.
+        have: arrays that were read from the same model before, by name.
+        arrays, places: initializers and where they are; those of the ``Constant`` nodes are added.
+
+    Returns:
+        The nodes, with empty ones in the places of these ``Constant`` nodes.
     """
     taken = {*arrays, *(value.name for value in graph.input)}
-    found = list[NodeProto]()
+    nodes = list[NodeProto]()
     for number, node in enumerate(graph.node):
         data = parts.data.get(place := of_node(number))
         is_external = data is not None or (node.op_type == "Constant" and _is_external(node))
         if not is_external or not _is_initializer(node, opsets) or node.output[0] in taken:
-            if data is not None:  # whoever reads the node says what it is
+            if data is not None:
                 node.attribute[0].t.raw_data = data.now().tobytes()
-            found.append(node)
+            nodes.append(node)
             continue
         [name], tensor = node.output, node.attribute[0].t
         try:
-            one = known_origin(name, tensor, have) or tensor_origin(tensor, files, data)
-        except (BudgetError, ModelError):  # which counts only if a node that runs reads it
+            origin = known_origin(name, tensor, have) or tensor_origin(tensor, files, data)
+        except (BudgetError, ModelError):  # raised again if a node that runs reads it
             if data is not None:
                 tensor.raw_data = data.now().tobytes()
-            found.append(node)
+            nodes.append(node)
             continue
         taken.add(name)
-        arrays[name] = one
-        if isinstance(one, Original):
-            places[name] = place_of(tensor, one.nbytes) or ("", place)
-        found.append(NodeProto(op_type=node.op_type))
-    return found
+        arrays[name] = origin
+        if isinstance(origin, Original):
+            places[name] = place_of(tensor, origin.nbytes) or ("", place)
+        nodes.append(NodeProto(op_type=node.op_type))
+    return nodes
 
 
 def take_in_tensors(nodes: Iterable[NodeProto], files: DataFiles | None) -> None:
     """Read the external data of tensors in nodes, and in graphs in them, into the tensors.
 
     Raises:
-        ModelError, BudgetError: as for ``tensor_array``; the node is named.
+        ModelError: the data cannot be read; the node is named.
+        BudgetError: the data exceeds the budget; the node is named.
     """
     for node, tensor in external_tensors(nodes):
         what = f"{node.op_type} {node.name or (*node.output, '')[0]!r}"
@@ -89,7 +92,7 @@ def take_in_tensors(nodes: Iterable[NodeProto], files: DataFiles | None) -> None
 
 
 def external_tensors(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, TensorProto]]:
-    """Return the tensors in nodes, and in graphs in them, whose data is in a file."""
+    """Yield the tensors in nodes, and in graphs in them, whose data is in a file."""
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type in _WITHOUT_TENSORS:
@@ -102,14 +105,14 @@ def external_tensors(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, Te
 
 
 def own_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Return the nodes of a model's graph and of its functions."""
+    """Yield the nodes of a model's graph and of its functions."""
     yield from model.graph.node
     for function in model.functions:
         yield from function.node
 
 
 def _tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
-    """Return the tensors of an attribute, those of its graphs without their nodes'."""
+    """Yield the tensors of an attribute and of its graphs, except the tensors in their nodes."""
     graphs = graphs_of(attribute)
     sparse = [tensor for graph in graphs for tensor in graph.sparse_initializer]
     if attribute.HasField("t"):
@@ -124,11 +127,12 @@ def _tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 
 def _is_external(node: NodeProto) -> bool:
+    """Return whether an attribute of a node has its data in a file."""
     return any(each.t.data_location == TensorProto.EXTERNAL for each in node.attribute)
 
 
 def _is_initializer(node: NodeProto, opsets: Mapping[str, int]) -> bool:
-    """Whether a node whose data is apart is no more than an initializer."""
+    """Return whether a node with separate data is equivalent to an initializer."""
     if len(node.attribute) != 1:
         return False
     [attribute] = node.attribute
@@ -138,6 +142,6 @@ def _is_initializer(node: NodeProto, opsets: Mapping[str, int]) -> bool:
         and bool(opsets.get(""))
         and not node.input
         and len(node.output) == 1
-        and all(isinstance(one, str) for one in (node.name, *node.output))
+        and all(isinstance(name, str) for name in (node.name, *node.output))
         and (attribute.name, attribute.type) == ("value", AttributeProto.TENSOR)
     )

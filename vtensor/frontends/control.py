@@ -1,7 +1,7 @@
-"""Control flow that is decided before a run: the branch that is taken, the turns of a loop.
+"""Control flow that is decided before a run: branches that are taken, loops that are unrolled.
 
-A loop is unrolled a turn at a time: its body, and behind it what is left of the loop. So whether
-there is another turn is asked once the values of the turn before it are known.
+A loop is unrolled by one iteration at a time: its body, followed by the remaining loop. Whether
+there is another iteration is decided once the values of the iteration before it are known.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}
 
 
 @dataclass(frozen=True, eq=False)
-class Turns(NetworkNode):
-    """What is left of a loop.
+class RemainingLoop(NetworkNode):
+    """The loop after some iterations were unrolled.
 
     Attributes:
-        number: of the turn that is next.
-        condition: the value that says whether there is one; empty where none does.
-        states: the values that the next turn is given.
-        rows: what every turn has delivered so far, by output of the loop that collects it.
-        weights: what the body's own constants are called outside; they are made once.
+        number: number of the next iteration.
+        condition: the value that says whether there is a next iteration; empty if no value does.
+        states: the values that are passed to the next iteration.
+        rows: for each collected output of the loop, the values of the iterations so far.
+        weights: outer names of the body's own constants, which are made once.
     """
 
     number: int = 0
@@ -47,20 +47,23 @@ class Turns(NetworkNode):
     @property
     def reads(self) -> set[str]:
         """All values that are still needed."""
-        own = [self.condition] if self.condition else []
-        return super().reads.union(own, self.states, *self.rows, self.weights.values())
+        condition = [self.condition] if self.condition else []
+        return super().reads.union(condition, self.states, *self.rows, self.weights.values())
 
 
 def deciding(node: NetworkNode, facts: Facts) -> list[str]:
-    """The values that decide what a node runs, and are not known; none for other nodes."""
+    """Return the values that decide what a control flow node runs and are not known yet.
+
+    Other nodes have none.
+    """
     names = [node.proto.input[i] for i in DECIDING.get(node.label, ()) if i < len(node.proto.input)]
-    if isinstance(node, Turns):
+    if isinstance(node, RemainingLoop):
         names[1:] = [node.condition]
     return [name for name in names if name and name not in facts.arrays]
 
 
 def undecided(node: NetworkNode, facts: Facts) -> str:
-    """Say what keeps a node of control flow from being decided before a run."""
+    """Return the reason why a node of control flow cannot be decided before a run."""
     values = deciding(node, facts)
     if node.label == "Scan" and node.opset < 9:
         return "a Scan of opset 8, which has a batch; convert the model to a later opset"
@@ -74,13 +77,16 @@ def undecided(node: NetworkNode, facts: Facts) -> str:
 
 
 def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNode] | None:
-    """What a node of control flow becomes; None for others, and while it is not decided.
+    """Return the nodes that a node of control flow becomes, or None if it is another node or
+    undecided.
 
     Args:
-        taken: every name of a value or a node; new ones join.
+        node: the node.
+        facts: the known types and values.
+        taken: every name of a value or a node; new ones are added.
 
     Raises:
-        ModelError: its graphs do not hang together, or no turn delivers what is to be collected.
+        ModelError: its graphs are inconsistent, or no iteration delivers a value to collect.
     """
     if node.label not in DECIDING or deciding(node, facts):
         return None
@@ -92,11 +98,11 @@ def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNo
     loop = (_Scan if node.label == "Scan" else _Loop)(node, facts, attributes)
     if (another := loop.another()) is None:
         return None
-    return loop.turn(taken) if another else loop.end(taken)
+    return loop.iteration(taken) if another else loop.end(taken)
 
 
 #: The attributes that each operator of control flow must have.
-_HELD = {
+_REQUIRED_ATTRIBUTES = {
     "If": ("then_branch", "else_branch"),
     "Loop": ("body",),
     "Scan": ("body", "num_scan_inputs"),
@@ -104,12 +110,13 @@ _HELD = {
 
 
 def _check(node: NetworkNode, attributes: Mapping[str, Any], facts: Facts) -> None:
-    """See that what decides is one number, and that nothing is missing.
+    """Check that a node of control flow has its attributes, and that a value that decides is one
+    number.
 
     Raises:
-        ModelError: something is.
+        ModelError: an attribute is missing or wrong, or such a value is not one number.
     """
-    for name in _HELD[node.label]:
+    for name in _REQUIRED_ATTRIBUTES[node.label]:
         if name not in attributes:
             raise ModelError(f"it has no attribute {name!r}")
     for position in DECIDING[node.label]:
@@ -122,6 +129,7 @@ def _check(node: NetworkNode, attributes: Mapping[str, Any], facts: Facts) -> No
 
 
 def _branch(node: NetworkNode, graph: GraphProto, taken: TakenNames) -> list[NetworkNode]:
+    """Return the nodes of the branch that is taken."""
     splice = Splice(node, taken)
     delivered = [value.name for value in graph.output]
     if len(delivered) < len(node.proto.output):
@@ -133,7 +141,7 @@ def _branch(node: NetworkNode, graph: GraphProto, taken: TakenNames) -> list[Net
 
 
 def _constants(graph: GraphProto) -> list[NodeProto]:
-    """The initializers of a graph as nodes."""
+    """Return the initializers of a graph as nodes."""
     return [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
 
 
@@ -142,9 +150,10 @@ def _is_constant(node: NodeProto) -> bool:
 
 
 class _Loop:
-    """A loop that counts, or runs while a condition holds; the body is given both.
+    """A Loop: it counts, or runs while a condition holds; the body is given both.
 
-    ``heads`` are outputs of the body in front of its states.
+    Attributes:
+        heads: number of the body's outputs before its states.
     """
 
     heads = 1
@@ -152,40 +161,42 @@ class _Loop:
     def __init__(self, node: NetworkNode, facts: Facts, attributes: Mapping[str, Any]) -> None:
         self.node, self.facts, self.attributes = node, facts, attributes
         self.body: GraphProto = attributes["body"]
-        self.turns = node if isinstance(node, Turns) else self.first()
+        self.remaining = node if isinstance(node, RemainingLoop) else self.first()
 
-    def first(self) -> Turns:
-        """The loop before its first turn."""
+    def first(self) -> RemainingLoop:
+        """Return the loop before its first iteration."""
         inputs = self.node.proto.input
         return self.begin(inputs[1] if len(inputs) > 1 else "", inputs[2:])
 
-    def begin(self, condition: str, states: Sequence[str]) -> Turns:
-        """The loop with these states."""
+    def begin(self, condition: str, states: Sequence[str]) -> RemainingLoop:
+        """Return the loop before its first iteration, with these states."""
         rows = ((),) * (len(self.body.output) - self.heads - len(states))
         node = self.node
-        own = (node.name, node.proto, node.opsets, node.origin)
-        return Turns(*own, 0, condition, tuple(states), rows)
+        fields = (node.name, node.proto, node.opsets, node.origin)
+        return RemainingLoop(*fields, 0, condition, tuple(states), rows)
 
     def another(self) -> bool | None:
-        """Whether there is another turn; None when that is not known."""
-        count, condition = self.node.proto.input[0], self.turns.condition
-        if count and self.turns.number >= self.facts.arrays[count].item():
+        """Return whether there is another iteration, or None if that is unknown."""
+        count, condition = self.node.proto.input[0], self.remaining.condition
+        if count and self.remaining.number >= self.facts.arrays[count].item():
             return False
         return not condition or bool(self.facts.arrays[condition].item())
 
     def given(self, splice: Splice) -> list[str]:
-        """The values that the body is given this turn."""
-        number = splice.constant(np.array(self.turns.number))
-        condition = self.turns.condition or splice.constant(np.array(True))
-        return [number, condition, *self.turns.states]
+        """Return the values that the body is given in this iteration."""
+        number = splice.constant(np.array(self.remaining.number))
+        condition = self.remaining.condition or splice.constant(np.array(True))
+        return [number, condition, *self.remaining.states]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """What the turns have delivered, in the order in which it is collected, and the axis."""
-        return self.turns.rows[row], 0
+        """Return the values that iterations have delivered, in the order of collection, and the
+        axis.
+        """
+        return self.remaining.rows[row], 0
 
     def empty(self, row: int) -> Array:
-        """What is collected when there is no turn, of the type that the body declares."""
-        value = self.body.output[self.heads + len(self.turns.states) + row]
+        """Return the collected array of no iterations, of the type that the body declares."""
+        value = self.body.output[self.heads + len(self.remaining.states) + row]
         sizes = sizes_of(value.type)
         if sizes is None or None in sizes:
             raise ModelError(f"it runs no iteration, and declares no sizes of {value.name!r}")
@@ -194,38 +205,40 @@ class _Loop:
         shape.insert(self.collected(row)[1] % (len(shape) + 1), 0)
         return np.zeros(shape, dtype)
 
-    def turn(self, taken: TakenNames) -> list[NetworkNode]:
-        """The nodes of the next turn, and what is left of the loop behind them."""
-        turns = self.turns
-        splice = Splice(self.node, taken, f"{turns.number}/")
+    def iteration(self, taken: TakenNames) -> list[NetworkNode]:
+        """Return the nodes of the next iteration, followed by the remaining loop."""
+        before = self.remaining
+        splice = Splice(self.node, taken, f"{before.number}/")
         constant = [node for node in self.body.node if _is_constant(node)]
-        rest = [node for node in self.body.node if not _is_constant(node)]
-        own = [*_constants(self.body), *constant]
-        weights = turns.weights if turns.number else splice.add(own, {})
-        given = dict(zip((v.name for v in self.body.input), self.given(splice), strict=False))
-        names = splice.add(rest, {**weights, **given})
+        others = [node for node in self.body.node if not _is_constant(node)]
+        constants = [*_constants(self.body), *constant]
+        weights = before.weights if before.number else splice.add(constants, {})
+        inputs = dict(zip((v.name for v in self.body.input), self.given(splice), strict=False))
+        names = splice.add(others, {**weights, **inputs})
         results = tuple(names.get(value.name, value.name) for value in self.body.output)
-        behind = self.heads + len(turns.states)
-        left = replace(
-            turns,
-            number=turns.number + 1,
+        states_end = self.heads + len(before.states)
+        after = replace(
+            before,
+            number=before.number + 1,
             condition=results[0] if self.heads else "",
-            states=results[self.heads : behind],
-            rows=tuple((*row, new) for row, new in zip(turns.rows, results[behind:], strict=True)),
+            states=results[self.heads : states_end],
+            rows=tuple(
+                (*row, new) for row, new in zip(before.rows, results[states_end:], strict=True)
+            ),
             weights=weights,
         )
-        return [*splice.nodes([*results, *weights.values()], self.node.opsets), left]
+        return [*splice.nodes([*results, *weights.values()], self.node.opsets), after]
 
     def end(self, taken: TakenNames) -> list[NetworkNode]:
-        """The nodes that deliver the loop's outputs."""
+        """Return the nodes that deliver the loop's outputs."""
         node, splice = self.node, Splice(self.node, taken)
         outputs = dict(enumerate(node.proto.output))
-        for position, state in enumerate(self.turns.states):
+        for position, state in enumerate(self.remaining.states):
             if outputs.get(position):
                 splice.alias(state, outputs[position])
-        for row in range(len(self.turns.rows)):
-            name = outputs.get(len(self.turns.states) + row)
-            if name and not self.turns.rows[row]:
+        for row in range(len(self.remaining.rows)):
+            name = outputs.get(len(self.remaining.states) + row)
+            if name and not self.remaining.rows[row]:
                 splice.alias(splice.constant(self.empty(row)), name)
             elif name:
                 splice.stack(*self.collected(row), name)
@@ -233,39 +246,43 @@ class _Loop:
 
 
 class _Scan(_Loop):
-    """A loop over slices of its last inputs."""
+    """A Scan: a loop over slices of its last inputs."""
 
     heads = 0
 
-    def first(self) -> Turns:
-        """The loop before its first turn."""
+    def first(self) -> RemainingLoop:
+        """Return the loop before its first iteration."""
         return self.begin("", self.node.proto.input[: -self.attributes["num_scan_inputs"]])
 
     def another(self) -> bool | None:
-        """Whether there is another turn; None when that is not known."""
+        """Return whether there is another iteration, or None if that is unknown."""
         length = self._length()
-        return None if length is None or self.node.opset < 9 else self.turns.number < length
+        return None if length is None or self.node.opset < 9 else self.remaining.number < length
 
     def given(self, splice: Splice) -> list[str]:
-        """The values that the body is given this turn."""
+        """Return the values that the body is given in this iteration."""
         slices = []
         for i, name in enumerate(self._scanned()):
-            number = self.turns.number
+            number = self.remaining.number
             if self._of("scan_input_directions", i):
                 number = (self._length() or 0) - 1 - number
             place = splice.constant(np.array(number))
             slices.append(splice.new("gather", [name, place], self._of("scan_input_axes", i)))
-        return [*self.turns.states, *slices]
+        return [*self.remaining.states, *slices]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """What the turns have delivered, in the order in which it is collected, and the axis."""
+        """Return the values that iterations have delivered, in the order of collection, and the
+        axis.
+        """
         step = -1 if self._of("scan_output_directions", row) else 1
-        return self.turns.rows[row][::step], self._of("scan_output_axes", row)
+        return self.remaining.rows[row][::step], self._of("scan_output_axes", row)
 
     def _scanned(self) -> list[str]:
+        """Return the names of the inputs that are scanned."""
         return list(self.node.proto.input)[-self.attributes["num_scan_inputs"] :]
 
     def _length(self) -> int | None:
+        """Return the number of iterations, or None if it is unknown."""
         [name, *_], axis = self._scanned(), self._of("scan_input_axes", 0)
         sizes = self.facts.sizes(name)
         if sizes is not None and not -len(sizes) <= axis < len(sizes):
@@ -273,5 +290,6 @@ class _Scan(_Loop):
         return None if sizes is None else sizes[axis]
 
     def _of(self, attribute: str, position: int) -> int:
+        """Return an attribute's value at a position, or 0 if it is absent."""
         values = self.attributes.get(attribute)
         return values[position] if values else 0

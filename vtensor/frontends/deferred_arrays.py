@@ -1,4 +1,4 @@
-"""A model's arrays beside the bytes that it is known by."""
+"""Deferred arrays: arrays of a model that are read later than its other bytes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     from vtensor.frontends.external import DataFiles
 
-#: Where an array's bytes are: at an offset in the model's bytes; in data beside them, by the place
-#: of its initializer; or in a file: its location, offset and size.
+#: Place of an array's bytes: an offset in the model's bytes; "" and the number of the initializer
+#: whose data is separate from them; or location of a file, offset and size.
 Place = tuple[int] | tuple[str, int] | tuple[str, int, int]
 
 
 @dataclass(frozen=True, eq=False)
 class DeferredArrays:
-    """What is read of a model later than its nodes, or from other files.
+    """The arrays of a model that are read later than its nodes, or from other files.
 
     Attributes:
-        later: arrays that are read when somebody asks, by name.
-        places: where these are.
-        files: those beside the model; None of one from memory.
+        later: the arrays that are read on demand, by name.
+        places: places of these arrays, by name.
+        files: files of external data; None for a model from memory.
     """
 
     later: Mapping[str, Original] = field(default_factory=dict)
@@ -33,18 +33,18 @@ class DeferredArrays:
 
     @property
     def observed(self) -> Iterator[Place]:
-        """Where arrays are whose values may have decided something: all that were asked for."""
+        """Places of the arrays that were read, so that their values may have decided something."""
         return self.observed_since({})
 
     @property
     def asks(self) -> dict[str, int]:
-        """How often somebody has asked for which array."""
-        return {name: one.asks for name, one in self.later.items()}
+        """Number of reads of each array, by name."""
+        return {name: array.asks for name, array in self.later.items()}
 
     def observed_since(self, asks: Mapping[str, int]) -> Iterator[Place]:
-        """The same, of what was asked for since then."""
+        """Yield the places of the arrays that were read since then."""
         if self.files is not None:
             yield from self.files.at_once
-        for name, one in self.later.items():
-            if one.asks > asks.get(name, 0):
+        for name, array in self.later.items():
+            if array.asks > asks.get(name, 0):
                 yield self.places[name]

@@ -1,7 +1,7 @@
-"""From a network to one of operators that VTensor has, with what is known of its values.
+"""Expansion of a network into operators that VTensor has, with the facts about its values.
 
-One pass over the nodes, in running order: each node's types and values first, for a function's
-body may hang on the types of what it is given, and then, in place of a call, the body.
+One pass over the nodes, in running order. Each node's types and values come first, since a
+function's body may depend on the types of its inputs; then the body replaces the call.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from onnx import helper
 
-from vtensor.frontends.calls import MOST_NODES
-from vtensor.frontends.control import Turns, decide
+from vtensor.frontends.calls import MAX_NODES
+from vtensor.frontends.control import RemainingLoop, decide
 from vtensor.frontends.defined import defined_outputs
 from vtensor.frontends.folding import (
     Facts,
@@ -31,35 +31,40 @@ from vtensor.frontends.values import shape_makers
 from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import replace
 
-#: Loops may become this many nodes: whether one ends is known a turn at a time.
-TURNS_LIMIT = 1 << 13
+#: Largest number of nodes that unrolled loops may become: each iteration tells only whether there
+#: is another.
+MAX_LOOP_NODES = 1 << 13
 
 
 def infer(
     network: Network,
     sizes: Mapping[str, Sequence[int | None] | None],
     values: Mapping[str, Array] | None = None,
-    own: bool = False,
+    by_operators: bool = False,
 ) -> tuple[Network, Facts]:
     """Infer types, fold constants and expand functions.
 
-    Where ONNX's inference leaves sizes open, the operator itself is asked.
+    If ONNX's inference leaves sizes open, the operator itself is asked.
 
     Args:
-        sizes: of every input; None of one whose rank is open.
-        values: of inputs that are known before a run.
-        own: ask every operator for the sizes of its outputs; these replace ONNX's, and each
-            difference is noted in ``Facts.differences``. Of a node whose sizes are open nothing is
-            known if ONNX's inference refuses it.
+        network: the network as it was read.
+        sizes: sizes of every input; None for an input of open rank.
+        values: values of inputs that are known before a run.
+        by_operators: whether every operator is asked for the sizes of its outputs. They replace
+            ONNX's, and each difference is noted in ``Facts.differences``. If ONNX's inference
+            refuses a node whose sizes are open, nothing is known of its outputs.
+
+    Returns:
+        The expanded network, or the same one if nothing was expanded; and its facts.
 
     Raises:
         ModelError: a node is not as ONNX defines it, its shapes do not fit, a function is not
-        whole, or there is no end to expanding.
+            whole, or expanding does not end.
         BudgetError: a value takes more than the network may.
     """
     facts = facts_of(network, sizes, values or {})
     taken = TakenNames([*network.value_names(), *(node.name for node in network.nodes)])
-    waiting, count, turned = deque(network.nodes), 0, 0
+    waiting, count, unrolled = deque(network.nodes), 0, 0
     is_open = any(shape is None or None in shape for shape in sizes.values())
     nodes: list[NetworkNode] = []
     done = replace(network, nodes=nodes)
@@ -69,8 +74,8 @@ def infer(
             nodes.append(node)  # folded for earlier sizes, from initializers alone
             continue
         if node.key not in network.functions:
-            if own:
-                _infer_own(network, node, facts, is_open)
+            if by_operators:
+                _infer_by_operator(network, node, facts, is_open)
             else:
                 infer_node(network, node, facts, defined_outputs)
             if _has_open_sizes(node, facts):
@@ -81,23 +86,26 @@ def infer(
             done.producers.update(dict.fromkeys(node.outputs, node))
             continue
         count += len(parts)
-        turned += len(parts) * any(isinstance(part, Turns) for part in parts)
-        if turned > TURNS_LIMIT:
-            raise node_error(network, node, f"turns of loops become more than {TURNS_LIMIT} nodes")
-        if count > MOST_NODES:
-            raise node_error(network, node, f"functions become more than {MOST_NODES} nodes")
+        unrolled += len(parts) * any(isinstance(part, RemainingLoop) for part in parts)
+        if unrolled > MAX_LOOP_NODES:
+            text = f"iterations of loops become more than {MAX_LOOP_NODES} nodes"
+            raise node_error(network, node, text)
+        if count > MAX_NODES:
+            raise node_error(network, node, f"functions become more than {MAX_NODES} nodes")
         waiting.extendleft(reversed(parts))
     if not count:
         return network, facts
-    left, used = needed(nodes, network.outputs)
-    return replace(network, nodes=left, used=frozenset(used)), facts
+    running, used = needed(nodes, network.outputs)
+    return replace(network, nodes=running, used=frozenset(used)), facts
 
 
-def _infer_own(network: Network, node: NetworkNode, facts: Facts, is_open: bool) -> None:
-    """Note the types of a node's outputs as its operator makes them.
+def _infer_by_operator(network: Network, node: NetworkNode, facts: Facts, is_open: bool) -> None:
+    """Set the types of a node's outputs as its operator makes them.
 
     Args:
-        is_open: sizes of the network's inputs are open.
+        network, node: the node and its network.
+        facts: the facts so far, which are extended.
+        is_open: whether sizes of the network's inputs are open.
 
     Raises:
         ModelError: ONNX's inference refuses the node, and its operator does as well.
@@ -133,7 +141,12 @@ def facts_of(
     sizes: Mapping[str, Sequence[int | None] | None],
     values: Mapping[str, Array],
 ) -> Facts:
-    """What is known of inputs and initializers, arguments as for ``infer``.
+    """Return the facts about inputs and initializers.
+
+    Args:
+        network: the network.
+        sizes: sizes of every input; None for an input of open rank.
+        values: values of inputs that are known before a run.
 
     Raises:
         BudgetError: an input takes more than the network may.
@@ -150,32 +163,38 @@ def facts_of(
 
 
 def _has_open_sizes(node: NetworkNode, facts: Facts) -> bool:
-    """True where the inputs' sizes are known, and not all of the outputs'."""
+    """Return whether a node's input sizes are known, but not all of its output sizes."""
     return not _are_known(node.outputs, facts) and _are_known(node.inputs, facts)
 
 
 def _are_known(names: Iterable[str], facts: Facts) -> bool:
+    """Return whether all sizes of these values are known."""
     return all(sizes is not None and None not in sizes for sizes in map(facts.sizes, names))
 
 
 def _parts(
     node: NetworkNode, done: Network, facts: Facts, taken: TakenNames
 ) -> list[NetworkNode] | None:
-    """What a node becomes; None when it stays.
+    """Return the nodes that a node becomes, or None if it stays.
 
     Args:
+        node: the node.
         done: the network so far: the nodes before this one.
+        facts: the known types and values.
         taken: every name of a value or a node.
+
+    Raises:
+        ModelError: the node cannot be expanded.
     """
     if facts.static.issuperset(node.outputs):
         return None
     try:
-        if (turns := decide(node, facts, taken)) is not None:
-            return turns
+        if (iterations := decide(node, facts, taken)) is not None:
+            return iterations
         function = function_of(node, done, facts)
         if function is None or shape_makers(node, done, facts):
-            return None  # that may still be folded, once the values of inputs are known
+            return None  # it may still be folded once the values of inputs are known
         return call(node, function, taken)
-    except Exception as error:  # ModelError, and what a graph that is absent or foreign leads to
+    except Exception as error:  # ModelError, or any error of a missing or malformed graph
         pass_signals(error)
         raise node_error(done, node, f"it cannot be expanded: {error}") from error

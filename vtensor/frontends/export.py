@@ -30,31 +30,31 @@ from vtensor.language.interrupts import pass_signals
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tensor import VTensor
 
-#: The opset that is written where none is asked for, and the oldest that can be.
+#: The default opset, and the oldest that can be written.
 OPSET = 17
-#: Weights of more bytes than this go beside the file: in it there would be three of each at once,
-#: the graph's, the protocol buffer's and its bytes; and a protocol buffer ends at 2 GiB.
+#: Weights of more bytes in total go to a data file: in the model's file there would be three copies
+#: at once, in the graph, the protocol buffer and its bytes; and a protocol buffer ends at 2 GiB.
 EXTERNAL_BYTES = 64 << 20
-#: Tensors of fewer bytes are in the file all the same: what infers shapes looks at them.
+#: Tensors of fewer bytes stay in the model's file: shape inference reads them.
 INSIDE_BYTES = 1 << 10
-#: What each tensor's place in the file beside is a multiple of, so that it can be mapped.
+#: Alignment of each tensor in the data file, in bytes, so that it can be mapped.
 ALIGNMENT = 64
 
 
 def export(graph: Graph, opset: int = OPSET) -> ModelProto:
-    """A graph as an ONNX model.
+    """Return a graph as an ONNX model.
 
     Args:
-        graph: with at least one output. Its open sizes become ``dim_param``.
+        graph: a graph with at least one output. Its open sizes become ``dim_param``.
         opset: version of ONNX's operators, from 17 on.
 
     Returns:
         The model, with a copy of the constants. Dims are denoted by their names, and the metadata
-        ``vtensor.graph`` has the text of the graph: where reading finds the nodes that this text
-        is written as, the graph that it reads equals this one.
+        ``vtensor.graph`` has the text of the graph. A reader that finds the nodes that this text is
+        written as gets an equal graph.
 
     Raises:
-        UnsupportedOperatorError: ONNX has no words for some nodes in this opset; lists them all.
+        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; lists them all.
         InputError: there is no such opset.
 
     >>> from ops import Relu
@@ -75,9 +75,10 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
     """Write a graph to an ONNX file.
 
     Args:
-        graph, opset: as for ``export``.
-        path: the file. Where all weights are more than 64 MiB, they go into another beside it,
-            ``.data`` behind its name, straight from the graph's arrays.
+        graph: a graph with at least one output.
+        opset: version of ONNX's operators, from 17 on.
+        path: the file. If all weights together have more than 64 MiB, they go to a data file next
+            to it, whose name is followed by ``.data``, straight from the graph's arrays.
 
     Raises:
         UnsupportedOperatorError: as ``export``.
@@ -102,7 +103,7 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
 
 
 def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
-    """The model without its initializers, and these."""
+    """Return the model without its initializers, and the initializers by name."""
     newest = onnx.defs.onnx_opset_version()
     if opset not in range(OPSET, newest + 1):
         raise InputError(f"opset {opset!r} is not among {OPSET} to {newest}")
@@ -120,14 +121,14 @@ def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
 
 
 def skeleton(graph: Graph, exported: OnnxGraph) -> GraphProto:
-    """The graph as ONNX has it, without its initializers."""
+    """Return a graph in ONNX's form, without its initializers."""
     inputs = [_declared(name, graph.values[name]) for name in graph.inputs]
     outputs = [_declared(alias, graph.values[name]) for alias, name in graph.outputs.items()]
     return helper.make_graph(exported.nodes, graph.name or "graph", inputs, outputs)
 
 
 def _declared(name: str, value: VTensor) -> ValueInfoProto:
-    """A value's type, each dim denoted by its name."""
+    """Return a value's name and type, each dim denoted by its name."""
     sizes = [str(s) if isinstance(s, OpenSize) else s for s in value.dims.values()]
     kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
     return helper.make_tensor_value_info(name, kind, sizes, shape_denotation=list(value.dims))
@@ -135,7 +136,7 @@ def _declared(name: str, value: VTensor) -> ValueInfoProto:
 
 @contextmanager
 def _replaced(file: Path) -> Iterator[BinaryIO]:
-    """A file that takes another's place once it is whole: what fails leaves that one."""
+    """Write a file that replaces another once it is complete: on an error the other stays."""
     part = file.with_name(f"{file.name}.part")
     try:
         with part.open("wb") as stream:
@@ -147,7 +148,9 @@ def _replaced(file: Path) -> Iterator[BinaryIO]:
 
 
 def _placed(name: str, array: Array, data: BinaryIO, location: str) -> TensorProto:
-    """A tensor whose bytes are written to a file; a small one, which may be a shape, holds them."""
+    """Write a tensor's bytes to the data file and return the tensor; a small one holds its bytes
+    itself.
+    """
     if array.nbytes < INSIDE_BYTES or bits(from_numpy(array.dtype)) < 8:
         return numpy_helper.from_array(array, name)
     data.write(bytes(-data.tell() % ALIGNMENT))

@@ -1,11 +1,11 @@
-"""Data of tensors in files beside a model: which files may be read, and how.
+"""External data of tensors: which files may be read, and how.
 
-A model names its files, so it must not reach files that its sender could not read: a file lies
-inside a root, links followed, and is opened such that nothing that changes meanwhile leads outside.
+A model names its files, so it must not reach files that its sender could not read. A file must be
+inside a root, links followed, and is opened in such a way that no later change leads outside.
 
-Data is read into memory of our own, not mapped: what is written to a mapped file later changes the
-weights of a session that is in use, and a file that is cut short ends the process (SIGBUS). What is
-read again comes from the file that was open, and is refused where somebody wrote to it.
+Data is read into memory of the process, not mapped. A write to a mapped file would change the
+weights of a session in use, and a truncated file would end the process (SIGBUS). Data that is read
+again comes from the file that was opened first, and is refused if that was written to.
 """
 
 from __future__ import annotations
@@ -28,51 +28,51 @@ from vtensor.language.wording import reason
 from vtensor.storage.budget import REMEDY
 from vtensor.storage.open_file import Bytes, Data, OpenFile, State, settled
 
-#: Files of a model that stay open at most: a process may open some hundred.
-MOST_OPEN = 8
+#: Largest number of a model's files that stay open: a process may open some hundred.
+MAX_OPEN_FILES = 8
 
-#: Neither a link instead of what was checked, nor a wait for the other end of a pipe.
+#: Refuse a link in place of the path that was checked; do not wait for the other end of a pipe.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(eq=False)
 class DataFiles:
-    """Where a model's files may be.
+    """The files of a model's external data.
 
     Args:
-        folder: the one of the model's path; files are named relative to it.
+        folder: folder of the model's path; files are named relative to it.
         root: the folder that files must be in, links followed; None is ``folder`` or ``real``.
-        max_bytes: what may be taken for the data of all files; None is any.
-        real: the folder of the model's file, links followed, where that is another: a file that is
-            not in ``folder`` is named relative to it.
+        max_bytes: limit of the data of all files, in bytes; None is no limit.
+        real: folder of the model's file, links followed, if that is another: a file that is not in
+            ``folder`` is named relative to it.
     """
 
     folder: Path
     root: Path | None = None
     max_bytes: int | None = None
     real: Path | None = None
-    #: By location, as a model's tensors name few files many times.
+    #: Paths without links by location: a model's tensors name few files many times.
     _paths: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
-    #: By path without links, the state in which a file was first met: all data is of one state.
+    #: State of each file when it was first opened, by path without links: all data is of one state.
     _states: dict[Path, State] = field(default_factory=dict, init=False, repr=False)
-    #: By path, offset and length: tensors that lie in one place share their memory.
+    #: Data by path, offset and length: tensors in one place share their memory.
     _parts: WeakValueDictionary[tuple[Path, int, int], Bytes] = field(
         default_factory=WeakValueDictionary, init=False, repr=False
     )
-    #: What is read later, by place, type and shape: tensors that lie in one place share it.
+    #: Deferred arrays by place, type and shape: tensors in one place share them.
     shared: dict[Hashable, Original] = field(default_factory=dict, init=False, repr=False)
-    #: By path, files that stay open.
+    #: Files that stay open, by path.
     _files: dict[Path, OpenFile] = field(default_factory=dict, init=False, repr=False)
     _taken: int = field(default=0, init=False)
-    #: Where arrays are that were read at once.
+    #: Places of the arrays that were read at once.
     at_once: dict[tuple[str, int, int], None] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:
-        """A copy of bytes of a file, which is made once and cannot be written to.
+        """Return a copy of bytes of a file, which is made once and cannot be written to.
 
         Raises:
-            ModelError: there is no such file here, it is no plain file, it is shorter, or it is
-                not as it was when the model was loaded.
+            ModelError: there is no such file here, it is no plain file, it is shorter, or it is not
+                as it was when the model was loaded.
             BudgetError: all data that was read would take more than ``max_bytes``.
         """
         place = self._located(location), offset, nbytes
@@ -90,7 +90,9 @@ class DataFiles:
         return part
 
     def look(self, location: str, offset: int, nbytes: int) -> Bytes:
-        """As ``read``, of bytes that nobody keeps: they take nothing of what may be taken."""
+        """Return bytes as ``read`` does, for a caller that drops them: they do not count as
+        taken.
+        """
         before = self._taken
         try:
             return self.read(location, offset, nbytes)
@@ -98,10 +100,11 @@ class DataFiles:
             self._taken = before
 
     def later(self, location: str, offset: int, nbytes: int) -> Data | None:
-        """As ``read``, but when somebody asks; None where too many files are open.
+        """Return data as ``read`` does, but read on demand, or None if too many files are open.
 
         Raises:
-            ModelError, BudgetError: as for ``read``.
+            ModelError: there is no such plain file here, or it is shorter or changed.
+            BudgetError: all data would take more than ``max_bytes``.
         """
         path = self._located(location)
         with self._at(location, path, offset, nbytes):
@@ -112,13 +115,19 @@ class DataFiles:
         return Data(None, nbytes, file.stretch(offset, nbytes))
 
     def _located(self, location: str) -> Path:
+        """Return a file's path without links, which is looked up once."""
         if (path := self._paths.get(location)) is None:
             path = self._paths[location] = self._path(location)
         return path
 
     @contextmanager
     def _at(self, location: str, path: Path, offset: int, nbytes: int) -> Iterator[OpenFile]:
-        """A file that has these bytes, and for which there is room; it may stay open."""
+        """Open a file that has these bytes, and for which the budget has room; it may stay open.
+
+        Raises:
+            ModelError: there is no such file, or it is too short, changed or unreadable.
+            BudgetError: the budget has no room.
+        """
         try:
             with self._file(location, path) as file:
                 self._check_room(file, location, offset, nbytes)
@@ -134,15 +143,15 @@ class DataFiles:
     @cached_property
     def _tops(self) -> list[Path]:
         """The folders that files must be in, without links."""
-        given = [self.root] if self.root else [self.folder, self.real or self.folder]
-        return [folder.resolve() for folder in given]
+        folders = [self.root] if self.root else [self.folder, self.real or self.folder]
+        return [folder.resolve() for folder in folders]
 
     def _top(self, path: Path) -> Path:
-        """Return the folder that a file is in."""
+        """Return the folder that a file must be in."""
         return next(top for top in self._tops if path.is_relative_to(top))
 
     def _path(self, location: str) -> Path:
-        """Return a file's path without links; no link that comes there later is followed.
+        """Return a file's path without links; a link that is made there later is not followed.
 
         Raises:
             ModelError: the location is no relative path, or leads elsewhere.
@@ -161,7 +170,7 @@ class DataFiles:
 
     @contextmanager
     def _file(self, location: str, path: Path) -> Iterator[OpenFile]:
-        """Open the file of a path, which must be the one that was first met there, unchanged.
+        """Open the file of a path, which must be the file that was first opened there, unchanged.
 
         Raises:
             ModelError: it is no plain file, another file, or in another state.
@@ -178,13 +187,14 @@ class DataFiles:
                 if state != self._states.setdefault(path, state):
                     raise _changed(location)
                 file = OpenFile(descriptor, facts, f"external data file {location!r}")
-                if len(self._files) < MOST_OPEN:
+                if len(self._files) < MAX_OPEN_FILES:
                     self._files[path] = file
             elif not file.is_same(facts) or file.changed:
                 raise _changed(location)
             yield file
 
     def _check_room(self, file: OpenFile, location: str, offset: int, nbytes: int) -> None:
+        """Check that a file has these bytes and that the budget has room for them."""
         available = max(file.size - offset, 0)
         if offset < 0 or available < nbytes:
             raise ModelError(
@@ -192,20 +202,21 @@ class DataFiles:
             )
         if self.max_bytes is not None and self._taken + nbytes > self.max_bytes:
             raise BudgetError(
-                f"{nbytes} bytes of external data {location!r} beside {self._taken} that are "
-                f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
+                f"{nbytes} bytes of external data {location!r} in addition to {self._taken} in "
+                f"use: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
 
 
 def data_files(
     model: Path | None, root: str | os.PathLike[str] | None, max_bytes: int
 ) -> DataFiles | None:
-    """Return where a model's files may be; None of a model from memory without a root.
+    """Return the files of a model's external data; None for a model from memory without a root.
 
     Args:
-        model: the path of its file; None of a model from memory, whose files are named relative to
+        model: the path of its file; None for a model from memory, whose files are named relative to
             the root.
-        root, max_bytes: as for ``DataFiles``.
+        root: the folder that files must be in; None is the model's folder.
+        max_bytes: limit of the data of all files, in bytes.
     """
     top = None if root is None else Path(root).absolute()
     if model is None:
@@ -215,6 +226,7 @@ def data_files(
 
 
 def _changed(location: str) -> ModelError:
+    """Return the error for a file that was changed."""
     return ModelError(
         f"external data file {location!r} was changed while it was read; load the model again"
     )
@@ -222,7 +234,7 @@ def _changed(location: str) -> ModelError:
 
 @contextmanager
 def _opened(top: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """The descriptor of a file below a folder, no link followed on the way."""
+    """Open a file below a folder and yield its descriptor; no link is followed on the way."""
     descriptor = os.open(top, _FLAGS | os.O_DIRECTORY)
     try:
         for part in parts:

@@ -1,9 +1,9 @@
-"""What a model is from outside: what it takes and gives, and the bytes that it is known by.
+"""A model's fingerprint: its inputs and outputs, and the bytes that identify it.
 
-A plan that is kept needs no more of a model than this, and its large arrays. An entry of the cache
-says where those are and what the others come to; a model whose bytes are others has none. A large
-array at which somebody looked while a graph was made of the model, to fold it for instance, is
-among the bytes that it is known by.
+A cached plan needs no more of a model than its fingerprint and its large arrays. A cache entry says
+where these arrays are and what the digest of all other bytes is; a model with other bytes has no
+entry. A large array whose values were read while a graph was made of the model, for instance to
+fold it, is among the bytes that identify the model.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 from vtensor.storage.inputs import Port
 
-#: Of a model with more bytes in small arrays nothing is kept: each start would look at all of them.
-MOST_SMALL = 1 << 24
+#: Largest total size, in bytes, of the arrays that identify a model. A model with more has no cache
+#: entry: each start would read all of them.
+MAX_IDENTIFYING_BYTES = 1 << 24
 
-#: The most elements of an input whose value decides shapes, as ``values.LIMIT_ELEMENTS``.
-MOST_DECIDING = 1024
+#: Largest number of elements of an input whose value decides shapes, as ``values.LIMIT_ELEMENTS``.
+MAX_DECIDING_ELEMENTS = 1024
 
 if TYPE_CHECKING:
     from vtensor.frontends.deferred_arrays import Place
@@ -44,17 +45,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ModelFingerprint:
-    """A model from outside.
+    """Identity and interface of a model.
 
     Attributes:
-        inputs, outputs: what a run is given and returns.
-        static: all sizes are known before any run.
-        reads_nodes: graphs are made of its nodes, for some sizes each.
+        inputs, outputs: ports of a run.
+        static: whether all sizes are known before any run.
+        reads_nodes: whether each graph is made of the model's nodes, for particular sizes.
         deciding: inputs whose values decide shapes, as far as runs have shown.
-        observed: where arrays beside its bytes are whose values may have decided something.
-        deferred: the arrays that are read later, and the files that they are in.
-        code: a digest of what is installed.
-        digest: of its bytes, and of what was looked at.
+        observed: places of the deferred arrays whose values may have decided something.
+        deferred: the arrays that are read later, and their files.
+        code: digest of the installed distributions and settings.
+        digest: digest of the model's bytes and of the observed arrays.
     """
 
     inputs: list[Port]
@@ -76,11 +77,14 @@ class ModelFingerprint:
 def read_fingerprint(
     file: ModelFile, reference: bool, entries: Entries, max_bytes: int, root: Root
 ) -> ModelFingerprint | None:
-    """What the cache says of a model; None where it says nothing, or of other bytes.
+    """Return a model's fingerprint from the cache, or None if there is none or the bytes differ.
 
     Args:
-        file, entries, max_bytes, root: as for ``read_known``.
-        reference: nodes may run on ONNX's reference evaluator.
+        file: the model.
+        reference: whether nodes may run on ONNX's reference evaluator.
+        entries: the cache.
+        max_bytes: limit of the data that is read, in bytes.
+        root: folder of external data; None is the model's folder.
     """
     if len(file.parts.rest) > MOST_BYTES:
         return None
@@ -93,17 +97,19 @@ def read_fingerprint(
         places = {name: _place(place) for name, _, _, *place in data["large"]}
         if _digest(file, DeferredArrays({}, places, files), observed) != data["digest"]:
             return None
-        shared: dict[str, Original] = {}  # tensors that lie in one place
+        shared: dict[str, Original] = {}  # tensors in one place share their memory
         large: dict[str, Original] = {}
         for array, *row in data["large"]:
-            one = shared.get(repr(row)) or array_at(file, files, *row)
-            if not isinstance(one, Original):
+            origin = shared.get(repr(row)) or array_at(file, files, *row)
+            if not isinstance(origin, Original):
                 return None
-            large[array] = shared[repr(row)] = one
+            large[array] = shared[repr(row)] = origin
         inputs, outputs = (_ports(data[end]) for end in ("inputs", "outputs"))
         deciding = tuple(data["deciding"])
         may_decide = {
-            port.name for port in inputs if prod(size or 1 for size in port.shape) <= MOST_DECIDING
+            port.name
+            for port in inputs
+            if prod(size or 1 for size in port.shape) <= MAX_DECIDING_ELEMENTS
         }
         static = data["static"] is True
         open_sizes = any(None in port.shape for port in inputs)
@@ -120,49 +126,53 @@ def read_fingerprint(
             code,
             data["digest"],
         )
-    except MALFORMED as why:  # whatever it is, the long way says it better
+    except MALFORMED as why:  # the full read of the model reports what is wrong
         pass_signals(why)
         return None
 
 
 def save_fingerprint(
-    surface: ModelFingerprint, file: ModelFile, reference: bool, entries: Entries
+    fingerprint: ModelFingerprint, file: ModelFile, reference: bool, entries: Entries
 ) -> ModelFingerprint | None:
-    """Keep what a model is from outside; None where too much would have to be looked at.
+    """Write a model's fingerprint to the cache and return it with its digest.
+
+    None if too many bytes would identify the model, or if a file was changed.
 
     Args:
-        surface: what is to be kept, without a digest.
-        file, reference, entries: as for ``read_fingerprint``.
+        fingerprint: the fingerprint, still without a digest.
+        file: the model.
+        reference: whether nodes may run on ONNX's reference evaluator.
+        entries: the cache.
     """
-    deferred, code = surface.deferred, _code()
+    deferred, code = fingerprint.deferred, _code()
     try:
-        digest = _digest(file, deferred, surface.observed)
-    except (LookupError, ValueError, VTensorError):  # as where a file was changed: it is not known
+        digest = _digest(file, deferred, fingerprint.observed)
+    except (LookupError, ValueError, VTensorError):  # a changed file, for instance
         return None
     ends = {
-        end: [(one.name, one.dtype, one.shape, one.dims, one.any_rank) for one in ports]
-        for end, ports in (("inputs", surface.inputs), ("outputs", surface.outputs))
+        end: [(port.name, port.dtype, port.shape, port.dims, port.any_rank) for port in ports]
+        for end, ports in (("inputs", fingerprint.inputs), ("outputs", fingerprint.outputs))
     }
     data = {
         "file": file.name,
         **ends,
-        "static": surface.static,
-        "reads_nodes": surface.reads_nodes,
-        "deciding": surface.deciding,
-        "observed": sorted(surface.observed, key=repr),
+        "static": fingerprint.static,
+        "reads_nodes": fingerprint.reads_nodes,
+        "deciding": fingerprint.deciding,
+        "observed": sorted(fingerprint.observed, key=repr),
         "large": [
-            (name, one.dtype.str, one.shape, *deferred.places[name])
-            for name, one in deferred.later.items()
+            (name, array.dtype.str, array.shape, *deferred.places[name])
+            for name, array in deferred.later.items()
         ],
         "digest": digest,
     }
     name = _name(file, reference, code)
     entries.write(name, json.dumps(data, separators=(",", ":")).encode())
-    return replace(surface, code=code, digest=digest)
+    return replace(fingerprint, code=code, digest=digest)
 
 
 def check_surface(payload: bytes) -> tuple[str, list[Port]]:
-    """Check an entry as far as this needs no model.
+    """Check a cache entry as far as this needs no model.
 
     Returns:
         The path of the model's file, and the inputs.
@@ -182,20 +192,23 @@ def check_surface(payload: bytes) -> tuple[str, list[Port]]:
 
 
 def _code() -> str:
-    """What is installed, briefly: each plan that is looked for has it in its name."""
+    """Return a digest of the installed distributions and settings; it is part of every entry's
+    name.
+    """
     return blake2b(repr(installed()).encode(), digest_size=16).hexdigest()
 
 
 def _name(file: ModelFile, reference: bool, code: str) -> str:
+    """Return the name of a model's cache entry."""
     facts = repr((file.digest, reference, code))
     return f"surface-{blake2b(facts.encode(), digest_size=16).hexdigest()}"
 
 
 def _ports(rows: list[Any]) -> list[Port]:
-    """Return inputs or outputs as an entry says them.
+    """Return the inputs or outputs of a cache entry.
 
     Raises:
-        Exception: of any kind, where no model has such.
+        Exception: of any kind, if no model has such ports.
     """
     ports = [
         Port(name, dtype, tuple(shape), tuple(dims), any_rank is True)
@@ -213,34 +226,36 @@ def _ports(rows: list[Any]) -> list[Port]:
 
 
 def _place(row: list[Any]) -> Place:
+    """Return the place of an array from a cache entry."""
     [where, *numbers] = row
     return str(where), *map(int, numbers)  # type: ignore[return-value]
 
 
 def _digest(file: ModelFile, deferred: DeferredArrays, observed: Collection[Place]) -> str:
-    """A digest of a model without the arrays that are read later and at which nobody looked.
+    """Return a digest of a model without its deferred arrays, the observed ones excepted.
 
     Args:
         file: the model.
-        deferred: what is read later of it, and the files beside it.
-        observed: where arrays are whose values count all the same.
+        deferred: its deferred arrays and its files.
+        observed: places of the deferred arrays whose values count.
 
     Raises:
-        ValueError: there is too much of that.
-        LookupError: it is not there.
-        VTensorError: it cannot be read, or not again.
+        ValueError: more than MAX_IDENTIFYING_BYTES would be read.
+        LookupError: an array is not there.
+        VTensorError: an array cannot be read, or not again.
     """
     digest = blake2b(file.digest.encode(), digest_size=16)
     data, files = file.parts.data, deferred.files
     deferred_places = {place[1] for place in deferred.places.values() if len(place) == 2}
     inside = {
         number
-        for number, one in data.items()
-        if one.bytes is not None or number not in deferred_places
+        for number, separate in data.items()
+        if separate.bytes is not None or number not in deferred_places
     }
     inside |= {place[1] for place in observed if len(place) == 2}
     places = sorted(place for place in observed if len(place) == 3)
-    if sum(data[one].nbytes for one in inside) + sum(one[2] for one in places) > MOST_SMALL:
+    nbytes = sum(data[number].nbytes for number in inside) + sum(place[2] for place in places)
+    if nbytes > MAX_IDENTIFYING_BYTES:
         raise ValueError("small arrays are large together")
     for number in sorted(inside):
         digest.update(data[number].now().data)

@@ -1,8 +1,7 @@
-"""The types of a node's outputs, and their values where these are known before a run.
+"""Types of a node's outputs, and their values if these are known before a run.
 
-A node whose inputs are all known is computed, once, so that arithmetic on shapes leaves
-nothing behind in the graph. Types come from ONNX's own inference, a node at a time, with the known
-inputs' values at hand.
+A node whose inputs are all known is computed once, so that arithmetic on shapes adds nothing to the
+graph. Types come from ONNX's own inference, one node at a time, with the values of known inputs.
 """
 
 from __future__ import annotations
@@ -39,49 +38,49 @@ from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.storage.budget import REMEDY
 
-#: Inference is shown the values of constants up to this size: shapes, axes, pads, scales.
+#: Largest number of elements of a constant whose values inference gets: shapes, axes, pads, scales.
 _SHOWN_ELEMENTS = 4096
 
-#: Operators whose values are the sizes of their input.
+#: Operators whose outputs are the sizes of their input.
 _SIZES = ("Shape", "Size")
 
-#: Operators that are computed here; others by VTensor's definitions, or ONNX's evaluator.
+#: Operators that are computed here; others are by VTensor's definitions, or by ONNX's evaluator.
 OWN = (*_SIZES, "Constant", "ConstantOfShape")
 
-#: Constants of these element types and of no more bytes are known without ONNX.
+#: Element types, and the largest number of bytes, of constants that are read without ONNX's checks.
 _SIMPLE = frozenset(
     {TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.DOUBLE}
 )
-_SMALL = 1 << 16
+_MAX_SIMPLE_BYTES = 1 << 16
 
-#: The fields of an attribute, and of its tensor, other than the value.
+#: Fields of an attribute, and of its tensor, other than the value.
 _ATTRIBUTE_FIELDS = {"name", "type", "doc_string"}
 _TENSOR_FIELDS = {"dims", "data_type", "name", "doc_string"}
 
-#: The inputs of which operators read nothing but the type, by position.
+#: Positions of the inputs of which operators read only the type, by operator.
 _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
 
 
 class InputsRefused(ModelError):
-    """ONNX's shape inference does not take the inputs of a node."""
+    """Raised if ONNX's shape inference does not take the inputs of a node."""
 
 
-#: The inputs that a value depends on; None when it cannot be known before a run.
+#: The inputs that a value depends on; None if it cannot be known before a run.
 Leaves = tuple[str, ...] | None
 
 
 @dataclass(eq=False)
 class Facts:
-    """What is known of a network's values once the inputs' sizes are.
+    """The known types and values of a network, for particular sizes of its inputs.
 
     Attributes:
-        types: by value; absent where nothing is known.
-        arrays: values known before a run.
+        types: type by value; absent if unknown.
+        arrays: values that are known before a run.
         static: names of values that do not depend on data, known or (with symbolic sizes) not yet.
-        nbytes: what the arrays that were computed take.
-        leaves: what values depend on, so far as that was asked.
-        made: sizes of values that their operators have made already.
-        differences: by node, how the sizes of its operator differ from those of ONNX's inference.
+        nbytes: bytes of the arrays that were computed.
+        leaves: the inputs that values depend on, as far as that was asked.
+        made: sizes that operators have made already, by value.
+        differences: by node, how its operator's sizes differ from those of ONNX's inference.
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
@@ -94,40 +93,40 @@ class Facts:
     _sizes: dict[str, tuple[TypeProto | None, Sizes | None]] = field(default_factory=dict)
 
     def sizes(self, name: str) -> Sizes | None:
-        """A value's sizes, None where unknown."""
+        """Return a value's sizes, or None if they are unknown."""
         if name in self.arrays:
             return tuple(self.arrays.origin(name).shape)
         if name in self.made:
             return self.made[name]
         kind = self.types.get(name)
-        known, sizes = self._sizes.get(name, (None, None))
-        if kind is not known:  # read once a type: a protocol buffer is slow to read
+        cached_type, sizes = self._sizes.get(name, (None, None))
+        if kind is not cached_type:  # a protocol buffer is slow to read
             sizes = sizes_of(kind)
             self._sizes[name] = kind, sizes
         return sizes
 
     def know_types(self, types: Mapping[str, TypeProto]) -> None:
-        """Types of values; one without a rank takes no place of one that was there."""
+        """Set the types of values; a type without a rank replaces no known one."""
         for name, kind in types.items():
             if kind.tensor_type.HasField("shape") or self.sizes(name) is None:
                 self.types[name] = kind
 
-    def compare(self, node: NetworkNode, name: str, made: Sizes | None) -> None:
-        """Note where an operator makes an output of other sizes than ONNX's inference has."""
+    def compare(self, node: NetworkNode, name: str, sizes: Sizes | None) -> None:
+        """Note the difference if an operator makes an output of other sizes than inference says."""
         inferred = self.sizes(name)
-        if inferred is not None and made is not None and differ(inferred, made):
-            text = f"{node.described} gives {name!r} the sizes {made}, "
+        if inferred is not None and sizes is not None and differ(inferred, sizes):
+            text = f"{node.described} gives {name!r} the sizes {sizes}, "
             self.differences[node.name] = f"{text}ONNX's shape inference {inferred}"
 
     def know(self, name: str, array: Array | Original) -> None:
-        """A value is a constant."""
+        """Set a value as known: a constant."""
         self.arrays.put(name, array)
         self.types[name] = type_of_array(array)
         self.static.add(name)
 
 
 def differ(inferred: Sizes, made: Sizes) -> bool:
-    """Return True where sizes that are known contradict each other, or the ranks do.
+    """Return whether known sizes contradict each other, or the ranks do.
 
     >>> differ((None, 3), (2, 3)), differ((1, 3), (2, 3)), differ((3,), (2, 3))
     (False, True, True)
@@ -137,30 +136,34 @@ def differ(inferred: Sizes, made: Sizes) -> bool:
     )
 
 
-#: The values of the outputs of a node whose inputs are known, if it has a definition.
+#: Returns the values of the outputs of a node with known inputs; None if it has no definition.
 Define = Callable[[Network, NetworkNode, Facts], list[Array] | None]
 
 
 def schema_of(node: NetworkNode) -> onnx.defs.OpSchema | None:
-    """ONNX's definition of a node's operator; None when ONNX has none in this opset."""
+    """Return ONNX's definition of a node's operator, or None if this opset has none."""
     try:
         return _schema(node.proto.op_type, node.opsets[node.domain], node.domain)
     except onnx.defs.SchemaError:
         return None
 
 
-_schema = cache(onnx.defs.get_schema)  # what raises is asked again: it may be registered later
+_schema = cache(onnx.defs.get_schema)  # errors are not cached: a schema may be registered later
 
 
 def folds(node: NetworkNode, facts: Facts) -> bool:
-    """True when a node's outputs are known before a run, whatever its operator is."""
+    """Return whether a node's outputs are known before a run, by any operator."""
     schema = schema_of(node)
-    if schema is None or has_graphs(node) or not all(name in facts.static for name in _data(node)):
+    if (
+        schema is None
+        or has_graphs(node)
+        or not all(name in facts.static for name in _value_inputs(node))
+    ):
         return False
     if not _makes_tensors(schema):
         return False
     random: bool | None = getattr(schema, "non_deterministic", None)
-    if random is None:  # onnx 1.17 does not say; what draws random numbers there has no inputs
+    if random is None:  # onnx 1.17 lacks the field; its random operators have no inputs
         random = not node.inputs and node.proto.op_type != "Constant"
     return not random
 
@@ -168,27 +171,31 @@ def folds(node: NetworkNode, facts: Facts) -> bool:
 @cache
 def _makes_tensors(schema: onnx.defs.OpSchema) -> bool:
     """Return False for an operator that makes sequences or optional values."""
-    return all(any(kind.startswith("tensor") for kind in one.types) for one in schema.outputs)
+    return all(any(kind.startswith("tensor") for kind in each.types) for each in schema.outputs)
 
 
-def _data(node: NetworkNode) -> list[str]:
-    """The inputs of which a node reads more than the type."""
+def _value_inputs(node: NetworkNode) -> list[str]:
+    """Return the inputs of which a node reads more than the type."""
     type_only = () if node.domain else _OF_TYPE.get(node.proto.op_type, ())
     return [name for i, name in enumerate(node.proto.input) if name and i not in type_only]
 
 
 def has_graphs(node: NetworkNode) -> bool:
-    """True for control flow, which holds graphs of its own."""
+    """Return whether a node is control flow, which holds graphs of its own."""
     return any(
         a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.proto.attribute
     )
 
 
 def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
-    """Note the types of a node's outputs, and their values where these are known before a run.
+    """Set the types of a node's outputs, and their values if these are known before a run.
 
-    ``define`` computes values; where it has none, ONNX's reference evaluator does. What was folded
-    from initializers alone is kept in ``network.arrays`` for the next time.
+    A value that was folded from initializers alone is kept in ``network.arrays`` for the next time.
+
+    Args:
+        network, node: the node and its network.
+        facts: the facts so far, which are extended.
+        define: computes values; if it returns None, ONNX's reference evaluator does.
 
     Raises:
         ModelError: the node is not as ONNX defines it, or its inputs do not fit.
@@ -199,18 +206,18 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
         constant = _sparse_constant(network, node, facts.nbytes)
     if constant is not None:
         facts.static.update(node.outputs)
-        _record(network, node, facts, [constant])
+        _keep_values(network, node, facts, [constant])
         return
     schema = schema_of(node)
     if schema is None or has_graphs(node):
-        return  # what is inside reads values from outside, which ONNX's check cannot see
-    _check(network, node)
+        return  # inner graphs read outer values, which ONNX's check cannot see
+    _check_node(network, node)
     static = folds(node, facts)
     if static:
         facts.static.update(node.outputs)
     if any(name not in facts.types for name in node.inputs):
         return
-    types = _types(network, node, schema, facts, static)
+    types = _infer_types(network, node, schema, facts, static)
     facts.know_types(types)
     for name, kind in types.items():
         what = f"{network.label}: {node.described}: value {name!r}"
@@ -222,13 +229,17 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
         fold(network, node, facts, define)
 
 
-def _check(network: Network, node: NetworkNode) -> None:
-    """See that a node is as ONNX defines it; once for those that are the model's own."""
+def _check_node(network: Network, node: NetworkNode) -> None:
+    """Check that a node is as ONNX defines it; the model's own nodes are checked once.
+
+    Raises:
+        ModelError: it is not.
+    """
     if node.name in network.checked:
         return
     try:
         onnx.checker.check_node(node.proto, _checker(network.ir_version, *node.opsets.items()))
-    except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
+    except Exception as error:  # ValidationError, or any error of the bindings
         pass_signals(error)
         raise node_error(network, node, f"not as ONNX defines it: {error}") from error
     if node.origin is None:
@@ -237,31 +248,37 @@ def _check(network: Network, node: NetworkNode) -> None:
 
 @lru_cache(maxsize=64)
 def _checker(ir_version: int, *opsets: tuple[str, int]) -> onnx.checker.C.CheckerContext:
+    """Return the context of ONNX's checker for a model's versions."""
     context = onnx.checker.C.CheckerContext()
     context.ir_version = ir_version
     context.opset_imports = dict(opsets)
     return context
 
 
-def _types(
+def _infer_types(
     network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts, static: bool
 ) -> dict[str, TypeProto]:
-    """The types of a node's outputs, by the first definition whose inference takes it."""
-    if found := attribute_fault(node.proto):
-        raise node_error(network, node, found)
+    """Return the types of a node's outputs, by the first definition whose inference takes it.
+
+    Raises:
+        InputsRefused: no inference takes its sizes; the operator itself may.
+        ModelError: the node is wrong.
+    """
+    if attribute_error := attribute_fault(node.proto):
+        raise node_error(network, node, attribute_error)
     shown = {
         name: numpy_helper.from_array(facts.arrays[name])
         for name in node.inputs
         if name in facts.arrays and facts.arrays.origin(name).size <= _SHOWN_ELEMENTS
     }
-    tries = [(one, shown) for one in _inferring(schema)]
-    if static:  # ONNX's own functions hand on one element where its inference wants scalars
+    tries = [(definition, shown) for definition in _inferring(schema)]
+    if static:  # ONNX's own functions pass one element where its inference wants scalars
         tries.append((schema, {}))
     faults = []
-    for one, values in tries:
+    for candidate, values in tries:
         try:
             types = onnx.shape_inference.infer_node_outputs(
-                one,
+                candidate,
                 _spelled_out(node.proto, schema),
                 {name: bounded(facts.types[name]) for name in node.inputs},
                 values,
@@ -269,13 +286,13 @@ def _types(
                 ir_version=network.ir_version,
             )
             return {name: unbounded(kind) for name, kind in types.items()}
-        except Exception as error:  # InferenceError, and what bindings raise at odd attributes
+        except Exception as error:  # InferenceError, or any error of the bindings
             pass_signals(error)
             faults.append(error)
     fault = faults[len(tries) - 1 - static]
     shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
     refusal = node_error(network, node, f"its inputs do not fit ({shapes}): {fault}")
-    if "[ShapeInferenceError]" in str(fault):  # of sizes the operator may know better
+    if "[ShapeInferenceError]" in str(fault):  # the operator may know the sizes better
         raise InputsRefused(str(refusal)) from fault
     raise refusal from fault
 
@@ -283,7 +300,7 @@ def _types(
 def _infer_function(
     node: NetworkNode, facts: Facts, types: Mapping[str, TypeProto]
 ) -> dict[str, TypeProto]:
-    """The types of outputs whose rank ONNX knows only of the function that defines the operator."""
+    """Return the types of outputs whose rank ONNX infers only through the operator's function."""
     unknown = [
         name
         for name in node.outputs
@@ -292,11 +309,13 @@ def _infer_function(
     if not unknown:
         return {}
     model = one_node(node, facts.types, unknown).model
-    own = [(node.proto.domain, node.proto.op_type)]
+    operator = [(node.proto.domain, node.proto.op_type)]
     try:
-        model = onnx.inliner.inline_selected_functions(model, own, inline_schema_functions=True)
+        model = onnx.inliner.inline_selected_functions(
+            model, operator, inline_schema_functions=True
+        )
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception as error:  # whatever it met: the shape stays unknown, and who needs it says so
+    except Exception as error:  # the shape stays unknown
         pass_signals(error)
         return {}
     return {value.name: value.type for value in model.graph.output if value.name in unknown}
@@ -304,11 +323,12 @@ def _infer_function(
 
 @lru_cache(maxsize=64)
 def _imports(*opsets: tuple[str, int]) -> list[onnx.OperatorSetIdProto]:
+    """Return the operator set imports for versions by domain."""
     return [helper.make_opsetid(domain, version) for domain, version in opsets]
 
 
 def _history(domain: str, name: str) -> Iterator[onnx.defs.OpSchema]:
-    """All definitions of an operator, newest first, without those that only withdraw it."""
+    """Yield all definitions of an operator, newest first, except those that only withdraw it."""
     until = sys.maxsize >> 32  # ONNX's versions are 32 bits
     while until:
         try:
@@ -322,13 +342,13 @@ def _history(domain: str, name: str) -> Iterator[onnx.defs.OpSchema]:
 
 @cache
 def _inferring(schema: onnx.defs.OpSchema) -> Sequence[onnx.defs.OpSchema]:
-    """The newest definition that reads this one's nodes and can infer, and this one.
+    """Return the newest definition that reads this one's nodes and can infer, and this one.
 
-    Some came without inference or with a wrong one (a window that begins in the pads, an axis that
-    counts from the end), and a later opset put it right.
+    Some definitions have no inference or a wrong one (a window that begins in the pads, an axis
+    that counts from the end), which a later opset corrected.
     """
     for later in _history(schema.domain, schema.name):
-        same = [one.name for one in later.inputs] == [one.name for one in schema.inputs]
+        same = [x.name for x in later.inputs] == [x.name for x in schema.inputs]
         reads = same and later.attributes.keys() >= schema.attributes.keys()
         if reads and later.has_type_and_shape_inference_function:
             return later, schema
@@ -336,19 +356,22 @@ def _inferring(schema: onnx.defs.OpSchema) -> Sequence[onnx.defs.OpSchema]:
 
 
 def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeProto:
-    """A node with its defaults written down: some inference takes an absent attribute for 0."""
-    given = {attribute.name for attribute in node.attribute}
-    defaults = [value for name, value in _defaults(schema).items() if name not in given]
+    """Return a node with its defaults as attributes: some inference takes an absent attribute for
+    0.
+    """
+    present = {attribute.name for attribute in node.attribute}
+    defaults = [value for name, value in _defaults(schema).items() if name not in present]
     if not defaults:
         return node
-    whole = onnx.NodeProto()
-    whole.CopyFrom(node)
-    whole.attribute.extend(defaults)
-    return whole
+    complete = onnx.NodeProto()
+    complete.CopyFrom(node)
+    complete.attribute.extend(defaults)
+    return complete
 
 
 @cache
 def _defaults(schema: onnx.defs.OpSchema) -> Mapping[str, AttributeProto]:
+    """Return the default of each attribute that has one."""
     values = {name: attribute.default_value for name, attribute in schema.attributes.items()}
     return {name: value for name, value in values.items() if value.type}
 
@@ -362,36 +385,38 @@ def fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> N
     if node.label in _SIZES:
         sizes = facts.sizes(node.proto.input[0])
         if sizes is None or None in sizes:
-            return  # symbolic: known once the inputs' sizes are
-    elif not all(name in facts.arrays for name in _data(node)):
+            return  # symbolic sizes: the values are known once the inputs' sizes are
+    elif not all(name in facts.arrays for name in _value_inputs(node)):
         return
     results: Sequence[Array | Original]
     try:
-        turned = _turned(node, facts)
+        turned = _transposed(node, facts)
         results = _evaluate(network, node, facts, define) if turned is None else [turned]
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # the reference evaluator's own, of any kind
         pass_signals(error)
         raise node_error(network, node, f"this constant cannot be computed: {error}") from error
-    _record(network, node, facts, results)
+    _keep_values(network, node, facts, results)
 
 
 def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
-    """The value of a node that is a small tensor and no more, of which some models have hundreds;
-    None where ONNX is to say what is wrong with it, or it is too much beside ``held`` bytes.
+    """Return the value of a small ``Constant`` node without ONNX's checks: some models have
+    hundreds.
+
+    None if ONNX has to check the node, or the value is too large in addition to ``held`` bytes.
     """
     proto = node.proto
     if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:
         return None
-    if [(one.name, one.type) for one in proto.attribute] != [("value", AttributeProto.TENSOR)]:
+    if [(a.name, a.type) for a in proto.attribute] != [("value", AttributeProto.TENSOR)]:
         return None
     tensor = proto.attribute[0].t
-    given = {field.name for field, _ in proto.attribute[0].ListFields()}
-    said = {field.name for field, _ in tensor.ListFields()}
+    attribute_fields = {field.name for field, _ in proto.attribute[0].ListFields()}
+    tensor_fields = {field.name for field, _ in tensor.ListFields()}
     if (
-        given - _ATTRIBUTE_FIELDS != {"t"}
-        or len(said - _TENSOR_FIELDS) > 1
+        attribute_fields - _ATTRIBUTE_FIELDS != {"t"}
+        or len(tensor_fields - _TENSOR_FIELDS) > 1
         or node.domain not in node.opsets
     ):
         return None
@@ -401,21 +426,21 @@ def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
         array = tensor_array(tensor, network.files)
     except ModelError:
         return None
-    small = array.nbytes <= _SMALL and array.nbytes + held <= network.max_bytes
+    small = array.nbytes <= _MAX_SIMPLE_BYTES and array.nbytes + held <= network.max_bytes
     return array if small else None
 
 
 def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | None:
-    """Return the value of a ``Constant`` that is a sparse tensor; None of any other node.
+    """Return the value of a ``Constant`` that is a sparse tensor, or None for any other node.
 
     Raises:
         ModelError: its indices, values and sizes do not fit together.
-        BudgetError: it is too much in addition to ``held`` bytes.
+        BudgetError: it is too large in addition to ``held`` bytes.
     """
     proto = node.proto
     if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:
         return None
-    if [(one.name, one.type) for one in proto.attribute] != [
+    if [(attribute.name, attribute.type) for attribute in proto.attribute] != [
         ("sparse_value", AttributeProto.SPARSE_TENSOR)
     ]:
         return None
@@ -428,59 +453,61 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
         raise BudgetError(f"{network.label}: {node.described}: {error}") from None
 
 
-def _record(
+def _keep_values(
     network: Network, node: NetworkNode, facts: Facts, results: Sequence[Array | Original]
 ) -> None:
-    """Know a node's values; those of initializers alone next time, too."""
-    # A value inside of a function may have another name next time.
+    """Set a node's values as known; values of initializers alone are kept for the next
+    time, too.
+    """
+    # A value inside a function may have another name next time.
     pure = node.origin is None and all(name in network.arrays for name in node.inputs)
     for name, array in zip(node.outputs, results, strict=True):
         facts.compare(node, name, array.shape)
         facts.know(name, array)
-        own = not _is_view(array, node, facts)
-        facts.nbytes += array.nbytes * own
+        is_owner = not _is_view(array, node, facts)
+        facts.nbytes += array.nbytes * is_owner
         if pure:
             network.arrays.put(name, array if isinstance(array, Original) else Original(array))
-            network.folded.update([name] * own)
+            network.folded.update([name] * is_owner)
 
 
-def _turned(node: NetworkNode, facts: Facts) -> Original | None:
-    """A large array that nobody has read so far, its axes in another order: nobody reads it for
-    that, as where a table of words is turned to be what their scores are computed by.
+def _transposed(node: NetworkNode, facts: Facts) -> Original | None:
+    """Return a transposed large array that was not read yet, without reading it; None for other
+    nodes.
     """
     if node.domain or node.proto.op_type != "Transpose":
         return None
-    given = facts.arrays.origin(node.proto.input[0])
-    if not isinstance(given, Original) or given.held or given.whole is not given:
+    source = facts.arrays.origin(node.proto.input[0])
+    if not isinstance(source, Original) or source.held or source.whole is not source:
         return None
-    axes = [one.ints for one in node.proto.attribute if one.name == "perm"] or [
-        range(given.ndim)[::-1]
-    ]
-    right = len(axes) == 1 and sorted(axes[0]) == [*range(given.ndim)]
-    return given.turned(tuple(axes[0])) if right else None
+    axes = [a.ints for a in node.proto.attribute if a.name == "perm"] or [range(source.ndim)[::-1]]
+    is_permutation = len(axes) == 1 and sorted(axes[0]) == [*range(source.ndim)]
+    return source.turned(tuple(axes[0])) if is_permutation else None
 
 
 def _is_view(array: Array | Original, node: NetworkNode, facts: Facts) -> bool:
-    """True when a node's output takes no memory: one element repeated, or an input's own."""
+    """Return whether a node's output takes no memory: one element repeated, or an input's
+    memory.
+    """
     if isinstance(array, Original):
         return False
-    given = (facts.arrays[name] for name in node.inputs if name in facts.arrays)
-    return 0 in array.strides or any(np.may_share_memory(array, one) for one in given)
+    inputs = (facts.arrays[name] for name in node.inputs if name in facts.arrays)
+    return 0 in array.strides or any(np.may_share_memory(array, known) for known in inputs)
 
 
 @cache
 def _itemsize(elem_type: int) -> int | None:
-    """Bytes of an element; None of a type that is no tensor's."""
+    """Return the bytes of an element, or None for a type that no tensor has."""
     if elem_type not in helper.get_all_tensor_dtypes():
         return None
     return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)).itemsize
 
 
 def check_budget(network: Network, what: str, name: str, facts: Facts, held: int = 0) -> None:
-    """See that a value can be held at all, beside ``held`` bytes.
+    """Check that the network may hold a value in addition to ``held`` bytes.
 
     Raises:
-        BudgetError: it takes more than the network may.
+        BudgetError: it takes more.
     """
     sizes, kind = facts.sizes(name), facts.types[name].tensor_type
     itemsize = _itemsize(kind.elem_type)
@@ -488,7 +515,7 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
         return
     nbytes = prod(size or 0 for size in sizes) * itemsize
     if nbytes + held > network.max_bytes:
-        taken = f" beside {held} that are taken" if held else ""
+        taken = f" in addition to {held} in use" if held else ""
         raise BudgetError(
             f"{network.label}: {what}: {name!r} of sizes {sizes} takes {nbytes} bytes{taken}, "
             f"the budget is {network.max_bytes}\n  to fix: {REMEDY}"
@@ -496,7 +523,7 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
 
 
 def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define) -> list[Array]:
-    """The outputs of a node whose inputs are known."""
+    """Return the outputs of a node whose inputs are known."""
     attributes = {a.name: a for a in node.proto.attribute}
     op_type = "" if node.domain else node.proto.op_type
     if op_type in _SIZES:
@@ -509,40 +536,42 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define)
     if op_type == "Constant" and "value" in attributes:
         return [tensor_array(attributes["value"].t, network.files)]
     if op_type == "ConstantOfShape":
-        # A view of one element: the memory is taken once, in the layout that a library asks for.
+        # A view of one element: memory is allocated once, in the layout that a library asks for.
         value = attributes.get("value")
         element = np.zeros(1, np.float32) if value is None else tensor_array(value.t, network.files)
         shape = [int(size) for size in np.atleast_1d(facts.arrays[node.proto.input[0]])]
         return [np.broadcast_to(element.reshape(()), shape)]
     known = all(name in facts.arrays for name in node.inputs)
-    if known and op_type == "Range" and not attributes:  # as ONNX's evaluator, which loads slowly
+    if known and op_type == "Range" and not attributes:  # ONNX's evaluator loads slowly
         start, limit, delta = (facts.arrays[name] for name in node.proto.input)
         return [np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)]
     if known and (defined := define(network, node, facts)) is not None:
         return defined
-    given = [
+    inputs = [
         np.asarray(facts.arrays[name]) if name in facts.arrays else _example(facts.types[name])
         for name in dict.fromkeys(node.inputs)
     ]
-    return one_node(node, facts.types, node.outputs).run(given)
+    return one_node(node, facts.types, node.outputs).run(inputs)
 
 
 def one_node(node: NetworkNode, types: Mapping[str, TypeProto], outputs: Sequence[str]) -> OneNode:
-    """A model of one node, which ONNX's tools take: its inputs, each once, and these outputs."""
-    given, made = (
+    """Return a model of one node for ONNX's tools, with its inputs, each once, and these
+    outputs.
+    """
+    input_infos, output_infos = (
         [helper.make_value_info(name, types.get(name, TypeProto())) for name in names]
         for names in (dict.fromkeys(node.inputs), outputs)
     )
-    graph = helper.make_graph([node.proto], "node", given, made)
+    graph = helper.make_graph([node.proto], "node", input_infos, output_infos)
     model = helper.make_model(graph, opset_imports=_imports(*node.opsets.items()))
     return OneNode(model.SerializeToString(deterministic=True))
 
 
 def _example(kind: TypeProto) -> Array:
-    """An array of an element type, for who reads nothing else of it."""
+    """Return an array of an element type, for operators that read only the type."""
     return np.zeros((), helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
 
 
 def node_error(network: Network, node: NetworkNode, text: str) -> ModelError:
-    """The error that says what is wrong with a node."""
+    """Return the error for a node, with the model's and the node's names."""
     return ModelError(f"{network.label}: {node.described}: {text}")

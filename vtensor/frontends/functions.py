@@ -1,7 +1,7 @@
 """Functions: operators that are defined by other operators, by ONNX or by the model itself.
 
-A call of one that VTensor does not have is replaced by the function's body: nodes whose names, and
-whose values' names, begin with the name of the node that called.
+If VTensor lacks the operator, the function's body replaces the call: nodes whose names, and whose
+values' names, begin with the name of the calling node.
 """
 
 from __future__ import annotations
@@ -25,46 +25,49 @@ from vtensor.language.wording import counted
 
 
 def spellings_of(node: NetworkNode) -> list[Spelling]:
-    """The spellings of a node; those of foreign domains have the domain in front."""
+    """Return the spellings of a node; the key of a foreign operator begins with its domain."""
     return OPERATORS.spellings(node.label, node.opsets[node.domain])
 
 
 def has_body(domain: str, op_type: str, opset: int) -> bool:
-    """True when ONNX defines an operator by a function.
+    """Return whether ONNX defines an operator by a function.
 
     >>> has_body("", "SoftmaxCrossEntropyLoss", 13), has_body("", "MatMul", 13)
     (True, False)
     """
     try:
-        schema: Any = onnx.defs.get_schema(op_type, opset, domain)  # ONNX's stubs do not know all
+        schema: Any = onnx.defs.get_schema(op_type, opset, domain)  # ONNX's stubs are incomplete
     except onnx.defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionProto | None:
-    """The function that a node calls: the model's own, else ONNX's of an operator that is missing.
+    """Return the function that a node calls: the model's own, or ONNX's for an operator that is
+    missing.
 
-    None too while types are unknown on which ONNX's body depends.
+    None if there is none, or while types are unknown that ONNX's body depends on.
 
     Raises:
-        ModelError: the model's function takes fewer inputs, or reads what is not its own.
+        ModelError: the model's function takes fewer inputs, or reads a value that is not its own.
     """
     function = network.functions.get(node.key)
     if function is None:
         schema = schema_of(node)
-        return None if spellings_of(node) or schema is None else _defined(schema, node, facts)
-    own = {*function.input, *defined(function.node)}
+        return None if spellings_of(node) or schema is None else _onnx_function(schema, node, facts)
+    local = {*function.input, *defined(function.node)}
     if len(node.proto.input) > len(function.input):
         raise ModelError(f"the function takes {counted(len(function.input), 'input')}")
-    foreign = sorted({name for each in function.node for name in reads_of(each)} - own)
+    foreign = sorted({name for each in function.node for name in reads_of(each)} - local)
     if foreign:
         raise ModelError(f"the function reads {foreign[0]!r}, which is defined nowhere")
     return function
 
 
-def _defined(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProto | None:
-    """ONNX's own function for a node, of the version that its opset has, or of the first."""
+def _onnx_function(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProto | None:
+    """Return ONNX's own function for a node, of its opset's version or else of the first;
+    or None.
+    """
     if schema.has_function:
         version = _version(schema.function_opset_versions, node)
         return _parsed(schema.get_function_with_opset_version(version))
@@ -77,35 +80,39 @@ def _defined(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProto | No
         body = schema.get_context_dependent_function_with_opset_version(
             version, node.proto.SerializeToString(), types
         )
-    except Exception as error:  # bindings raise what they like
+    except Exception as error:  # bindings raise errors of any kind
         pass_signals(error)
         return None
     return _parsed(body) if body else None  # ONNX has none for these types: the node is missing
 
 
 def _parsed(function: bytes) -> FunctionProto:
+    """Return a function from its bytes."""
     parsed: FunctionProto = FunctionProto.FromString(function)
     return parsed
 
 
 def _version(available: Sequence[int], node: NetworkNode) -> int:
+    """Return the newest available version up to the node's opset, or else the oldest."""
     wanted = node.opsets[node.domain]
     return max((v for v in available if v <= wanted), default=min(available))
 
 
 def call(node: NetworkNode, function: FunctionProto, taken: TakenNames) -> list[NetworkNode]:
-    """The nodes of a function in place of the node that calls it.
+    """Return the nodes of a function in place of the node that calls it.
 
     Args:
-        taken: every name of a value or a node; new ones join.
+        node: the calling node.
+        function: the function's body.
+        taken: every name of a value or a node; new ones are added.
 
     Raises:
-        ModelError: the body does not hang together.
+        ModelError: the body is inconsistent.
     """
     schema = schema_of(node)
-    given = {a.name: a.default_value for a in schema.attributes.values()} if schema else {}
-    given |= {a.name: a for a in (*function.attribute_proto, *node.proto.attribute)}
-    attributes = {name: value for name, value in given.items() if value.type}
+    values = {a.name: a.default_value for a in schema.attributes.values()} if schema else {}
+    values |= {a.name: a for a in (*function.attribute_proto, *node.proto.attribute)}
+    attributes = {name: attribute for name, attribute in values.items() if attribute.type}
     names = dict(zip_longest(function.input, node.proto.input[: len(function.input)], fillvalue=""))
     outputs = [pair for pair in zip(function.output, node.proto.output, strict=False) if pair[1]]
     splice = Splice(node, taken)

@@ -1,6 +1,6 @@
-"""What ONNX's own shape inference does not survive, found by ``python -m tests.fuzz``.
+"""Inputs that ONNX's own shape inference does not survive, found by ``python -m tests.fuzz``.
 
-It is C++ and runs in this process: what ends or stops it must not reach it.
+Inference is C++ and runs in this process: nodes that would end or stop it must not reach it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from onnx import NodeProto, TensorProto, TypeProto, helper
 
 from vtensor.frontends.tensors import MAX_RANK
 
-#: A row of more integers than this is no shape.
-_LONGEST_SHAPE = 4096
+#: Largest number of integers in a row that may be a shape.
+_MAX_SHAPE_ELEMENTS = 4096
 
-#: Begins the name of a size that inference must not know; no model's own begins so.
-_LONG = "\0long "
+#: Prefix of the name of a size that inference must not know; no model's own name begins with it.
+_HIDDEN_SIZE = "\0long "
 
 
 #: Attributes of ONNX's operators that are 0 or 1.
@@ -30,16 +30,16 @@ FLAGS = frozenset(
     )
 )
 
-#: An equation between subscripts, spaces left out; each operand has at most one ellipsis.
+#: Pattern of an Einsum equation without spaces; each operand has at most one ellipsis.
 _TERM = r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?"
 _EQUATION = rf"{_TERM}(,{_TERM})*(->{_TERM})?"
 
 
 def attribute_fault(node: NodeProto) -> str:
-    """What is wrong with an attribute, whatever the operator is; empty when nothing is.
+    """Return a fault in a node's attributes that is one for every operator, or an empty text.
 
-    Inference keeps 32 bits of some axes and reads and writes where these point, makes as many
-    outputs as an attribute says, and reads texts as if they were right.
+    Inference keeps 32 bits of some axes and reads and writes memory where these point, makes as
+    many outputs as an attribute says, and trusts texts.
     """
     for attribute in node.attribute:
         name = attribute.name
@@ -63,21 +63,21 @@ def attribute_fault(node: NodeProto) -> str:
 
 
 def bounded(kind: TypeProto) -> TypeProto:
-    """A type as inference may see it: the size of a long row of integers has no value.
+    """Return a type for inference, in which the size of a long row of integers is unknown.
 
-    It may be meant as a shape, and inference would make as many dims as it has elements.
+    The row may be used as a shape, and inference would make as many dims as it has elements.
     """
     dims = kind.tensor_type.shape.dim
     if kind.tensor_type.elem_type != TensorProto.INT64 or len(dims) != 1:
         return kind
-    if dims[0].dim_value <= _LONGEST_SHAPE:
+    if dims[0].dim_value <= _MAX_SHAPE_ELEMENTS:
         return kind
-    return helper.make_tensor_type_proto(TensorProto.INT64, [f"{_LONG}{dims[0].dim_value}"])
+    return helper.make_tensor_type_proto(TensorProto.INT64, [f"{_HIDDEN_SIZE}{dims[0].dim_value}"])
 
 
 def unbounded(kind: TypeProto) -> TypeProto:
-    """A type with the sizes that ``bounded`` took away."""
+    """Return a type with the sizes that ``bounded`` removed."""
     for dim in kind.tensor_type.shape.dim:
-        if dim.dim_param.startswith(_LONG):
-            dim.dim_value = int(dim.dim_param.removeprefix(_LONG))
+        if dim.dim_param.startswith(_HIDDEN_SIZE):
+            dim.dim_value = int(dim.dim_param.removeprefix(_HIDDEN_SIZE))
     return kind

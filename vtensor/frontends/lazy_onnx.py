@@ -1,9 +1,9 @@
-"""ONNX's package, as far as a session needs it: its modules, without what else it imports at once.
+"""A lazy import of ONNX's package: the modules that a session needs, without the rest.
 
-``import onnx`` imports command-line tools, mail and zip archives, which takes as long as half of
-NumPy. Reading a model needs four of its modules and the classes of its protocol buffers. So where
-nobody has imported it yet, the package is there without its own lines having been run; the first
-look at any other name of it runs them, and what is there then is the package as it always is.
+``import onnx`` imports command-line tools, mail and zip archives, which a session does not need.
+Reading a model needs four of its modules and the classes of its protocol buffers. If the package is
+not imported yet, it is put into ``sys.modules`` without running its own lines. The first use of any
+other name of it runs them; from then on the package is as always.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from vtensor.language.forks import process_lock
 
 PACKAGE = "onnx"
 
-#: A module of protocol buffers that those in C++ import, with a reader and a writer of text, and
-#: never use.
+#: A module that the C++ implementation of protocol buffers imports and never uses, together with a
+#: reader and a writer of text.
 _UNUSED = "google.protobuf.internal.python_message"
 
-#: The module with the classes that the package has under the same names.
+#: The module whose classes the package has under the same names.
 _CLASSES = f"{PACKAGE}.onnx_ml_pb2"
 
-#: Names of a module that somebody may look for in any; those of a package that has run are there.
-_OWN = ("__all__", "__version__")
+#: Dunder names that the package's lines define, unlike those that every module has.
+_DEFINED_NAMES = ("__all__", "__version__")
 
 
 class Deferred(ModuleType):
-    """A package whose lines run when a name is asked for that its modules do not have."""
+    """A package whose lines run when a name is used that its modules do not have."""
 
-    #: One thread runs them; while it does, names that are not there yet are missing only for it.
+    #: One thread runs the lines; meanwhile names that are not defined yet are missing only for it.
     _lock = process_lock()
     _running: bool
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in _OWN:
+        if name.startswith("__") and name not in _DEFINED_NAMES:
             raise AttributeError(f"module {PACKAGE!r} has no attribute {name!r}")
-        if (found := getattr(importlib.import_module(_CLASSES), name, None)) is not None:
-            vars(self)[name] = found  # as the package's own lines do
-            return found
-        if name not in _OWN and find_spec(f"{PACKAGE}.{name}") is not None:
+        if (cls := getattr(importlib.import_module(_CLASSES), name, None)) is not None:
+            vars(self)[name] = cls  # as the package's own lines do
+            return cls
+        if name not in _DEFINED_NAMES and find_spec(f"{PACKAGE}.{name}") is not None:
             return importlib.import_module(f"{PACKAGE}.{name}")
         self._run(name)
         return getattr(self, name)
@@ -53,6 +53,11 @@ class Deferred(ModuleType):
         return dir(self)
 
     def _run(self, name: str) -> None:
+        """Run the package's lines, after which it is an ordinary module.
+
+        Raises:
+            AttributeError: this thread is running them already: ``name`` is not defined yet.
+        """
         with Deferred._lock:
             if type(self) is ModuleType:  # another thread was here meanwhile
                 return
@@ -70,7 +75,7 @@ class Deferred(ModuleType):
 
 
 class LazyModule(ModuleType):
-    """A module whose lines run when something of it is asked for."""
+    """A module whose lines run when one of its names is used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
@@ -84,7 +89,7 @@ class LazyModule(ModuleType):
 
 
 def defer() -> None:
-    """Put the package in its place, if it is installed and nobody has imported it."""
+    """Put the lazy package into ``sys.modules``, if ONNX is installed and not imported yet."""
     if PACKAGE not in sys.modules and (spec := find_spec(PACKAGE)) is not None:
         package = module_from_spec(spec)
         package.__class__ = Deferred
@@ -93,7 +98,7 @@ def defer() -> None:
 
 
 def _defer_unused() -> None:
-    """The same of what nobody uses."""
+    """Make the unused module lazy as well."""
     with suppress(ImportError):  # another version of protocol buffers
         if _UNUSED not in sys.modules and (spec := find_spec(_UNUSED)) is not None:
             module = module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""A model's file or bytes before anybody parses them, with the data of large weights apart."""
+"""A model's file or bytes before they are parsed, with the data of large weights separate."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ModelFile:
 
     Attributes:
         parts: its bytes.
-        label: what errors call it.
-        path: of its file, absolute; None of a model from memory.
+        label: name of the model in errors.
+        path: absolute path of its file; None for a model from memory.
     """
 
     parts: Parts
@@ -34,9 +34,9 @@ class ModelFile:
 
     @property
     def held(self) -> int:
-        """Bytes of it that are in memory."""
-        data = sum(one.nbytes for one in self.parts.data.values() if one.bytes is not None)
-        return len(self.parts.rest) + data
+        """Number of its bytes that are in memory."""
+        in_memory = (data for data in self.parts.data.values() if data.bytes is not None)
+        return len(self.parts.rest) + sum(data.nbytes for data in in_memory)
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class ModelFile:
 
     @cached_property
     def digest(self) -> str:
-        """Of its bytes without large data, and of our code."""
+        """Digest of its bytes without separate data, and of VTensor's code."""
         facts = repr((__version__, code_state(), self.parts.size, sorted(self.parts.data)))
         digest = blake2b(facts.encode(), digest_size=16)
         digest.update(self.parts.rest)
@@ -84,21 +84,21 @@ def opened(model: object) -> ModelFile:
 
 
 def _read(path: Path, label: str) -> Parts:
-    """A file in its parts.
+    """Return a file in its parts.
 
     Raises:
-        ModelError: it was changed meanwhile.
+        ModelError: it is a device, or was changed meanwhile.
     """
-    # A pipe without a writer is empty; to open it as others are would wait for a writer.
+    # A pipe without a writer is empty; a blocking open would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
         facts = os.fstat(file.fileno())
         if stat.S_ISCHR(facts.st_mode) or stat.S_ISBLK(facts.st_mode):
             raise ModelError(f"{label} is a device, not an ONNX file")
         os.set_blocking(descriptor, True)
-        if not stat.S_ISREG(facts.st_mode):  # it says no size, and can be read but once
+        if not stat.S_ISREG(facts.st_mode):  # a pipe: it has no size, and can be read only once
             return parts_of_bytes(file.readall())
-        lasting = OpenFile(file.fileno(), settled(file.fileno()), label)
-        parts = parts_of_file(lasting) or parts_of_bytes(file.readall())
-        lasting.check()
+        reopenable = OpenFile(file.fileno(), settled(file.fileno()), label)
+        parts = parts_of_file(reopenable) or parts_of_bytes(file.readall())
+        reopenable.check()
         return parts

@@ -1,10 +1,10 @@
 """Names for dims: positions of values are unified by union-find, and each class gets one name.
 
 ONNX gives dims positions; operators here go by names. Every node says, through its operator's
-spelling, which positions are one dim, what some must be called and what others might be. A class
-takes its first fixed name, else a hint, else a fresh one, always so that no value has one name
-twice. Where that cannot be had (x + x^T), the value gets a second name for its second position,
-and each node that is bothered by it sees the value under names of its own (``local_names``): a
+spelling, which positions are one dim, which names some must have and which names others might have.
+A class takes its first fixed name, else a hint, else a fresh one, always so that no value has one
+name twice. If that is impossible (x + x^T), the value gets a second name for its second position,
+and each node that needs another one sees the value under names of its own (``local_names``): a
 Rename, which moves nothing.
 """
 
@@ -39,7 +39,7 @@ class UnionFind:
         self._rank: dict[Hashable, int] = {}
 
     def find(self, member: Hashable) -> Hashable:
-        """The representative of a member's set; a new member is a set of its own."""
+        """Return the representative of a member's set; a new member is a set of its own."""
         parent = self._parent
         if member not in parent:
             parent[member] = member
@@ -57,13 +57,16 @@ class UnionFind:
 
 @dataclass(eq=False)
 class NodeNaming:
-    """One node while names are found: a ``Naming`` for its spelling, then what the spelling said.
+    """One node while names are found: a ``Naming`` for its spelling, and the result.
 
     Args:
         opset: version of ONNX's operators.
-        keys: the value behind each role, ``x0`` for input 0, ``y0`` for output 0.
+        keys: the value of each role, ``x0`` for input 0, ``y0`` for output 0.
         ranks: number of positions by role.
-        read_attribute: an attribute's value, or the default.
+        read_attribute: returns an attribute's value, or the default.
+        pairs: positions that the spelling unified.
+        fixed: names that the spelling fixed, by role.
+        hints: names that the spelling hinted at, by role.
     """
 
     opset: int
@@ -80,37 +83,38 @@ class NodeNaming:
         return [role for role in self.keys if role.startswith("x")]
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute's value, or the default where it is absent."""
+        """Return an attribute's value, or the default if it is absent."""
         return self.read_attribute(name, default)
 
     def rank(self, role: str) -> int:
-        """Number of positions of ``x0`` (input 0) or ``y0`` (output 0); 0 when absent."""
+        """Return the number of positions of ``x0`` (input 0) or ``y0`` (output 0); 0 if absent."""
         return self.ranks.get(role, 0)
 
     def name(self, role: str, names: str) -> None:
-        """Give a value's positions these names; nothing happens where the rank is another."""
+        """Fix the names of a value's positions; ignored for another rank."""
         if len(names.split()) == self.rank(role):
             self.fixed.setdefault(role, tuple(names.split()))
 
     def same(self, role: str, position: int, other: str, other_position: int) -> None:
-        """Two positions are one dim; negative ones count from the end."""
+        """Unify two positions; negative ones count from the end."""
         a, b = self._position(role, position), self._position(other, other_position)
         if a is not None and b is not None:
             self.pairs.append((a, b))
 
     def hint(self, role: str, names: str) -> None:
-        """Names to use where nothing else names the positions."""
+        """Suggest names for positions that nothing else names; ignored for another rank."""
         if len(names.split()) == self.rank(role):
             self.hints.setdefault(role, tuple(names.split()))
 
     def _position(self, role: str, position: int) -> tuple[str, int] | None:
+        """Return a position counted from the start, or None if it does not exist."""
         rank = self.rank(role)
         return (role, position % rank) if -rank <= position < rank else None
 
 
 @dataclass
 class _Class:
-    """Positions that are one dim."""
+    """A class: the positions that are one dim, and its name."""
 
     fixed: str = ""
     hint: str = ""
@@ -125,7 +129,7 @@ def assign_names(
 
     Args:
         ranks: number of positions by value, in the order in which values appear.
-        nodes: what the nodes' spellings said, in running order.
+        nodes: the nodes with the results of their spellings, in running order.
         pinned: values whose names are settled; they come before all fixed names.
 
     Returns:
@@ -158,7 +162,7 @@ def _collect(
     nodes: Sequence[NodeNaming],
     pinned: Mapping[K, Names],
 ) -> None:
-    """The first fixed name and the first hint of each class."""
+    """Set the first fixed name and the first hint of each class."""
     rows: list[tuple[Key, Names, bool]] = [(key, names, True) for key, names in pinned.items()]
     for node in nodes:
         rows += [(node.keys[role], names, True) for role, names in node.fixed.items()]
@@ -173,7 +177,9 @@ def _collect(
 
 
 def _name_classes(classes: Mapping[Hashable, _Class]) -> None:
-    """Fixed names first, then hints, then fresh ones; no two classes of one value alike."""
+    """Name classes: fixed names first, then hints, then fresh ones; no two classes of a value
+    alike.
+    """
     for entry in classes.values():
         if all(classes[root].name != entry.fixed for root in entry.neighbours):
             entry.name = entry.fixed
@@ -188,7 +194,7 @@ def _name_classes(classes: Mapping[Hashable, _Class]) -> None:
 
 
 def _first_free(stem: str, taken: Callable[[str], bool]) -> str:
-    """``C``, ``C1``, ``C2``, ...: the first that is not taken."""
+    """Return the first of ``C``, ``C1``, ``C2``, ... that is not taken, for the stem ``C``."""
     name, count = stem, 0
     while taken(name):
         count += 1
@@ -197,23 +203,23 @@ def _first_free(stem: str, taken: Callable[[str], bool]) -> str:
 
 
 def _distinct(names: Sequence[str]) -> Names:
-    """The names, with a number behind those that were there before.
+    """Return the names, with a number appended to each one that occurs before.
 
     >>> _distinct(["A", "A", "B"])
     ('A', 'A1', 'B')
     """
     result: list[str] = []
     for position, name in enumerate(names):
-        taken = {*result, *names[position + 1 :]}
-        result.append(_first_free(name, taken.__contains__) if name in result else name)
+        others = {*result, *names[position + 1 :]}
+        result.append(_first_free(name, others.__contains__) if name in result else name)
     return tuple(result)
 
 
 def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Names]:
-    """The names under which one node sees its operands, by role.
+    """Return the names under which one node sees its operands, by role.
 
-    They are the assigned ones unless the node fixes others, or two positions that are one dim to
-    it go by different names; then its output's names come first, and dims that it keeps apart stay
+    They are the assigned ones, unless the node fixes others or two positions that are one dim to it
+    have different names. Then its output's names come first, and dims that it keeps apart stay
     apart.
     """
     result = {role: assigned[key] for role, key in node.keys.items()}
@@ -221,8 +227,8 @@ def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Na
     if agree and all(result[role] == names for role, names in node.fixed.items()):
         return result
     sets = UnionFind()
-    for one, other in node.pairs:
-        sets.join(one, other)
+    for first, second in node.pairs:
+        sets.join(first, second)
     roles = sorted(result, key=lambda role: (role not in node.fixed, not role.startswith("y")))
     chosen: dict[Hashable, str] = {}
     for role in roles:
@@ -230,7 +236,7 @@ def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Na
         for position, name in enumerate(names):
             root = sets.find((role, position))
             if root not in chosen:
-                names_taken = {chosen[r] for r in _with(sets, node, root) if r in chosen}
+                names_taken = {chosen[r] for r in _neighbours(sets, node, root) if r in chosen}
                 chosen[root] = _first_free(name, names_taken.__contains__)
     for role in roles:
         if role not in node.fixed:
@@ -239,8 +245,8 @@ def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Na
     return {**result, **node.fixed}
 
 
-def _with(sets: UnionFind, node: NodeNaming, root: Hashable) -> Iterable[Hashable]:
-    """The classes that share a value with a class."""
+def _neighbours(sets: UnionFind, node: NodeNaming, root: Hashable) -> Iterable[Hashable]:
+    """Yield the classes that share a value with a class."""
     for role in node.keys:
         roots = [sets.find((role, position)) for position in range(node.rank(role))]
         if root in roots:

@@ -1,6 +1,6 @@
-"""An ONNX model, read and checked for structure: nothing here knows an operator.
+"""An ONNX model, read and checked for structure; no operator is known here.
 
-Whatever the bytes are, the answer is a ``Network`` or a ``ModelError``.
+Any bytes give a ``Network`` or a ``ModelError``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from vtensor.frontends.deferred_arrays import DeferredArrays, Place
 from vtensor.frontends.external import DataFiles, data_files
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.model_file import ModelFile, opened
-from vtensor.frontends.stored import Stored, stored_text
+from vtensor.frontends.stored import StoredText, stored_text
 from vtensor.frontends.tensors import (
     Array,
     check_rank,
@@ -53,15 +53,19 @@ from vtensor.storage.budget import max_bytes_of
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
-#: What stands for the name of a size that has none, beside text without a letter or a digit.
+#: Placeholders for the name of a nameless size, besides texts without a letter or a digit.
 _NAMELESS = ("none", "null", "unk", "unknown", "-1")
 
 
 @dataclass(frozen=True)
 class InputType:
-    """A declared input: a size is a number, the name of a symbol, or None where it has neither.
+    """A declared input.
 
-    ``sizes`` is None if the input declares no rank.
+    Attributes:
+        dtype: element type.
+        elem_type: ONNX's number of it.
+        sizes: each a number, the name of a symbol, or None for neither; None if no rank is
+            declared.
     """
 
     dtype: str
@@ -74,8 +78,10 @@ class NetworkNode:
     """A node under a name that no other node or value has.
 
     Attributes:
-        opsets: version by domain, which for a node of a function are the function's.
-        origin: the node that this one is a part of, when a function or a loop was expanded.
+        name: the unique name.
+        proto: the ONNX node.
+        opsets: version by domain; for a node of a function, the function's.
+        origin: the node that this one is a part of, if a function or a loop was expanded.
     """
 
     name: str
@@ -90,7 +96,7 @@ class NetworkNode:
 
     @cached_property
     def label(self) -> str:
-        """Its operator, with the domain where that is not ONNX's own."""
+        """The operator, with the domain unless that is ONNX's own."""
         return f"{self.domain}::{self.proto.op_type}" if self.domain else self.proto.op_type
 
     @property
@@ -100,7 +106,7 @@ class NetworkNode:
 
     @cached_property
     def key(self) -> FunctionKey:
-        """The function that the node calls, if its operator is one."""
+        """Key of the function that the node calls, if its operator is one."""
         return self.domain, self.proto.op_type, self.proto.overload
 
     @property
@@ -113,12 +119,12 @@ class NetworkNode:
 
     @property
     def outermost(self) -> NetworkNode | None:
-        """The model's own node that this one is a part of; None for the model's own."""
+        """The model's own node that this one is a part of; None for a model's own node."""
         return next(reversed([*self.origins]), None)
 
     @cached_property
     def described(self) -> str:
-        """What errors call it: operator and name, and the same of the model's node it is part of.
+        """Operator and name for errors, and the same of the model's own node that it is part of.
 
         >>> print(NetworkNode("a", NodeProto(op_type="Relu")).described)
         Relu 'a'
@@ -133,36 +139,35 @@ class NetworkNode:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """Names of the outputs that are given one."""
+        """Names of the outputs that have one."""
         return [name for name in self.proto.output if name]
 
     @property
     def reads(self) -> set[str]:
-        """Names of all values that it reads, those that graphs in it take from outside included."""
+        """Names of all values that it reads, including the outer values that its graphs read."""
         return reads_of(self.proto)
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A model's graph: nodes in an order in which they can run, and only those that outputs need.
+    """A model's graph: the nodes that outputs need, in an order in which they can run.
 
     Attributes:
-        label: what errors call the model.
+        label: name of the model in errors.
         opsets: version by domain.
-        arrays: initializers, and what was folded from them alone.
-        declared: the types that the model itself writes down.
+        arrays: initializers, and values that were folded from them alone.
+        declared: types that the model itself declares.
         used: values that a node or the caller reads.
-        files: where external data may be; None of a model from memory without a root.
-        max_bytes: what may be taken for constants that are computed.
-        functions: the model's own.
+        files: files of external data; None for a model from memory without a root.
+        max_bytes: limit of the constants that are computed, in bytes.
+        functions: the model's own functions.
         stored: the text of a graph that the model carries.
-        deferred: its arrays that are read later, and from other files.
-        folded: which of ``arrays`` were computed, and take memory of their own.
-        checked: nodes that are as ONNX defines them, so far as that was asked.
-        local: what operands of the model's own nodes are called where one is computed by itself, by
-            what that depends on.
-        computed: small outputs by what they were computed from; None where nobody computes them.
-        overridable: inputs that initializers give a default; they are none of ``inputs``.
+        deferred: its arrays that are read later, or from other files.
+        folded: names in ``arrays`` that were computed and take memory of their own.
+        checked: nodes that were found to be as ONNX defines them.
+        local: dim names of the operands of single nodes, by what these depend on.
+        computed: small outputs by what they depend on; None if no operator computes them.
+        overridable: inputs that initializers give a default; they are not in ``inputs``.
     """
 
     label: str
@@ -178,7 +183,7 @@ class Network:
     declared: Mapping[str, TypeProto]
     used: frozenset[str]
     functions: Mapping[FunctionKey, FunctionProto]
-    stored: Stored | None = None
+    stored: StoredText | None = None
     deferred: DeferredArrays = field(default_factory=DeferredArrays)
     folded: set[str] = field(default_factory=set)
     checked: set[str] = field(default_factory=set)
@@ -189,7 +194,7 @@ class Network:
     def overriding(self, names: Collection[str]) -> Network:
         """Return the network as it was read, but with these of ``overridable`` as inputs."""
         dropped = {*names, *self.producers}  # a folded value may depend on a default
-        arrays = {name: one for name, one in self.arrays.origins().items() if name not in dropped}
+        arrays = {name: a for name, a in self.arrays.origins().items() if name not in dropped}
         return replace(
             self,
             inputs={**self.inputs, **{name: self.overridable[name] for name in names}},
@@ -199,7 +204,7 @@ class Network:
             checked={*self.checked},
             local={},
             computed={},
-            overridable={name: one for name, one in self.overridable.items() if name not in names},
+            overridable={name: t for name, t in self.overridable.items() if name not in names},
         )
 
     @cached_property
@@ -208,7 +213,7 @@ class Network:
         return {name: node for node in self.nodes for name in node.outputs}
 
     def value_names(self) -> set[str]:
-        """Every name that a value has."""
+        """Return every name that a value has."""
         produced = (name for node in self.nodes for name in node.outputs)
         return {*self.inputs, *self.arrays, *produced}
 
@@ -223,13 +228,13 @@ def read_network(
     """Read a model and check its structure.
 
     Args:
-        model: path of a file, its bytes, what was read of these, or a ModelProto.
-        max_bytes: what may be taken for constants that are computed; None is as for a Session.
-        external_data_root: where external data may be; None is the model's folder.
-        earlier: what somebody has of the arrays of the same bytes already, who reads them later.
+        model: path of a file, its bytes, a ModelFile, or a ModelProto.
+        max_bytes: limit of the constants that are computed, in bytes; None is a Session's default.
+        external_data_root: folder of external data; None is the model's folder.
+        earlier: arrays that an earlier read of the same bytes has deferred already.
 
     Raises:
-        ModelError: it is missing, no ONNX, cut short, or its graph does not hang together.
+        ModelError: it is missing, no ONNX, cut short, or its graph is inconsistent.
     """
     proto, label, path, parts = _proto(model)
     root = None if external_data_root is None else _path(external_data_root)
@@ -244,22 +249,27 @@ def read_network(
         raise BudgetError(f"{label}: {error}") from None
     except ModelError as error:
         raise ModelError(f"{label}: {error}") from error.__cause__
-    except Exception as error:  # names that are no text, numbers out of range, ...: foreign bytes
+    except Exception as error:  # malformed bytes: names that are no text, numbers out of range, ...
         pass_signals(error)
         raise ModelError(f"{label} is no valid ONNX model: {error}") from error
 
 
 def _path(given: str | os.PathLike[str]) -> Path:
+    """Return a path; raise InputError if it is none."""
     if not isinstance(given, (str, os.PathLike)) or "\0" in str(given):
         raise InputError(f"external_data_root={given!r} is no path")
     return Path(given)
 
 
 def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Parts]:
-    """A model as ONNX parses it, what errors call it, its path, and its bytes."""
+    """Return a model as ONNX parses it, its name in errors, its path, and its bytes in parts.
+
+    Raises:
+        ModelError: it cannot be parsed.
+    """
     if isinstance(model, ModelProto):
         label = f"model {model.graph.name or 'from memory'!r}"
-        if any(external_tensors(own_nodes(model))):  # the caller's stays as it is
+        if any(external_tensors(own_nodes(model))):  # the caller's object must not change
             copy = ModelProto()
             copy.CopyFrom(model)
             model = copy
@@ -268,7 +278,7 @@ def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Parts]:
     parts, label = file.parts, file.label
     try:
         return ModelProto.FromString(parts.rest), label, file.path, parts
-    except Exception as error:  # protobuf's DecodeError and what else its versions raise
+    except Exception as error:  # protobuf's DecodeError, or other errors of some versions
         pass_signals(error)
         raise ModelError(
             f"{label} is no ONNX model, or is cut short ({parts.size} bytes): {error}"
@@ -283,6 +293,12 @@ def _network(
     max_bytes: int,
     have: Mapping[str, Original],
 ) -> Network:
+    """Return the network of a parsed model.
+
+    Raises:
+        ModelError: the model is inconsistent.
+        BudgetError: external data or sparse initializers take more than ``max_bytes``.
+    """
     if not proto.HasField("graph"):
         raise ModelError("it has no graph; it is no ONNX model, or it is cut short")
     opsets = _opsets(proto)
@@ -300,11 +316,11 @@ def _network(
         arrays[name] = known_origin(name, tensor, have) or tensor_origin(
             tensor, files, parts.data.get(number)
         )
-        if isinstance(one := arrays[name], Original):
-            places[name] = place_of(tensor, one.nbytes) or ("", number)
+        if isinstance(array := arrays[name], Original):
+            places[name] = place_of(tensor, array.nbytes) or ("", number)
     _add_sparse(graph, arrays, files, max_bytes)
     computing = without_constants(graph, parts, files, opsets, have, arrays, places)
-    later = {name: one for name in places if isinstance(one := arrays[name], Original)}
+    later = {name: array for name in places if isinstance(array := arrays[name], Original)}
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
     if not outputs:
@@ -346,7 +362,9 @@ def _add_sparse(
     files: DataFiles | None,
     max_bytes: int,
 ) -> None:
-    """Add the sparse initializers of a graph to its arrays; all of them may take ``max_bytes``."""
+    """Add the sparse initializers of a graph to its arrays; together they may take
+    ``max_bytes``.
+    """
     for sparse in graph.sparse_initializer:
         name = sparse.values.name
         _check_text(name)
@@ -357,7 +375,7 @@ def _add_sparse(
 
 
 def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
-    """Version by domain.
+    """Return the version of each domain.
 
     Raises:
         ModelError: a domain is no text, or a version does not fit in 32 bits.
@@ -372,7 +390,11 @@ def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
 
 
 def _opsets(proto: ModelProto) -> dict[str, int]:
-    """Version by domain, checked."""
+    """Return the version of each domain of a model, checked.
+
+    Raises:
+        ModelError: a version is unknown, or there are none.
+    """
     if not 1 <= proto.ir_version <= onnx.IR_VERSION:
         raise ModelError(
             f"IR version {proto.ir_version} is not among 1 to {onnx.IR_VERSION}, "
@@ -390,7 +412,11 @@ def _opsets(proto: ModelProto) -> dict[str, int]:
 
 
 def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
-    """What a run is given: the inputs that no initializer holds a value for."""
+    """Return the inputs that a run is given: those without an initializer.
+
+    Raises:
+        ModelError: an input has no name or another's, or is no tensor of a supported type.
+    """
     inputs: dict[str, InputType] = {}
     for value in graph.input:
         if value.name in arrays:
@@ -408,7 +434,9 @@ def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
         check_rank(len(kind.shape.dim), what)
         sizes: list[int | str | None] = []
         for dim in kind.shape.dim:
-            fixed = dim.HasField("dim_value") and dim.dim_value >= 0  # some write -1 for a symbol
+            fixed = (
+                dim.HasField("dim_value") and dim.dim_value >= 0
+            )  # some exporters write -1 for a symbol
             sizes.append(dim.dim_value if fixed else _symbol(dim.dim_param))
         inputs[value.name] = InputType(dtype, kind.elem_type, tuple(sizes))
     return inputs
@@ -417,26 +445,26 @@ def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
 def _overridable(graph: GraphProto, arrays: Mapping[str, Array | Original]) -> dict[str, InputType]:
     """Return the inputs that an initializer gives a default, with the types that they declare.
 
-    A declared type that no input may have, or that the default contradicts, counts for nothing: the
-    input then has the default's type and sizes.
+    A declared type that no input may have, or that the default contradicts, is ignored: the input
+    then has the default's type and sizes.
     """
-    found: dict[str, InputType] = {}
+    inputs: dict[str, InputType] = {}
     for value in graph.input:
         if (default := arrays.get(value.name)) is None:
             continue
-        own = helper.np_dtype_to_tensor_dtype(default.dtype)
-        with suppress(ModelError):  # texts: no run takes them
-            kind = InputType(element_type(own, value.name), own, tuple(default.shape))
-            found[value.name] = kind
+        elem_type = helper.np_dtype_to_tensor_dtype(default.dtype)
+        with suppress(ModelError):  # strings: no run takes them
+            kind = InputType(element_type(elem_type, value.name), elem_type, tuple(default.shape))
+            inputs[value.name] = kind
             declared = _inputs(GraphProto(input=[value]), ())[value.name]
             sizes = declared.sizes
-            if sizes is not None and (declared.elem_type, len(sizes)) == (own, default.ndim):
-                found[value.name] = declared
-    return found
+            if sizes is not None and (declared.elem_type, len(sizes)) == (elem_type, default.ndim):
+                inputs[value.name] = declared
+    return inputs
 
 
 def _symbol(name: str) -> str | None:
-    """The name of a size, which is the same wherever it stands; None where it says nothing.
+    """Return the name of a size, or None for a placeholder; equal names mean equal sizes.
 
     Exporters write one placeholder for all sizes that they do not know, which need not be equal.
 
@@ -448,7 +476,9 @@ def _symbol(name: str) -> str | None:
 
 
 def reads_of(node: NodeProto) -> set[str]:
-    """Names of all values that a node reads, those that graphs in it take from outside included."""
+    """Return the names of all values that a node reads, including outer values that its graphs
+    read.
+    """
     reads = {name for name in node.input if name}
     for attribute in node.attribute:
         for graph in graphs_of(attribute):
@@ -463,13 +493,18 @@ def reads_of(node: NodeProto) -> set[str]:
 def needed(
     nodes: Sequence[NetworkNode], outputs: Iterable[str]
 ) -> tuple[list[NetworkNode], set[str]]:
-    """Of nodes in running order those that outputs need, and all values that these read."""
-    used, kept = set(outputs), []
+    """Return the nodes that outputs need, in running order, and all values that these read.
+
+    Args:
+        nodes: nodes in running order.
+        outputs: names of values.
+    """
+    used, needed_nodes = set(outputs), []
     for node in reversed(nodes):
         if used.intersection(node.outputs):
             used |= node.reads
-            kept.append(node)
-    return kept[::-1], used
+            needed_nodes.append(node)
+    return needed_nodes[::-1], used
 
 
 def running_nodes(
@@ -480,12 +515,15 @@ def running_nodes(
     origin: NetworkNode | None = None,
     prefix: str = "",
 ) -> tuple[list[NetworkNode], set[str]]:
-    """The nodes that outputs need, in running order, and the values that are read.
+    """Return the nodes that outputs need, in running order, and the values that are read.
 
     Args:
-        given: values that are there without them.
+        protos: ONNX nodes in any order.
+        given: values that exist without them.
+        outputs: names of the values that are delivered.
+        opsets: version by domain.
         origin: the node that all of these are a part of.
-        prefix: what their names begin with behind that node's.
+        prefix: first part of their names after that node's.
 
     Raises:
         ModelError: a value is defined twice or nowhere, or a node has a domain without a version.
@@ -510,14 +548,14 @@ def running_nodes(
         if name not in producer and name not in given:
             raise ModelError(f"output {name!r} is defined nowhere")
     stem = f"{origin.name}/{prefix}" if origin else ""
-    named = _named(nodes, _order(nodes, producer, given), given, stem)
+    named = _with_unique_names(nodes, _running_order(nodes, producer, given), given, stem)
     return needed([NetworkNode(name, node, opsets, origin) for name, node in named], outputs)
 
 
 def _spell_plainly(node: NodeProto) -> None:
     """Write ONNX's own domain as the empty name, and sparse initializers as ``Constant`` nodes.
 
-    This holds for a node and for all graphs inside of it. ONNX's checker and inference know the
+    This applies to a node and to all graphs inside of it. ONNX's checker and inference know the
     domain by the empty name alone.
     """
     if node.domain:
@@ -534,14 +572,20 @@ def _spell_plainly(node: NodeProto) -> None:
 
 
 def _check_text(*texts: object) -> None:
-    """Names are text; protobuf hands out what is no UTF-8 as bytes."""
+    """Check that names are text: protobuf returns bytes for invalid UTF-8."""
     for text in texts:
         if not isinstance(text, str):
             raise ModelError(f"the name {text!r} is not valid UTF-8")
 
 
-def _order(nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[str]) -> list[int]:
-    """Indices of the nodes in running order: the file's own where that is one, as ONNX demands."""
+def _running_order(
+    nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[str]
+) -> list[int]:
+    """Return the indices of the nodes in running order: the file's own order if that is valid.
+
+    Raises:
+        ModelError: a value is defined nowhere, or the nodes form a cycle.
+    """
     in_order = True
     for index, node in enumerate(nodes):
         for name in sorted(reads_of(node) - given):
@@ -565,10 +609,10 @@ def _order(nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[s
         raise ModelError(f"its graph has a cycle through the nodes {names}") from None
 
 
-def _named(
+def _with_unique_names(
     nodes: Sequence[NodeProto], order: Iterable[int], given: set[str], prefix: str
 ) -> Iterator[tuple[str, NodeProto]]:
-    """Nodes with unique names, ``op_type:index`` where ONNX gives none.
+    """Yield nodes with unique names, ``op_type:index`` for a node without a name.
 
     A node may have the name of its own output, not that of another value.
     """

@@ -1,4 +1,4 @@
-"""A model file of ONNX, its bytes or its protocol buffer as a ``Graph``."""
+"""ONNX in: a model's file, its bytes or its protocol buffer as a ``Graph``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from vtensor.storage.budget import memory_errors
 from vtensor.storage.inputs import Port, as_array, check_array
 
 if TYPE_CHECKING:
-    from vtensor.frontends.builder import Named
+    from vtensor.frontends.builder import NamedNetwork
     from vtensor.frontends.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
 
-#: An open size where operators are asked for sizes; networks for pictures can halve it five times.
-EXAMPLE = 32
+#: Size in place of an open one when operators are asked for sizes; image networks can halve it five
+#: times.
+EXAMPLE_SIZE = 32
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
 Values = Mapping[str, Array]
@@ -51,21 +52,21 @@ def load_onnx(
         model: path of a file, its bytes, or a ModelProto.
         shapes: sizes of inputs by name; needed for the inputs that declare symbolic ones. An
             initializer that is an input as well becomes an input of the graph if it is named here.
-        values: values of inputs by name, which become constants; needed for the inputs whose
-        values decide shapes.
-        reference: nodes whose operators VTensor lacks become call-backs to ONNX's reference
-        evaluator, which are slow; False refuses them.
-        max_bytes: the most memory for constants that are computed; None is as for a Session.
+        values: values of inputs by name, which become constants; needed for the inputs whose values
+            decide shapes.
+        reference: whether nodes whose operators VTensor lacks become call-backs to ONNX's reference
+            evaluator, which are slow; False refuses them.
+        max_bytes: limit of the constants that are computed, in bytes; None is a Session's default.
         external_data_root: the folder of the model's files of external data, as for a Session.
 
     Returns:
         The graph, sealed. Values have ONNX's names; a value's dims are presented in the order of
-        ONNX's positions. Of a model that ``export`` or ``save_onnx`` has written, the graph that it
-        was written from, with its own names and its sizes as open as they were there.
+        ONNX's positions. A model that ``export`` or ``save_onnx`` has written gives the graph that
+        it was written from, with its own names and open sizes.
 
     Raises:
-        ModelError: the model is missing, damaged, or not what ONNX allows.
-        UnsupportedOperatorError: it uses what nothing here runs; lists all of it.
+        ModelError: the model is missing, damaged, or not valid ONNX.
+        UnsupportedOperatorError: no operator here runs some nodes; lists all of them.
         InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
         ValuesNeededError: the values of inputs decide shapes, and are not in ``values``.
         BudgetError: a constant would take more memory than ``max_bytes``.
@@ -91,20 +92,20 @@ def load_onnx(
         graph = loaded.stored  # its sizes may be open
     else:
         graph = loaded.graph(shapes or {}, values)
-    return replace(graph, constants={**graph.constants})  # nobody lets go of the caller's
+    return replace(graph, constants={**graph.constants})  # the caller's arrays stay
 
 
 class Model:
-    """An ONNX model, read and checked once; a graph is made of it for each choice of sizes.
+    """An ONNX model, read and checked once; a graph is made of it for each combination of sizes.
 
     Args:
-        model: path of a file, its bytes, what was read of these, or a ModelProto, which must not
-            change afterwards.
+        model: path of a file, its bytes, a ModelFile, or a ModelProto, which must not change
+            afterwards.
         reference, max_bytes, external_data_root: as for ``load_onnx``.
-        earlier: what somebody has of the arrays of the same bytes already, who reads them later.
+        earlier: arrays that an earlier read of the same bytes has deferred already.
 
     Raises:
-        ModelError: the model is missing, damaged, or not what ONNX allows.
+        ModelError: the model is missing, damaged, or not valid ONNX.
     """
 
     def __init__(
@@ -121,21 +122,24 @@ class Model:
             model, max_bytes=max_bytes, external_data_root=external_data_root, earlier=earlier
         )
         self._deciding: dict[str, None] = {}
-        self._own_sizes = False  # operators are asked for sizes: ONNX's inference was wrong before
-        #: How operators' sizes differ from those of ONNX's inference, by node.
+        #: Whether operators are asked for sizes, since ONNX's inference was wrong before.
+        self._own_sizes = False
+        #: Difference of an operator's sizes from those of ONNX's inference, by node.
         self.differences: dict[str, str] = {}
-        self._earlier: dict[Hashable, Named] = {}  # by ``_kind``
+        self._earlier: dict[Hashable, NamedNetwork] = {}  # by ``_kind``
         ready()  # the operators' spellings
         stored = self._network.stored
-        #: The text that the model carries, and the graph that was written as this model.
+        #: The graph's text that the model carries, and the graph if the model was written from it.
         self.text = stored
         self.stored = stored_graph(stored) if stored else None
-        #: Its arrays beside the bytes that it is known by.
+        #: Its arrays that are read later.
         self.deferred = self._network.deferred
 
     @property
     def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
-        """Element type and sizes of each input, None where a size is symbolic, or all of them."""
+        """Element type and sizes of each input; a symbolic size is None, and so are the sizes of no
+        rank.
+        """
         return _kinds(self._network.inputs)
 
     @property
@@ -148,12 +152,12 @@ class Model:
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """The inputs whose values decide shapes, so far as graphs that were made have shown."""
+        """The inputs whose values decide shapes, as far as graphs that were made have shown."""
         return tuple(self._deciding)
 
     @property
     def static(self) -> bool:
-        """True when the model itself decides every input's sizes."""
+        """True if the model itself decides every input's sizes."""
         return all(shape is not None and None not in shape for _, shape in self.inputs.values())
 
     @property
@@ -164,20 +168,20 @@ class Model:
     def overriding(self, names: Collection[str]) -> Model:
         """Return the model with these of ``overridable`` as inputs.
 
-        It shares arrays and nodes with this model, and nothing that was computed from defaults.
+        It shares arrays and nodes with this model, but nothing that was computed from defaults.
         """
-        made = copy(self)
-        made._network = self._network.overriding(names)
-        made._deciding, made._earlier, made.differences = {}, {}, {}
-        made.text = made.stored = None
-        made.__dict__.pop("_symbolic", None)
-        return made
+        model = copy(self)
+        model._network = self._network.overriding(names)
+        model._deciding, model._earlier, model.differences = {}, {}, {}
+        model.text = model.stored = None
+        model.__dict__.pop("_symbolic", None)
+        return model
 
     def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
-        """The graph for these sizes of inputs, and for the values of some.
+        """Return the graph for these sizes of inputs, and for the values of some.
 
         Raises:
-            UnsupportedOperatorError: the model uses what VTensor does not have; lists all of it.
+            UnsupportedOperatorError: VTensor lacks operators of the model; lists all of them.
             InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
             ModelError: shapes do not fit, or depend on data.
             ValuesNeededError: inputs' values decide shapes; ``deciding`` then names them.
@@ -191,8 +195,13 @@ class Model:
             raise
 
     def _graph(self, shapes: Shapes, values: Values) -> Graph:
-        checked = self._values(values)
-        sizes = self._bind({**shapes, **{name: array.shape for name, array in checked.items()}})
+        """Return the graph, rebuilt from an earlier one's names if there is one of the same
+        kind.
+        """
+        checked = self._checked_values(values)
+        sizes = self._bound_sizes(
+            {**shapes, **{name: array.shape for name, array in checked.items()}}
+        )
         if self.stored and not values:
             return self._with_sizes(self.stored, sizes)
         from vtensor.frontends.rebuild import rebuilt
@@ -212,23 +221,28 @@ class Model:
         if earlier is None and not values and self._symbolic.foresees(self._network):
             earlier = self._symbolic
         if earlier is not None:
-            with ignored(Exception):  # whatever it is, it is said better by what follows
+            with ignored(Exception):  # the full build reports what is wrong
                 graph = rebuilt(earlier, sizes, checked, self._reference, promised)
                 self._earlier.setdefault(kind, earlier.without_facts())
                 return graph
         named, graph = self._built(lambda: self._named(sizes, checked, pinned), promised)
-        if named.network is self._network:  # else functions or loops may become other nodes
+        if (
+            named.network is self._network
+        ):  # else other sizes may expand functions or loops otherwise
             self._earlier[kind] = named.without_facts()
         return graph
 
     def _built(
-        self, named_of: Callable[[], Named], outputs: Mapping[str, Names] | None = None
-    ) -> tuple[Named, Graph]:
-        """Build a graph; where an operator makes other sizes than ONNX's inference, by its own.
+        self, named_of: Callable[[], NamedNetwork], outputs: Mapping[str, Names] | None = None
+    ) -> tuple[NamedNetwork, Graph]:
+        """Build a graph, again with the operators' own sizes if one differs from ONNX's inference.
 
         Args:
             named_of: infers types and names dims.
-            outputs: as for ``Builder``.
+            outputs: dim names under which outputs are delivered.
+
+        Returns:
+            The named network and its graph.
         """
         from vtensor.frontends.builder import Builder, SizesDiffer
 
@@ -244,15 +258,15 @@ class Model:
     def traced(
         self, shapes: Mapping[str, Sequence[int]], values: Values, trace: Trace
     ) -> Graph | None:
-        """Return the graph as ``graph`` makes it, of the sizes of a trace.
+        """Return the graph as ``graph`` makes it, for the symbolic sizes of a trace.
 
-        None where the sizes contradict the model, which ``graph`` says, or where sizes decide more
-        of the graph than numbers.
+        None if the sizes contradict the model, which ``graph`` reports, or if sizes decide more of
+        the graph than numbers.
 
         Raises:
-            Exception: of any kind, where something cannot be written down.
+            Exception: of any kind, if something cannot be traced.
         """
-        checked = self._values(values)
+        checked = self._checked_values(values)
         sizes = {name: array.shape for name, array in checked.items()} | {**shapes}
         if self.stored:
             return None
@@ -280,29 +294,29 @@ class Model:
     def _kind(
         self, sizes: Mapping[str, Sequence[int]], values: Collection[str]
     ) -> tuple[frozenset[str], tuple[int, ...]]:
-        """Return what decides how a graph is read.
+        """Return the kind of a graph: graphs of one kind have the same names and nodes.
 
-        Two graphs are read alike if the same inputs have a value and the inputs that declare no
+        Two graphs are of one kind if the same inputs have a value and the inputs that declare no
         rank have the same ranks.
         """
         open_ranks = (name for name, kind in self._network.inputs.items() if kind.sizes is None)
         return frozenset(values), tuple(len(sizes[name]) for name in open_ranks)
 
     def _with_sizes(self, graph: Graph, shapes: Shapes) -> Graph:
-        """A graph with its open sizes as inputs have them."""
+        """Return a graph with its open sizes set to those of the inputs."""
         sizes = {
-            str(size): index(given)
+            str(size): index(number)
             for name in graph.inputs
-            for size, given in zip(graph.values[name].dims.values(), shapes[name], strict=True)
+            for size, number in zip(graph.values[name].dims.values(), shapes[name], strict=True)
             if isinstance(size, OpenSize)
         }
         return graph.with_sizes(sizes) if sizes else graph
 
     def ports(self) -> tuple[list[Port], list[Port]]:
-        """Inputs and outputs with their dim names, which are those of every ``graph()``.
+        """Return inputs and outputs with their dim names, which are those of every ``graph()``.
 
         Raises:
-            ModelError: an output's element type is not known, or none that VTensor has.
+            ModelError: an output's element type is unknown or not supported.
         """
         facts, promised, outputs = self._symbolic.facts, self._promised(), []
         for name in self._network.outputs:
@@ -326,7 +340,7 @@ class Model:
         ]
 
     def _promised(self) -> dict[str, Names]:
-        """The dim names of outputs, where the model alone decides how many there are."""
+        """Return the dim names of the outputs whose rank follows from the model alone."""
         facts = self._symbolic.facts
         promised = {}
         for name in self._network.outputs:
@@ -338,8 +352,8 @@ class Model:
         return promised
 
     @cached_property
-    def _symbolic(self) -> Named:
-        """Names and types so far as they follow from the model alone."""
+    def _symbolic(self) -> NamedNetwork:
+        """Names and types, as far as they follow from the model alone."""
         return self._named({name: shape for name, (_, shape) in self.inputs.items()})
 
     def _named(
@@ -347,10 +361,10 @@ class Model:
         sizes: Mapping[str, Sequence[int | None] | None],
         values: Mapping[str, Array] | None = None,
         pinned: Mapping[Key, Names] | None = None,
-    ) -> Named:
+    ) -> NamedNetwork:
         """Infer the model's types for sizes of inputs, and name the dims of its values.
 
-        ONNX's inference is asked first. Where it does not take the model, or an operator has made
+        ONNX's inference is asked first. If it does not take the model, or an operator has made
         other sizes before, the operators' own sizes count.
         """
         from vtensor.frontends.builder import name_values
@@ -361,38 +375,38 @@ class Model:
             try:
                 network, facts = infer(self._network, sizes, values)
             except InputsRefused as error:
-                if not self._takes(sizes, values):
+                if not self._operators_accept(sizes, values):
                     raise ModelError(str(error)) from error.__cause__
                 self._own_sizes = True
         if self._own_sizes:
             try:
-                network, facts = infer(self._network, sizes, values, own=True)
+                network, facts = infer(self._network, sizes, values, by_operators=True)
             except InputsRefused as error:
                 raise ModelError(str(error)) from error.__cause__
         self.differences.update(facts.differences)
         return name_values(network, facts, pinned)
 
-    def _takes(
+    def _operators_accept(
         self, sizes: Mapping[str, Sequence[int | None] | None], values: Mapping[str, Array] | None
     ) -> bool:
-        """Return True if the operators take a model that ONNX's inference refuses.
+        """Return whether the operators take a model that ONNX's inference refuses.
 
-        An open size is an example's.
+        EXAMPLE_SIZE replaces open sizes.
         """
         from vtensor.frontends.expansion import infer
 
         examples = {
-            name: shape and [EXAMPLE if size is None else size for size in shape]
+            name: shape and [EXAMPLE_SIZE if size is None else size for size in shape]
             for name, shape in sizes.items()
         }
         try:
-            infer(self._network, examples, values, own=True)
+            infer(self._network, examples, values, by_operators=True)
         except VTensorError:
             return False
         return True
 
-    def _values(self, values: Values) -> dict[str, Array]:
-        """Given values, checked."""
+    def _checked_values(self, values: Values) -> dict[str, Array]:
+        """Return given values, checked against the inputs."""
         inputs = self.inputs
         unknown = [str(name) for name in values if name not in inputs]
         if unknown:
@@ -406,28 +420,28 @@ class Model:
             checked[name] = check_array(as_array(f"input {name!r}", array), port)
         return checked
 
-    def _bind(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
-        """The sizes of all inputs."""
+    def _bound_sizes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+        """Return the sizes of all inputs; raise InputError if one is missing or wrong."""
         unknown = [str(name) for name in shapes if name not in self._network.inputs]
         if unknown:
             have = ", ".join(self._network.inputs) or "none"
             raise InputError(f"shapes: no input {', '.join(map(repr, unknown))}; there are {have}")
         symbols: dict[str, tuple[str, int]] = {}
         for name, shape in shapes.items():
-            self._check(name, shape, symbols)
+            self._check_shape(name, shape, symbols)
         bound = {}
         for name, kind in self._network.inputs.items():
-            given = shapes.get(name)
+            given_shape = shapes.get(name)
             sizes: list[int] = []
-            if kind.sizes is None and given is None:
+            if kind.sizes is None and given_shape is None:
                 raise InputError(
                     f"input {name!r} declares no rank; give its sizes, as in "
                     f"shapes={{{name!r}: (...)}} (--shape on the command line)"
                 )
-            declared_sizes = (None,) * len(given or ()) if kind.sizes is None else kind.sizes
+            declared_sizes = (None,) * len(given_shape or ()) if kind.sizes is None else kind.sizes
             for axis, size in enumerate(declared_sizes):
-                if given is not None:
-                    size = index(given[axis])
+                if given_shape is not None:
+                    size = index(given_shape[axis])
                 elif isinstance(size, str) and size in symbols:
                     size = symbols[size][1]
                 if not isinstance(size, int):
@@ -440,10 +454,14 @@ class Model:
             bound[name] = tuple(sizes)
         return bound
 
-    def _check(
+    def _check_shape(
         self, name: str, shape: Sequence[SupportsIndex], symbols: dict[str, tuple[str, int]]
     ) -> None:
-        """A given shape against the declared one; notes what symbols are bound to."""
+        """Check a given shape against the declared one, and record the sizes of symbols.
+
+        Raises:
+            InputError: it is no shape, or contradicts the declaration or an earlier symbol.
+        """
         known = self._network.inputs[name].sizes
         declared = "of any rank" if known is None else _listed(known)
         if not isinstance(shape, Collection):
@@ -468,7 +486,9 @@ class Model:
 def _kinds(
     inputs: Mapping[str, InputType],
 ) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
-    """Return the element type and sizes of each input, None where a size is symbolic, or all."""
+    """Return the element type and sizes of each input; a symbolic size is None, and so is an open
+    rank.
+    """
     return {name: (kind.dtype, _numbers(kind.sizes)) for name, kind in inputs.items()}
 
 
@@ -483,5 +503,6 @@ def _listed(sizes: Sequence[int | str | None]) -> str:
 
 
 def _check_mapping(given: object, what: str) -> None:
+    """Check that an argument is a mapping or None."""
     if given is not None and not isinstance(given, Mapping):
         raise InputError(f"{what}={given!r} is not {{name: ...}}")

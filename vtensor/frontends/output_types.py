@@ -1,4 +1,4 @@
-"""The types of a node's outputs that ONNX's inference does not know: what its operator makes."""
+"""Types of a node's outputs that ONNX's inference does not know, from its operator."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from vtensor.language.tensor import VTensor
 
 
 def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, TypeProto]:
-    """The types of a node's outputs, by the first spelling that can read the node alone.
+    """Return the types of a node's outputs, by the first spelling that can read the node alone.
 
-    The sizes of its inputs must be known. Nothing is said of a node that cannot be read: who builds
-    the graph meets it again, and says why.
+    The sizes of its inputs must be known. A node that cannot be read has none; the builder meets it
+    again and reports why.
     """
     named = name_values(replace(network, nodes=[node], inputs={}), facts)
     for _, naming in named.nodes:
@@ -34,11 +34,11 @@ def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, T
             values = _Inputs(node, facts, local)
             reader = Reader(node, naming.opset, local, values, naming.read_attribute)
             try:
-                given = spelling.read(reader)
-            except Exception as error:  # see above
+                read = spelling.read(reader)
+            except Exception as error:  # the builder reports it
                 pass_signals(error)
                 continue
-            outputs = [given] if isinstance(given, VTensor) else list(given)
+            outputs = [read] if isinstance(read, VTensor) else list(read)
             orders = [reader.output_names(index) for index in range(len(outputs))]
             rows = zip(node.proto.output, outputs, orders, strict=False)
             return {name: _type(value, order) for name, value, order in rows if name}
@@ -46,7 +46,7 @@ def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, T
 
 
 def _type(value: VTensor, order: Names) -> TypeProto:
-    """The type of a value presented in this order, if it has these dims."""
+    """Return the type of a value presented in this order, or in its own if its dims are others."""
     dims = order if set(order) == set(value.dims) else tuple(value.dims)
     kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
     return helper.make_tensor_type_proto(kind, [value.size(dim) for dim in dims])
@@ -61,19 +61,19 @@ class _Inputs:
     local: Mapping[str, Names]
 
     def origin(self, name: str) -> Array | Original | None:
-        """The array of a constant, or what holds it."""
+        """Return the array of a constant, or its Original; None if the value is not known."""
         return self.facts.arrays.origins().get(name)
 
     def data(self, name: str) -> VTensor:
-        """An input that is not known before a run."""
+        """Return an input that is not known before a run."""
         names = self.local[f"x{list(self.node.proto.input).index(name)}"]
         kind = element_type(self.facts.types[name].tensor_type.elem_type, f"value {name!r}")
         sizes = self.facts.sizes(name) or ()
         return VTensor(kind, {d: size or 0 for d, size in zip(names, sizes, strict=True)})
 
     def need(self, _name: str) -> None:
-        """Nobody can be asked here."""
+        """Do nothing: no caller can supply values here."""
 
     def renamed(self, _value: VTensor, _names: Names) -> VTensor | None:
-        """Nothing was renamed before."""
+        """Return None: nothing was renamed before."""
         return None

@@ -1,7 +1,7 @@
-"""One ONNX node as an operator's spelling reads it.
+"""Reader of one ONNX node, for an operator's spelling.
 
-A reader changes nothing: it notes the operators that the spelling adds, each on descriptions of
-its outputs. Only when the spelling has read the whole node does the builder take them over, so a
+A reader changes nothing. It collects the operators that the spelling adds, each on descriptions of
+its outputs. The builder adds them to the graph only once the spelling has read the whole node, so a
 spelling that refuses half-way leaves nothing behind.
 """
 
@@ -27,24 +27,26 @@ from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
 
 
-class Refusal(UnsupportedOperatorError):
-    """A spelling refuses one node; the builder collects these into one error."""
+class NodeRefused(UnsupportedOperatorError):
+    """Raised if a spelling refuses one node; the builder collects these into one error."""
 
 
 class Values(Protocol):
-    """What a reader asks its builder for."""
+    """The values that a reader asks its builder for."""
 
     def origin(self, name: str) -> Array | Original | None:
-        """The array of a constant, or what holds it; None when a value is computed from data."""
+        """Return the array of a constant, or its Original; None if a value is computed from
+        data.
+        """
 
     def data(self, name: str) -> VTensor:
-        """A value computed from data."""
+        """Return a value that is computed from data."""
 
     def need(self, name: str) -> None:
-        """Say that a value must be known before a run; raises where inputs' values decide it."""
+        """Require that a value is known before a run; raise if inputs' values decide it."""
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
-        """The result of an earlier Rename of a value to these names."""
+        """Return the result of an earlier Rename of a value to these names, or None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +59,18 @@ class Constant:
 
     @property
     def array(self) -> Array:
-        """Its elements."""
+        """The elements."""
         return array_of(self.origin)
 
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """An operator that a spelling has added; ``names`` are those of a Rename of an operand."""
+    """An operator that a spelling has added.
+
+    Attributes:
+        op, inputs, outputs: the operator and its operands.
+        names: dim names of the output, if the operator is a Rename of an operand.
+    """
 
     op: object
     inputs: tuple[VTensor, ...]
@@ -72,7 +79,7 @@ class Added:
 
 
 def attribute_value(attribute: AttributeProto, files: DataFiles | None) -> Any:
-    """An attribute in Python: text as ``str``, tensors as arrays, lists as lists."""
+    """Return an attribute in Python: text as ``str``, tensors as arrays, lists as lists."""
     value = helper.get_attribute_value(attribute)
     if attribute.type == AttributeProto.TENSOR:
         return tensor_array(attribute.t, files)
@@ -93,9 +100,11 @@ class Reader:
     Args:
         node: the ONNX node.
         opset: version of ONNX's operators.
-        local: the names under which this node sees its operands, by role.
-        values: where operands come from.
-        read_attribute: an attribute's value, or the default.
+        local: dim names under which this node sees its operands, by role.
+        values: source of the operands.
+        read_attribute: returns an attribute's value, or the default.
+        added: the operators that the spelling has added.
+        constants: the constants that it has asked for, by the id of their VTensor.
     """
 
     node: NetworkNode
@@ -110,11 +119,11 @@ class Reader:
         self.name = self.node.name
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute's value, or the default where it is absent."""
+        """Return an attribute's value, or the default if it is absent."""
         return self.read_attribute(name, default)
 
     def element_type(self, name: str) -> str:
-        """The element type that an attribute numbers; empty where it is absent or 0."""
+        """Return the element type that an attribute numbers; empty if it is absent or 0."""
         number = int(self.attribute(name, 0))
         try:
             return element_type(number, f"attribute {name}") if number else ""
@@ -122,11 +131,11 @@ class Reader:
             raise self.refuse(str(error)) from None
 
     def has(self, index: int) -> bool:
-        """True when the optional input ``index`` is given."""
+        """Return whether the optional input ``index`` is given."""
         return index < len(self.node.proto.input) and bool(self.node.proto.input[index])
 
     def input(self, index: int, names: str = "") -> VTensor:
-        """Input ``index``; with ``names``, one a position, under these dim names."""
+        """Return input ``index``; with ``names``, one per position, under these dim names."""
         name = self._input_name(index)
         origin = self.values.origin(name)
         wanted = tuple(names.split()) or self.local[f"x{index}"]
@@ -134,7 +143,7 @@ class Reader:
         if len(wanted) != rank:
             raise self.refuse(f"input {index} has rank {rank}, not {len(wanted)} ({names})")
         if origin is None:
-            return self._under(self.values.data(name), wanted)
+            return self._with_names(self.values.data(name), wanted)
         return self._constant(name, origin, wanted)
 
     @property
@@ -143,7 +152,12 @@ class Reader:
         return [self.input(i) for i in range(len(self.node.proto.input)) if self.has(i)]
 
     def constant(self, index: int) -> Any:
-        """Input ``index`` as a NumPy array; refuses the node when it is computed from data."""
+        """Return input ``index`` as a NumPy array.
+
+        Raises:
+            NodeRefused: the input is computed from data.
+            ValuesNeededError: it depends on the values of the model's inputs.
+        """
         name = self._input_name(index)
         origin = self.values.origin(name)
         if origin is None:
@@ -154,14 +168,14 @@ class Reader:
         return array_of(origin)
 
     def axis(self, index: int, of: VTensor) -> str:
-        """The dim at a position (negative counts from the end) of a value."""
+        """Return the dim of a value at a position; a negative one counts from the end."""
         names = list(of.dims)
         if not -len(names) <= index < len(names):
             raise self.refuse(f"axis {index} does not exist in {of.summary()}")
         return names[index]
 
     def output_names(self, index: int = 0) -> Names:
-        """The dim names that the model's naming gives to an output, a position each."""
+        """Return the dim names of an output, one per position."""
         return self.local.get(f"y{index}", ())
 
     @property
@@ -170,19 +184,21 @@ class Reader:
         return len(self.node.proto.output)
 
     def add(self, op: object, *inputs: VTensor) -> Any:
-        """Add an operator to the graph; its output, or a tuple where it has several."""
+        """Add an operator, and return its output, or a tuple if it has several."""
         return self._add(op, inputs)
 
     def ahead(self, op: object, *inputs: VTensor) -> VTensor:
-        """As ``add``; of constants it makes another constant, now. For what has one output."""
-        known = [self.constants.get(id(value)) for value in inputs]
-        operands = [(c.value, c.array) for c in known if c is not None]
-        if len(operands) < len(known):
+        """Add an operator of one output and return the output; of constants it makes another
+        constant now.
+        """
+        constants = [self.constants.get(id(value)) for value in inputs]
+        operands = [(c.value, c.array) for c in constants if c is not None]
+        if len(operands) < len(constants):
             result: VTensor = self._add(op, inputs)
             return result
         [output] = run_compute(Context(node=self.name), op, inputs)
         [array] = run_definition(self.name, op, operands)
-        name = f"{' '.join(c.name for c in known if c is not None)}: {op}"
+        name = f"{' '.join(c.name for c in constants if c is not None)}: {op}"
         return self._constant(name, array, tuple(output.dims))
 
     def made(self, array: Array, names: Sequence[str]) -> VTensor:
@@ -190,9 +206,9 @@ class Reader:
         return self._constant(f"{self.name}: constant {len(self.constants)}", array, tuple(names))
 
     def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
-        """The same elements in presentation order under other dims.
+        """Return the same elements in presentation order under other dims.
 
-        A constant becomes another constant; where only names differ, nothing but names changes.
+        A constant becomes another constant; if only names differ, only the names change.
         """
         if prod(dims.values()) != x.num_elements:
             raise DimError(f"{self.name}: {x.summary()} cannot be reshaped to {dict(dims)}")
@@ -200,25 +216,27 @@ class Reader:
             origin = constant.origin.reshape(tuple(dims.values()))
             return self._constant(constant.name, origin, tuple(dims))
         if list(x.dims.values()) == list(dims.values()):
-            return self._under(x, tuple(dims))
+            return self._with_names(x, tuple(dims))
         info = OPERATORS.structural("reshape")
         value = self._add(info.cls(tuple(dims.items())), (x,))
         return self.ordered(value, tuple(dims), tuple(dims))
 
-    def refuse(self, reason: str) -> Refusal:
-        """The error that says that this node is not supported, and why."""
-        return Refusal(reason)
+    def refuse(self, reason: str) -> NodeRefused:
+        """Return the error that says that this node is not supported, and why."""
+        return NodeRefused(reason)
 
     def ordered(self, value: VTensor, order: Names, names: Names) -> VTensor:
-        """A value presented in the order of its dims ``order``, these called ``names``."""
+        """Return a value presented in the order of its dims ``order``, with these renamed to
+        ``names``.
+        """
         if set(value.dims) != set(order):
-            order = tuple(value.dims)  # the operator has names of its own: positions decide
+            order = tuple(value.dims)  # the operator's own names: positions decide
         if tuple(value.dims) == order:
-            return self._under(value, names)
+            return self._with_names(value, names)
         return self._rename(value, tuple(zip(order, names, strict=True)), names)
 
-    def _under(self, value: VTensor, names: Names) -> VTensor:
-        """A value under other dim names, position for position."""
+    def _with_names(self, value: VTensor, names: Names) -> VTensor:
+        """Return a value under other dim names, position for position."""
         have = tuple(value.dims)
         if have == names:
             return value
@@ -230,6 +248,7 @@ class Reader:
         return self._rename(value, tuple(p for p in pairs if p[0] != p[1]), names)
 
     def _constant(self, name: str, origin: Array | Original, names: Names) -> VTensor:
+        """Return a new constant under these dim names."""
         sizes = dict(zip(names, origin.shape, strict=True))
         if len(sizes) != origin.ndim:
             raise GraphError(f"{self.name}: {name!r} cannot have the names {' '.join(names)}")
@@ -238,9 +257,10 @@ class Reader:
         return value
 
     def _rename(self, value: VTensor, pairs: tuple[tuple[str, str], ...], names: Names) -> VTensor:
-        known = self.values.renamed(value, names)
-        if known is not None:
-            return known
+        """Return a value with dims renamed, by an earlier Rename if there is one."""
+        earlier_result = self.values.renamed(value, names)
+        if earlier_result is not None:
+            return earlier_result
         for earlier in self.added:
             if earlier.names == names and earlier.inputs[0] is value:
                 return earlier.outputs[0]
@@ -250,11 +270,13 @@ class Reader:
         return result
 
     def _add(self, op: object, inputs: tuple[VTensor, ...], names: Names = ()) -> Any:
+        """Add an operator and return its outputs."""
         outputs = run_compute(Context(node=self.name), op, inputs)
         self.added.append(Added(op, inputs, outputs, names))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _input_name(self, index: int) -> str:
+        """Return the name of an input; refuse the node if it is absent."""
         if not self.has(index):
             raise self.refuse(f"input {index} is absent")
         return str(self.node.proto.input[index])

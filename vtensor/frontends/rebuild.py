@@ -1,11 +1,11 @@
-"""The graph of a model whose values have names already, from open or from other sizes: its nodes
-are read, and nothing is inferred.
+"""Rebuilding a model's graph for other sizes, from names that are known: nodes are read, and
+nothing is inferred.
 
-What was shown then holds for all sizes: that nodes are as ONNX defines them, which of them are
-known before a run, what dims are called. Sizes come from the operators themselves, which have to
-agree with what ONNX's inference said of open sizes, or agreed with it for other sizes; only what is
-known before a run is inferred and computed again.
-Where anything is not as it was, the model is read anew, and whoever does so says what is wrong.
+The earlier graph has shown what holds for all sizes: that nodes are as ONNX defines them, which of
+them are known before a run, the names of dims. Sizes come from the operators themselves. They must
+agree with ONNX's inference for open sizes, or agreed with it for other sizes. Only values that are
+known before a run are inferred and computed again. If anything differs, an error is raised; the
+caller then reads the model from scratch and reports what is wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onnx import TypeProto, helper
 
 from ptensor.background_work import checkpoint
 from vtensor.errors import ModelError
-from vtensor.frontends.builder import Builder, Named
+from vtensor.frontends.builder import Builder, NamedNetwork
 from vtensor.frontends.defined import defined_outputs
 from vtensor.frontends.expansion import facts_of
 from vtensor.frontends.folding import Facts, infer_node
@@ -30,22 +30,24 @@ from vtensor.language.tensor import VTensor
 
 
 def rebuilt(
-    earlier: Named,
+    earlier: NamedNetwork,
     sizes: Mapping[str, Sizes],
     values: Mapping[str, Array],
     reference: bool,
     outputs: Mapping[str, Names],
 ) -> Graph:
-    """The graph of a network whose values have names.
+    """Return the graph of a network whose values have names.
 
     Args:
-        earlier: of a network in which nothing was expanded, with open sizes, or without facts.
-        sizes: of every input.
-        values: of the inputs whose values were given then.
-        reference, outputs: as for ``Builder``.
+        earlier: the names of a network in which nothing was expanded, with facts about open sizes,
+            or without facts.
+        sizes: sizes of every input.
+        values: values of the inputs that had values then.
+        reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
+        outputs: dim names under which outputs are delivered.
 
     Raises:
-        Exception: of any kind where something is not as it was.
+        Exception: of any kind, if something differs.
     """
     facts = facts_of(earlier.network, sizes, values)
     return Rebuilder(replace(earlier, facts=facts), reference, earlier.facts).build(outputs)
@@ -55,16 +57,18 @@ class Rebuilder(Builder):
     """A builder that infers as it goes.
 
     Args:
-        named, reference: as for ``Builder``.
-        before: what is known of open sizes.
+        named: the network with its names.
+        reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
+        before: facts about open sizes.
     """
 
-    def __init__(self, named: Named, reference: bool, before: Facts) -> None:
+    def __init__(self, named: NamedNetwork, reference: bool, before: Facts) -> None:
         super().__init__(named, reference)
         self._before = before
         self._namings = {node.name: naming for node, naming in named.nodes}
 
     def _nodes(self) -> None:
+        """Add every node; raise ModelError if one is not read as before."""
         for node in self._network.nodes:
             checkpoint()
             if any(name in self._facts.arrays for name in node.outputs):
@@ -80,17 +84,21 @@ class Rebuilder(Builder):
                     self._know(name, value)
 
     def _know(self, name: str, value: VTensor) -> None:
-        """Note the sizes of a value that its operator has made."""
+        """Set the sizes of a value that its operator has made.
+
+        Raises:
+            ModelError: it is larger than the budget, or ONNX's inference says other sizes.
+        """
         if value.nbytes > self._network.max_bytes:
             raise ModelError(f"{name} is larger than the budget")
-        made = self._facts.made[name] = tuple(value.dims.values())
+        sizes = self._facts.made[name] = tuple(value.dims.values())
         expected = self._before.sizes(name)
-        expected = made if expected is None else expected
-        if any(want not in (None, size) for want, size in zip(expected, made, strict=True)):
+        expected = sizes if expected is None else expected
+        if any(want not in (None, size) for want, size in zip(expected, sizes, strict=True)):
             raise ModelError(f"{name} has other sizes than ONNX's inference says")
 
     def _fold(self, node: NetworkNode) -> None:
-        """Compute a node that was known before a run."""
+        """Compute a node that was known before a run; raise ModelError if it is no longer."""
         for name in node.inputs:
             if name not in self._facts.types:
                 self._facts.types[name] = _type(self.data(name))
@@ -100,5 +108,6 @@ class Rebuilder(Builder):
 
 
 def _type(value: VTensor) -> TypeProto:
+    """Return the ONNX type of a value."""
     kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
     return helper.make_tensor_type_proto(kind, tuple(value.dims.values()))

@@ -1,4 +1,4 @@
-"""The last resort: a node whose operator VTensor lacks, to be run by ONNX's reference evaluator."""
+"""Nodes whose operator VTensor lacks, for ONNX's reference evaluator: the last resort."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from vtensor.language.tensor import VTensor
 
 
 def reference_spelling(node: NetworkNode, network: Network, facts: Facts) -> Spelling | None:
-    """How to read a node for which no spelling is registered.
+    """Return a spelling for a node without a registered one, or None.
 
-    None where ONNX's evaluator has no such operator either, and for control flow, whose graphs read
-    values that are no inputs of the node.
+    None if ONNX's evaluator lacks the operator too, and for control flow, whose graphs read values
+    that are not inputs of the node.
     """
     if has_graphs(node):
         return None
     used = [name for name in node.outputs if name in network.used]
-    one = one_node(node, facts.types, used)
+    model = one_node(node, facts.types, used)
     try:
-        _ = one.evaluator
-    except Exception as error:  # whatever ONNX raises for what it has no implementation of
+        _ = model.evaluator
+    except Exception as error:  # ONNX has no implementation of the operator
         pass_signals(error)
         return None
 
     def read(reader: NodeReader) -> list[VTensor]:
-        return _read(reader, node, one, used, facts)
+        return _read(reader, node, model, used, facts)
 
-    return Spelling(node.proto.op_type, 1, read, names=lambda _: None)  # each dim is one of its own
+    return Spelling(node.proto.op_type, 1, read, names=lambda _: None)  # no two dims are unified
 
 
 def _read(
-    reader: NodeReader, node: NetworkNode, one: OneNode, used: list[str], facts: Facts
+    reader: NodeReader, node: NetworkNode, model: OneNode, used: list[str], facts: Facts
 ) -> list[VTensor]:
-    """The operator on an operand for each value that the node reads, however often it does."""
+    """Return the node's outputs up to the last used one; a value read twice is one operand."""
     names = list(node.proto.input)
     operands = [reader.input(names.index(name)) for name in dict.fromkeys(node.inputs)]
     places = [list(node.proto.output).index(name) for name in used]
     outputs = tuple(_output(reader, node, place, facts) for place in places)
     if not operands:
         raise reader.refuse("onnx.reference could run it, if it had an input")
-    made = reader.add(OnnxNode(one, outputs), *operands)
-    values = [made] if isinstance(made, VTensor) else list(made)
+    added = reader.add(OnnxNode(model, outputs), *operands)
+    values = [added] if isinstance(added, VTensor) else list(added)
     by_place = dict(zip(places, values, strict=True))
     return [by_place.get(place, values[0]) for place in range(places[-1] + 1)]
 
@@ -54,7 +54,11 @@ def _read(
 def _output(
     reader: NodeReader, node: NetworkNode, place: int, facts: Facts
 ) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """Element type and sizes by dim of an output, as ONNX's shape inference has them."""
+    """Return element type and sizes by dim of an output, as ONNX's shape inference says.
+
+    Raises:
+        NodeRefused: the output is no tensor, or its sizes are unknown.
+    """
     name = node.proto.output[place]
     kind, sizes = facts.types.get(name), facts.sizes(name)
     if kind is not None and not kind.HasField("tensor_type"):
@@ -62,7 +66,7 @@ def _output(
     if kind is None or sizes is None or None in sizes:
         for index, given in enumerate(node.proto.input):
             if given and reader.input(index).dtype in INTEGERS:
-                reader.constant(index)  # a size that is fed, perhaps: ask for its value
+                reader.constant(index)  # it may be a size: ask for its value
         raise reader.refuse(
             f"the sizes of output {place} ({name!r}) are decided by data, or ONNX's shape "
             "inference does not know them"

@@ -1,9 +1,11 @@
-"""Models whose text an earlier process has compared with their nodes: they are read without ONNX.
+"""Known models: an earlier process has compared their text with their nodes; they are read without
+ONNX.
 
-To see that a model is what its text says (``stored.py``) takes ONNX's classes and schemas, which is
-half of a small model's start. It depends on the model's bytes alone, without the data of large
-weights; so under their digest the cache keeps where the text and the bytes of each array are.
-Anything odd, an entry or a weight that is not there, is left to the long way, which says it.
+To check that a model is what its text says (``stored.py``) takes ONNX's classes and schemas, a
+large part of a small model's start. The result depends only on the model's bytes without the data
+of large weights. Under the digest of these the cache keeps where the text and the bytes of each
+array are. If anything is unusual, such as a missing entry or weight, the model is read in full,
+which reports it.
 """
 
 from __future__ import annotations
@@ -25,17 +27,17 @@ from vtensor.storage.open_file import LATER, Data
 
 if TYPE_CHECKING:
     from vtensor.frontends.model_file import ModelFile
-    from vtensor.frontends.stored import Stored
+    from vtensor.frontends.stored import StoredText
     from vtensor.language.graph import Graph
     from vtensor.storage.entries import Entries
 
 Array = np.ndarray[Any, Any]
 
-#: Of a model with more bytes beside the data of large weights nothing is kept: to have their digest
-#: would take longer than to read them.
+#: Largest number of bytes, without the data of large weights, of a model that is cached: their
+#: digest would take longer than reading them.
 MOST_BYTES = 1 << 26
 
-#: Element types whose bytes in a model are those that NumPy has in memory.
+#: Element types whose bytes in a model are NumPy's bytes in memory.
 _PLAIN = frozenset(np.dtype(kind).str for kind in "?bBhHiIqQefd")
 
 
@@ -46,12 +48,14 @@ def read_known(
     external_data_root: str | os.PathLike[str] | None,
     earlier: DeferredArrays | None = None,
 ) -> tuple[Graph, DeferredArrays] | None:
-    """The graph of a model that is known, and its arrays beside the bytes that it is known by; None
-    where it is not, or something is odd about it.
+    """Return the graph of a known model and its deferred arrays, or None if it is not known.
 
     Args:
-        file, entries, max_bytes, external_data_root: the model, and as for a session.
-        earlier: what somebody has of its arrays already, who reads them later.
+        file: the model.
+        entries: the cache.
+        max_bytes: limit of the data that is read, in bytes.
+        external_data_root: folder of external data; None is the model's folder.
+        earlier: arrays that an earlier read of the same bytes has deferred already.
     """
     if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(name_of(file))) is None:
         return None
@@ -64,44 +68,47 @@ def read_known(
         (begin, end, _), *rows = json.loads(payload)
         text = file.parts.rest[begin:end].decode()
         ready()  # the operators
-        found = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
-        graph = Graph.parse(text, {name: _stand_in(one) for name, one in found.items()}).seal()
+        arrays = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
+        graph = Graph.parse(text, {name: _stand_in(a) for name, a in arrays.items()}).seal()
         constants: dict[str, Array | Original] = dict(graph.constants)
-        for name in constants.keys() & found.keys():
-            if isinstance(one := found[name], Original):
-                constants[name] = one.reshape(graph.constants[name].shape)
-        later = {name: one for name, one in found.items() if isinstance(one, Original)}
+        for name in constants.keys() & arrays.keys():
+            if isinstance(array := arrays[name], Original):
+                constants[name] = array.reshape(graph.constants[name].shape)
+        later = {name: array for name, array in arrays.items() if isinstance(array, Original)}
         places = {name: tuple(place) for name, _, _, *place in rows}
         return replace(graph, constants=Originals.of(constants)), DeferredArrays(
             later, places, files
         )
-    except MALFORMED as why:  # whatever it is, the long way says it better
+    except MALFORMED as why:  # the full read of the model reports what is wrong
         pass_signals(why)
         return None
 
 
-def save_known(file: ModelFile, stored: Stored, graph: Graph, entries: Entries) -> None:
-    """Keep what a model was read as, where this follows from its bytes without large weights."""
+def save_known(file: ModelFile, stored: StoredText, graph: Graph, entries: Entries) -> None:
+    """Write to the cache where a model's text and arrays are, if they follow from its bytes.
+
+    They do not if the values of large weights were compared.
+    """
     text = stored.text.encode()
     if len(file.parts.rest) > MOST_BYTES or (begin := file.parts.rest.find(text)) < 0:
         return
     rows: list[Any] = [(begin, begin + len(text), file.name)]
     constants = graph.constants
-    ours = constants.origins() if isinstance(constants, Originals) else constants
+    origins = constants.origins() if isinstance(constants, Originals) else constants
     for name, array in stored.arrays.origins().items():
         place = stored.places.get(name)
         if place is None or array.dtype.str not in _PLAIN:
             return
-        constant = ours.get(name)
+        constant = origins.get(name)
         if len(place) > 1 and (constant is None or not one_memory(constant, array)):
-            return  # its values were compared with others
+            return  # its values were compared
         if constant is not None:
             rows.append((name, array.dtype.str, array.shape, *place))
     entries.write(name_of(file), json.dumps(rows, separators=(",", ":")).encode())
 
 
 def check_known(payload: bytes) -> str:
-    """Check an entry as far as this needs no model, and return the path of the model's file.
+    """Check a cache entry as far as this needs no model, and return the path of the model's file.
 
     Raises:
         Exception: of ``MALFORMED``, if it is no such entry.
@@ -115,10 +122,10 @@ def check_known(payload: bytes) -> str:
 
 
 def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
-    """Check what an entry says of an array, as far as this needs no model.
+    """Check an array's row of a cache entry, as far as this needs no model.
 
     Raises:
-        Exception: of ``MALFORMED``, if no array is such.
+        Exception: of ``MALFORMED``, if no array has such a row.
     """
     if type(name) is not str or kind not in _PLAIN or min(sizes, default=0) < 0:
         raise ValueError(f"{name!r:.80} is no array")
@@ -130,10 +137,17 @@ def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
 def array_at(
     file: ModelFile, files: DataFiles | None, kind: str, sizes: list[int], *place: Any
 ) -> Array | Original:
-    """An array as an entry says where it is, or what reads it.
+    """Return the array of a cache entry's row, or its Original if it is read later.
+
+    Args:
+        file, files: the model and its files of external data.
+        kind: NumPy's text of the element type.
+        sizes: shape of the array.
+        place: place of its bytes (``Place``).
 
     Raises:
-        ValueError: there is none of such a kind and shape; other errors where the entry is odd.
+        ValueError: no array of such a type and shape is there; other errors if the row is
+            malformed.
     """
     if kind not in _PLAIN or sys.byteorder != "little":
         raise ValueError(f"{kind} has no place")
@@ -156,16 +170,16 @@ def array_at(
     return np.require(data.bytes.view(dtype).reshape(shape), requirements="A")
 
 
-def _stand_in(one: Array | Original) -> Array:
-    """An array, or one of the same kind and sizes for what is still to be read.
+def _stand_in(array: Array | Original) -> Array:
+    """Return an array, or in place of an Original one of the same type and shape.
 
-    A text is read by kinds and sizes alone.
+    A text is parsed by types and shapes alone.
     """
-    if isinstance(one, Original):
-        return np.broadcast_to(np.zeros((), one.dtype), one.shape)
-    return one
+    if isinstance(array, Original):
+        return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+    return array
 
 
 def name_of(file: ModelFile) -> str:
-    """The name of a model's entry."""
+    """Return the name of a model's cache entry."""
     return f"model-{file.digest}"

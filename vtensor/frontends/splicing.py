@@ -1,6 +1,6 @@
-"""Nodes in place of one node: what a function or a graph inside of a node holds, made its own.
+"""Splicing: the nodes of a function, or of a graph inside a node, in place of that node.
 
-Every name in there becomes one that nothing else has, and begins with the name of the node.
+Every name in them becomes unique, and begins with the name of the node.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from vtensor.language.records import dataclass
 
 @dataclass(eq=False)
 class Splice:
-    """Collects the nodes that take the place of ``node``.
+    """The nodes that replace ``node``, as they are collected.
 
     Args:
-        taken: every name of a value or a node of the network; new ones join.
-        prefix: what names begin with behind the node's own.
+        node: the node that is replaced.
+        taken: every name of a value or a node of the network; new ones are added.
+        prefix: first part of names after the node's own name.
+        protos: the nodes so far.
     """
 
     node: NetworkNode
@@ -41,24 +43,25 @@ class Splice:
         outputs: Iterable[tuple[str, str]] = (),
         attributes: Mapping[str, AttributeProto] | None = None,
     ) -> dict[str, str]:
-        """Add copies of nodes under names of their own.
+        """Add copies of nodes under unique names.
 
         Args:
-            names: what values that are given to the nodes are called outside.
-            outputs: values in there that are delivered, each with its name outside.
-            attributes: what references to attributes stand for; others are dropped.
+            protos: the nodes.
+            names: outer names of the values that are given to the nodes.
+            outputs: inner values that are delivered, each with its outer name.
+            attributes: values for references to attributes; a reference without one is dropped.
 
         Returns:
-            The name outside of every value.
+            The outer name of every value.
         """
-        names, own = dict(names), defined(protos)
+        names, inner_values = dict(names), defined(protos)
         passed = []
         for inner, outer in outputs:
-            if inner in own and inner not in names:
+            if inner in inner_values and inner not in names:
                 names[inner] = outer
-            else:  # delivered as it was given, or twice
+            else:  # an input that is delivered, or an output that is delivered twice
                 passed.append((inner, outer))
-        for inner in own:
+        for inner in inner_values:
             names.setdefault(inner, self.free(inner))
         self.protos += [_renamed(proto, names, attributes or {}) for proto in protos]
         for inner, outer in passed:
@@ -66,71 +69,71 @@ class Splice:
         return names
 
     def alias(self, value: str, name: str) -> None:
-        """A value under another name."""
+        """Add a node that gives a value another name."""
         self.protos.append(NodeProto(op_type=op_type("identity"), input=[value], output=[name]))
 
     def new(self, kind: str, inputs: Sequence[str], axis: int, output: str = "") -> str:
-        """The output of a structural operator along an axis."""
+        """Add a structural operator along an axis, and return the name of its output."""
         output = output or self.free(kind)
         self.protos.append(helper.make_node(op_type(kind), inputs, [output], axis=axis))
         return output
 
     def constant(self, array: Array) -> str:
-        """A value that is known."""
+        """Add a constant, and return its name."""
         name = self.free("constant")
         value = numpy_helper.from_array(array)
         self.protos.append(helper.make_node("Constant", [], [name], value=value))
         return name
 
     def stack(self, values: Sequence[str], axis: int, output: str) -> None:
-        """Values of one shape along a new axis."""
-        given, attributes, rows = list[str](), dict[str, Any](), []
+        """Add nodes that join values of one shape along a new axis."""
+        axes, attributes, rows = list[str](), dict[str, Any](), []
         if self.node.opset < 13:
             attributes["axes"] = [axis]
         else:
-            given.append(self.constant(np.array([axis])))
+            axes.append(self.constant(np.array([axis])))
         for value in values:
             rows.append(self.free("row"))
-            made = helper.make_node("Unsqueeze", [value, *given], rows[-1:], **attributes)
-            self.protos.append(made)
+            unsqueeze = helper.make_node("Unsqueeze", [value, *axes], rows[-1:], **attributes)
+            self.protos.append(unsqueeze)
         self.new("concat", rows, axis, output)
 
     def free(self, stem: str) -> str:
-        """A name that nothing else has, behind the node's own."""
+        """Return a unique name that begins with the node's name."""
         return self.taken.free(f"{self.node.name}/{self.prefix}{stem}")
 
     def nodes(self, outputs: Sequence[str], opsets: Mapping[str, int]) -> list[NetworkNode]:
-        """The nodes, in running order; those alone that these outputs need.
+        """Return the nodes that outputs need, in running order.
 
         Raises:
-            ModelError: they do not hang together.
+            ModelError: the nodes are inconsistent.
         """
-        own = {name for proto in self.protos for name in proto.output}
-        self.taken -= own
+        defined_names = {name for proto in self.protos for name in proto.output}
+        self.taken -= defined_names
         try:
             nodes, _ = running_nodes(
                 self.protos, self.taken, outputs, opsets, self.node, self.prefix
             )
         finally:
-            self.taken |= own
+            self.taken |= defined_names
         self.taken.update(node.name for node in nodes)
         return nodes
 
 
 def op_type(kind: str) -> str:
-    """How ONNX calls a structural operator."""
+    """Return ONNX's name of a structural operator."""
     return OPERATORS.structural(kind).onnx[0].op_type
 
 
 def defined(protos: Iterable[NodeProto]) -> dict[str, None]:
-    """The values that nodes define, and graphs inside of them."""
+    """Return the names of the values that nodes define, including graphs inside of them."""
     names: dict[str, None] = {}
     for proto in protos:
         names.update((name, None) for name in proto.output if name)
         for attribute in proto.attribute:
             for graph in graphs_of(attribute):
-                given = (*graph.input, *graph.initializer)
-                names.update((value.name, None) for value in given)
+                inputs = (*graph.input, *graph.initializer)
+                names.update((value.name, None) for value in inputs)
                 names.update(defined(graph.node))
     return names
 
@@ -138,7 +141,7 @@ def defined(protos: Iterable[NodeProto]) -> dict[str, None]:
 def _renamed(
     proto: NodeProto, names: Mapping[str, str], attributes: Mapping[str, AttributeProto]
 ) -> NodeProto:
-    """A copy of a node with other names, and values in place of references to attributes."""
+    """Return a copy of a node with values renamed, and with values for references to attributes."""
     copy = NodeProto()
     copy.CopyFrom(proto)
     copy.input[:] = [names.get(name, name) for name in proto.input]
@@ -160,6 +163,7 @@ def _renamed(
 def _rename_graph(
     graph: GraphProto, names: Mapping[str, str], attributes: Mapping[str, AttributeProto]
 ) -> None:
+    """Rename the values of a graph inside a node, in place."""
     del graph.value_info[:]
     for value in (*graph.input, *graph.output, *graph.initializer):
         value.name = names.get(value.name, value.name)

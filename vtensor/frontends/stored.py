@@ -1,4 +1,4 @@
-"""The graph whose text a model carries, if it is what the model's nodes say."""
+"""The graph whose text a model carries, if the model's nodes agree with it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from vtensor.language.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class StoredText:
     """The text in a model's metadata, and the part of the model that it must agree with.
 
     Attributes:
-        places: where the arrays' bytes are, as far as that is known.
+        text: the text of the graph.
+        skeleton: the model's graph without its initializers.
+        opset: version of ONNX's operators.
+        arrays: the model's arrays by name.
+        places: places of the arrays' bytes, as far as they are known.
     """
 
     text: str
@@ -34,73 +38,81 @@ class Stored:
     places: Mapping[str, Place]
 
 
-def stored_text(model: ModelProto, opset: int, arrays: Originals, parts: Parts) -> Stored | None:
-    """What a model carries; None where it carries no text. Keeps nothing of the model alive."""
+def stored_text(
+    model: ModelProto, opset: int, arrays: Originals, parts: Parts
+) -> StoredText | None:
+    """Return the text that a model carries, or None. It keeps nothing of the model alive."""
     texts = [entry.value for entry in model.metadata_props if entry.key == TEXT]
     if not texts:
         return None
     graph = model.graph
     part = GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output)
     places = _places(graph.initializer, arrays, parts)
-    return Stored(texts[0], GraphProto.FromString(part.SerializeToString()), opset, arrays, places)
+    return StoredText(
+        texts[0], GraphProto.FromString(part.SerializeToString()), opset, arrays, places
+    )
 
 
 def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> dict[str, Place]:
-    """Where the bytes of initializers are, up to the first one that has not NumPy's."""
-    found, at = dict[str, Place](), 0
+    """Return the places of the bytes of initializers, up to the first one whose bytes are not
+    NumPy's.
+    """
+    places, at = dict[str, Place](), 0
     for number, tensor in enumerate(tensors):
         origin = arrays.origin(tensor.name)
-        if place := place_of(tensor, origin.nbytes):  # whatever else it has
-            found[tensor.name] = place
+        if place := place_of(tensor, origin.nbytes):
+            places[tensor.name] = place
         elif number in parts.data:
-            found[tensor.name] = "", number
-        else:  # equal bytes before its own are as good
+            places[tensor.name] = "", number
+        else:  # equal bytes before its own serve as well
             at = parts.rest.find(array_of(origin).tobytes(), at)
             if at < 0:
                 break
-            found[tensor.name] = (at,)
-    return found
+            places[tensor.name] = (at,)
+    return places
 
 
-def stored_graph(stored: Stored) -> Graph | None:
-    """The graph of a text, sealed; None where the model is not what this graph is written as.
+def stored_graph(stored: StoredText) -> Graph | None:
+    """Return the graph of a text, sealed, or None if the model is not what this graph is written
+    as.
 
     So the text adds names to what the nodes compute, and can change none of it: a model that was
     edited after it was written is read from its nodes.
     """
     origins = stored.arrays.origins()
-    known = [one for one in origins.values() if isinstance(one, Original)]
-    later = {n: one for n, one in origins.items() if isinstance(one, Original) and not one.held}
-    blank = {name: _blank(one) for name, one in later.items()}
-    given = {name: array_of(one) for name, one in origins.items() if name not in blank}
-    graph = _agreeing(stored, given | blank, blank)
+    deferred = [array for array in origins.values() if isinstance(array, Original)]
+    later = {n: a for n, a in origins.items() if isinstance(a, Original) and not a.held}
+    blank = {name: _blank(array) for name, array in later.items()}
+    present = {name: array_of(array) for name, array in origins.items() if name not in blank}
+    graph = _agreeing(stored, present | blank, blank)
     if graph is not None:
         constants: dict[str, Array | Original] = dict(graph.constants)
         for name in constants.keys() & later.keys():
             constants[name] = later[name].reshape(graph.constants[name].shape)
-        held = [one for one in known if one.held]
+        held = [array for array in deferred if array.held]
         return replace(graph, constants=Originals.of(constants, held))
-    if blank:  # it may be that what is written is no initializer itself, but has the same bytes
+    if blank:  # the graph may be written with another array of the same bytes
         try:
-            for one in known:
-                one.hold()
-        except ModelError:  # who reads its nodes says it, too
+            for array in deferred:
+                array.hold()
+        except ModelError:  # reading its nodes reports it, too
             return None
         graph = _agreeing(stored, {**stored.arrays}, {})
-    return graph and replace(graph, constants=Originals.of(graph.constants, known))
+    return graph and replace(graph, constants=Originals.of(graph.constants, deferred))
 
 
-def _blank(one: Original) -> Array:
-    """Stands for an array that nobody has read: memory of its own, which nobody touches."""
-    return lasting(one.nbytes).view(one.dtype).reshape(one.shape)
+def _blank(array: Original) -> Array:
+    """Return a placeholder for an array that was not read yet: memory that nothing touches."""
+    return lasting(array.nbytes).view(array.dtype).reshape(array.shape)
 
 
 def _agreeing(
-    stored: Stored, arrays: Mapping[str, Array], blank: Mapping[str, Array]
+    stored: StoredText, arrays: Mapping[str, Array], blank: Mapping[str, Array]
 ) -> Graph | None:
-    """The graph of a text with these constants; None where the model is not what it is written as.
+    """Return the graph of a text with these constants, or None if the model is not what it is
+    written as.
 
-    Of what is blank nothing is looked at: it has to be written as it is.
+    A blank array is compared by its memory, not by its values.
     """
     from vtensor.frontends.export import skeleton  # other exporters' models carry no text
 
@@ -116,7 +128,7 @@ def _agreeing(
             else same_bytes(array, arrays[name])
             for name, array in exported.arrays.items()
         )
-    except MALFORMED as why:  # foreign bytes: whatever the text or a parameter in it leads to
+    except MALFORMED as why:  # a malformed text, or a parameter in it
         pass_signals(why)
         return None
     return graph if same and alike else None

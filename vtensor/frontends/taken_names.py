@@ -1,4 +1,4 @@
-"""Names that values and nodes have, and free ones."""
+"""Names of values and nodes: taken ones and free ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TakenNames(set[str]):
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         super().__init__(names)
-        self._numbers: dict[str, int] = {}  # the last number that each stem was given
+        self._numbers: dict[str, int] = {}  # the last number of each stem
 
     def free(self, stem: str) -> str:
         """Take ``stem``, or ``stem`` with the next number from 2 on, and return it."""

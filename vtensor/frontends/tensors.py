@@ -1,4 +1,4 @@
-"""ONNX's tensors as NumPy arrays, without a copy where the bytes lie in one piece."""
+"""ONNX's tensors as NumPy arrays, without a copy if the bytes are contiguous."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from vtensor.storage.budget import REMEDY
 from vtensor.storage.open_file import LATER, Bytes, Data
 
 Array = NDArray[np.generic]
-#: Sizes of a tensor, None where unknown.
+#: Sizes of a tensor; an unknown one is None.
 Sizes = tuple[int | None, ...]
 
 
-#: Element types whose raw data is what NumPy has in memory.
+#: Element types whose raw data is NumPy's bytes in memory, by ONNX's number.
 _PLAIN: dict[int, np.dtype[np.generic]] = {
     helper.np_dtype_to_tensor_dtype(np.dtype(kind)): np.dtype(kind) for kind in "?bBhHiIqQefd"
 }
@@ -37,15 +37,15 @@ _PLAIN: dict[int, np.dtype[np.generic]] = {
 def tensor_array(
     tensor: TensorProto, files: DataFiles | None, data: NDArray[np.uint8] | None = None
 ) -> Array:
-    """The values of a tensor; external data is copied out of its file.
+    """Return the values of a tensor; external data is copied out of its file.
 
     Args:
-        tensor: from a model's initializers or attributes.
-        files: where external data may be; None of a model from memory without a root.
-        data: its raw data, where the tensor is without.
+        tensor: a tensor of a model's initializers or attributes.
+        files: files of external data; None for a model from memory without a root.
+        data: its raw data, if that is separate.
 
     Raises:
-        ModelError: its data is absent, too short or too long, or lies where it must not.
+        ModelError: its data is absent, too short or too long, or in a file that must not be read.
         BudgetError: the data of all files is more than these may take.
     """
     with _named(tensor):
@@ -59,10 +59,12 @@ def take_in(tensor: TensorProto, files: DataFiles | None) -> None:
     """Read a tensor's external data into the tensor itself.
 
     Args:
-        tensor, files: as for ``tensor_array``.
+        tensor: a tensor with external data.
+        files: files of external data; None for a model from memory without a root.
 
     Raises:
-        ModelError, BudgetError: as for ``tensor_array``.
+        ModelError: its data is absent, too short or too long, or in a file that must not be read.
+        BudgetError: the data of all files is more than these may take.
     """
     with _named(tensor):
         tensor.raw_data = _external_data(tensor, _shape(tensor), files).tobytes()
@@ -72,7 +74,7 @@ def take_in(tensor: TensorProto, files: DataFiles | None) -> None:
 
 @contextmanager
 def _named(tensor: TensorProto) -> Iterator[None]:
-    """Let errors of reading a tensor name it."""
+    """Name a tensor in the errors that are raised inside the block."""
     what = f"tensor {tensor.name!r}"
     try:
         yield
@@ -82,12 +84,13 @@ def _named(tensor: TensorProto) -> Iterator[None]:
         raise BudgetError(f"{what}: {error}") from None
     except MemoryError:
         raise
-    except Exception as error:  # whatever ONNX's reader meets in bytes that it did not write
+    except Exception as error:  # any error of ONNX's reader at malformed bytes
         pass_signals(error)
         raise ModelError(f"{what} cannot be read: {error}") from error
 
 
 def _shape(tensor: TensorProto) -> tuple[int, ...]:
+    """Return the shape of a tensor; raise ModelError for a negative size."""
     shape = tuple(tensor.dims)
     if any(size < 0 for size in shape):
         raise ModelError(f"it has a negative size: {shape}")
@@ -95,12 +98,12 @@ def _shape(tensor: TensorProto) -> tuple[int, ...]:
 
 
 def sparse_array(sparse: SparseTensorProto, files: DataFiles | None, max_bytes: int) -> Array:
-    """Return the values of a sparse tensor as a dense array, zero where none is given.
+    """Return the values of a sparse tensor as a dense array, zero where it has no value.
 
     Args:
-        sparse: from a model's initializers or attributes.
-        files: where external data may be; None of a model from memory without a root.
-        max_bytes: the most bytes that the dense array may take.
+        sparse: a tensor of a model's initializers or attributes.
+        files: files of external data; None for a model from memory without a root.
+        max_bytes: limit of the dense array, in bytes.
 
     Raises:
         ModelError: values, indices and sizes do not fit together, or cannot be read.
@@ -122,16 +125,16 @@ def sparse_array(sparse: SparseTensorProto, files: DataFiles | None, max_bytes: 
     count = len(values) if values.ndim == 1 else -1
     if count < 0:
         raise ModelError(f"{what}: its values have the sizes {values.shape}, not (NNZ,)")
-    made = np.zeros(dims, dtype)
-    made.reshape(-1)[_linear(sparse, files, what, count)] = values
-    made.flags.writeable = False
-    return made
+    dense = np.zeros(dims, dtype)
+    dense.reshape(-1)[_linear(sparse, files, what, count)] = values
+    dense.flags.writeable = False
+    return dense
 
 
 def _linear(
     sparse: SparseTensorProto, files: DataFiles | None, what: str, count: int
 ) -> NDArray[np.int64]:
-    """Return where the values of a sparse tensor are, in C order of its sizes.
+    """Return the indices of the values of a sparse tensor, in C order of its sizes.
 
     Raises:
         ModelError: an index is out of range, or they do not ascend.
@@ -151,51 +154,62 @@ def _linear(
     rows = np.asarray(indices, np.int64).reshape(count, len(sizes))
     if (rows < 0).any() or (rows >= np.array(sizes, np.int64)).any():
         raise ModelError(f"{what}: an index is outside of {dims}")
-    found = rows @ np.array([prod(sizes[axis + 1 :]) for axis in range(len(sizes))], np.int64)
-    if (np.diff(found) <= 0).any():
+    linear = rows @ np.array([prod(sizes[axis + 1 :]) for axis in range(len(sizes))], np.int64)
+    if (np.diff(linear) <= 0).any():
         raise ModelError(f"{what}: its indices do not ascend, or one is there twice")
-    return found
+    return linear
 
 
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
-    """Raw data in its own memory; what is packed, or of another size than it says, is ONNX's."""
+    """Return raw data as an array on its memory; ONNX reads packed data and data of a wrong
+    size.
+    """
     if (dtype := _plain(tensor, shape, data.nbytes)) is not None:
         return data.view(dtype).reshape(shape)
-    whole = TensorProto()
-    whole.CopyFrom(tensor)
-    whole.raw_data = data.tobytes()
-    return numpy_helper.to_array(whole)
+    complete = TensorProto()
+    complete.CopyFrom(tensor)
+    complete.raw_data = data.tobytes()
+    return numpy_helper.to_array(complete)
 
 
 def known_origin(name: str, tensor: TensorProto, have: Mapping[str, Original]) -> Original | None:
-    """Return what reads a tensor's values already; None if nothing does, or it reads others.
+    """Return the deferred array of a tensor from an earlier read, or None if there is none that
+    fits.
 
     Args:
-        name: the value's; the tensor of a ``Constant`` node has none.
-        tensor: says its shape and type.
-        have: what reads values already, by their names.
+        name: name of the value; the tensor of a ``Constant`` node has none itself.
+        tensor: its shape and type.
+        have: deferred arrays of the earlier read, by name.
     """
-    one = have.get(name)
-    if one is None or one.shape != tuple(tensor.dims):
+    origin = have.get(name)
+    if origin is None or origin.shape != tuple(tensor.dims):
         return None
-    return one if helper.np_dtype_to_tensor_dtype(one.dtype) == tensor.data_type else None
+    return origin if helper.np_dtype_to_tensor_dtype(origin.dtype) == tensor.data_type else None
 
 
 def tensor_origin(
     tensor: TensorProto, files: DataFiles | None, data: Data | None
 ) -> Array | Original:
-    """As ``tensor_array``, or what reads the values when somebody asks for them.
+    """Return a tensor's array, or an Original that reads the values on demand.
 
     Args:
-        tensor, files: as for ``tensor_array``.
-        data: its raw data, where the tensor is without.
+        tensor: a tensor of a model's initializers or attributes.
+        files: files of external data; None for a model from memory without a root.
+        data: its raw data, if that is separate.
+
+    Raises:
+        ModelError: its data is absent, too short or too long, or in a file that must not be read.
+        BudgetError: the data of all files is more than these may take.
     """
     late = _deferred(tensor, files, data)
     return late or tensor_array(tensor, files, data.now() if data else None)
 
 
 def _deferred(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> Original | None:
-    """What reads the values later; None where nothing can, or ``tensor_array`` says why not."""
+    """Return an Original that reads the values later, or None if they must be read now.
+
+    ``tensor_array`` then reports what is wrong, if anything is.
+    """
     shape = tuple(tensor.dims)
     if min(shape, default=0) < 0:
         return None
@@ -212,7 +226,7 @@ def _deferred(tensor: TensorProto, files: DataFiles | None, data: Data | None) -
 
 
 def place_of(tensor: TensorProto, nbytes: int) -> tuple[str, int, int] | None:
-    """Where in a file beside the model so many bytes of a tensor are; None of what is inside."""
+    """Return location, offset and size of a tensor's external data, or None if it has none."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return None
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -222,6 +236,7 @@ def place_of(tensor: TensorProto, nbytes: int) -> tuple[str, int, int] | None:
 def _external_later(
     tensor: TensorProto, shape: tuple[int, ...], files: DataFiles
 ) -> Original | None:
+    """Return an Original for external data, or None if it must be read now."""
     dtype = _PLAIN.get(tensor.data_type)
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if dtype is None:
@@ -234,13 +249,15 @@ def _external_later(
     if place not in files.shared:
         if (data := files.later(location, offset, nbytes)) is None:
             return None
-        made = Original.deferred(shape, dtype, data.reader)
-        files.shared[place] = made
+        original = Original.deferred(shape, dtype, data.reader)
+        files.shared[place] = original
     return files.shared[place]
 
 
 def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype[np.generic] | None:
-    """The element type of an array whose memory is the raw data of a tensor."""
+    """Return the element type of an array on the raw data of a tensor, or None if ONNX must read
+    it.
+    """
     dtype = _PLAIN.get(tensor.data_type)
     plain = sys.byteorder == "little" and not tensor.HasField("segment")
     fits = plain and dtype is not None and prod(shape) * dtype.itemsize == nbytes
@@ -248,6 +265,7 @@ def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype
 
 
 def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Array:
+    """Return a tensor's external data as an array."""
     data = _external_data(tensor, shape, files)
     name = element_type(tensor.data_type, "its data")
     if bits(name) < 8:  # packed: elements share bytes
@@ -257,6 +275,11 @@ def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | No
 
 
 def _external_data(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Bytes:
+    """Return the bytes of a tensor's external data.
+
+    Raises:
+        ModelError: the model has no files, or the tensor declares another length.
+    """
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if files is None:
@@ -272,7 +295,7 @@ def _external_data(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles
 
 
 def element_type(elem_type: int, what: str) -> str:
-    """Our name of an ONNX element type.
+    """Return VTensor's name of an ONNX element type.
 
     Raises:
         ModelError: VTensor has none (strings, ...).
@@ -286,27 +309,29 @@ def element_type(elem_type: int, what: str) -> str:
 
 
 def type_of_array(array: Array | Original) -> onnx.TypeProto:
-    """The ONNX type of an array."""
+    """Return the ONNX type of an array."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_type_proto(kind, array.shape)
 
 
-#: The most dims of a tensor: NumPy's.
+#: Largest number of dims of a tensor: NumPy's limit.
 MAX_RANK = 64
 
 
 def check_rank(rank: int, what: str) -> None:
-    """See that a tensor has no more dims than NumPy can hold.
+    """Check that a tensor has no more dims than NumPy can hold.
 
     Raises:
-        ModelError: it has.
+        ModelError: it has more.
     """
     if rank > MAX_RANK:
         raise ModelError(f"{what} has {rank} dims; {MAX_RANK} are the most")
 
 
 def sizes_of(kind: onnx.TypeProto | None) -> Sizes | None:
-    """Sizes of a tensor type, each None where unknown; None without a rank or when no tensor."""
+    """Return the sizes of a tensor type, None for an unknown one; None without a rank or for no
+    tensor.
+    """
     if kind is None or not kind.HasField("tensor_type"):
         return None
     if not kind.tensor_type.HasField("shape"):
@@ -320,16 +345,17 @@ def sizes_of(kind: onnx.TypeProto | None) -> Sizes | None:
 def from_proto(
     tensor: TensorProto, dims: str | Sequence[str], *, folder: Path | None = None, name: str = ""
 ) -> VTensor:
-    """A VTensor with the values of an ONNX tensor; where its bytes lie in one piece it is on them.
+    """Return a VTensor with the values of an ONNX tensor, on the tensor's bytes if they are
+    contiguous.
 
     Args:
-        tensor: with its data raw, in a typed field, or in a file.
-        dims: what its axes are, in order: ``"O I h w"``.
-        folder: where files of external data are; None when there are none.
-        name: the VTensor's name; the ONNX tensor's own when not given.
+        tensor: an ONNX tensor with its data raw, in a typed field, or in a file.
+        dims: names of its axes, in order: ``"O I h w"``.
+        folder: folder of external data files; None if there are none.
+        name: the VTensor's name; by default the ONNX tensor's.
 
     Raises:
-        ModelError: its data is absent, too short or too long, or lies outside the folder.
+        ModelError: its data is absent, too short or too long, or outside the folder.
         DTypeError: VTensor has no such element type.
         DimError: it has another rank than there are names.
 

@@ -1,4 +1,4 @@
-"""The graph of a model, made once of symbolic sizes (``vtensor/language/trace.py``).
+"""The symbolic graph of a model: its graph for symbolic sizes (``vtensor/language/trace.py``).
 
 Nodes are read as always; a constant that depends on sizes is a ``SymbolicArray``.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from libdesc.tracing import pure_function, pure_name
 from optimizer.originals import Original
 from vtensor.errors import ModelError
-from vtensor.frontends.builder import Named, attributes_of
+from vtensor.frontends.builder import NamedNetwork, attributes_of
 from vtensor.frontends.defined import defined_outputs, local_of
 from vtensor.frontends.expansion import facts_of
 from vtensor.frontends.folding import Facts, infer_node
@@ -38,27 +38,27 @@ from vtensor.language.symbolic_arrays import (
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.trace import NotTraced, SymbolicSize, Trace, number_of
 
-#: Elements are traced of an array that has at most so many.
-FEW = 16
+#: Largest number of elements of an array whose elements are traced.
+MAX_TRACED_ELEMENTS = 16
 
 
 def traced_graph(
-    earlier: Named,
+    earlier: NamedNetwork,
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Array],
     reference: bool,
     outputs: Mapping[str, Names],
     trace: Trace,
 ) -> Graph:
-    """The graph of a network that had one before, of symbolic sizes.
+    """Return the graph of a network for symbolic sizes, from the names of an earlier graph.
 
     Args:
         earlier, values, reference, outputs: as for ``rebuilt``.
-        shapes: of every input; open sizes are symbols of the trace.
-        trace: where it is written down.
+        shapes: sizes of every input; open sizes are symbols of the trace.
+        trace: the trace, which gets the rows.
 
     Raises:
-        Exception: of any kind, where something is not as it was, or cannot be written down.
+        Exception: of any kind, if something differs or cannot be traced.
     """
     numbers = {name: tuple(map(number_of, shape)) for name, shape in shapes.items()}
     facts = facts_of(earlier.network, numbers, values)
@@ -73,29 +73,33 @@ def traced_graph(
 class _Traced(Rebuilder):
     """A builder of a graph whose sizes are traced."""
 
-    def __init__(self, named: Named, reference: bool, before: Facts, trace: Trace) -> None:
+    def __init__(self, named: NamedNetwork, reference: bool, before: Facts, trace: Trace) -> None:
         super().__init__(named, reference, before)
         self._trace = trace
         self._open: dict[tuple[str, Names], list[tuple[SymbolicArray, VTensor]]] = {}
         self._stored: dict[int, StoredArray] = {}
 
     def _fold(self, node: NetworkNode) -> None:
-        given = [*map(self._given, node.proto.input)]
+        """Compute a node that was known before a run, as a trace if it depends on sizes."""
+        inputs = [*map(self._known_input, node.proto.input)]
         if node.label == "Shape":
-            self._take(node, self._sizes(node))
-        elif any(isinstance(one, SymbolicArray) for one in given):
-            self._take(node, self._computed(node, given))
+            self._set_output(node, self._sizes(node))
+        elif any(isinstance(array, SymbolicArray) for array in inputs):
+            self._set_output(node, self._symbolic_output(node, inputs))
         else:
             super()._fold(node)
 
-    def _given(self, name: str) -> Any:
-        """An input that is known; numbers that are no integers decide nothing here."""
+    def _known_input(self, name: str) -> Any:
+        """Return an input of a node that is known; reading floats is not counted, since they decide
+        no size.
+        """
         held = self._facts.arrays.origins().get(name)
         if isinstance(held, Original) and held.dtype.kind == "f":
             return held.now()
         return self._facts.arrays.get(name)
 
     def _sizes(self, node: NetworkNode) -> Any:
+        """Return the output of a ``Shape`` node: an array, or a SymbolicArray for open sizes."""
         [name] = node.proto.input
         sizes = self._facts.sizes(name)
         if sizes is None:
@@ -109,37 +113,41 @@ class _Traced(Rebuilder):
             self._trace, sample.shape, sample, as_it_is, (), np.array(sizes, object)
         )
 
-    def _computed(self, node: NetworkNode, given: Sequence[Any]) -> SymbolicArray:
-        """What a node makes of arrays of which some are open."""
+    def _symbolic_output(self, node: NetworkNode, given: Sequence[Any]) -> SymbolicArray:
+        """Return the output of a node, some of whose inputs depend on sizes.
+
+        Raises:
+            NotTraced: the node has several outputs or lacks an input, or its shape is unexpected.
+        """
         if len(node.outputs) != 1 or "" in node.proto.input:
             raise NotTraced(f"{node.described} leaves an input out, or has several outputs")
         ahead, read = _ahead(node), attributes_of(node, self._network)
-        arrays = [one.sample if isinstance(one, SymbolicArray) else one for one in given]
+        arrays = [array.sample if isinstance(array, SymbolicArray) else array for array in given]
         traced, function = False, partial(_folded, self._network, node)
         if ahead is not None and not ahead.only_traced:
             traced, function = ahead.traced, partial(ahead.compute, read)
         sample = np.asarray(function(*arrays))
-        computes = None if ahead is None else _computes(node, ahead, read)
+        computes = None if ahead is None else _row_function(node, ahead, read)
         if computes is not None and ahead is not None and ahead.only_traced:
             result = agreeing(computes, arrays, sample)
             computes, sample = (None, sample) if result is None else (computes, result)
         elements = self._elements(function, given, sample) if traced else None
-        shape = sample.shape if elements is not None else self._shape(node, given, sample)
+        shape = sample.shape if elements is not None else self._output_shape(node, given, sample)
         if tuple(map(number_of, shape)) != sample.shape:
             raise NotTraced(f"{node.described} is of another shape than was foreseen")
         sources = [*map(self._source, node.proto.input, given)]
         return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
 
     def _source(self, name: str, given: Any) -> Any:
-        """Return what rows have of an input: itself, or the array of the model that it is."""
+        """Return the source of a row for an input: the array, or the model's array that it is."""
         held = self._facts.arrays.origins().get(name)
         if not isinstance(held, Original):
             return given
-        known = self._stored.get(id(held))
-        if known is None:
+        stored = self._stored.get(id(held))
+        if stored is None:
             array = given if given.nbytes <= MOST_HELD else None
-            known = self._stored[id(held)] = StoredArray(held, array)
-        return known
+            stored = self._stored[id(held)] = StoredArray(held, array)
+        return stored
 
     def _elements(
         self,
@@ -147,27 +155,33 @@ class _Traced(Rebuilder):
         given: Sequence[Any],
         sample: Array,
     ) -> Any:
-        """Its elements, where they can be traced."""
-        if sample.size > FEW or sample.dtype.kind != "i":
+        """Return a node's elements as traced sizes, or None if they cannot be traced."""
+        if sample.size > MAX_TRACED_ELEMENTS or sample.dtype.kind != "i":
             return None
-        rows = [one.elements if isinstance(one, SymbolicArray) else one for one in given]
-        if any(one is None or one.dtype.kind not in "iO" for one in rows):
+        rows = [row.elements if isinstance(row, SymbolicArray) else row for row in given]
+        if any(row is None or row.dtype.kind not in "iO" for row in rows):
             return None
-        found = np.empty(sample.shape, object)
-        found[...] = made(*rows)
+        elements = np.empty(sample.shape, object)
+        elements[...] = made(*rows)
         kind: Any = sample.dtype
         least, most = np.iinfo(kind).min, np.iinfo(kind).max
-        if kind != np.int64 and not all(least <= one <= most for one in found.flat):
+        if kind != np.int64 and not all(least <= row <= most for row in elements.flat):
             raise NotTraced("a size is beyond the type that it is cast to")
-        return found
+        return elements
 
-    def _shape(self, node: NetworkNode, given: Sequence[Any], sample: Array) -> tuple[int, ...]:
-        """Its sizes, as its operator makes them of its inputs' sizes."""
+    def _output_shape(
+        self, node: NetworkNode, given: Sequence[Any], sample: Array
+    ) -> tuple[int, ...]:
+        """Return a node's output sizes, as its operator makes them of its inputs' sizes.
+
+        Raises:
+            NotTraced: no spelling reads the node.
+        """
         if node.label == "Range":
-            start, limit, delta = (one.item() for one in given)
+            start, limit, delta = (bound.item() for bound in given)
             return (max(-((start - limit) // delta), 0),)
         [output] = node.outputs
-        self._facts.made[output] = sample.shape  # its rank is what its names go by
+        self._facts.made[output] = sample.shape  # names depend on its rank
         local = local_of(self._network, node, self._facts)
         for spelling in spellings_of(node):
             reader = Reader(
@@ -178,8 +192,8 @@ class _Traced(Rebuilder):
             return tuple(reader.ordered(value, order, order).dims.values())
         raise NotTraced(f"{node.described} has no sizes")
 
-    def _take(self, node: NetworkNode, array: Any) -> None:
-        """Know a node's output."""
+    def _set_output(self, node: NetworkNode, array: Any) -> None:
+        """Set a node's output as known; raise ModelError beyond the budget."""
         [name] = node.outputs
         self._facts.nbytes += array.nbytes
         if self._facts.nbytes > self._network.max_bytes:
@@ -192,6 +206,7 @@ class _Traced(Rebuilder):
         self._facts.static.add(name)
 
     def _constant(self, name: str, array: Any, dims: Names) -> VTensor:
+        """Return a constant of the graph; uses with the same names and shape share it."""
         if not isinstance(array, SymbolicArray):
             return super()._constant(name, array, dims)
         uses = self._open.setdefault((name, dims), [])
@@ -209,10 +224,10 @@ class _Traced(Rebuilder):
 
 
 def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
-    """The only output of a node, computed in the way of any node.
+    """Return the only output of a node, computed as for any node.
 
     Raises:
-        VTensorError, KeyError: it is not known of these inputs.
+        VTensorError, KeyError: it cannot be computed of these inputs.
     """
     facts = Facts()
     for name, array in zip(node.proto.input, given, strict=True):
@@ -224,18 +239,18 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
 #: The most roundings of the largest element by which two ways to add up may differ.
 ROUNDINGS = 4
 
-#: What an attribute may be that rows have.
+#: Types of attributes that rows can hold.
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def _computes(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None:
+def _row_function(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None:
     """Return the function that computes a node in rows that can be saved.
 
     None if the function has no name, or an attribute is not plain.
     """
-    attributes = {one.name: read(one.name, None) for one in node.proto.attribute}
+    attributes = {a.name: read(a.name, None) for a in node.proto.attribute}
     values = [row if type(row) is list else [row] for row in attributes.values()]
-    plain = all(isinstance(one, _PLAIN) for row in values for one in row)
+    plain = all(isinstance(element, _PLAIN) for row in values for element in row)
     return Computes(ahead.compute, attributes) if plain and pure_name(ahead.compute) else None
 
 
@@ -259,34 +274,36 @@ def agreeing(function: Computes, arrays: Sequence[Array], sample: Array) -> Arra
 
 
 def _ahead(node: NetworkNode) -> Ahead | None:
-    """What computes a node ahead of a run."""
-    if node.label == "Range":  # no operator of ours: its result is always known ahead
+    """Return the function that computes a node ahead of a run, or None."""
+    if node.label == "Range":  # VTensor lacks the operator: its result is always known ahead
         return Ahead(pure_function("ops._elements:Range"))
-    return next((one.ahead for one in spellings_of(node) if one.ahead is not None), None)
+    return next((s.ahead for s in spellings_of(node) if s.ahead is not None), None)
 
 
 @dataclass(eq=False)
 class _Described:
-    """The inputs of a node whose output's sizes are wanted, not its elements (``Values``)."""
+    """The inputs of a node of which the output's sizes are wanted, not its elements
+    (``Values``).
+    """
 
     facts: Facts
 
     def origin(self, name: str) -> Any:
-        """A constant, where its elements are known or traced."""
+        """Return a constant whose elements are known or traced, else None."""
         origin: Any = self.facts.arrays.origins().get(name)
         late = isinstance(origin, SymbolicArray) and origin.elements is None
         return None if late else origin
 
     def data(self, name: str) -> VTensor:
-        """What has sizes alone."""
+        """Return a value of which only the sizes are known."""
         array = self.facts.arrays.origin(name)
         dims = {f"D{axis}": size for axis, size in enumerate(array.shape)}
         return VTensor(from_numpy(array.dtype), dims, Option(name=name))
 
     def need(self, name: str) -> None:
-        """Its elements are wanted all the same."""
+        """Raise NotTraced: the elements are wanted all the same."""
         raise NotTraced(f"the elements of {name} decide a shape")
 
     def renamed(self, _value: VTensor, _names: Names) -> VTensor | None:
-        """Nothing was renamed before."""
+        """Return None: nothing was renamed before."""
         return None

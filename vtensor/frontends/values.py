@@ -1,7 +1,7 @@
 """Inputs whose values decide shapes: a network is made for each of their values.
 
 Exporters and ONNX's own tests feed shapes, axes and sizes as inputs of a graph. Such an input is
-small and has at most one dim. What is computed from data stays data.
+small and has at most one dim. A value that is computed from data never decides shapes.
 """
 
 from __future__ import annotations
@@ -10,63 +10,64 @@ from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # ONNX is loaded with the first model of its
+if TYPE_CHECKING:  # ONNX is loaded with the first model
     from vtensor.frontends.folding import Facts, Leaves
     from vtensor.frontends.network import Network, NetworkNode
 
-#: A larger input is data, whatever reads it.
+#: Largest number of elements of an input whose value may decide shapes; a larger one is data.
 LIMIT_ELEMENTS = 1024
 
-#: Element types of what shapes are computed from.
+#: Element types of the values that shapes are computed from.
 INTEGERS = ("s64", "s32", "bool")
 
 
 def deciding_inputs(name: str, network: Network, facts: Facts) -> list[str]:
-    """The inputs whose values make a value known before a run; none when nothing can.
+    """Return the inputs whose values make a value known before a run; empty if none can.
 
-    The value is such an input itself, or computed from integer ones and constants alone.
+    The value is such an input itself, or computed from integer inputs and constants alone.
     """
-    found = _leaves(name, network, facts)
-    if found is None or not all(_small(leaf, facts) for leaf in found):
+    leaves = _leaves(name, network, facts)
+    if leaves is None or not all(_small(leaf, facts) for leaf in leaves):
         return []
-    whole = [leaf for leaf in found if leaf == name or network.inputs[leaf].dtype in INTEGERS]
-    return whole if len(whole) == len(found) else []
+    integers = [leaf for leaf in leaves if leaf == name or network.inputs[leaf].dtype in INTEGERS]
+    return integers if len(integers) == len(leaves) else []
 
 
 def shape_makers(node: NetworkNode, network: Network, facts: Facts) -> list[str]:
-    """The inputs of the network that decide how large a node's outputs are, and all they hold.
+    """Return the inputs whose values decide both the sizes and the elements of a node's outputs.
 
     Such a node (it counts up to a number, or fills a shape that is fed) is folded once they are
-    known. None where the sizes are known already, or where the node reads data too: floats that are
-    more than one number.
+    known. Empty if the sizes are known already, or if the node reads data too: floats that are more
+    than one number.
     """
     sizes = [facts.sizes(name) for name in node.outputs]
     if all(known is not None and None not in known for known in sizes):
         return []
     if not _folds(node):
         return []
-    given = [name for name in node.inputs if name not in facts.static]
-    found = [deciding_inputs(name, network, facts) for name in given]
-    leaves = list(dict.fromkeys(leaf for each in found for leaf in each))
+    open_inputs = [name for name in node.inputs if name not in facts.static]
+    leaves_of_inputs = [deciding_inputs(name, network, facts) for name in open_inputs]
+    leaves = list(dict.fromkeys(leaf for each in leaves_of_inputs for leaf in each))
     numbers = all(
         network.inputs[n].dtype in INTEGERS or facts.sizes(n) in ((), (1,)) for n in leaves
     )
-    return leaves if all(found) and numbers else []
+    return leaves if all(leaves_of_inputs) and numbers else []
 
 
 def foldable(node: NetworkNode, known: Iterable[str], network: Network, facts: Facts) -> bool:
-    """True when a node is computed from these inputs and constants alone."""
+    """Return whether a node is computed from these inputs and constants alone."""
     leaves = [_leaves(name, network, facts) for name in node.outputs]
     return all(found is not None and set(found) <= set(known) for found in leaves)
 
 
 def _small(name: str, facts: Facts) -> bool:
+    """Return whether a value is small enough to decide shapes."""
     sizes = facts.sizes(name) or ()
     return len(sizes) <= 1 and prod(size or 0 for size in sizes) <= LIMIT_ELEMENTS
 
 
 def _leaves(name: str, network: Network, facts: Facts) -> Leaves:
-    """The inputs that a value depends on; None when a node on the way cannot be folded."""
+    """Return the inputs that a value depends on, or None if a node on the way cannot be folded."""
     known, waiting = facts.leaves, [name]
     while waiting:
         value = waiting[-1]
@@ -87,16 +88,17 @@ def _leaves(name: str, network: Network, facts: Facts) -> Leaves:
 
 
 def _folds(node: NetworkNode) -> bool:
-    """A node's outputs would be known if its inputs were."""
+    """Return whether a node's outputs would be known if its inputs were."""
     from vtensor.frontends.folding import Facts, folds
 
     return folds(node, Facts(static={*node.inputs}))
 
 
 def _union(parts: Iterable[Leaves]) -> Leaves:
-    found: dict[str, None] = {}
+    """Return the union of inputs, or None if a part is None."""
+    inputs: dict[str, None] = {}
     for part in parts:
         if part is None:
             return None
-        found.update(dict.fromkeys(part))
-    return tuple(found)
+        inputs.update(dict.fromkeys(part))
+    return tuple(inputs)

@@ -1,8 +1,8 @@
-"""A graph as nodes of ONNX: what operators' spellings write through, and the nodes around theirs.
+"""Writer of a graph as ONNX nodes, for operators' spellings, with the nodes around theirs.
 
-ONNX goes by position. The order in which a value's dims are presented is that of its positions;
-where ONNX wants another for an operator, a node in front of it or behind moves them. Read back,
-such a node is a rename or a view.
+ONNX goes by position. The order in which a value's dims are presented is that of its positions; if
+ONNX wants another for an operator, a node before or after it moves them. Read back, such a node is
+a rename or a view.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from vtensor.language.records import dataclass
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tensor import VTensor
 
-#: The entry of a model's metadata that is the text of its graph.
+#: Key of the entry of a model's metadata that is the text of its graph.
 TEXT = "vtensor.graph"
 
 
 @dataclass(eq=False)
 class OnnxGraph:
-    """What a graph becomes.
+    """A graph in ONNX's form.
 
     Attributes:
-        nodes: in running order.
+        nodes: the nodes in running order.
         opsets: version by domain of the nodes' operators.
         arrays: the initializers; constants of the graph are there without a copy.
     """
@@ -48,10 +48,10 @@ class OnnxGraph:
 
 
 def write(graph: Graph, opset: int) -> OnnxGraph:
-    """The nodes that ONNX has for a graph's.
+    """Return a graph in ONNX's form.
 
     Raises:
-        UnsupportedOperatorError: some it has not, in this opset; lists all of them.
+        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; lists all of them.
     """
     writer = _GraphWriter(graph, opset)
     refused = []
@@ -67,74 +67,78 @@ def write(graph: Graph, opset: int) -> OnnxGraph:
         raise UnsupportedOperatorError("\n".join([head, *refused, remedy]))
     for alias, name in graph.outputs.items():
         if writer.names[name] != alias:
-            same = _spelled("identity")
-            own = writer.free(f"{alias}:{same.lower()}")
-            writer.add(own, same, [writer.plain(graph.values[name])], [alias])
+            same = _op_type("identity")
+            node_name = writer.free(f"{alias}:{same.lower()}")
+            writer.add(node_name, same, [writer.plain(graph.values[name])], [alias])
     return writer.exported
 
 
-def _spelled(kind: str) -> str:
-    """ONNX's name of the operator for such a thing."""
+def _op_type(kind: str) -> str:
+    """Return ONNX's name of a structural operator."""
     return OPERATORS.structural(kind).onnx[0].op_type
 
 
 class _GraphWriter:
-    """What has been written of a graph, and under which names."""
+    """The parts of a graph that are written, and their names in ONNX."""
 
     def __init__(self, graph: Graph, opset: int) -> None:
         self.opset = opset
         self.done: set[str] = set()
         self.graph = graph
         self._taken = TakenNames([*graph.values, *graph.outputs, *graph.nodes])
-        #: The values that exist by now.
-        self._there = {*graph.inputs, *graph.constants}
-        #: Of each delivered value the first name that it is delivered under.
+        #: The values that are written by now.
+        self._written = {*graph.inputs, *graph.constants}
+        #: For each delivered value, its first output name.
         self._delivered = {name: alias for alias, name in reversed(graph.outputs.items())}
         self.names = {name: self._name(name) for name in graph.values}
         self._readers: dict[str, list[Node]] = defaultdict(list)
         for node in graph.nodes.values():
             for name in node.inputs:
                 self._readers[name].append(node)
-        #: The constants that nothing has asked for yet: the first use decides the sizes.
-        self._raw = {self.names[name] for name in graph.constants}
-        #: Values in other orders and sizes, by how they were made.
+        #: Constants that are not used yet: the first use decides their sizes.
+        self._unused = {self.names[name] for name in graph.constants}
+        #: Values in other orders and sizes, by operator, input and parameter.
         self._forms: dict[tuple[str, str, tuple[int, ...]], str] = {}
         arrays = {self.names[name]: array for name, array in graph.constants.items()}
         self.exported = OnnxGraph({"": opset}, arrays=arrays)
 
     def _name(self, value: str) -> str:
-        """What ONNX calls a value: as the graph does, or as it is delivered if it is made here."""
+        """Return ONNX's name of a value: its output name if a node here makes it, else the graph's
+        name.
+        """
         outputs = self.graph.outputs
         if outputs.get(value) == value:
             return value
-        if value in self._delivered and value not in self._there:
+        if value in self._delivered and value not in self._written:
             return self._delivered[value]
         return self.free(value) if value in outputs else value
 
     def node(self, node: Node) -> None:
-        """Write a node."""
+        """Write a node; raise UnsupportedOperatorError if ONNX cannot express it."""
         info = info_of(node.op)
         if info.write is None:
             raise UnsupportedOperatorError("VTensor does not write this operator")
         writer = _Writer(node, self)
         info.write(writer, node.op)
-        self._there.update(value.name for value in writer.outputs)
+        self._written.update(value.name for value in writer.outputs)
 
     def only_reader(self, value: VTensor) -> Node | None:
-        """The node that alone reads a value, as its first operand, and could be written now."""
+        """Return the only reader of a value, if that is its first operand and the reader can be
+        written now.
+        """
         readers = self._readers[value.name]
         if len(readers) != 1 or value.name in self.graph.outputs.values():
             return None
         first, *others = readers[0].inputs
-        return readers[0] if first == value.name and self._there.issuperset(others) else None
+        return readers[0] if first == value.name and self._written.issuperset(others) else None
 
     def plain(self, value: VTensor) -> str:
-        """ONNX's name of a value as it is presented."""
+        """Return ONNX's name of a value as it is presented."""
         sizes = tuple(value.dims.values())
         return self.reshaped(self.names[value.name], sizes, sizes)
 
     def operand(self, value: VTensor, rows: Sequence[Sequence[str]]) -> str:
-        """ONNX's name of a value with these dims at each position."""
+        """Return ONNX's name of a value with these dims at each position."""
         order = [dim for row in rows for dim in row if dim in value.dims]
         if sorted(order) != sorted(value.dims):
             raise UnsupportedOperatorError(f"{value!r} has no place for its dims in {rows}")
@@ -144,24 +148,29 @@ class _GraphWriter:
         return self.reshaped(name, have, merged(value, rows))
 
     def transposed(self, name: str, have: Sequence[str], want: Sequence[str], to: str = "") -> str:
-        """A value with its positions in another order; ``to`` is the result's name."""
+        """Return the name of a value with its positions in another order; ``to`` is the name to
+        use.
+        """
         perm = tuple(have.index(dim) for dim in want)
-        return self._formed("rename", name, perm, to, perm=perm)
+        return self._converted("rename", name, perm, to, perm=perm)
 
     def reshaped(
         self, name: str, have: tuple[int, ...], want: tuple[int, ...], to: str = ""
     ) -> str:
-        """A value in other sizes. Those of a constant are changed where it lies, if they can be."""
-        if name in self._raw:
-            self._raw.remove(name)
+        """Return the name of a value in other sizes; ``to`` is the name to use.
+
+        A constant that is not used yet is changed in place.
+        """
+        if name in self._unused:
+            self._unused.remove(name)
             self.exported.arrays[name] = self.exported.arrays[name].reshape(want)
             return name
         have = self.exported.arrays[name].shape if name in self.exported.arrays else have
         if have == want and not to:
             return name
-        return self._formed("reshape", name, want, to, _shape(have, want), allowzero=0 in want)
+        return self._converted("reshape", name, want, to, _shape(have, want), allowzero=0 in want)
 
-    def _formed(
+    def _converted(
         self,
         kind: str,
         name: str,
@@ -170,18 +179,20 @@ class _GraphWriter:
         shape: Array | None = None,
         **attributes: Any,
     ) -> str:
-        """A value in another form; each that has no name to be made under is made once."""
+        """Return the name of a value in another form, which is made once unless it must have the
+        name ``to``.
+        """
         if not to and (kind, name, how) in self._forms:
             return self._forms[kind, name, how]
-        op_type = _spelled(kind)
-        own = self.free(f"{to or name}:{op_type.lower()}")
-        inputs = [name] if shape is None else [name, self.array(f"{own}:shape", shape)]
-        self.add(own, op_type, inputs, [to or own], **attributes)
-        self._forms[kind, name, how] = to or own
-        return to or own
+        op_type = _op_type(kind)
+        node_name = self.free(f"{to or name}:{op_type.lower()}")
+        inputs = [name] if shape is None else [name, self.array(f"{node_name}:shape", shape)]
+        self.add(node_name, op_type, inputs, [to or node_name], **attributes)
+        self._forms[kind, name, how] = to or node_name
+        return to or node_name
 
     def array(self, stem: str, values: Array) -> str:
-        """The name of another initializer."""
+        """Add an initializer and return its name."""
         name = self.free(stem)
         self.exported.arrays[name] = values
         return name
@@ -196,29 +207,31 @@ class _GraphWriter:
     ) -> None:
         """Add a node; attributes that are None or () are left out.
 
-        Of domains that are not ONNX's own nothing is checked: their operators' spellings know them.
+        Foreign domains are not checked: their operators' spellings know them.
 
         Raises:
             UnsupportedOperatorError: ONNX has not the operator, or an attribute, in this opset.
         """
         domain, kind = domain_and_type(op_type)
         declared = None if domain else schema(op_type, self.opset).attributes
-        given: dict[str, Any] = {}
+        written_attributes: dict[str, Any] = {}
         for key, value in attributes.items():
             if declared is not None and key not in declared:
-                if value and not _ones(value):
+                if value and not _is_neutral(value):
                     since = f"in opset {self.opset} ONNX's {op_type} has no {key}"
                     raise UnsupportedOperatorError(f"{key} {value}: {since}")
             elif value is not None and value != ():
-                given[key] = int(value) if isinstance(value, bool) else value
+                written_attributes[key] = int(value) if isinstance(value, bool) else value
         if domain:
             versions = self.exported.opsets
             versions[domain] = max(versions.get(domain, 1), since_of(op_type))
-            given["domain"] = domain
-        self.exported.nodes.append(helper.make_node(kind, inputs, outputs, name=name, **given))
+            written_attributes["domain"] = domain
+        self.exported.nodes.append(
+            helper.make_node(kind, inputs, outputs, name=name, **written_attributes)
+        )
 
     def free(self, stem: str) -> str:
-        """Take a name that nothing else has, and return it."""
+        """Take a free name and return it."""
         return self._taken.free(stem)
 
 
@@ -232,28 +245,32 @@ class _Writer:
         self.outputs: Sequence[VTensor] = [whole.graph.values[name] for name in node.outputs]
 
     def operand(self, x: VTensor, order: Sequence[str] | None = None) -> str:
-        """ONNX's name of a value with these dims at its positions."""
-        rows = _rows(x, order)
+        """Return ONNX's name of a value with these dims at its positions."""
+        rows = _dims_by_position(x, order)
         while rows and not any(dim in x.dims for dim in rows[0]):
             rows.pop(0)
         return self._whole.operand(x, rows)
 
     def constant(self, values: Any, dtype: str = "s64") -> str:
-        """ONNX's name of a small constant."""
+        """Add a small constant and return its name."""
         array = np.asarray(values, numpy_dtype(dtype))
         return self._whole.array(f"{self._node.name}:constant", array)
 
     def shape(self, x: VTensor, sizes: Sequence[int]) -> str:
-        """ONNX's name of the sizes that x, as it is presented, is reshaped to."""
+        """Add the sizes that ``x``, as it is presented, is reshaped to; return their name."""
         target = _shape(tuple(x.dims.values()), sizes)
         return self._whole.array(f"{self._node.name}:constant", target)
 
     def element_type(self, dtype: str) -> int:
-        """ONNX's number of an element type."""
+        """Return ONNX's number of an element type."""
         return helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
 
     def follower(self, cls: type, fits: Callable[[VTensor], bool]) -> VTensor | None:
-        """The second operand of the node behind this one, which is then written here as well."""
+        """Return the second operand of the next node, which is then written here as well, or None.
+
+        The next node must be of this class and the only reader, and ``fits`` must accept the
+        operand.
+        """
         node = self._whole.only_reader(self.outputs[0])
         if node is None or type(node.op) is not cls:
             return None
@@ -268,22 +285,27 @@ class _Writer:
     def emit(
         self, op_type: str, *inputs: str, order: Sequence[str] | None = None, **attributes: Any
     ) -> None:
-        """Add the node that makes the outputs, and what brings these into their own order."""
+        """Add the node that makes the outputs, and nodes that bring these into their own order."""
         whole = self._whole
         self._check_types(op_type)
-        moves, made = {}, []
+        moves, output_names = {}, []
         for value in self.outputs:
-            name, rows = whole.names[value.name], _rows(value, order)
-            if rows != _rows(value, None):
+            name, rows = whole.names[value.name], _dims_by_position(value, order)
+            if rows != _dims_by_position(value, None):
                 name = whole.free(f"{name}:{domain_and_type(op_type)[1].lower()}")
                 moves[name] = value, rows
-            made.append(name)
-        whole.add(self._node.name, op_type, inputs, made, **attributes)
+            output_names.append(name)
+        whole.add(self._node.name, op_type, inputs, output_names, **attributes)
         for name, (value, rows) in moves.items():
-            self._bring(name, value, rows)
+            self._restore_order(name, value, rows)
 
     def _check_types(self, op_type: str) -> None:
-        """See that ONNX takes the element types of the first operand and makes those of outputs."""
+        """Check that ONNX takes the element types of the first operand and makes those of the
+        outputs.
+
+        Raises:
+            UnsupportedOperatorError: it does not.
+        """
         if domain_and_type(op_type)[0]:
             return
         known = schema(op_type, self.opset)
@@ -296,23 +318,23 @@ class _Writer:
                 what = f"{value.dtype}: in opset {self.opset} ONNX's {op_type} has no {kind}"
                 raise UnsupportedOperatorError(what)
 
-    def _bring(self, name: str, value: VTensor, rows: Sequence[Sequence[str]]) -> None:
-        """Give a value, which lies with these dims at its positions, its own order and name."""
-        whole, own = self._whole, self._whole.names[value.name]
+    def _restore_order(self, name: str, value: VTensor, rows: Sequence[Sequence[str]]) -> None:
+        """Give a value, which has these dims at its positions, its own order and name."""
+        whole, own_name = self._whole, self._whole.names[value.name]
         order = [dim for row in rows for dim in row if dim in value.dims]
         moved, split = order != list(value.dims), tuple(value.dims[dim] for dim in order)
         if merged(value, rows) != split or not moved:
-            name = whole.reshaped(name, merged(value, rows), split, "" if moved else own)
+            name = whole.reshaped(name, merged(value, rows), split, "" if moved else own_name)
         if moved:
-            whole.transposed(name, order, list(value.dims), own)
+            whole.transposed(name, order, list(value.dims), own_name)
 
     def refuse(self, reason: str) -> UnsupportedOperatorError:
-        """The error that says why ONNX cannot say what this node does."""
+        """Return the error that says why ONNX cannot express this node."""
         return UnsupportedOperatorError(reason)
 
 
 def domain_and_type(op_type: str) -> tuple[str, str]:
-    """An operator's domain, empty for ONNX's own, and its name there.
+    """Return an operator's domain, empty for ONNX's own, and its name there.
 
     >>> domain_and_type("my.domain::Twice"), domain_and_type("Relu")
     (('my.domain', 'Twice'), ('', 'Relu'))
@@ -322,17 +344,17 @@ def domain_and_type(op_type: str) -> tuple[str, str]:
 
 
 def since_of(op_type: str) -> int:
-    """The newest version of its domain in which an operator was spelled anew."""
+    """Return the newest version of its domain in which an operator's spelling changed."""
     rows = (spelling for info in OPERATORS.values() for spelling in info.onnx)
     return max((row.since for row in rows if row.op_type == op_type), default=1)
 
 
 @cache
 def schema(op_type: str, opset: int) -> onnx.defs.OpSchema:
-    """What ONNX declares of an operator.
+    """Return ONNX's definition of an operator.
 
     Raises:
-        UnsupportedOperatorError: it has none of this name in this opset.
+        UnsupportedOperatorError: this opset has no such operator.
     """
     try:
         return onnx.defs.get_schema(op_type, opset)
@@ -342,26 +364,27 @@ def schema(op_type: str, opset: int) -> onnx.defs.OpSchema:
         raise UnsupportedOperatorError(f"ONNX has {op_type} from opset {since} on") from None
 
 
-def _ones(value: object) -> bool:
-    """True for strides and dilations that change nothing."""
+def _is_neutral(value: object) -> bool:
+    """Return whether strides or dilations change nothing."""
     return isinstance(value, tuple) and set(value) == {1}
 
 
-def _rows(value: VTensor, order: Sequence[str] | None) -> list[list[str]]:
-    """The dims at each position."""
+def _dims_by_position(value: VTensor, order: Sequence[str] | None) -> list[list[str]]:
+    """Return the dims at each position."""
     return [[dim] for dim in value.dims] if order is None else [dim.split("*") for dim in order]
 
 
 def merged(value: VTensor, rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
-    """The size of each position."""
+    """Return the size of each position."""
     return tuple(prod(value.dims.get(dim, 1) for dim in row) for row in rows)
 
 
 def _shape(have: Sequence[int], want: Sequence[int]) -> Array:
-    """What a reshape is told: a size that is open is copied from its place, or is the rest.
+    """Return the second input of a reshape: an open size is copied from its place (0) or inferred
+    (-1).
 
     Raises:
-        UnsupportedOperatorError: two are the rest, or one beside a size of 0.
+        UnsupportedOperatorError: two sizes would be inferred, or one next to a size of 0.
     """
     shape = [
         size if not isinstance(size, OpenSize) else 0 if have[i : i + 1] == (size,) else -1
