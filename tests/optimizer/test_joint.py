@@ -245,11 +245,11 @@ def test_kernels_on_pads_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
 
     joint(resolved, Settings(probe=Seen({})))
     least, most = min(sizes), max(sizes)
-    monkeypatch.setattr(joint_module, "PADDED", 10**6)
+    monkeypatch.setattr(joint_module, "MAX_PAD_RATIO", 10**6)
     joint(resolved, Settings(probe=Seen({})))
     if max(sizes) == most:
         pytest.skip("there is no such kernel here")
-    assert most <= joint_module.PADDED_BYTES or most <= 8 * least < max(sizes)
+    assert most <= joint_module.UNLIMITED_PAD_BYTES or most <= 8 * least < max(sizes)
 
 
 class Moving(Timed):
