@@ -12,7 +12,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, Array, wide
 from ops._elements import AHEAD, running_sum
 from ops._names import axis_of, from_attributes, same_names
-from ops._normalizations import behind
+from ops._normalizations import moved_last
 from ops._places import INDICES, by_batch, one_output
 from ptensor import Layout, PTensor
 from vtensor.errors import InputError
@@ -250,7 +250,7 @@ def _read_triangle(node: NodeReader) -> VTensor:
 
 
 def _write_triangle(node: NodeWriter, op: Trilu) -> None:
-    order = behind(list(node.inputs[0].dims), (op.rows, op.columns))
+    order = moved_last(list(node.inputs[0].dims), (op.rows, op.columns))
     operands = node.operand(node.inputs[0], order), node.constant(op.k)
     node.emit("Trilu", *operands, order=order, upper=op.upper)
 
@@ -294,12 +294,12 @@ class Trilu:
 
 
 def _matrices(op: Trilu, x: VTensor, y: VTensor) -> list[Layout]:
-    return [Layout.plain(behind(list(x.dims), (op.rows, op.columns)))] * 2
+    return [Layout.plain(moved_last(list(x.dims), (op.rows, op.columns)))] * 2
 
 
 @invoker("Trilu", library="eigen", dtypes=eigen.MOVED)
 def eigen_triangle(ctx: Context, op: Trilu, x: VTensor, y: VTensor) -> Routine:
-    order = behind(list(x.dims), (op.rows, op.columns))
+    order = moved_last(list(x.dims), (op.rows, op.columns))
     return eigen.triangle(x, y, order, op.k, op.upper)
 
 

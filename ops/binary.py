@@ -16,7 +16,7 @@ from ops._elementwise import (
     spelled,
 )
 from ops._names import broadcast_inputs, broadcast_names
-from ops._places import within
+from ops._places import has_dims_of_x
 from ops._writing import write_aligned
 from vtensor.errors import ModelError
 from vtensor.operators import (
@@ -268,7 +268,7 @@ class MeanOf:
         Affine(lambda _, x, b: (1, b) if x is None else (1, x)),
         Structural("bias"),
     ],
-    holds=[within("b")],
+    holds=[has_dims_of_x("b")],
 )
 class BiasAdd:
     """Add to each element of ``x`` that of ``b`` in the same place along b's dims.

@@ -12,7 +12,7 @@ from libdesc.numpy.arrays import Array
 from libdesc.numpy.casts import stored
 from ops._elements import AHEAD
 from ops._names import all_alike, axes_of, axis_of, broadcast_input, last_names, same_names
-from ops._places import as_output, once, one_output
+from ops._places import as_output, one_output, unique_names
 from ptensor import PTensor
 from vtensor.language.dims import broadcast
 from vtensor.language.traits import Structural
@@ -111,7 +111,7 @@ def _write_tile(node: NodeWriter, op: Tile) -> None:
 @operator(
     "Expand",
     dims={"x": "*", "y": "*"},
-    holds=[once("shape")],
+    holds=[unique_names("shape")],
     onnx=Spelling(
         "Expand", 8, _read_expand, last_names, write=_write_expand, ahead=AHEAD["Expand"]
     ),
@@ -154,7 +154,7 @@ def expand(op: Expand, x: Array) -> Array:
     "Tile",
     dims={"x": "*", "y": "*"},
     holds=[
-        once("repeats"),
+        unique_names("repeats"),
         (lambda op, _: all(n >= 0 for _, n in op.repeats), "repeats must be a count from 0 on"),
     ],
     onnx=Spelling("Tile", 6, _read_tile, same_names, write=_write_tile, ahead=AHEAD["Tile"]),

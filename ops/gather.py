@@ -11,7 +11,14 @@ from libdesc.numpy import declared, definition
 from libdesc.numpy.arrays import Array, wide
 from ops._elements import AHEAD
 from ops._names import all_alike, axis_of, fresh, no_names, same_names
-from ops._places import INDICES, as_output, by_batch, checked, first, one_output
+from ops._places import (
+    INDICES,
+    as_output,
+    by_batch,
+    checked_indices,
+    one_output,
+    order_starting_with,
+)
 from ptensor import Layout, PTensor
 from vtensor.language.traits import Structural
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
@@ -33,7 +40,7 @@ def _put(op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTens
 
 def _index(op: object, x: PTensor, axis: str, indices: Array) -> Array:
     """Indices along an axis of x."""
-    return checked(indices, x.size(axis), type(op).__name__, axis)
+    return checked_indices(indices, x.size(axis), type(op).__name__, axis)
 
 
 def _names(node: Naming) -> None:
@@ -291,7 +298,7 @@ def _room(op: ScatterND, x: VTensor, i: VTensor, updates: VTensor) -> bool:
 def _orders(op: Any, x: VTensor, i: VTensor, values: VTensor, *y: VTensor) -> list[Layout]:
     """What the rows address behind what they share with x; ``values`` are picked or put there."""
     own, rest = _parts(op, x, i)
-    order = first(x, *(dim for dim in own if dim in rest), *op.axes)
+    order = order_starting_with(x, *(dim for dim in own if dim in rest), *op.axes)
     return [order, Layout.plain([*own, op.row]), Layout.plain({**own, **rest}), *[order] * len(y)]
 
 

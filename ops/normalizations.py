@@ -15,8 +15,8 @@ from libdesc.routine import Routine
 from ops._elementwise import Unary
 from ops._layers_ahead import LAYERS
 from ops._names import axes_of, last_names, same_names
-from ops._normalizations import behind, channels, dims_from, epsilon, positions
-from ops._places import one_output, within
+from ops._normalizations import channels, dims_from, epsilon, moved_last, positions
+from ops._places import has_dims_of_x, one_output
 from ops._windows import image_names
 from ptensor import Layout, PTensor
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
@@ -61,7 +61,7 @@ def _scaled(op_type: str, since: int) -> Spelling:
 
     def write(node: NodeWriter, op: Any) -> None:
         x, scale = node.inputs
-        order = behind(list(x.dims), op.axes)
+        order = moved_last(list(x.dims), op.axes)
         operands = node.operand(x, order), node.operand(scale, order)
         node.emit(op_type, *operands, order=order, axis=-len(op.axes), epsilon=float(op.epsilon))
 
@@ -103,7 +103,7 @@ def _read_group(node: NodeReader) -> VTensor:
 @operator(
     "LayerNormalization",
     dims={"x": "*", "scale": "*", "y": "*", "mean": "*", "inverse": "*"},
-    holds=[within("scale")],
+    holds=[has_dims_of_x("scale")],
     onnx=[
         _scaled("LayerNormalization", 17),
         Spelling("InstanceNormalization", 6, _read_instance, _image_names),
@@ -262,7 +262,7 @@ rewrite(
 @operator(
     "RMSNormalization",
     dims={"x": "*", "scale": "*", "y": "*"},
-    holds=[within("scale")],
+    holds=[has_dims_of_x("scale")],
     onnx=_scaled("RMSNormalization", 23),
     traits=[Cost(4), Linear({"scale": {}})],
 )

@@ -12,7 +12,7 @@ from libdesc.numpy import declared, definition
 from ops._elements import AHEAD
 from ops._names import no_names, same_names
 from ops._normalizations import positions
-from ops._places import once, one_output
+from ops._places import one_output, unique_names
 from ops._windows import write_image
 from ptensor import Layout, PTensor, share
 from ptensor.evaluation import Call
@@ -123,7 +123,7 @@ def _fills(op: Reshape, x: VTensor) -> bool:
 @operator(
     "Reshape",
     dims={"x": "*", "y": "*"},
-    holds=[once("shape"), (_fills, "{x.num_elements} elements do not fill {op.shape}")],
+    holds=[unique_names("shape"), (_fills, "{x.num_elements} elements do not fill {op.shape}")],
     onnx=[
         Spelling("Reshape", 1, _reader(_reshaped), no_names, write=_write, ahead=AHEAD["Reshape"]),
         Spelling("Flatten", 1, _reader(_flattened), _flatten_names),

@@ -15,7 +15,7 @@ from libdesc.numpy.casts import stored
 from ops._convolution import KERNELS, convolution_names, cost, kernel_sizes, read_kernel, with_bias
 from ops._elementwise import ALL
 from ops._names import from_attributes
-from ops._places import INDICES, checked, one_output
+from ops._places import INDICES, checked_indices, one_output
 from ops._sampling import HAS_ELEMENTS, sample, shaped, terms
 from ops._sliding import Sizes, along, counts, geometry, spatial
 from ops._windows import IMAGES, image_names, in_order, read_image, read_window
@@ -224,7 +224,7 @@ def eigen_roialign(ctx: Context, op: RoiAlign, *operands: VTensor) -> Routine:
 def roialign(
     ctx: Context, op: RoiAlign, x: PTensor, boxes: PTensor, image: PTensor, y: PTensor
 ) -> None:
-    of = checked(image.data(), x.size("N"), "RoiAlign", "N")
+    of = checked_indices(image.data(), x.size("N"), "RoiAlign", "N")
     for place, (n, box) in enumerate(zip(of, wide(boxes.data()), strict=True)):
         y.data()[place] = _aligned(op, x.data()[n : n + 1], box)
 

@@ -15,7 +15,7 @@ from libdesc.routine import Routine
 from ops._elementwise import Unary
 from ops._layers_ahead import LAYERS
 from ops._names import same_names
-from ops._normalizations import behind, dims_from, positions
+from ops._normalizations import dims_from, moved_last, positions
 from ops._writing import write_along
 from ptensor import Layout, PTensor
 from vtensor.language.records import dataclass
@@ -179,7 +179,7 @@ def logsoftmax(ctx: Context, op: LogSoftmax, x: PTensor, y: PTensor) -> None:
 
 
 def _axes_last(op: Hardmax, *tensors: VTensor) -> list[Layout]:
-    return [Layout.plain(behind(list(t.dims), op.axis)) for t in tensors]
+    return [Layout.plain(moved_last(list(t.dims), op.axis)) for t in tensors]
 
 
 @definition("Hardmax", dtypes=FLOATS, orders=_axes_last)
