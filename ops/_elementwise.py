@@ -57,7 +57,7 @@ ROWS: dict[str, tuple[Callable[..., Any], float | Callable[[Any], float]]] = {}
 
 
 def pointwise(op: object, ctx: Context, *operands: VTensor, dtype: str = "") -> VTensor:
-    """Dispatch on operands whose dims meet by name.
+    """Dispatch on operands whose dims are matched by name.
 
     The output's element type, if none is given, is the operator's ``to``; or the first operand's.
     """

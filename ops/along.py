@@ -1,4 +1,4 @@
-"""Running totals, sequences backwards, ones at places, triangles and diagonals of matrices."""
+"""Running totals, one-hot vectors, reversed sequences, triangles and diagonals of matrices."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ R = TypeVar("R", bound="_Running")
 
 @dataclass(frozen=True)
 class _Running:
-    """The parameters and the result of both."""
+    """The parameters and ``compute`` of both operators."""
 
     axis: str = param(dims_of="x")
     exclusive: bool = param(default=False)
     reverse: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """A total at each element."""
+        """Dispatch on x; the output has x's dims."""
         return one_output(ctx, self, [x], x.dims)
 
 
 def _running(
     name: str, since: int, total: Callable[[Array, int], Array], nothing: int
 ) -> Callable[[type[R]], type[R]]:
-    """Register one of both; ``nothing`` is the total of no elements."""
+    """Register CumSum or CumProd; ``nothing`` is the total of no elements."""
 
     def read(node: NodeReader) -> VTensor:
         axis = node.axis(int(node.constant(1).item()), node.input(0))
@@ -72,14 +72,14 @@ def _running(
 
 @_running("CumSum", 11, running_sum, 0)
 class CumSum(_Running):
-    """The sum of an element and all before it along a dim.
+    """Add up each element and all before it along a dim.
 
     Dims:
         x, y: any, the same
     Args:
         axis: the dim.
-        exclusive: without the element itself.
-        reverse: and all behind it, not before.
+        exclusive: leave out the element itself.
+        reverse: take the elements after it, not those before.
     Raises:
         DimError: x has no such dim.
 
@@ -93,14 +93,14 @@ class CumSum(_Running):
 
 @_running("CumProd", 26, np.cumprod, 1)
 class CumProd(_Running):
-    """The product of an element and all before it along a dim.
+    """Multiply each element and all before it along a dim.
 
     Dims:
         x, y: any, the same
     Args:
         axis: the dim.
-        exclusive: without the element itself.
-        reverse: and all behind it, not before.
+        exclusive: leave out the element itself.
+        reverse: take the elements after it, not those before.
     Raises:
         DimError: x has no such dim.
 
@@ -139,9 +139,9 @@ def _pair(op: OneHot, i: VTensor, values: VTensor) -> bool:
     onnx=Spelling("OneHot", 9, _read_hot, _hot_names),
 )
 class OneHot:
-    """One value at each index along a new dim, another elsewhere.
+    """Put one value at each index along a new dim, and another elsewhere.
 
-    y[I, axis] = values[1] where axis is i[I], or i[I] + depth, and values[0] elsewhere.
+    y[I, axis] = values[1] where axis is i[I] or i[I] + depth, and values[0] elsewhere.
 
     Dims:
         i: any without axis    values: axis, of size 2    y: i's, then axis
@@ -149,7 +149,7 @@ class OneHot:
         axis: the new dim.
         depth: its size.
     Raises:
-        DimError: i has the dim already, or values is no pair along it.
+        DimError: i already has ``axis``, or values does not have size 2 along it alone.
 
     >>> from vtensor.operators import Context
     >>> i, values = VTensor("s64", {"N": 2}), VTensor("f32", {"class": 2})
@@ -196,7 +196,7 @@ def _lengths(op: ReverseSequence, x: VTensor, lengths: VTensor) -> bool:
     onnx=Spelling("ReverseSequence", 10, _read_sequences, same_names),
 )
 class ReverseSequence:
-    """The first elements of each sequence in reverse, the others as they are.
+    """Reverse the first elements of each sequence; the others stay.
 
     y[time] = x[length - 1 - time] where time < length, and x[time] elsewhere.
 
@@ -204,10 +204,10 @@ class ReverseSequence:
         x, y: time batch and any others, the same    lengths: batch
     Args:
         time: the dim along which elements follow one another.
-        batch: the dim whose places have lengths of their own.
+        batch: the dim of the sequences, each with a length of its own.
     Raises:
-        DimError: x lacks one of them, or lengths has other dims.
-        InputError: in a run: a sequence is longer than x.
+        DimError: x lacks one of these dims, or lengths has other dims than ``batch``.
+        InputError: in a run: a length is negative, or longer than x.
 
     >>> from vtensor.operators import Context
     >>> x, lengths = VTensor("f32", {"T": 9, "N": 2, "F": 3}), VTensor("s64", {"N": 2})
@@ -264,7 +264,7 @@ def _write_triangle(node: NodeWriter, op: Trilu) -> None:
     ),
 )
 class Trilu:
-    """Keep a triangle of each matrix, and put zeros elsewhere.
+    """Keep a triangle of each matrix, and set other elements to 0.
 
     Upper keeps column - row >= k, lower column - row <= k.
 
@@ -273,7 +273,7 @@ class Trilu:
     Args:
         rows, columns: the dims of a matrix.
         k: the diagonal where the triangle ends.
-        upper: the upper one, not the lower.
+        upper: keep the upper triangle, not the lower.
     Raises:
         DimError: x has no such dims.
 
@@ -322,14 +322,14 @@ def _read_diagonal(node: NodeReader) -> VTensor:
     onnx=Spelling("EyeLike", 9, _read_diagonal, same_names),
 )
 class EyeLike:
-    """A matrix of the sizes of another, with ones on a diagonal and zeros elsewhere.
+    """Make a matrix with the sizes of another, with ones on a diagonal and zeros elsewhere.
 
     Dims:
         x, y: rows and columns
     Args:
         rows, columns: the dims.
         dtype: the element type.
-        k: how far above the main diagonal.
+        k: the distance of the diagonal above the main one, in elements.
     Raises:
         DimError: x has other dims.
 

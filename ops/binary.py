@@ -1,4 +1,4 @@
-"""Arithmetic of elements, and a choice between two; dims meet by name."""
+"""Arithmetic of elements, and a choice between two; dims are matched by name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _quotient(a: Array, b: Array) -> Array:
 
 
 def _power(a: Array, b: Array) -> Array:
-    """Integers to powers below 0 are fractions first."""
+    """Return a to the power b, of integers to a negative power by fractions."""
     fractions = a.dtype.kind in "iu" and b.dtype.kind in "iu" and (b < 0).any()
     return np.asarray(np.power(a.astype(np.float64) if fractions else a, b))
 
@@ -56,7 +56,7 @@ def _power(a: Array, b: Array) -> Array:
     traits=[Affine(lambda _, a, b: (1, b if a is None else a)), Commutes()],
 )
 class Add(Binary):
-    """Add two tensors, dims meeting by name: y = a + b.
+    """Add two tensors, dims matched by name: y = a + b.
 
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
@@ -84,7 +84,7 @@ class Add(Binary):
     traits=[Affine(lambda _, a, b: (b if a is None else a, 0)), Commutes()],
 )
 class Mul(Binary):
-    """Multiply two tensors, dims meeting by name: y = a * b.
+    """Multiply two tensors, dims matched by name: y = a * b.
 
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
@@ -114,7 +114,7 @@ Sub = binary(
 )
 Div = binary(
     "Div",
-    "Divide; integers towards 0: y = a / b",
+    "Divide, integers rounding towards 0: y = a / b",
     (1, 14),
     _quotient,
     onednn="div",
@@ -130,7 +130,7 @@ Pow = binary(
 rewrite("square", "x^2, which a product has exactly", "Pow(x, 2)", "Mul(x, x)")
 Max = binary(
     "Max",
-    "The larger of two elements: y = max(a, b); NaN if one is NaN",
+    "Return the larger of two elements: y = max(a, b); NaN if one is NaN",
     (6, 13),
     np.maximum,
     expression=Expression.max,
@@ -138,7 +138,7 @@ Max = binary(
 )
 Min = binary(
     "Min",
-    "The smaller of two elements: y = min(a, b); NaN if one is NaN",
+    "Return the smaller of two elements: y = min(a, b); NaN if one is NaN",
     (6, 13),
     np.minimum,
     expression=Expression.min,
@@ -146,7 +146,7 @@ Min = binary(
 )
 
 
-#: The opset from which on ONNX defines the remainder of floats with the divisor's sign.
+#: The first opset in which ONNX defines the remainder of floats with the divisor's sign.
 FLOORED_FLOATS = 28
 
 
@@ -174,7 +174,7 @@ def _write_mod(node: NodeWriter, op: Mod) -> None:
     expression=lambda op, a, b: a.fmod(b) if op.fmod else a % b,
 )
 class Mod(Binary):
-    """The remainder of a division: y = a - b * floor(a / b).
+    """Return the remainder of a division: y = a - b * floor(a / b).
 
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
@@ -206,7 +206,7 @@ class Mod(Binary):
     inplace=["a", "b"],
 )
 class Where:
-    """Take one of two tensors' elements: y = a if c else b.
+    """Choose between the elements of two tensors: y = a if c else b.
 
     A dim that an operand lacks, or has with size 1, is repeated along the others'.
 
@@ -236,7 +236,7 @@ class Where:
     inplace=[],
 )
 class MeanOf:
-    """The mean of several tensors, dims meeting by name: y = (x0 + x1 + ...) / number of them.
+    """Average several tensors, dims matched by name: y = (x0 + x1 + ...) / number of them.
 
     A dim that an operand lacks, or has with size 1, is repeated along the others'.
 
@@ -271,14 +271,14 @@ class MeanOf:
     holds=[has_dims_of_x("b")],
 )
 class BiasAdd:
-    """Add to each element of ``x`` that of ``b`` in the same place along b's dims.
+    """Add ``b`` to ``x``, repeated along the dims that b lacks.
 
     y[..., C, ...] = x[..., C, ...] + b[C]
 
     Dims:
         x, y: any, the same    b: some of x's, of the same sizes; mostly C alone
     Raises:
-        DimError: b has a dim that x has not, or of another size.
+        DimError: b has a dim that x lacks, or has with another size.
 
     >>> from vtensor.operators import Context
     >>> x, b = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7}), VTensor("f32", {"C": 64})

@@ -28,7 +28,7 @@ def _read(node: NodeReader) -> VTensor:
 
 
 def _turned(node: Naming | NodeReader) -> list[bool]:
-    """Whether the factors of a Gemm are given with rows and columns exchanged."""
+    """Return whether each factor of a Gemm is transposed."""
     return [bool(node.attribute(name, 0)) for name in ("transA", "transB")]
 
 
@@ -68,7 +68,7 @@ def _times(node: NodeReader, factor: str, x: VTensor) -> VTensor:
 
 
 def _write(node: NodeWriter, op: MatMul) -> None:
-    """MatMul where it can be, Gemm for two matrices that are turned or have a bias, or Einsum."""
+    """Write MatMul if it fits, Gemm for two matrices transposed or with a bias, else Einsum."""
     a, b = node.inputs
     (batch, rows, columns, _), over = Groups.of(a, b, op.over), op.over
     if not batch and len(rows) == len(columns) == 1:
@@ -127,7 +127,7 @@ class MatMul:
     'f32 N=8 O=1000'
 
     Source: ONNX operators MatMul, opset 13, and Gemm, opset 13, whose transposes are names here;
-    AffineGrid, opset 20, is a product with the places of a grid.
+    AffineGrid, opset 20, is a product with the positions of a grid.
     """
 
     over: str = param()
@@ -149,7 +149,7 @@ def eigen_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -
 
 
 def _orders(op: MatMul, a: VTensor, b: VTensor, _: VTensor) -> list[Layout]:
-    """Stacks of matrices."""
+    """Return the layouts in which the operands are stacks of matrices."""
     return Groups.of(a, b, op.over).orders
 
 
