@@ -326,8 +326,8 @@ _ADDRESSES = (
 class GatherND:
     """Gather slices of a tensor, each by a row of indices.
 
-    y[B, I, R] = x[B, i[B, I, 0], i[B, I, 1], ..., R]: a row has an index for each of ``axes``; B are
-    the dims of both, I those of i alone, R the others of x.
+    y[B, I, R] = x[B, i[B, I, 0], i[B, I, 1], ..., R]: a row has an index for each of ``axes``.
+    B are the dims of both, I those of i alone, R the others of x.
 
     Dims:
         x: axes and any others    i: row and any others; below 0 from the end    y: B, I, R

@@ -124,7 +124,7 @@ def _none_is_empty(op: Pool, x: VTensor) -> bool:
 
 _DIMS = {"x": "N C D? H? W", "y": "N C D? H? W"}
 _SAME: dict[str, Any] = {"equal": [("x.N", "y.N"), ("x.C", "y.C")], "traits": [Cost(_cost)]}
-#: Conditions of pools whose window may not be empty: the maximum or mean of no elements is undefined.
+#: Conditions of pools whose windows hold an element: an empty one has no maximum and no mean.
 _HOLDS = [
     (_begins_inside, "pads {op.pads} must be smaller than what a window {op.kernel_shape} spans"),
     (_none_is_empty, "a window of elements {op.dilations} apart holds nothing but pads"),
