@@ -10,9 +10,9 @@ import numpy as np
 from libdesc import Routine, eigen, invoker, onednn, rewrite
 from libdesc.numpy import definition
 from ops._elements import AHEAD
-from ops._indices import one_output
 from ops._names import axes_of, axis_of, same_names
 from ops._normalizations import positions
+from ops._places import one_output
 from ptensor import PTensor
 from vtensor.language.traits import Structural
 from vtensor.operators import (
