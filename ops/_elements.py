@@ -1,6 +1,6 @@
 """ONNX operators on arrays that are known before a run, in NumPy: of numbers or of symbolic sizes.
 
-Each function computes what its operator does, or raises for what it does not cover. They compute
+Each function computes its operator, or raises for cases that it does not cover. They compute
 sizes that change with every run, for which the general way to compute a node is too slow.
 """
 

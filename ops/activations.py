@@ -471,7 +471,7 @@ class PRelu(Binary):
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Raises:
         DimError: a dim that both have has two sizes, and neither is 1.
 
@@ -486,7 +486,7 @@ class PRelu(Binary):
 
 
 def _slopes(match: Match) -> dict[str, object] | None:
-    """Return slopes with dims of x, with the sign changed for those that are subtracted.
+    """Return slopes with dims of x, with the sign changed if they are subtracted.
 
     None if a slope's dims are not x's.
     """

@@ -150,7 +150,7 @@ def attention(ctx: Context, op: Attention, *operands: PTensor) -> None:
 
 
 def _parts(match: Match) -> dict[str, object] | None:
-    """Return the scale and whether NaN weights become 0; None if the pattern computes otherwise."""
+    """Return the scale and whether NaN weights become 0; None if the pattern has no such form."""
     axis = match["axis"]
     if len(axis) != 1 or axis[0] != match["along"]:
         return None

@@ -61,7 +61,7 @@ class Add(Binary):
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Raises:
         DimError: a dim that both have has two sizes, and neither is 1.
 
@@ -89,7 +89,7 @@ class Mul(Binary):
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Raises:
         DimError: a dim that both have has two sizes, and neither is 1.
 
@@ -179,7 +179,7 @@ class Mod(Binary):
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Args:
         fmod: round towards 0, so that the result has the sign of ``a``.
     Raises:
@@ -211,7 +211,7 @@ class Where:
     A dim that an operand lacks, or has with size 1, is repeated along the others'.
 
     Dims:
-        c, a, b: any    y: those of all three
+        c, a, b: any    y: the dims of all three
     Raises:
         DimError: a dim has two sizes, and neither is 1.
 
@@ -241,7 +241,7 @@ class MeanOf:
     A dim that an operand lacks, or has with size 1, is repeated along the others'.
 
     Dims:
-        x: any    y: those of all
+        x: any    y: the dims of all
     Raises:
         DimError: a dim has two sizes, and neither is 1.
 

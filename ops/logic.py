@@ -127,7 +127,7 @@ class BitShift(Binary):
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Args:
         direction: "LEFT" (<<) or "RIGHT" (>>).
     Raises:

@@ -113,7 +113,7 @@ class MatMul:
 
     Dims:
         a: over and any others    b: over and any others    y: a's others, then b's others
-        A dim that both have may have size 1 in one of them, and is repeated there.
+        A dim of both may have size 1 in one of them, and is repeated there.
     Args:
         over: the dim to sum over.
     Raises:

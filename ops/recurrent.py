@@ -136,7 +136,7 @@ def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) ->
 def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
     """Return the sum of ONNX's two biases of each gate.
 
-    With ``linear`` those of the last gate stay two rows.
+    With ``linear`` the two biases of the last gate stay two rows.
     """
     t = node.input(3, "dir both")
     t = node.reshape(t, {"dir": t.size("dir"), "side": 2, "gate": t.size("both") // 2})

@@ -139,7 +139,7 @@ class Reshape:
     No memory moves if a layout of y describes x's memory; else x is transposed to declared order.
 
     Dims:
-        x: any    y: those of ``shape``
+        x: any    y: the dims of ``shape``
     Args:
         shape: pairs of name and size, slowest first.
     Raises:

@@ -28,7 +28,7 @@ from vtensor.language.tensor import VTensor
 #: The factor by which a library's reference code is taken to be slower than its other kernels.
 REFERENCE = 30
 
-#: Returns the rates that libraries reach on this machine, by name of those that were measured.
+#: Returns the rates that libraries reach on this machine, by name of each measured library.
 Speeds = Callable[[], Mapping[str, Rates]]
 
 

@@ -29,8 +29,8 @@ from vtensor.language.tensor import VTensor
 #: The estimated gain that another library needs to be chosen, as a part of the node's time.
 MARGIN = 0.1
 
-#: A variant is measured only if its estimate exceeds the node's by at most this many times the
-#: node's: estimates are off by less.
+#: How far another library's estimate of a measured node may exceed the node's own estimate, in
+#: multiples of it, for that library's variants to be measured.
 MAX_EXCESS = 2.0
 
 #: Other variants of a node are measured if its time exceeds its estimate by this factor; and the
@@ -42,13 +42,13 @@ DOUBT_RATIO, MIN_DOUBTED_NS = 1.75, 20_000
 #: measurement takes milliseconds, and a node has about a dozen variants.
 MIN_SHARE, MIN_SAVED_SHARE = 1 / 1000, 1 / 100
 
-#: Nodes that are measured of those that differ in sizes alone. If none of them is far from its
+#: The number of nodes measured of a group that differ in sizes alone. If none of them is far from its
 #: estimate, the others are taken not to be.
 SAMPLES = 4
 
 #: A kernel is not measured if its packed constants are larger than without pads by this factor, and
 #: larger than this many bytes, which a core's nearest caches hold.
-MAX_PAD_RATIO, UNLIMITED_PAD_BYTES = 8, 1 << 16
+MAX_PAD_RATIO, MIN_PADDED_BYTES = 8, 1 << 16
 
 #: The time of the Transforms at a node's ends, as a part of the node's, from which on other kernels
 #: of the node are measured.
@@ -87,7 +87,8 @@ def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict
 
     These are nodes far from their estimate, and nodes that cost large Transforms, which another
     kernel may not need. Equal nodes count together. Of nodes that differ in sizes alone, SAMPLES
-    are measured; the others only if one of these is far from its estimate.
+    are measured; the others only if one of these is far from its estimate, or if they have
+    Transforms.
     """
     if (probe := settings.probe) is None:
         return {}
@@ -213,7 +214,7 @@ def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
     for name, layout in zip(node.inputs, variant.layouts, strict=False):
         value = graph.values[name]
         unpadded = Layout.plain(value.dims).nbytes(value.dims, value.dtype)
-        limit = max(UNLIMITED_PAD_BYTES, MAX_PAD_RATIO * unpadded)
+        limit = max(MIN_PADDED_BYTES, MAX_PAD_RATIO * unpadded)
         if value.constant and layout.nbytes(value.dims, value.dtype) > limit:
             return True
     return False

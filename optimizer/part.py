@@ -89,7 +89,7 @@ class _Chain:
 
 
 def _chain(graph: Graph, lead: Node, readers: Readers) -> _Chain | None:
-    """Return the chain after a node; None if it is no such product or is read otherwise."""
+    """Return the chain after a node; None if it is no such product or has other readers."""
     weights, between = _weights(graph, lead, readers), list[Node]()
     if weights is None:
         return None

@@ -205,7 +205,7 @@ class Problem:
         return tuple(shares[number] for shares, number in rows if number in shares)
 
     def packed_more(self, node: str, number: int) -> int:
-        """Return the bytes that packed constants of a node exceed those of its first variant by."""
+        """Return the bytes that a variant's packed constants take beyond the first variant's."""
         first, variant = self.variants[node][0], self.variants[node][number]
         return sum(
             now.nbytes(value.dims, value.dtype) - then.nbytes(value.dims, value.dtype)

@@ -157,7 +157,7 @@ class _Change:
         return slice_name
 
     def _computed(self, node: Node) -> bool:
-        """Compute a node's value anew; return whether it has the thinned sizes."""
+        """Compute a node's value again; return whether it has the thinned sizes."""
         operands = [self.values.get(n) or self.graph.values[n] for n in node.inputs]
         try:
             [out] = run_compute(Context(node=node.name), node.op, operands)

@@ -249,7 +249,7 @@ def test_kernels_on_pads_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     joint(resolved, Settings(probe=Seen({})))
     if max(sizes) == most:
         pytest.skip("there is no such kernel here")
-    assert most <= joint_module.UNLIMITED_PAD_BYTES or most <= 8 * least < max(sizes)
+    assert most <= joint_module.MIN_PADDED_BYTES or most <= 8 * least < max(sizes)
 
 
 class Moving(Timed):
