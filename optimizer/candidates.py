@@ -231,7 +231,7 @@ class Candidates:
     ) -> Iterable[tuple[str, Layout]]:
         """Add the variant for inputs in ``layout`` to ``variants`` unless an alike one is there.
 
-        Return the layouts of its non-constant operands, by value; empty if nothing was added.
+        Return (value, layout) of its non-constant operands; empty if nothing was added.
         """
         lead = self.lead(node)
         assert lead is not None, "a node of constants alone has no lead"

@@ -32,7 +32,7 @@ def transforms_of(graph: LoweredGraph) -> dict[str, list[TransformNode]]:
 
 
 def merged(graph: LoweredGraph, groups: Iterable[Sequence[TransformNode]]) -> LoweredGraph:
-    """Keep the first of each group of equal Transforms of a value, directly after its producer."""
+    """Replace each group of equal Transforms by its first one, next to the value's producer."""
     placed: dict[str, list[TransformNode]] = {}  # by value: to stand after its producer
     renamed: dict[str, str] = {}
     removed: set[str] = set()

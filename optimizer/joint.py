@@ -42,8 +42,8 @@ DOUBT_RATIO, MIN_DOUBTED_NS = 1.75, 20_000
 #: measurement takes milliseconds, and a node has about a dozen variants.
 MIN_SHARE, MIN_SAVED_SHARE = 1 / 1000, 1 / 100
 
-#: The number of nodes measured of a group that differ in sizes alone. If none of them is far from its
-#: estimate, the others are taken not to be.
+#: The number of nodes measured of a group that differ in sizes alone. If none of them is far from
+#: its estimate, the others are taken not to be.
 SAMPLES = 4
 
 #: A kernel is not measured if its packed constants are larger than without pads by this factor, and

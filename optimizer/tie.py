@@ -10,7 +10,7 @@ Tie = tuple[str, list[int]]
 
 
 def ties(problem: Problem, untied: str = "") -> dict[str, Tie]:
-    """Return the open nodes whose variant follows from another's in some cheapest choice.
+    """Return, by node, ties that leave some cheapest choice possible.
 
     Let v's one input be made by u alone for v, and let each variant of the one be in the layout of
     just one variant of the other. If on u's and on v's output all layouts have the same bytes, v's
