@@ -18,9 +18,7 @@ INDICES = ("s64", "s32")
 
 
 def unique_names(parameter: str) -> tuple[Any, str]:
-    """Return a condition for ``holds``: the names in a parameter's (name, value) pairs are
-    unique.
-    """
+    """Return a condition for ``holds``: a parameter's pairs have different names."""
     rule = f"{parameter} {{op.{parameter}}} names a dim twice"
     return lambda op, *_: len(dict(getattr(op, parameter))) == len(getattr(op, parameter)), rule
 

@@ -135,9 +135,7 @@ class _Removal:
         return variant is not None
 
     def _variant_for(self, reader: OpNode) -> Variant | None:
-        """Return the reader's variant for the new layouts of its operands; None if none is worth
-        it.
-        """
+        """Return the reader's variant for its operands' new layouts; None if none is worth it."""
         names, noted = (*reader.inputs, *reader.outputs), self.variants.get(reader.name)
         old_layouts = (noted or reader.variant).layouts
         layouts = [self.layouts.get(n, at) for n, at in zip(names, old_layouts, strict=True)]

@@ -18,7 +18,7 @@ from vtensor.language.records import replace
 ANY_GAIN = sys.maxsize
 
 
-class Elsewhere:
+class FurtherVariants:
     """Finds variants on other libraries and with fewer followers, if they may make a plan faster.
 
     Args:
@@ -152,7 +152,7 @@ def inexact_nodes(graph: LoweredGraph) -> list[str]:
     """Return the names of nodes for which a library has inexact variants, fused or not."""
     bare, estimate = graph.bare, Estimate(graph.preferences)
     any_gain = {node.name: ANY_GAIN for node in bare.operators}
-    finder = Elsewhere(bare, estimate, any_gain, estimate, inexact=True)
+    finder = FurtherVariants(bare, estimate, any_gain, estimate, inexact=True)
     return [
         node.name
         for node in bare.operators

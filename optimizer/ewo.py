@@ -47,7 +47,7 @@ def chosen_by(
 
     If the solver fails, the graph is unchanged and the certificate names the failure.
     """
-    before, basis = _moved(graph), problem.clock.basis if problem.clock else "declared"
+    before, basis = _transform_cost(graph), problem.clock.basis if problem.clock else "declared"
     try:
         solution = choose(problem, objective, settings.solver, settings.time_limit)
     except SolverError as error:
@@ -64,7 +64,7 @@ def chosen_by(
         return replace(graph, certificate=failed)
     chosen = solution.chosen if _improves(problem, objective, solution.chosen) else {}
     if problem.margin:  # nodes that gain no time keep their variants
-        chosen = problem.returned(chosen)
+        chosen = problem.without_idle_changes(chosen)
     certificate = _certificate(problem, objective, solution, before, chosen)
     if basis == "measured":  # the resolver's own variants state their times, too
         chosen = dict.fromkeys(problem.variants, 0) | chosen
@@ -82,7 +82,7 @@ def _improves(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bo
     return cost(chosen) < cost({})
 
 
-def _moved(graph: LoweredGraph) -> Cost:
+def _transform_cost(graph: LoweredGraph) -> Cost:
     """Return the bytes that the graph's Transforms move, and their number."""
     pairs = [(graph.values[node.input], graph.values[node.output]) for node in graph.transforms()]
     return Cost(sum(source.nbytes + target.nbytes for source, target in pairs), len(pairs))

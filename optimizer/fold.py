@@ -138,7 +138,7 @@ def _chains(graph: Graph, preferences: Preferences) -> Iterator[Chain]:
         chain = longer = _start(graph, lead, readers)
         while longer is not None:
             chain, node = longer, readers.only(longer.value)
-            longer = None if node is None else _longer(graph, chain, node, preferences)
+            longer = None if node is None else _extended(graph, chain, node, preferences)
         if chain is not None and chain.worth_it and _finite(chain, graph.constants, room):
             yield chain
 
@@ -186,7 +186,7 @@ def _parts(
             yield dim, parts
 
 
-def _longer(graph: Graph, chain: Chain, node: Node, preferences: Preferences) -> Chain | None:
+def _extended(graph: Graph, chain: Chain, node: Node, preferences: Preferences) -> Chain | None:
     """Return the chain with the node after it; None if that is not affine or may not be folded."""
     info, constants = info_of(node.op), [name for name in node.inputs if name != chain.value]
     affine = info.trait(Affine)

@@ -31,7 +31,7 @@ ROUNDING = 1e-5
 MEGABYTE = 1e6
 
 #: By layout, a linear expression that is 1 if an end of an edge has that layout, else 0.
-End = Mapping[Layout, Any]
+EndLayouts = Mapping[Layout, Any]
 
 
 class Solution(NamedTuple):
@@ -216,7 +216,7 @@ class _Program:
                         for t, q in wanted.items():
                             yield (value, s, t), p if len(sources) > 1 else q
 
-    def _both(self, value: str, made: End, wanted: End) -> Iterator[tuple[Edge, Any]]:
+    def _both(self, value: str, made: EndLayouts, wanted: EndLayouts) -> Iterator[tuple[Edge, Any]]:
         """Yield the layouts and the variable of an edge with two open ends, and constrain them."""
         y = {(s, t): self._variable("y") for s in made for t in wanted}
         for s, p in made.items():
@@ -226,14 +226,14 @@ class _Program:
         for (s, t), variable in y.items():
             yield (value, s, t), variable
 
-    def _made(self, value: str) -> End:
+    def _made(self, value: str) -> EndLayouts:
         node = self.problem.makers.get(value, "")
         return self._end(node, lambda number: self.problem.made(value, number))
 
-    def _wanted(self, value: str, use: Use) -> End:
+    def _wanted(self, value: str, use: Use) -> EndLayouts:
         return self._end(use.node, lambda number: self.problem.wanted(value, use, number))
 
-    def _end(self, node: str, layout: Any) -> End:
+    def _end(self, node: str, layout: Any) -> EndLayouts:
         """Map each layout to the sum of the variants that have it; a single layout to 1."""
         if node not in self.x:
             return {layout(0): 1}

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from libdesc.transforms import LayoutChange
 from optimizer.candidates import Variants, shared_variants
-from optimizer.elsewhere import Elsewhere
+from optimizer.elsewhere import FurtherVariants
 from optimizer.estimate import Estimate
 from optimizer.ewo import chosen_by, nothing_to_gain, reconcile
 from optimizer.problem import Clock, Problem, with_doubt
@@ -183,26 +183,26 @@ def timed_variants(
         inexact: True admits inexact variants that are faster than all others.
     """
     estimate = estimate or Estimate(graph.preferences)
-    spares = Counter(dict(_spares(graph, clock, estimate)))
+    spares = Counter(dict(_possible_savings(graph, clock, estimate)))
     graph = graph.bare
     for node in graph.operators:
         if node.name in probed:
             spares[node.name] += probed[node.name].node(node, graph.tensors) or 0
     measured = {node.name for node in graph.operators if probed.get(node.name, clock).measured}
-    elsewhere = Elsewhere(graph, clock, spares, estimate, inexact, measured)
+    further = FurtherVariants(graph, clock, spares, estimate, inexact, measured)
     prober = Prober(graph)
     more: Variants = {}
     for node in graph.operators:
         if only is not None and node.name not in only:
             continue
-        more[node.name] = [*elsewhere.variants(node)]
+        more[node.name] = [*further.variants(node)]
         if node.name in measured:
             others = prober.variants(node)
             if node.name in probed:
                 others = [variant for variant in others if not _padded(graph, node, variant)]
             more[node.name] += others
     variants = shared_variants(graph, more, only)
-    tensors = elsewhere.graph.tensors
+    tensors = further.graph.tensors
     return {
         node.name: _fastest(tensors, node, variants[node.name], probed.get(node.name, clock))
         for node in graph.operators
@@ -220,7 +220,9 @@ def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
     return False
 
 
-def _spares(graph: LoweredGraph, clock: Clock, estimate: Estimate) -> Iterator[tuple[str, int]]:
+def _possible_savings(
+    graph: LoweredGraph, clock: Clock, estimate: Estimate
+) -> Iterator[tuple[str, int]]:
     """Yield nodes with the nanoseconds that a plan could save by another variant of the node.
 
     These are the Transforms at its ends, or at the ends of its island (``_island``). MAX_EXCESS

@@ -36,14 +36,14 @@ def order(graph: Graph, preferences: Preferences = EVERY) -> Graph:  # noqa: ARG
     ordered = replace(
         graph, values=dict(graph.values), constants=constants, nodes=dict(graph.nodes)
     )
-    work = _Work(ordered, constants)
+    work = _Reordering(ordered, constants)
     for node in graph.nodes.values():
         work.add(node)
     return replace(ordered, nodes=work.needed_nodes()) if work.changed else graph
 
 
 @dataclass
-class _Work:
+class _Reordering:
     """A graph that is being changed, node by node.
 
     Attributes:

@@ -65,7 +65,7 @@ def _pinned(preferences: Preferences, node: Node) -> bool:
 
 
 @dataclass(frozen=True)
-class _Chain:
+class _SlicedProduct:
     """A product, the nodes after it, and the slices that are the only readers of the last node.
 
     Attributes:
@@ -88,7 +88,7 @@ class _Chain:
         return [self.lead, *self.between, *(node for node, _, _ in self.cuts.values())]
 
 
-def _chain(graph: Graph, lead: Node, readers: Readers) -> _Chain | None:
+def _chain(graph: Graph, lead: Node, readers: Readers) -> _SlicedProduct | None:
     """Return the chain after a node; None if it is no such product or has other readers."""
     weights, between = _weights(graph, lead, readers), list[Node]()
     if weights is None:
@@ -113,7 +113,7 @@ def _chain(graph: Graph, lead: Node, readers: Readers) -> _Chain | None:
     disjoint = all(first[1] <= second[0] for first, second in pairwise(ranges))
     if not disjoint or any((end - begin) * unit < MIN_COLUMNS for begin, end in ranges):
         return None
-    return _Chain(lead, weights, between, cuts, dim)
+    return _SlicedProduct(lead, weights, between, cuts, dim)
 
 
 def _weights(graph: Graph, lead: Node, readers: Readers) -> str | None:
@@ -204,13 +204,13 @@ class _Parts:
 
     graph: Graph
     constants: Computed
-    chain: _Chain
+    chain: _SlicedProduct
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, VTensor] = field(default_factory=dict)
     sources: dict[str, tuple[str, int, slice]] = field(default_factory=dict)
 
     def build(self) -> bool:
-        """Build all parts; return False if an operator does not take one of them."""
+        """Build all parts; return False if an operator refuses, or a result's dims differ."""
         try:
             return all(
                 self._part(number, *cut) for number, cut in enumerate(self.chain.cuts.values())

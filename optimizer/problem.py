@@ -239,9 +239,9 @@ class Problem:
         value, source, _ = edge
         if any(self.made(value, i) != source for i in self._numbers(self.makers.get(value))):
             return True
-        return all(self._spares(edge, use.node) for use in self.uses[value])
+        return all(self._can_avoid(edge, use.node) for use in self.uses[value])
 
-    def _spares(self, edge: Edge, node: str) -> bool:
+    def _can_avoid(self, edge: Edge, node: str) -> bool:
         """Return whether a node has a variant that does not need the Transform ``edge``."""
         value, _, target = edge
         uses = [use for use in self.uses[value] if use.node == node]
@@ -265,7 +265,7 @@ class Problem:
         kernels = (self.charged(node, chosen.get(node, 0)) for node in self.variants)
         return sum(kernels) + sum(self.ns(*edge) for edge in self._owed(chosen))
 
-    def returned(self, chosen: Mapping[str, int]) -> dict[str, int]:
+    def without_idle_changes(self, chosen: Mapping[str, int]) -> dict[str, int]:
         """Return a choice without the changes of variants that gain no time."""
         kept = {node: number for node, number in chosen.items() if number}
         for name in reversed(list(kept)):

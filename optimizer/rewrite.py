@@ -71,7 +71,7 @@ def rewrite(
         nodes=dict(graph.nodes),
         merged=dict(graph.merged),
     )
-    work = _Work(rewritten, Readers(rewritten), preferences, native)
+    work = _Rewriting(rewritten, Readers(rewritten), preferences, native)
     roots = graph.nodes if only is None else {root for _, root in only}
     for name in (name for name in graph.nodes if name in roots):
         checkpoint()
@@ -88,7 +88,7 @@ def rewrite(
 
 
 @dataclass
-class _Work:
+class _Rewriting:
     """A graph that is being rewritten.
 
     Attributes:
@@ -210,9 +210,7 @@ class _Replacement:
     constants: dict[str, Any] = field(default_factory=dict)
 
     def build(self, template: Apply) -> bool:
-        """Build all nodes; return False if an operator refuses or the result's type or dims
-        differ.
-        """
+        """Build all nodes; return False if an operator refuses or type or dims differ."""
         [result, *_], wanted = self.root.outputs, self.match.output
         try:
             result_value = self._operand(template)

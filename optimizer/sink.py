@@ -18,15 +18,15 @@ Fits = Callable[[Problem, OpNode, dict[str, int], int], bool]
 
 def sink(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
     """f(T(v)) = T(f(v)), if that is cheaper: from top to bottom."""
-    return _moved(graph, _takes_what_comes, downwards=True)
+    return _with_improvements(graph, _takes_what_comes, downwards=True)
 
 
 def rise(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
     """T(f(v, w)) = f(T(v), T(w)), if that is cheaper: from bottom to top."""
-    return _moved(graph, _makes_what_is_wanted, downwards=False)
+    return _with_improvements(graph, _makes_what_is_wanted, downwards=False)
 
 
-def _moved(graph: LoweredGraph, fits: Fits, downwards: bool) -> LoweredGraph:
+def _with_improvements(graph: LoweredGraph, fits: Fits, downwards: bool) -> LoweredGraph:
     """Change one node's variant after another while the cost falls, and return the new graph.
 
     The cost is a pair of whole numbers, at least 0, that each change lowers, so the pass ends.

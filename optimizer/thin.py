@@ -46,7 +46,7 @@ def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     for value in reversed([name for node in graph.nodes.values() for name in node.outputs]):
         if (picked := _picked(thinned, readers.of(value))) is not None:
             steps, new_readers = picked
-            change = _Change(thinned, readers, steps, may_cut(graph.values[value].device))
+            change = _Thinning(thinned, readers, steps, may_cut(graph.values[value].device))
             if change.thin_value(value) and 0 < change.windows >= len(change.cuts):
                 thinned.values.update(change.values)
                 thinned.nodes = dict(change.order(new_readers))
@@ -83,7 +83,7 @@ def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]
 
 
 @dataclass
-class _Change:
+class _Thinning:
     """The changes that thin a value and the values from which it is computed.
 
     Attributes:
