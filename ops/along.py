@@ -112,14 +112,14 @@ class CumProd(_Running):
     """
 
 
-def _hot_names(node: Naming) -> None:
+def _one_hot_names(node: Naming) -> None:
     rank = node.rank("y0")
     axis = int(node.attribute("axis", -1)) % rank if rank else 0
     for place, position in enumerate(p for p in range(rank) if p != axis):
         node.same("x0", place, "y0", position)
 
 
-def _read_hot(node: NodeReader) -> VTensor:
+def _read_one_hot(node: NodeReader) -> VTensor:
     out, axis = node.output_names(), int(node.attribute("axis", -1))
     if not -len(out) <= axis < len(out):
         raise node.refuse(f"axis {axis} of {len(out)} dims")
@@ -128,15 +128,15 @@ def _read_hot(node: NodeReader) -> VTensor:
     return node.add(OneHot(new, int(node.constant(1).item())), x, node.input(2, new))
 
 
-def _pair(op: OneHot, i: VTensor, values: VTensor) -> bool:
+def _values_are_pair(op: OneHot, i: VTensor, values: VTensor) -> bool:
     return op.axis not in i.dims and values.dims == {op.axis: 2}
 
 
 @operator(
     "OneHot",
     dims={"i": "*", "values": "*", "y": "*"},
-    holds=[(_pair, "{op.axis} must be a new dim, and values a pair along it")],
-    onnx=Spelling("OneHot", 9, _read_hot, _hot_names),
+    holds=[(_values_are_pair, "{op.axis} must be a new dim, and values a pair along it")],
+    onnx=Spelling("OneHot", 9, _read_one_hot, _one_hot_names),
 )
 class OneHot:
     """Put one value at each index along a new dim, and another elsewhere.
@@ -185,14 +185,14 @@ def _read_sequences(node: NodeReader) -> VTensor:
     return node.add(ReverseSequence(time, batch), x, node.input(1, batch))
 
 
-def _lengths(op: ReverseSequence, x: VTensor, lengths: VTensor) -> bool:
+def _lengths_fit(op: ReverseSequence, x: VTensor, lengths: VTensor) -> bool:
     return op.time != op.batch and lengths.dims == {op.batch: x.size(op.batch)}
 
 
 @operator(
     "ReverseSequence",
     dims={"x": "*", "lengths": "*", "y": "*"},
-    holds=[(_lengths, "lengths must have the dim {op.batch} of x, which is not {op.time}")],
+    holds=[(_lengths_fit, "lengths must have the dim {op.batch} of x, which is not {op.time}")],
     onnx=Spelling("ReverseSequence", 10, _read_sequences, same_names),
 )
 class ReverseSequence:

@@ -26,17 +26,17 @@ def _scores(op: Attention, q: VTensor, k: VTensor) -> dict[str, int]:
     return {dim: sizes[dim] for dim in (*left, *right)}
 
 
-def _sums(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bool:
+def _sizes_agree(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bool:
     over = q.dims.get(op.over), k.dims.get(op.over)
     along = k.dims.get(op.along), v.dims.get(op.along)
     return over[0] == over[1] is not None and along[0] == along[1] is not None
 
 
-def _apart(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bool:
+def _dims_are_apart(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bool:
     return op.along not in q.dims and op.over not in v.dims and op.over != op.along
 
 
-def _fit(op: Attention, q: VTensor, k: VTensor, _: VTensor, *masks: VTensor) -> bool:
+def _masks_fit(op: Attention, q: VTensor, k: VTensor, _: VTensor, *masks: VTensor) -> bool:
     sizes = _scores(op, q, k)
     return all(
         is_one(size) or size in (sizes.get(dim), 1)
@@ -55,9 +55,12 @@ def _cost(op: Attention, q: VTensor, k: VTensor, v: VTensor, *more: VTensor) -> 
     "Attention",
     dims={"q": "*", "k": "*", "v": "*", "masks": "*", "y": "*"},
     holds=[
-        (_sums, "q and k must have {op.over}, k and v {op.along}, in one size"),
-        (_apart, "q must not have {op.along}, nor v {op.over}"),
-        (_fit, "masks must have dims of the products of q and k, in their sizes or of size 1"),
+        (_sizes_agree, "q and k must have {op.over}, k and v {op.along}, in one size"),
+        (_dims_are_apart, "q must not have {op.along}, nor v {op.over}"),
+        (
+            _masks_fit,
+            "masks must have dims of the products of q and k, in their sizes or of size 1",
+        ),
     ],
     traits=[Cost(_cost)],
 )

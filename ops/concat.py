@@ -289,19 +289,19 @@ class Pad:
         return one_output(ctx, self, [x], {**x.dims, **sizes})
 
 
-def _before(op: Pad) -> dict[str, int]:
+def _begins(op: Pad) -> dict[str, int]:
     return {dim: before for dim, (before, _) in _pads(op).items()}
 
 
-def _zeros(op: Pad, x: VTensor, y: VTensor) -> bool | str:
+def _pads_zeros(op: Pad, x: VTensor, y: VTensor) -> bool | str:
     if op.mode != "constant" or not _is_zero(op):
         return f"puts zeros around, not {op.value if op.mode == 'constant' else op.mode}"
     return min(op.pads, default=0) >= 0 or "takes no elements away"
 
 
-@invoker("Pad", library="onednn", dtypes=["f32", "bf16", "f16"], when=_zeros)
+@invoker("Pad", library="onednn", dtypes=["f32", "bf16", "f16"], when=_pads_zeros)
 def onednn_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
-    return onednn.Pad(x, y, _before(op))
+    return onednn.Pad(x, y, _begins(op))
 
 
 @invoker("Pad", library="eigen", dtypes=eigen.MOVED)

@@ -98,7 +98,7 @@ def _kept(op: Einsum, *x: VTensor) -> bool:
     return len(set(op.keep)) == len(op.keep) and _sizes(op, *x).keys() >= set(op.keep)
 
 
-def _squares(op: Einsum, *x: VTensor) -> bool:
+def _diagonals_are_square(op: Einsum, *x: VTensor) -> bool:
     pairs = [(t, pair) for t in x for pair in op.same if {*pair} <= t.dims.keys()]
     return all(t.size(first) == t.size(second) for t, (first, second) in pairs)
 
@@ -113,7 +113,7 @@ def _cost(op: Einsum, *operands: VTensor) -> int:
     dims={"x": "*", "y": "*"},
     holds=[
         (_kept, "{op.keep} must be dims of the operands, each once"),
-        (_squares, "a diagonal of two sizes among {op.same}"),
+        (_diagonals_are_square, "a diagonal of two sizes among {op.same}"),
     ],
     onnx=Spelling(
         "Einsum", 12, _read, _names, write=lambda node, op: write_sum(node, dict(op.same))

@@ -121,14 +121,14 @@ def _order(op: DFT, x: VTensor, y: VTensor) -> list[Layout]:
 _SHORT_INVERSE = 16
 
 
-def _long(op: DFT, x: VTensor, y: VTensor) -> bool | str:
+def _is_not_short_inverse(op: DFT, x: VTensor, y: VTensor) -> bool | str:
     short = op.inverse and not op.onesided and op.elements(x) <= _SHORT_INVERSE
     return (
         not short or f"leaves the way back from {_SHORT_INVERSE} numbers or fewer to the definition"
     )
 
 
-@invoker("DFT", library="eigen", dtypes=FLOATS, when=_long)
+@invoker("DFT", library="eigen", dtypes=FLOATS, when=_is_not_short_inverse)
 def eigen_dft(ctx: Context, op: DFT, x: VTensor, y: VTensor) -> Routine:
     length, size, back = op.elements(x), x.size(op.axis), op.inverse and op.onesided
     series = prod(more for dim, more in x.dims.items() if dim not in (op.axis, op.parts))
@@ -170,7 +170,7 @@ def _has_a_frame(op: STFT, x: VTensor, *window: VTensor) -> bool:
     return x.size("part") in (1, 2) and x.size("T") >= op.length
 
 
-def _one_as_long(op: STFT, x: VTensor, *window: VTensor) -> bool:
+def _window_fits(op: STFT, x: VTensor, *window: VTensor) -> bool:
     return [dict(w.dims) for w in window] == [{"tap": op.length}][: len(window)]
 
 
@@ -179,7 +179,7 @@ def _one_as_long(op: STFT, x: VTensor, *window: VTensor) -> bool:
     dims={"x": "N T part", "window": "tap", "y": "N frame bin part"},
     holds=[
         (_has_a_frame, "part must hold one or two parts, T at least {op.length} elements"),
-        (_one_as_long, "there may be one window, of {op.length} elements along tap"),
+        (_window_fits, "there may be one window, of {op.length} elements along tap"),
     ],
     onnx=Spelling("STFT", 17, _read_frames, _frame_names),
 )

@@ -28,7 +28,9 @@ from vtensor.tensor import VTensor
 _MERGES = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _put(op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTensor) -> Array:
+def _with_updates(
+    op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTensor
+) -> Array:
     """Return x with updates put at places, combined by the operator's reduction."""
     result, merge = wide(x.data()).copy(), _MERGES[op.reduction]
     if merge is None:
@@ -38,7 +40,7 @@ def _put(op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTens
     return result
 
 
-def _index(op: object, x: PTensor, axis: str, indices: Array) -> Array:
+def _checked(op: object, x: PTensor, axis: str, indices: Array) -> Array:
     """Return indices along an axis of x, counted from 0."""
     return checked_indices(indices, x.size(axis), type(op).__name__, axis)
 
@@ -67,14 +69,14 @@ def _write(node: NodeWriter, op: Gather) -> None:
     node.emit("Gather", node.operand(x), node.operand(i), axis=list(x.dims).index(op.axis))
 
 
-def _apart(op: Gather, x: VTensor, i: VTensor) -> bool:
+def _shares_only_axis(op: Gather, x: VTensor, i: VTensor) -> bool:
     return x.dims.keys() & i.dims.keys() <= {op.axis}
 
 
 @operator(
     "Gather",
     dims={"x": "*", "i": "*", "y": "*"},
-    holds=[(_apart, "x and i may share no dim but {op.axis}")],
+    holds=[(_shares_only_axis, "x and i may share no dim but {op.axis}")],
     onnx=Spelling("Gather", 1, _read, _names, write=_write, ahead=AHEAD["Gather"]),
     traits=[Structural("gather")],
 )
@@ -118,7 +120,7 @@ def eigen_gather(ctx: Context, op: Gather, x: VTensor, i: VTensor, y: VTensor) -
 
 @definition("Gather", dtypes={"i": INDICES})
 def gather(ctx: Context, op: Gather, x: PTensor, i: PTensor, y: PTensor) -> None:
-    index = _index(op, x, op.axis, i.data())
+    index = _checked(op, x, op.axis, i.data())
     y.data()[...] = np.take(x.data(), index, list(x.dims).index(op.axis))
 
 
@@ -228,13 +230,13 @@ def eigen_elements(ctx: Context, op: GatherElements, x: VTensor, i: VTensor, y: 
     return eigen.gather(x, i, y, as_output(op, x, i, y), (op.axis,))
 
 
-def _computes(op: Any, x: VTensor, *_: VTensor) -> bool | str:
+def _has_reduction(op: Any, x: VTensor, *_: VTensor) -> bool | str:
     """Return True if Eigen has the reduction for the element type, else the reason."""
     known = op.reduction == "none" or x.dtype in eigen.COMPARED
     return known or f"has no {op.reduction} of {x.dtype}"
 
 
-@invoker("ScatterElements", library="eigen", dtypes=_MOVED, when=_computes)
+@invoker("ScatterElements", library="eigen", dtypes=_MOVED, when=_has_reduction)
 def eigen_scatter(ctx: Context, op: ScatterElements, *operands: VTensor) -> Routine:
     return eigen.scatter(operands, as_output(op, *operands), (op.axis,), op.reduction)
 
@@ -243,9 +245,9 @@ def eigen_scatter(ctx: Context, op: ScatterElements, *operands: VTensor) -> Rout
 def elements(ctx: Context, op: Any, x: PTensor, i: PTensor, *operands: PTensor) -> None:
     *updates, y = operands
     axis, index = list(y.dims).index(op.axis), list(np.indices(i.data().shape, sparse=True))
-    index[axis] = _index(op, x, op.axis, i.data())
+    index[axis] = _checked(op, x, op.axis, i.data())
     places = tuple(index)
-    y.data()[...] = _put(op, x, places, *updates) if updates else x.data()[places]
+    y.data()[...] = _with_updates(op, x, places, *updates) if updates else x.data()[places]
 
 
 def _rows(node: NodeReader, batch: int = 0) -> tuple[VTensor, VTensor, tuple[str, ...]]:
@@ -290,7 +292,7 @@ def _one_size(op: GatherND, x: VTensor, i: VTensor) -> bool:
     return all(others.get(dim, size) == size for dim, size in indexed.items())
 
 
-def _room(op: ScatterND, x: VTensor, i: VTensor, updates: VTensor) -> bool:
+def _updates_fit(op: ScatterND, x: VTensor, i: VTensor, updates: VTensor) -> bool:
     indexed, others = _parts(op, x, i)
     return not indexed.keys() & x.dims.keys() and updates.dims == {**indexed, **others}
 
@@ -357,7 +359,10 @@ class GatherND:
 @operator(
     "ScatterND",
     dims={"x": "*", "i": "*", "updates": "*", "y": "*"},
-    holds=[_ADDRESSES, (_room, "updates must have the dims of i but row, and of x but axes")],
+    holds=[
+        _ADDRESSES,
+        (_updates_fit, "updates must have the dims of i but row, and of x but axes"),
+    ],
     onnx=Spelling("ScatterND", 11, _read_scatter, same_names),
 )
 class ScatterND:
@@ -400,7 +405,7 @@ def eigen_rows(ctx: Context, op: GatherND, x: VTensor, i: VTensor, y: VTensor) -
     return eigen.gather(x, i, y, _orders(op, x, i, y), op.axes, op.row)
 
 
-@invoker("ScatterND", library="eigen", dtypes=_MOVED, when=_computes)
+@invoker("ScatterND", library="eigen", dtypes=_MOVED, when=_has_reduction)
 def eigen_put(ctx: Context, op: ScatterND, *operands: VTensor) -> Routine:
     orders = _orders(op, *operands)
     return eigen.scatter(operands, orders, op.axes, op.reduction, op.row)
@@ -411,10 +416,10 @@ def rows(ctx: Context, op: Any, x: PTensor, i: PTensor, *others: PTensor) -> Non
     *updates, y = others
     shape = i.data().shape[:-1]
     shared = len(i.dims.keys() & x.dims.keys() - {*op.axes})
-    columns = [_index(op, x, dim, i.data()[..., place]) for place, dim in enumerate(op.axes)]
+    columns = [_checked(op, x, dim, i.data()[..., place]) for place, dim in enumerate(op.axes)]
     grid = (*np.indices(shape, sparse=True)[:shared], *columns)
     places = tuple(np.broadcast_to(column, shape) for column in grid)
-    y.data()[...] = _put(op, x, places, *updates) if updates else x.data()[places]
+    y.data()[...] = _with_updates(op, x, places, *updates) if updates else x.data()[places]
 
 
 def _read_cache(node: NodeReader) -> VTensor:
@@ -497,4 +502,4 @@ def cache(ctx: Context, op: TensorScatter, past: PTensor, update: PTensor, *more
     size, batch = past.size(op.axis), np.arange(len(y))[:, np.newaxis]
     places = np.arange(update.size(op.axis)) + sum(start[:, np.newaxis] for start in starts)
     y[...] = past.data()
-    y[batch, places % size if op.circular else _index(op, past, op.axis, places)] = update.data()
+    y[batch, places % size if op.circular else _checked(op, past, op.axis, places)] = update.data()

@@ -78,7 +78,9 @@ def _image_names(node: Naming) -> None:
         node.same("x0", 1, role, 0)
 
 
-def _over(node: NodeReader, axes: Iterable[str], x: VTensor, *parameters: VTensor) -> VTensor:
+def _normalized_over(
+    node: NodeReader, axes: Iterable[str], x: VTensor, *parameters: VTensor
+) -> VTensor:
     """Add a normalization of x over ``axes``, with a scale and a bias."""
     scale, bias = parameters
     outputs: Any = node.add(LayerNormalization(tuple(axes), epsilon(node)), x, scale)
@@ -87,7 +89,7 @@ def _over(node: NodeReader, axes: Iterable[str], x: VTensor, *parameters: VTenso
 
 def _read_instance(node: NodeReader) -> VTensor:
     x = channels(node)
-    return _over(node, list(x.dims)[2:], x, node.input(1, "C"), node.input(2, "C"))
+    return _normalized_over(node, list(x.dims)[2:], x, node.input(1, "C"), node.input(2, "C"))
 
 
 def _read_group(node: NodeReader) -> VTensor:
@@ -99,7 +101,7 @@ def _read_group(node: NodeReader) -> VTensor:
     batch, _, *inner = x.dims
     sizes = {batch: x.size(batch), **parts, **{dim: x.size(dim) for dim in inner}}
     parameters = (node.reshape(node.input(i), parts) for i in (1, 2))
-    y = _over(node, ("channel", *inner), node.reshape(x, sizes), *parameters)
+    y = _normalized_over(node, ("channel", *inner), node.reshape(x, sizes), *parameters)
     return node.reshape(y, dict(x.dims))
 
 

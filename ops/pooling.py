@@ -59,7 +59,7 @@ class Pool:
         return tuple(range(-len(self.kernel_shape), 0))
 
 
-def _reads(
+def _spellings(
     op_type: str, pool: Callable[[], Any], empty: Callable[[tuple[str, ...]], Any], **own: Any
 ) -> list[Spelling]:
     """Return the spellings of a pool, and of the pool over the whole image.
@@ -107,7 +107,7 @@ def _cost(op: Pool, _x: VTensor, y: VTensor, *_indices: VTensor) -> int:
     return y.num_elements * prod(op.kernel_shape)
 
 
-def _begins_inside(op: Pool, x: VTensor) -> bool:
+def _pads_are_smaller(op: Pool, x: VTensor) -> bool:
     rows = along(x, op.kernel_shape, op)
     return all(max(row.begin, row.end) < row.reach for row in rows)
 
@@ -117,7 +117,7 @@ def _holds_an_element(row: Window, place: int) -> bool:
     return any(0 <= first + j * row.dilation < row.size for j in range(row.kernel))
 
 
-def _none_is_empty(op: Pool, x: VTensor) -> bool:
+def _no_window_is_empty(op: Pool, x: VTensor) -> bool:
     rows = (row for row in along(x, op.kernel_shape, op) if row.dilation > 1)
     return all(_holds_an_element(row, at) for row in rows for at in range(count(row, op.ceil_mode)))
 
@@ -126,13 +126,20 @@ _DIMS = {"x": "N C D? H? W", "y": "N C D? H? W"}
 _SAME: dict[str, Any] = {"equal": [("x.N", "y.N"), ("x.C", "y.C")], "traits": [Cost(_cost)]}
 #: Conditions of pools whose windows hold an element: an empty one has no maximum and no mean.
 _HOLDS = [
-    (_begins_inside, "pads {op.pads} must be smaller than what a window {op.kernel_shape} spans"),
-    (_none_is_empty, "a window of elements {op.dilations} apart holds nothing but pads"),
+    (
+        _pads_are_smaller,
+        "pads {op.pads} must be smaller than what a window {op.kernel_shape} spans",
+    ),
+    (_no_window_is_empty, "a window of elements {op.dilations} apart holds nothing but pads"),
 ]
 
 
 @operator(
-    "MaxPool", dims=_DIMS, holds=_HOLDS, onnx=_reads("MaxPool", lambda: MaxPool, ReduceMax), **_SAME
+    "MaxPool",
+    dims=_DIMS,
+    holds=_HOLDS,
+    onnx=_spellings("MaxPool", lambda: MaxPool, ReduceMax),
+    **_SAME,
 )
 class MaxPool(Pool):
     """Slide a window over the image and take the largest element in it.
@@ -169,7 +176,7 @@ class MaxPool(Pool):
     "AvgPool",
     dims=_DIMS,
     holds=_HOLDS,
-    onnx=_reads("AveragePool", lambda: AvgPool, Mean, count_include_pad=False),
+    onnx=_spellings("AveragePool", lambda: AvgPool, Mean, count_include_pad=False),
     **_SAME,
 )
 class AvgPool(Pool):
@@ -223,7 +230,7 @@ takes_pads(
 )
 
 
-@operator("LpPool", dims=_DIMS, onnx=_reads("LpPool", lambda: LpPool, ReduceL1, p=2), **_SAME)
+@operator("LpPool", dims=_DIMS, onnx=_spellings("LpPool", lambda: LpPool, ReduceL1, p=2), **_SAME)
 class LpPool(Pool):
     """Slide a window over the image and take the norm of the elements in it.
 
@@ -297,7 +304,7 @@ class MaxPoolIndices(Pool):
         return y, indices
 
 
-def _counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
+def _counts_only_pads(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
     pads = op.slide(x, y).pads
     if op.count_include_pad and pads != (op.pads or (0,) * len(pads)):
         return "counts what ceil_mode reaches beyond the pads"
@@ -305,7 +312,7 @@ def _counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
 
 
 @invoker("MaxPool", library="onednn", dtypes=["f32", "bf16", "f16", "s8", "u8"])
-@invoker("AvgPool", library="onednn", dtypes=["f32", "bf16", "f16"], when=_counts_so)
+@invoker("AvgPool", library="onednn", dtypes=["f32", "bf16", "f16"], when=_counts_only_pads)
 def onednn_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> Routine:
     return onednn.Pooling(op.kind, x, y, *op.slide(x, y))
 
@@ -320,7 +327,7 @@ def _is_mean(op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> bool:
 def _eigen_averages(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
     if x.dtype not in eigen.DTYPES and not _is_mean(op, x, y):
         return f"has no kernel for {x.dtype} but the mean of whole images"
-    return _counts_so(op, x, y)
+    return _counts_only_pads(op, x, y)
 
 
 @invoker("MaxPool", library="eigen", dtypes=eigen.DTYPES)
@@ -386,7 +393,7 @@ def maxpoolindices(
     indices.data()[...] = np.take_along_axis(number, first, -1)[..., 0]
 
 
-def _read_back(node: NodeReader) -> VTensor:
+def _read_unpool(node: NodeReader) -> VTensor:
     x = read_image(node)
     indices = node.input(1, IMAGES[len(x.dims)])
     kernel = tuple(node.attribute("kernel_shape") or ())
@@ -403,7 +410,7 @@ def _read_back(node: NodeReader) -> VTensor:
     holds=[
         (lambda _, x, indices: x.dims.keys() == indices.dims.keys(), "indices need the dims of x")
     ],
-    onnx=Spelling("MaxUnpool", 9, _read_back, _names),
+    onnx=Spelling("MaxUnpool", 9, _read_unpool, _names),
 )
 class MaxUnpool:
     """Put each element at the place given by ``indices``; all others are 0.

@@ -58,10 +58,10 @@ def _parameters(node: NodeReader, x: VTensor) -> list[VTensor]:
 
     A scale of one element serves all of x, whatever the axis is.
     """
-    return [_along(node, index, x) for index in (1, 2) if node.has(index)]
+    return [_parameter(node, index, x) for index in (1, 2) if node.has(index)]
 
 
-def _along(node: NodeReader, index: int, x: VTensor) -> VTensor:
+def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
     parameter, block = node.input(index), int(node.attribute("block_size", 0))
     if parameter.num_elements == 1 and parameter.ndimensions() < 2:
         return node.reshape(parameter, {})
@@ -102,7 +102,7 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(op, x, *parameters)
 
 
-def _read_back(node: NodeReader) -> VTensor:
+def _read_dequantize(node: NodeReader) -> VTensor:
     x = node.input(0)
     parameters = _parameters(node, x)
     to = node.element_type("output_dtype") or parameters[0].dtype
@@ -151,7 +151,9 @@ def _dequantized(op: DequantizeLinear, x: Array, scale: Array, *zero: Array) -> 
     return cast((_exact(x) - sum(map(_exact, zero))) * _exact(scale), op.to)
 
 
-def _steps(op: QuantizeLinear, x: Expression, scale: Expression, *zero: Expression) -> Expression:
+def _quantized_expression(
+    op: QuantizeLinear, x: Expression, scale: Expression, *zero: Expression
+) -> Expression:
     precision = op.precision or scale.dtype
     if precision not in eigen.FRACTIONS or (precision != "f32" and x.dtype == "s32"):
         raise Decline(f"divides no {x.dtype or 'value'} by {precision or 'computed'} scales")
@@ -165,7 +167,7 @@ def _steps(op: QuantizeLinear, x: Expression, scale: Expression, *zero: Expressi
     return steps.max(low).min(high).to(op.to)
 
 
-def _numbers(
+def _dequantized_expression(
     op: DequantizeLinear, x: Expression, scale: Expression, *zero: Expression
 ) -> Expression:
     return reduce(sub, zero, x) * scale
@@ -177,7 +179,7 @@ def _numbers(
     _quantized,
     {"x": (*FLOATS, "s32")},
     widen=False,
-    expression=_steps,
+    expression=_quantized_expression,
     inplace=[],  # the output has another element type
     holds=_HOLDS,
 )
@@ -213,11 +215,11 @@ class QuantizeLinear(_Linear):
 
 @elementwise(
     "DequantizeLinear",
-    Spelling("DequantizeLinear", 10, _read_back, _names),
+    Spelling("DequantizeLinear", 10, _read_dequantize, _names),
     _dequantized,
     {"x": (*_STEPS, "s32", *FLOATS)},
     widen=False,
-    expression=_numbers,
+    expression=_dequantized_expression,
     inplace=[],  # the output has another element type
     holds=_HOLDS,
 )

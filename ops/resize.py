@@ -88,8 +88,8 @@ def _read(node: NodeReader) -> VTensor:
     axes = node.attribute("axes") or list(range(len(x.dims)))
     dims = [node.axis(int(axis), x) for axis in axes]
     have = [x.size(dim) for dim in dims]
-    scales = [*map(float, _row(node, 2, len(dims)))]
-    sizes = _row(node, 3, len(dims))
+    scales = [*map(float, _constant_row(node, 2, len(dims)))]
+    sizes = _constant_row(node, 3, len(dims))
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
     if sizes and policy != "stretch":
         choose = min if policy == "not_larger" else max
@@ -104,7 +104,9 @@ def _read(node: NodeReader) -> VTensor:
         sizes, scales = map(list, zip(*grown, strict=True))
     else:
         raise node.refuse("neither scales nor sizes are given")
-    corners = [*map(float, _row(node, 1, 2 * len(dims)))] or [0.0] * len(dims) + [1.0] * len(dims)
+    corners = [*map(float, _constant_row(node, 1, 2 * len(dims)))] or [0.0] * len(dims) + [
+        1.0
+    ] * len(dims)
     boxes = zip(corners[: len(dims)], corners[len(dims) :], strict=True)
     sampled = zip(dims, sizes, scales, boxes, have, strict=True)
     kept = [row[:4] for row in sampled if row[1:4] != (row[4], 1, (0, 1))]
@@ -148,7 +150,7 @@ def _write(node: NodeWriter, op: Resize) -> None:
     node.emit("Resize", node.operand(x), "", *told, **same)
 
 
-def _row(node: NodeReader, index: int, length: int) -> list[Any]:
+def _constant_row(node: NodeReader, index: int, length: int) -> list[Any]:
     """Return a constant input of ``length`` numbers; empty if it is absent or empty."""
     row: list[Any] = node.constant(index).tolist() if node.has(index) else []
     if row and len(row) != length:
@@ -179,7 +181,7 @@ def _read_scales(node: NodeReader) -> VTensor:
     return x
 
 
-def _as_long(op: Resize, x: VTensor) -> bool:
+def _rows_agree(op: Resize, x: VTensor) -> bool:
     return {len(op.sizes), len(op.scales), len(op.roi or op.axes)} == {len(op.axes)}
 
 
@@ -191,7 +193,7 @@ def _has_elements(op: Resize, x: VTensor) -> bool:
     "Resize",
     dims={"x": "*", "y": "*"},
     holds=[
-        (_as_long, "a size and a scale must be given for each axis, each axis once"),
+        (_rows_agree, "a size and a scale must be given for each axis, each axis once"),
         (
             lambda op, _: all(0 < scale < inf for scale in op.scales),
             "scales {op.scales} must be above 0",
@@ -270,7 +272,7 @@ def _nearest(op: Resize, index: int, length: int) -> Array:
     return np.asarray(np.clip(nearest, 0, length - 1).astype(np.int64))
 
 
-def _evenly(size: int, length: int) -> Array:
+def _onednn_nearest(size: int, length: int) -> Array:
     """Return the element of x for each place of y as oneDNN rounds (y + 1/2) * length / size - 1/2.
 
     It computes in f32, in this order, and rounds halves up.
@@ -317,11 +319,11 @@ def _outside(op: Resize, x: Tensor) -> Array:
     return outside
 
 
-def _takes(op: Resize, x: VTensor, y: VTensor) -> bool | str:
+def _can_interpolate(op: Resize, x: VTensor, y: VTensor) -> bool | str:
     return op.mode == "nearest" or x.dtype != "bool" or "bool values cannot be interpolated"
 
 
-@definition("Resize", dtypes=(*NUMBERS, "bool"), when=_takes)
+@definition("Resize", dtypes=(*NUMBERS, "bool"), when=_can_interpolate)
 def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
     value, outside = wide(x.data()), _outside(op, x)
     if op.mode != "nearest" and value.dtype.kind in "iu":
@@ -361,7 +363,7 @@ def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
         if _repeats(op, index, length):
             continue
         if op.mode == "nearest":
-            if not np.array_equal(_evenly(size, length), _nearest(op, index, length)):
+            if not np.array_equal(_onednn_nearest(size, length), _nearest(op, index, length)):
                 return f"places elements along {dim} otherwise"
             continue
         even = Resize((dim,), (size,), (size / length,), op.mode, "half_pixel")

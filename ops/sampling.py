@@ -190,11 +190,11 @@ def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
     return np.asarray(first + (np.arange(bins)[:, np.newaxis] + inside) * size / bins)
 
 
-def _near(places: Array, size: int) -> Array:
+def _is_near(places: Array, size: int) -> Array:
     return (places >= -1) & (places <= size)
 
 
-def _aligned(op: RoiAlign, image: Array, box: Array) -> Array:
+def _box_values(op: RoiAlign, image: Array, box: Array) -> Array:
     """Return the values of one box of one image (1 C H W): C H' W'."""
     left, top, right, bottom = box * op.spatial_scale
     height, width = op.output_size
@@ -202,7 +202,7 @@ def _aligned(op: RoiAlign, image: Array, box: Array) -> Array:
     if not y.size * x.size:
         return np.zeros((image.shape[1], height, width))
     places = y[np.newaxis, :, :, np.newaxis, np.newaxis], x[np.newaxis, np.newaxis, np.newaxis]
-    inside = _near(places[0], image.shape[2]) & _near(places[1], image.shape[3])
+    inside = _is_near(places[0], image.shape[2]) & _is_near(places[1], image.shape[3])
     clipped = [np.clip(p, 0, size - 1) for p, size in zip(places, image.shape[2:], strict=True)]
     values = terms(image, clipped, "linear", "border")
     if op.mode == "max":
@@ -226,26 +226,26 @@ def roialign(
 ) -> None:
     of = checked_indices(image.data(), x.size("N"), "RoiAlign", "N")
     for place, (n, box) in enumerate(zip(of, wide(boxes.data()), strict=True)):
-        y.data()[place] = _aligned(op, x.data()[n : n + 1], box)
+        y.data()[place] = _box_values(op, x.data()[n : n + 1], box)
 
 
 #: Names of the dims of offsets and masks at ONNX's positions, by the image's rank.
-_BENDS = {rank: names.replace("C", "K") for rank, names in IMAGES.items()}
+_OFFSET_DIMS = {rank: names.replace("C", "K") for rank, names in IMAGES.items()}
 
 
-def _bent_names(node: Naming) -> None:
+def _deform_names(node: Naming) -> None:
     convolution_names(node, bias="x3")
     for role in ("x2", "x4"):
-        if (names := _BENDS.get(node.rank("x1"))) is not None:
+        if (names := _OFFSET_DIMS.get(node.rank("x1"))) is not None:
             node.name(role, names)
 
 
-def _read_bent(node: NodeReader) -> VTensor:
+def _read_deform(node: NodeReader) -> VTensor:
     x = read_image(node)
     w = node.input(1, KERNELS[len(x.dims)])
     window = read_window(node, x, read_kernel(node, w))
     groups = (int(node.attribute(name, 1)) for name in ("group", "offset_group"))
-    bends = [node.input(i, _BENDS[len(x.dims)]) for i in (2, 4) if node.has(i)]
+    bends = [node.input(i, _OFFSET_DIMS[len(x.dims)]) for i in (2, 4) if node.has(i)]
     return with_bias(node, node.add(DeformConv(*window.values(), *groups), x, w, *bends), 3)
 
 
@@ -268,7 +268,7 @@ def _equal_parts(op: DeformConv, x: VTensor, w: VTensor, *bends: VTensor) -> boo
         (lambda _, *inputs: len(inputs) < 5, "there may be one mask"),
         HAS_ELEMENTS,
     ],
-    onnx=Spelling("DeformConv", 19, _read_bent, _bent_names),
+    onnx=Spelling("DeformConv", 19, _read_deform, _deform_names),
     traits=[Cost(cost)],
 )
 class DeformConv:

@@ -177,12 +177,12 @@ def part(ctx: Context, op: Slice, x: PTensor, y: PTensor) -> None:
     y.data()[...] = x.data()[tuple(cuts.get(dim, slice(None)) for dim in x.dims)]
 
 
-def _kept_names(node: Naming) -> None:
+def _compress_names(node: Naming) -> None:
     if node.attribute("axis") is not None:
         same_names(node)
 
 
-def _read_kept(node: NodeReader) -> VTensor:
+def _read_compress(node: NodeReader) -> VTensor:
     x, axis = node.input(0), node.attribute("axis")
     if axis is None:
         [flat] = node.output_names()
@@ -199,7 +199,7 @@ def _inside(op: Compress, x: VTensor) -> bool:
     "Compress",
     dims={"x": "*", "y": "*"},
     holds=[(_inside, "places {op.kept} must all be of {op.axis}")],
-    onnx=Spelling("Compress", 9, _read_kept, _kept_names),
+    onnx=Spelling("Compress", 9, _read_compress, _compress_names),
 )
 class Compress:
     """Keep some slices of a tensor, known before a run as they decide its size.

@@ -85,7 +85,7 @@ def _scalars(op: _Step, rate: VTensor, count: VTensor, *_: VTensor) -> bool:
     return rate.num_elements == 1 and count.num_elements == 1
 
 
-def _alike(op: _Step, _rate: VTensor, _count: VTensor, x: VTensor, *rest: VTensor) -> bool:
+def _sizes_agree(op: _Step, _rate: VTensor, _count: VTensor, x: VTensor, *rest: VTensor) -> bool:
     return len(rest) == op.states + 1 and all(tensor.dims == x.dims for tensor in rest)
 
 
@@ -97,7 +97,7 @@ def _training(cls: type[S]) -> type[S]:
         dims={"rate": "*", "count": "*", "x": "*", "rest": "*", "*y": "*"},
         holds=[
             (_scalars, "rate and count must be one number each"),
-            (_alike, "there must be a gradient and {op.states} states, of x's sizes"),
+            (_sizes_agree, "there must be a gradient and {op.states} states, of x's sizes"),
         ],
         onnx=_spelling(cls),
     )
@@ -240,13 +240,13 @@ class Adam(_Step):
         v, h = states
         mean = self.alpha * v + (1 - self.alpha) * g
         square = self.beta * h + (1 - self.beta) * g * g
-        corrected = _left(self.beta, count).sqrt() / _left(self.alpha, count)
+        corrected = _one_minus_power(self.beta, count).sqrt() / _one_minus_power(self.alpha, count)
         rate = rate * select(count > 0, corrected, 1.0)
         new = x - rate * mean / (square.sqrt() + self.epsilon)
         return (1 - self.norm_coefficient_post) * new, mean, square
 
 
-def _left(decay: float, count: Expression) -> Expression:
+def _one_minus_power(decay: float, count: Expression) -> Expression:
     """Return 1 - decay^count for a count above 0, accurate near 0."""
     return -(count * (log(decay) if decay > 0 else -inf)).expm1()
 
@@ -260,7 +260,7 @@ def _orders(op: _Step, rate: VTensor, count: VTensor, x: VTensor, *rest: VTensor
     return [Layout.plain(t.dims) for t in (rate, count, *[x] * (1 + len(rest)))]
 
 
-def _new(
+def _result_expression(
     op: Any, result: int, rate: Expression, count: Expression, x: Expression, *rest: Expression
 ) -> Expression:
     """Return the expression of one result of a step, by its index ``result``."""
@@ -276,7 +276,10 @@ def _new(
 def eigen_step(ctx: Context, op: Any, *operands: VTensor) -> list[Routine]:
     inputs = 4 + op.states
     results = enumerate(operands[inputs:])
-    return [eigen.computed(partial(_new, op, i), [*operands[:inputs], y]) for i, y in results]
+    return [
+        eigen.computed(partial(_result_expression, op, i), [*operands[:inputs], y])
+        for i, y in results
+    ]
 
 
 @definition("Adagrad", "Adam", "Momentum", dtypes={"": FLOATS, "count": ["s64"]}, orders=_orders)

@@ -56,7 +56,7 @@ def _cost(_op: object, x: VTensor, w: VTensor, _y: VTensor) -> int:
     return 2 * x.num_elements * prod(size for dim, size in w.dims.items() if dim not in "GI")
 
 
-def _as_long(op: ConvTranspose, x: VTensor, w: VTensor) -> bool:
+def _padding_fits(op: ConvTranspose, x: VTensor, w: VTensor) -> bool:
     return len(op.output_padding) in (0, len(spatial(x.dims)))
 
 
@@ -64,7 +64,7 @@ def _as_long(op: ConvTranspose, x: VTensor, w: VTensor) -> bool:
     "ConvTranspose",
     dims={"x": "N C D? H? W", "w": "G? I O d? h? w", "y": "N C D? H? W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group"), ("x.N", "y.N")],
-    holds=[(_as_long, "output_padding {op.output_padding} is not over the spatial dims of x")],
+    holds=[(_padding_fits, "output_padding {op.output_padding} is not over the spatial dims of x")],
     onnx=spelling("ConvTranspose", "I O", _read),
     traits=[Cost(_cost), Linear({"w": {"C": "G O"}})],
 )
@@ -133,14 +133,14 @@ def convtranspose(ctx: Context, op: ConvTranspose, x: PTensor, w: PTensor, y: PT
     y.data()[...] = transposed_convolution(x.data(), w.data(), *op.whole(x))
 
 
-def _merged_names(node: Naming) -> None:
+def _col2im_names(node: Naming) -> None:
     node.name("x0", "N K L")
     if names := IMAGES.get(node.rank("y0")):
         node.name("y0", names)
     node.same("x0", 0, "y0", 0)
 
 
-def _read_merged(node: NodeReader) -> VTensor:
+def _read_col2im(node: NodeReader) -> VTensor:
     shape, block = (tuple(int(size) for size in node.constant(index)) for index in (1, 2))
     if len(shape) + 2 not in IMAGES:
         raise node.refuse(f"{len(shape)} spatial dims; one to three are taken")
@@ -154,7 +154,7 @@ def _read_merged(node: NodeReader) -> VTensor:
     holds=[
         (lambda op, _: len(op.image_shape) + 2 in IMAGES, "an image has one to three spatial dims")
     ],
-    onnx=Spelling("Col2Im", 18, _read_merged, _merged_names),
+    onnx=Spelling("Col2Im", 18, _read_col2im, _col2im_names),
 )
 class Col2Im:
     """Add up the windows of an image, each at its own place.
