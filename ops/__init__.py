@@ -9,7 +9,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """The class of an operator, wherever its file is."""
+    """Return the class of an operator, and import its file if needed."""
     if name == "__all__":
         return __dir__()
     if name.startswith("_"):
@@ -24,6 +24,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """Return the names of all operators."""
     from libdesc.registry import registry
     from vtensor.language.operators import OPERATORS
 

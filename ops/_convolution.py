@@ -1,4 +1,4 @@
-"""What convolutions share: how ONNX writes them, and what passes may know of them."""
+"""Shared parts of convolutions: their ONNX spelling, cost and traits."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Read = Callable[[NodeReader, VTensor, VTensor], VTensor]
 
 
 def _kernels(first: str) -> dict[int, str]:
-    """How ONNX's positions of a kernel are called, by rank."""
+    """Return names of a kernel's dims at ONNX's positions, by rank; ``first`` are two of them."""
     return {rank: first + names.removeprefix("N C").lower() for rank, names in IMAGES.items()}
 
 
-#: How those of a convolution's weights are called.
+#: Names of the dims of a convolution's weights at ONNX's positions, by rank.
 KERNELS = _kernels("O I")
 
 
 def convolution_names(
     node: Naming, weights: str = "x1", bias: str = "x2", kernels: dict[int, str] = KERNELS
 ) -> None:
-    """The dims of image and kernel; the roles say which inputs the kernel and the bias are."""
+    """Name the dims of image, kernel and bias; ``weights`` and ``bias`` are roles of inputs."""
     image_names(node)
     if (kernel := kernels.get(node.rank(weights))) is not None:
         node.name(weights, kernel)
@@ -37,12 +37,12 @@ def convolution_names(
 
 
 def kernel_sizes(w: Tensor) -> Sizes:
-    """The sizes of a kernel along the spatial dims."""
+    """Return the sizes of a kernel along its spatial dims."""
     return tuple(w.size(dim) for dim in "dhw" if dim in w.dims)
 
 
 def read_kernel(node: NodeReader, w: VTensor) -> Sizes:
-    """The sizes of a kernel, which the node may say once more."""
+    """Return the spatial sizes of a kernel; refuse the node if its kernel_shape differs."""
     kernel = tuple(w.dims.values())[2:]
     if tuple(node.attribute("kernel_shape") or kernel) != kernel:
         raise node.refuse(f"kernel_shape {node.attribute('kernel_shape')}, the kernel is {kernel}")
@@ -50,7 +50,7 @@ def read_kernel(node: NodeReader, w: VTensor) -> Sizes:
 
 
 def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
-    """The convolution that a node's attributes describe, of this image with this kernel."""
+    """Add the convolution that a node's attributes describe, of an image with a kernel."""
     kernel, group = read_kernel(node, w), int(node.attribute("group", 1))
     if group < 1 or w.size("O") % group or x.size("C") != w.size("I") * group:
         what = f"{x.size('C')} channels, {w.size('O')} kernels of {w.size('I')}"
@@ -65,12 +65,15 @@ def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
 
 
 def with_bias(node: NodeReader, y: VTensor, index: int) -> VTensor:
-    """A result, and what an optional input adds to its channels."""
+    """Return ``y``, plus the bias that the node's optional input ``index`` adds to channels."""
     return node.add(named("BiasAdd")(), y, node.input(index, "C")) if node.has(index) else y
 
 
 def write_convolution(op_type: str, first: str) -> Write:
-    """With the bias that is added to it alone; ``first`` are the kernel's dims but the spatial."""
+    """Return a writer of convolutions, each with the bias that follows it.
+
+    ``first`` are the kernel's dims before the spatial ones.
+    """
 
     def write(node: NodeWriter, op: Any) -> None:
         x, w = node.inputs
@@ -88,12 +91,12 @@ def write_convolution(op_type: str, first: str) -> Write:
 
 
 def spelling(op_type: str, first: str, read: Read) -> Spelling:
-    """How ONNX writes a convolution of any rank.
+    """Return the ONNX spelling of a convolution of any rank.
 
     Args:
         op_type: ONNX's operator.
-        first: the kernel's dims at its first two positions.
-        read: adds the operator for an image and a kernel; the bias is added here.
+        first: the names of the kernel's first two dims.
+        read: adds the operator for an image and a kernel, without the bias.
     """
     kernels = _kernels(first)
 
@@ -105,10 +108,10 @@ def spelling(op_type: str, first: str, read: Read) -> Spelling:
     return Spelling(op_type, 1, read_all, names, write=write_convolution(op_type, first))
 
 
-def cost(_op: object, _x: VTensor, w: VTensor, *rest: VTensor) -> int:
-    """A product and a sum for each element of y, the last operand, and each of its kernel."""
+def cost(_op: object, _x: VTensor, w: VTensor, *more: VTensor) -> int:
+    """Return two operations for each element of y, the last operand, and each of its kernel."""
     kernel = prod(size for dim, size in w.dims.items() if dim not in "GO")
-    return 2 * rest[-1].num_elements * kernel
+    return 2 * more[-1].num_elements * kernel
 
 
 TRAITS = [Cost(cost), Linear({"w": {"C": "G O"}})]

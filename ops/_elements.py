@@ -1,7 +1,7 @@
-"""Arithmetic on what is known before a run, by NumPy: for arrays of numbers, and of traced sizes.
+"""ONNX operators on arrays that are known before a run, in NumPy: of numbers or of symbolic sizes.
 
-Each does what the operator of this name does in ONNX, or raises where it is for others. They serve
-sizes that change with every run, where the way that computes any node once would take long.
+Each function computes its operator, or raises for cases that it does not cover. They compute
+sizes that change with every run, for which the general way to compute a node is too slow.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from vtensor.language.spelling import Ahead
 
 Array = np.ndarray[Any, Any]
 
-#: An attribute's value, or the default.
+#: Returns an attribute's value, from its name and a default.
 Read = Callable[[str, Any], Any]
 
 Computes = Callable[..., Array]
 
 
-def _axes(read: Read, given: tuple[Array, ...]) -> tuple[int, ...] | None:
-    axes = given[0].reshape(-1).tolist() if given else read("axes", None)
+def _axes(read: Read, inputs: tuple[Array, ...]) -> tuple[int, ...] | None:
+    axes = inputs[0].reshape(-1).tolist() if inputs else read("axes", None)
     return None if axes is None else tuple(axes)
 
 
-def _unsqueeze(read: Read, x: Array, *given: Array) -> Array:
-    return np.expand_dims(x, _axes(read, given) or ())
+def _unsqueeze(read: Read, x: Array, *inputs: Array) -> Array:
+    return np.expand_dims(x, _axes(read, inputs) or ())
 
 
-def _squeeze(read: Read, x: Array, *given: Array) -> Array:
-    return np.squeeze(x, _axes(read, given))
+def _squeeze(read: Read, x: Array, *inputs: Array) -> Array:
+    return np.squeeze(x, _axes(read, inputs))
 
 
 def _reshape(read: Read, x: Array, shape: Array) -> Array:
@@ -48,7 +48,7 @@ def _expand(_: Read, x: Array, shape: Array) -> Array:
 
 
 def _slice(_: Read, x: Array, starts: Array, ends: Array, *more: Array) -> Array:
-    rows = [one.tolist() for one in (starts, ends, *more)]
+    rows = [row.tolist() for row in (starts, ends, *more)]
     axes = rows[2] if len(rows) > 2 else range(len(rows[0]))
     steps = rows[3] if len(rows) > 3 else [1] * len(rows[0])
     cuts = [slice(None)] * x.ndim
@@ -76,8 +76,9 @@ def _gather_elements(read: Read, x: Array, places: Array) -> Array:
 def _gather_nd(read: Read, x: Array, rows: Array) -> Array:
     batch = read("batch_dims", 0)
     grid: list[Any] = [*np.indices(rows.shape[:-1], sparse=True)][:batch]
-    own = tuple(one.reshape(rows.shape[:batch] + (1,) * (rows.ndim - 1 - batch)) for one in grid)
-    taken: Array = x[(*own, *np.moveaxis(rows, -1, 0))]
+    shape = rows.shape[:batch] + (1,) * (rows.ndim - 1 - batch)
+    batches = tuple(indices.reshape(shape) for indices in grid)
+    taken: Array = x[(*batches, *np.moveaxis(rows, -1, 0))]
     return taken
 
 
@@ -89,14 +90,14 @@ def _tile(_: Read, x: Array, repeats: Array) -> Array:
     return np.tile(x, tuple(repeats.tolist()))
 
 
-def _triangle(read: Read, x: Array, *given: Array) -> Array:
-    [diagonal] = given or [np.array(0)]
+def _triangle(read: Read, x: Array, *inputs: Array) -> Array:
+    [diagonal] = inputs or [np.array(0)]
     return (np.triu if read("upper", 1) else np.tril)(x, int(diagonal.item()))
 
 
 def _sums(read: Read, x: Array, axis: Array) -> Array:
     if read("exclusive", 0) or read("reverse", 0):
-        raise TypeError("sums are of what comes before, and of the element itself")
+        raise TypeError("only sums of an element and all before it are computed")
     return running_sum(x, int(axis.item())).astype(x.dtype, copy=False)
 
 
@@ -106,13 +107,13 @@ def running_sum(x: Array, axis: int) -> Array:
 
 
 def _cast(read: Read, x: Array) -> Array:
-    from onnx import helper  # slow to import, and here by now
+    from onnx import helper  # slow to import, and imported already
 
     wanted = np.dtype(helper.tensor_dtype_to_np_dtype(read("to", 0)))
-    if x.dtype.hasobject and wanted.kind == "i":  # whoever traces sizes looks whether they fit
+    if x.dtype.hasobject and wanted.kind == "i":  # the trace guards that symbolic sizes fit
         return x
     if x.dtype.kind not in "iub" or wanted.kind not in "iubf":
-        raise TypeError("what is cast may round, or be beyond the type")
+        raise TypeError("the cast may round, or exceed the type")
     return x.astype(wanted)
 
 
@@ -164,13 +165,13 @@ def _range(_: Read, start: Array, limit: Array, delta: Array) -> Array:
     return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
 
 
-#: What kept plans of open sizes name: these, and what has no operator, since it is always known.
+#: The functions that saved symbolic plans name; Range has no operator, since it is always known.
 NAMED = {**_MOVING, **_OTHERS, "Range": _range}
-for _name, _one in NAMED.items():
-    pure(_one, f"{__name__}:{_name}")
+for _name, _function in NAMED.items():
+    pure(_function, f"{__name__}:{_name}")
 
-#: All of them by ONNX's name, for the spellings of these operators.
+#: The functions by ONNX's name, for the spellings of these operators.
 AHEAD: Mapping[str, Ahead] = {
-    **{name: Ahead(one, traced=True) for name, one in _MOVING.items()},
-    **{name: Ahead(one) for name, one in _OTHERS.items()},
+    **{name: Ahead(function, traced=True) for name, function in _MOVING.items()},
+    **{name: Ahead(function) for name, function in _OTHERS.items()},
 }

@@ -1,4 +1,4 @@
-"""Element-wise operators as rows of a table: what each is in NumPy, in oneDNN, Eigen and ONNX.
+"""Element-wise operators as rows of a table: each one in NumPy, oneDNN, Eigen and ONNX.
 
 ``unary`` and ``binary`` make the class of an operator without parameters; ``elementwise`` is the
 same row as the decorator of a class.
@@ -45,19 +45,19 @@ __all__ = ["ALL", "FLOATS", "INTEGERS", "NUMBERS", "Array", "binary", "elementwi
 T = TypeVar("T")
 Types = Sequence[str] | Mapping[str, Sequence[str]]
 
-#: Numbers and truth values.
+#: The element types of numbers and truth values.
 ALL = (*NUMBERS, "bool")
 #: The element types without fractions.
 INTEGERS = ("s64", "s32", "s16", "s8", "u64", "u32", "u16", "u8")
 #: The element types that oneDNN's element-wise kernels take.
 NATIVE = ("f32", "bf16", "f16")
 
-#: NumPy's function ``(op, *inputs)`` of each row, and its value where every input is 0.
+#: By operator: NumPy's function ``(op, *inputs)``, and its value if every input is 0.
 ROWS: dict[str, tuple[Callable[..., Any], float | Callable[[Any], float]]] = {}
 
 
 def pointwise(op: object, ctx: Context, *operands: VTensor, dtype: str = "") -> VTensor:
-    """Dispatch on operands whose dims meet by name.
+    """Dispatch on operands whose dims are matched by name.
 
     The output's element type, if none is given, is the operator's ``to``; or the first operand's.
     """
@@ -83,7 +83,7 @@ class Binary:
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Raises:
         DimError: a dim that both have has two sizes, and neither is 1.
     """
@@ -100,14 +100,14 @@ def parameter_of(x: Array, number: float) -> Any:
 
 
 def spelled(op_type: str, since: int, cls: type, many: bool = False) -> list[Spelling]:
-    """The spellings of an operator whose parameters are ONNX's attributes.
+    """Return the spellings of an operator whose parameters are ONNX's attributes.
 
     Args:
         op_type: ONNX's name.
-        since: the opset from which on it is so. If there are two inputs, up to opset 6 attributes
-            said where the second is repeated.
+        since: the first opset that has it. If it is 1 and there are two inputs, opsets up to 6 say
+            by attributes how the second input is repeated.
         cls: the operator's class.
-        many: any number of inputs is a chain of the operator on two.
+        many: True reads any number of inputs as a chain of the operator on two.
     """
 
     def read(node: NodeReader) -> VTensor:
@@ -135,16 +135,17 @@ def spelled(op_type: str, since: int, cls: type, many: bool = False) -> list[Spe
     return [Spelling(op_type, since, read_old, names.old_broadcast_names, until=6), written(7)]
 
 
-@lru_cache(maxsize=128)  # rows of a table share one
+@lru_cache(maxsize=128)  # rows of a table share one function
 def _parameters(compute: Callable[..., Any]) -> Sequence[inspect.Parameter]:
+    """Return the parameters of a ``compute`` method."""
     return [*inspect.signature(compute).parameters.values()]
 
 
 def _inputs(cls: Any) -> tuple[list[str], bool]:
-    """The roles of an operator's inputs; True where it has one input and no more."""
-    found = _parameters(cls.compute)[2:]
-    alone = len(found) == 1 and found[0].kind is not inspect.Parameter.VAR_POSITIONAL
-    return [one.name for one in found], alone
+    """Return the roles of an operator's inputs, and whether it has exactly one input."""
+    inputs = _parameters(cls.compute)[2:]
+    alone = len(inputs) == 1 and inputs[0].kind is not inspect.Parameter.VAR_POSITIONAL
+    return [parameter.name for parameter in inputs], alone
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(param, dataclasses.field))
@@ -166,40 +167,41 @@ def elementwise(
 ) -> Callable[[type[T]], type[T]]:
     """Register a class as an element-wise operator, with its invokers.
 
-    A function is called with the instance first where the operator has parameters. oneDNN's max and
-    min lose a NaN, its log is off by 3e-6 near 1, and its soft_relu by as much where the result is
-    small: these are left to NumPy.
+    Functions get the instance as the first argument if the operator has parameters. oneDNN's max
+    and min lose a NaN, its log is inaccurate near 1, and its soft_relu for small results: rows do
+    not use them.
 
     Args:
         name: the operator's name.
-        onnx: the opset from which on ONNX has it under this name, its parameters being attributes;
-            or its spellings, or a function of the class that makes them.
-        numpy: the definition: a function of the inputs' arrays; None where it is written apart.
-        dtypes: the element types that it takes, of every input or by role; None: floats, and of
+        onnx: the first opset in which ONNX has it under this name, with its parameters as
+            attributes; or its spellings, or a function that makes them of the class.
+        numpy: the definition, a function of the inputs' arrays; None if it is registered elsewhere.
+        dtypes: the element types that it takes, of every input or by role; None is floats, and for
             several inputs integers too.
-        zero: its value at 0, or that of an instance.
-        widen: it is given half floats as f32.
-        onednn: oneDNN's algorithm, behind it its constants or the parameters that they are; or the
-            routine, of the inputs and the output.
+        zero: its value if every input is 0, or a function of the instance that returns it.
+        widen: True passes half floats to ``numpy`` as f32.
+        onednn: oneDNN's algorithm, or a tuple of it and its constants, as numbers or names of
+            parameters; or a function of the inputs and the output that returns the routine.
         when: a condition on ``(op, *operands)`` under which oneDNN takes it.
-        expression: what it computes, of an ``Expression`` an input: the trait ``Pointwise``, of
-            which Eigen's invoker is made.
-        inplace: the inputs that Eigen may write over, and oneDNN the first of them; None: all.
+        expression: the same function on ``Expression`` inputs: the trait ``Pointwise``, from which
+            Eigen's invoker is made.
+        inplace: roles of the inputs that Eigen may overwrite, and oneDNN the first of them; None is
+            all.
         many: as for ``spelled``.
-        traits: what passes may know beside ``Elementwise``.
+        traits: traits besides ``Elementwise``.
         holds: as for ``operator``.
     """
 
     def register(cls: type[T]) -> type[T]:
         roles, alone = _inputs(cls)
         spellings = spelled(name, onnx, cls, many) if isinstance(onnx, int) else onnx
-        given = bool(inspect.get_annotations(cls))
+        has_parameters = bool(inspect.get_annotations(cls))
 
         def called(function: Any, op: object, *operands: Any) -> Any:
-            return function(op, *operands) if given else function(*operands)
+            return function(op, *operands) if has_parameters else function(*operands)
 
         pointwise_trait = [Pointwise(partial(called, expression))] if expression else []
-        made = operator(
+        registered = operator(
             name,
             dims=dict.fromkeys((*roles, "y"), "*"),
             holds=holds,
@@ -207,7 +209,7 @@ def elementwise(
             traits=[Elementwise(), *pointwise_trait, *traits],
         )(cls)
         over = roles if inplace is None else inplace
-        info = OPERATORS.data[name]  # while its file is being imported
+        info = OPERATORS.data[name]  # not by lookup: its file is still being imported
         place = f"{info.file}:{info.line}"
 
         def keeps_zero(op: object) -> bool:
@@ -225,10 +227,10 @@ def elementwise(
             invoker(name, library="onednn", dtypes=NATIVE, when=when, inplace=over[:1])(on_onednn)
         if expression:
             native = {role: [t for t in known if t in TYPES] for role, known in types.items()}
-            result = vars(cls).get("to")  # of which the output is, whatever the inputs are
+            result = vars(cls).get("to")  # the output's element type, whatever the inputs' are
             fits = [r for r in over if not isinstance(result, str) or result in native.get(r, ())]
             invoker(name, library="eigen", dtypes=native, inplace=fits)(on_eigen)
-        return made
+        return registered
 
     return register
 
@@ -236,21 +238,21 @@ def elementwise(
 def _on_onednn(
     onednn: str | tuple[Any, ...] | Callable[..., Routine], called: Callable[..., Any], alone: bool
 ) -> Callable[..., object]:
-    """The invoker of a row's algorithm, with its constants, or of the routine that the row has."""
+    """Return oneDNN's invoker of a row: of its algorithm with constants, or of its routine."""
 
     def on_onednn(ctx: Context, op: object, *operands: VTensor) -> object:
         if callable(onednn):
             return called(onednn, op, *operands)
         alg, *constants = (onednn,) if isinstance(onednn, str) else onednn
-        numbers = (getattr(op, one) if isinstance(one, str) else one for one in constants)
-        alike: Any = libdesc.onednn.Eltwise if alone else libdesc.onednn.Binary
-        return alike(alg, *operands, *map(float, numbers))
+        numbers = (getattr(op, c) if isinstance(c, str) else c for c in constants)
+        routine: Any = libdesc.onednn.Eltwise if alone else libdesc.onednn.Binary
+        return routine(alg, *operands, *map(float, numbers))
 
     return on_onednn
 
 
 def _on_eigen() -> Callable[..., object]:
-    """An invoker of the operator's expression; a new one, for it carries a row's place."""
+    """Return a new invoker of an operator's expression, which gets its row's file and line."""
 
     def on_eigen(ctx: Context, op: object, *operands: VTensor) -> object:
         return libdesc.eigen.pointwise(op, operands[:-1], operands[-1], ctx.followers)
@@ -258,7 +260,7 @@ def _on_eigen() -> Callable[..., object]:
     return on_eigen
 
 
-def _made(
+def _row(
     base: type[T],
     name: str,
     says: str,
@@ -268,18 +270,18 @@ def _made(
     to: str = "",
     **row: Any,
 ) -> type[T]:
-    """The class of an operator without parameters; it is registered.
+    """Return the class of an operator without parameters, registered.
 
     Args:
         base: ``Unary`` or ``Binary``.
         name: the operator's name, and ONNX's.
-        says: what it is, for its documentation.
-        onnx: the opset from which on ONNX has it, and the one that changed it last.
+        says: the first line of its docstring.
+        onnx: the first opset that has it, and the last one that changed it.
         numpy, dtypes, row: as for ``elementwise``.
         to: the output's element type, if not the first operand's.
     """
     caller, (since, latest) = sys._getframe(1), onnx
-    dtype = next(one for one in ("f32", "s32", *dtypes) if one in (dtypes or NUMBERS))
+    dtype = next(d for d in ("f32", "s32", *dtypes) if d in (dtypes or NUMBERS))
     operands = "x" if base is Unary else f'x, VTensor("{dtype}", {{"C": 3}})'
     known = {
         "__module__": caller.f_globals["__name__"],
@@ -300,7 +302,7 @@ _EXAMPLE = """
     Source: ONNX operator {0}, opset {4}.
     """
 
-#: Makes the class of an operator on one operand, a row each: see ``_made``.
-unary = partial(_made, Unary)
-#: Likewise, on two operands.
-binary = partial(_made, Binary)
+#: Return the class of an operator on one operand: see ``_row``.
+unary = partial(_row, Unary)
+#: The same on two operands.
+binary = partial(_row, Binary)

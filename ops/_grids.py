@@ -1,4 +1,4 @@
-"""Grids of places that an affine map makes, as factors of a product."""
+"""Grids of positions made by an affine map, as factors of a matrix product."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.operators import Naming, NodeReader
 from vtensor.tensor import VTensor
 
-#: The spatial dims of a grid, by how many sizes ONNX gives for it: those of N and C as well.
+#: The spatial dims of a grid, by the number of sizes that ONNX gives, N and C included.
 _SPACES = {4: "H W", 5: "D H W"}
 
 
@@ -21,7 +21,7 @@ def grid_names(node: Naming) -> None:
 
 
 def read_map(node: NodeReader) -> tuple[VTensor, VTensor]:
-    """Return the map, and the places that it is applied to: each with a last column of ones."""
+    """Return the map and the positions that it is applied to, with a last column of ones."""
     sizes = [int(size) for size in np.ravel(node.constant(1))]
     theta = node.input(0, "N axis column")
     if (space := _SPACES.get(len(sizes), "").split()) == []:
@@ -36,13 +36,13 @@ def read_map(node: NodeReader) -> tuple[VTensor, VTensor]:
     places = np.ones(shape, numpy_dtype(theta.dtype))
     aligned = bool(node.attribute("align_corners", 0))
     for axis, extent in enumerate(extents):
-        along = [-1 if one == axis else 1 for one in range(len(extents))]
+        along = [-1 if i == axis else 1 for i in range(len(extents))]
         places[..., len(space) - 1 - axis] = _centres(extent, aligned).reshape(along)
     return theta, node.made(places, [*space, "column"])
 
 
 def _centres(extent: int, aligned: bool) -> Array:
-    """Return where elements are between -1 and 1: their centres, or with ``aligned`` both ends."""
+    """Return positions of elements from -1 to 1: at their centres, or ``aligned`` to both ends."""
     if aligned:
         return np.linspace(-1, 1, extent)
     return (2 * np.arange(extent) + 1) / max(extent, 1) - 1

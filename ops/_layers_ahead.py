@@ -1,7 +1,7 @@
-"""Layers of constants that depend on open sizes, by NumPy: as definitions compute them, bit by bit.
+"""Layers on constants that depend on open sizes, in NumPy, bit by bit equal to the definitions.
 
-A process that reads a model computes such a constant in the way of any node. One that has but kept
-plans computes it so: whoever keeps a plan has seen that both are the same.
+A process that reads a model computes such a constant as it computes any node. A process that only
+has a saved symbolic plan uses these functions; before a plan is saved, both results are compared.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from vtensor.language.spelling import Ahead
 
 
 def _product(_: Read, a: Array, b: Array) -> Array:
-    rows = a.reshape(-1, a.shape[-1]) if b.ndim == 2 else a  # all of them at once
+    rows = a.reshape(-1, a.shape[-1]) if b.ndim == 2 else a  # one product of all rows
     product: Array = on_one_thread(lambda: wide(rows) @ wide(b)).astype(a.dtype)
     return product.reshape(*a.shape[:-1], b.shape[-1]) if b.ndim == 2 else product
 
 
 def _gemm(read: Read, a: Array, b: Array, *bias: Array) -> Array:
     if read("alpha", 1.0) != 1 or read("beta", 1.0) != 1:
-        raise ValueError("the parts of a sum are scaled")
+        raise ValueError("the terms of the sum are scaled")
     turned = zip((a, b), ("transA", "transB"), strict=True)
     rows, columns = (np.ascontiguousarray(x.T) if read(name, 0) else x for x, name in turned)
     product = _product(read, rows, columns)
@@ -57,8 +57,8 @@ _NAMED: Mapping[str, Computes] = {
     "Softmax": _softmax,
     "LayerNormalization": _normalized,
 }
-for _name, _one in _NAMED.items():
-    pure(_one, f"{__name__}:{_name}")
+for _name, _function in _NAMED.items():
+    pure(_function, f"{__name__}:{_name}")
 
-#: All of them by ONNX's name, for the spellings of these operators.
-LAYERS = {name: Ahead(one, only_traced=True) for name, one in _NAMED.items()}
+#: The functions by ONNX's name, for the spellings of these operators.
+LAYERS = {name: Ahead(function, only_traced=True) for name, function in _NAMED.items()}

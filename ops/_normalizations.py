@@ -1,4 +1,4 @@
-"""Where dims stand, and what normalizations share: channels, and scales along the last dims."""
+"""Positions of dims, and shared parts of normalizations."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from vtensor.operators import NodeReader
 from vtensor.tensor import VTensor
 
 
-def behind(dims: Sequence[str], last: Sequence[str]) -> list[str]:
-    """The dims, these behind all others."""
+def moved_last(dims: Sequence[str], last: Sequence[str]) -> list[str]:
+    """Return ``dims`` with the dims ``last`` moved to the end."""
     return [*(dim for dim in dims if dim not in last), *last]
 
 
 def positions(x: VTensor | PTensor, axes: Sequence[str]) -> tuple[int, ...]:
-    """Where dims stand in declared order."""
+    """Return the positions of dims in declared order."""
     return tuple(list(x.dims).index(dim) for dim in axes)
 
 
 def without(x: VTensor, axes: Iterable[str], keepdims: bool) -> dict[str, int]:
-    """The sizes of x once some dims are gone, or of size 1."""
-    gone = set(axes)
-    kept = {dim: 1 if dim in gone else size for dim, size in x.dims.items()}
-    return {dim: size for dim, size in kept.items() if keepdims or dim not in gone}
+    """Return the sizes of x without some dims, or with size 1 there if ``keepdims``."""
+    removed = set(axes)
+    kept = {dim: 1 if dim in removed else size for dim, size in x.dims.items()}
+    return {dim: size for dim, size in kept.items() if keepdims or dim not in removed}
 
 
 def dims_from(node: NodeReader, x: VTensor, default: int) -> tuple[str, ...]:
-    """The dims of x from the one on that ``axis`` numbers."""
+    """Return the dims of x from the position that the attribute ``axis`` numbers."""
     [first] = positions(x, [node.axis(int(node.attribute("axis", default)), x)])
     return tuple(x.dims)[first:]
 
 
 def channels(node: NodeReader) -> VTensor:
-    """The first input, its second position called C."""
+    """Return the first input with its second dim named C; refuse one of fewer dims."""
     names = list(node.input(0).dims)
     if len(names) < 2:
         raise node.refuse("an input without channels")
@@ -41,5 +41,5 @@ def channels(node: NodeReader) -> VTensor:
 
 
 def epsilon(node: NodeReader) -> float:
-    """What a node adds to a variance."""
+    """Return the attribute ``epsilon``, which is added to a variance."""
     return float(node.attribute("epsilon", 1e-5))

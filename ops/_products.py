@@ -1,4 +1,4 @@
-"""What products of matrices share: how ONNX names and gives their factors."""
+"""Shared parts of matrix products: the names of their dims in ONNX, and their factors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vtensor.tensor import VTensor
 
 
 def product_names(node: Naming, second: str = "x1") -> None:
-    """The dims of matrices and stacks of them; the role says which input the second factor is."""
+    """Name the dims of matrices or stacks of them; ``second`` is the second factor's role."""
     left, right = node.rank("x0"), node.rank(second)
     node.same("x0", -1, second, max(right - 2, 0) - right)
     if left > 1:
@@ -22,7 +22,7 @@ def product_names(node: Naming, second: str = "x1") -> None:
 
 
 def read_factors(node: NodeReader, second: int = 1) -> tuple[VTensor, VTensor, str]:
-    """Input 0 and another under the names that a product gives them, and the dim to sum over."""
+    """Return input 0 and input ``second`` under a product's names, and the dim to sum over."""
     out = node.output_names()
     left, right = len(node.input(0).dims), len(node.input(second).dims)
     if not left or not right:

@@ -1,4 +1,4 @@
-"""Values of an image between its elements, and beyond its border."""
+"""Interpolation: values of an image between its elements and beyond its border."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from libdesc.numpy.arrays import Array, wide
 from ops._sliding import spatial
 
-#: What must hold of an image that is sampled.
+#: A condition for ``holds``: the sampled image has elements along all spatial dims.
 HAS_ELEMENTS = (
     lambda _, x, *_more: all(x.size(dim) != 0 for dim in spatial(x.dims)),
     "there are no elements to sample",
@@ -19,12 +19,12 @@ HAS_ELEMENTS = (
 
 
 def linear(distance: Array) -> Array:
-    """The weight of a neighbour by its distance, none from 1 on."""
+    """Return the weight of a neighbour by its distance; 0 from distance 1 on."""
     return np.asarray(np.clip(1 - np.abs(distance), 0, None))
 
 
 def cubic(distance: Array, a: float = -0.75) -> Array:
-    """The weight of a neighbour by its distance, none from 2 on; ``a`` is the slope at 1.
+    """Return the weight of a neighbour by its distance, 0 from 2 on; ``a`` is the slope at 1.
 
     Source: R. Keys, Cubic convolution interpolation for digital image processing, equation 4.
     """
@@ -35,16 +35,17 @@ def cubic(distance: Array, a: float = -0.75) -> Array:
 
 
 def shaped(row: Array, axis: int, rank: int) -> Array:
-    """A row along one of many axes; the others have length 1."""
-    return row.reshape([-1 if one == axis else 1 for one in range(rank)])
+    """Return a row as an array of ``rank`` axes, along ``axis``; the others have length 1."""
+    return row.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 def sample(x: Array, places: Sequence[Array], mode: str, padding: str, corners: bool) -> Array:
-    """The image at places between elements, for every channel: N C P.
+    """Return the values of an image between its elements, for every channel: N C P.
 
     Args:
         x: N C and any number of spatial dims.
-        places: in elements along each spatial dim, N P for any dims P; one that is NaN gives NaN.
+        places: positions in elements, an array for each spatial dim, N P for any dims P; NaN gives
+            NaN.
         mode: ``nearest``, ties to even, ``linear`` or ``cubic``.
         padding, corners: as for ``terms``.
     """
@@ -57,15 +58,15 @@ def sample(x: Array, places: Sequence[Array], mode: str, padding: str, corners: 
 def terms(
     x: Array, places: Sequence[Array], mode: str, padding: str = "zeros", corners: bool = True
 ) -> Iterator[Array]:
-    """What each neighbour adds to the image at places between elements: N C P.
+    """Yield what each neighbour adds to the values of an image between elements: N C P.
 
     Args:
         x: N C and any number of spatial dims.
-        places: in elements along each spatial dim; they broadcast to N P.
-        mode: ``nearest`` of whole places, ``linear`` or ``cubic``.
-        padding: beyond the border are ``zeros``, its own elements (``border``), or those before it
-            again (``reflection``).
-        corners: the reflection is at the last elements' centres, not at their ends.
+        places: positions in elements, an array for each spatial dim; they broadcast to N P.
+        mode: ``nearest``, for whole positions, ``linear`` or ``cubic``.
+        padding: the values beyond the border: ``zeros``, the border's elements (``border``), or
+            those before it, mirrored (``reflection``).
+        corners: True mirrors at the last elements' centres, False at their ends.
     """
     places = np.broadcast_arrays(*places)
     sizes, batch = x.shape[2:], np.arange(len(x)).reshape(-1, *(1,) * (places[0].ndim - 1))
@@ -89,9 +90,9 @@ def terms(
 
 
 def _reflected(near: Array, size: int, corners: bool) -> Array:
-    """Places beyond the border as those before it, as often as it takes."""
+    """Return positions mirrored at the borders until they are inside."""
     low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
     if span == 0:
         return np.zeros_like(near)
-    there = np.mod(np.abs(near - low), 2 * span)
-    return np.asarray(low + np.minimum(there, 2 * span - there))
+    folded = np.mod(np.abs(near - low), 2 * span)
+    return np.asarray(low + np.minimum(folded, 2 * span - folded))

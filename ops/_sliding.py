@@ -1,4 +1,4 @@
-"""What is slid over an image along each of its spatial dims, and how often it fits."""
+"""Windows that slide over an image along each spatial dim, and how often they fit."""
 
 from __future__ import annotations
 
@@ -18,19 +18,28 @@ class Windowed(Protocol):
 
     @property
     def strides(self) -> Sizes:
-        """Step of the window, in elements; none: 1."""
+        """The step of the window along each spatial dim, in elements; empty is 1."""
 
     @property
     def pads(self) -> Sizes:
-        """Elements added at all beginnings, then at all ends; none: 0."""
+        """The elements added at all beginnings, then at all ends; empty is 0."""
 
     @property
     def dilations(self) -> Sizes:
-        """Distance of neighbours in the window, in elements; none: 1."""
+        """The distance of neighbours in the window, in elements; empty is 1."""
 
 
 class Window(NamedTuple):
-    """What is slid along one dim, all in elements; ``kernel`` is the number of those it takes."""
+    """A window along one dim of an image.
+
+    Attributes:
+        dim: the dim.
+        size: the image's elements along it.
+        kernel: the elements that a window takes.
+        stride: the step between windows, in elements.
+        begin, end: the pads, in elements.
+        dilation: the distance of elements in a window.
+    """
 
     dim: str
     size: int
@@ -42,30 +51,30 @@ class Window(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """How far it spans."""
+        """The elements that a window spans, from its first to its last."""
         return self.dilation * (self.kernel - 1) + 1
 
     @property
     def spread(self) -> int:
-        """How many elements windows make that lie a stride apart, one for each of ``size``."""
+        """The size of the image over which ``size`` windows slide, without pads."""
         return (self.size - 1) * self.stride + self.reach - self.begin - self.end
 
 
 def spatial(dims: Iterable[str]) -> tuple[str, ...]:
-    """The spatial ones of some dims, in the order in which parameters count them.
+    """Return the spatial dims among ``dims``, in the order of parameters: D, H, W.
 
     >>> spatial(["W", "H", "C", "N"])
     ('H', 'W')
     """
-    have = set(dims)
-    return tuple(dim for dim in "DHW" if dim in have)
+    present = set(dims)
+    return tuple(dim for dim in "DHW" if dim in present)
 
 
 def along(x: Tensor, kernel: Sequence[int], op: Windowed) -> list[Window]:
-    """The window along each spatial dim of an image.
+    """Return the window along each spatial dim of an image.
 
     Raises:
-        DimError: there are not as many parameters as spatial dims.
+        DimError: a parameter has another number of values than there are spatial dims.
     """
     dims = spatial(x.dims)
     rank = len(dims)
@@ -81,11 +90,11 @@ def along(x: Tensor, kernel: Sequence[int], op: Windowed) -> list[Window]:
 
 
 def count(window: Window, ceil: bool = False) -> int:
-    """How many windows fit along a dim.
+    """Return how many windows fit along a dim.
 
     Args:
-        window: what is slid there.
-        ceil: one more window where elements are left over, if it begins before the end's pads.
+        window: the window along the dim.
+        ceil: True adds a window for elements left over, if it begins before the pads at the end.
 
     Raises:
         DimError: the window is larger than the padded image.
@@ -107,17 +116,18 @@ def count(window: Window, ceil: bool = False) -> int:
 
 
 def counts(x: Tensor, kernel: Sequence[int], op: Windowed, ceil: bool = False) -> dict[str, int]:
-    """How many windows fit along each spatial dim."""
+    """Return how many windows fit along each spatial dim."""
     return {window.dim: count(window, ceil) for window in along(x, kernel, op)}
 
 
 def geometry(
     x: Tensor, out: Tensor, kernel: Sequence[int], op: Windowed
 ) -> tuple[Sizes, Sizes, Sizes, Sizes]:
-    """Kernel, strides, pads and dilations, one a spatial dim (pads two).
+    """Return kernel, strides, pads and dilations, one number for each spatial dim (pads: two).
 
-    The pads are those with which the last window ends inside, and no other fits behind it: ``ceil``
-    may let it reach further, and has no window that begins in the pads of the end.
+    The pads at the end are those with which exactly the windows of ``out`` fit. They differ from
+    the operator's if ``ceil`` adds a window that reaches further, or drops one that would begin in
+    the pads.
     """
     rows = along(x, kernel, op)
     ends = (_end(row, out.size(row.dim)) for row in rows)
@@ -127,6 +137,6 @@ def geometry(
 
 
 def _end(window: Window, places: int) -> int:
-    """The pad at the end with which so many windows fit along a dim."""
+    """Return the pad at the end with which exactly ``places`` windows fit along a dim."""
     needed = (places - 1) * window.stride + window.reach - window.begin - window.size
     return max(needed, 0 if count(window) > places else window.end)

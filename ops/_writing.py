@@ -1,4 +1,4 @@
-"""How operators are written as nodes of ONNX, where several are written alike."""
+"""Shared writers of operators as ONNX nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vtensor.operators import NodeWriter, Write
 
 
 def parameters(op: Any) -> dict[str, Any]:
-    """The parameters of an operator that has them under the names of ONNX's attributes."""
+    """Return the parameters of an operator by name, for use as ONNX's attributes."""
     fields = dataclasses.fields(op)
     values = {field.name: getattr(op, field.name) for field in fields}
     reals = {field.name: float(values[field.name]) for field in fields if field.type == "float"}
@@ -22,7 +22,10 @@ def parameters(op: Any) -> dict[str, Any]:
 
 
 def write_aligned(op_type: str) -> Write:
-    """Every operand in the order of the result; the parameters are the attributes."""
+    """Return a writer that puts every operand in the order of the result.
+
+    The parameters are the attributes.
+    """
 
     def write(node: NodeWriter, op: Any) -> None:
         order = list(node.outputs[0].dims)
@@ -33,7 +36,10 @@ def write_aligned(op_type: str) -> Write:
 
 
 def write_along(op_type: str) -> Write:
-    """One operand, and an axis; several are one position at the end."""
+    """Return a writer of an operator on one operand and ``axis``.
+
+    Several dims in ``axis`` are merged into one at the end.
+    """
 
     def write(node: NodeWriter, op: Any) -> None:
         [x] = node.inputs
@@ -47,7 +53,10 @@ def write_along(op_type: str) -> Write:
 
 
 def write_reduction(op_type: str, since: int) -> Write:
-    """The axes are an attribute before opset ``since``, and an input from then on."""
+    """Return a writer of a reduction, whose axes are an input from opset ``since`` on.
+
+    Before that they are an attribute.
+    """
 
     def write(node: NodeWriter, op: Any) -> None:
         [x] = node.inputs
@@ -65,7 +74,10 @@ def write_reduction(op_type: str, since: int) -> Write:
 
 
 def write_sum(node: NodeWriter, same: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Operands multiplied, and summed over what the result lacks; ``same`` renames dims first."""
+    """Write a product of operands, summed over the dims that the result lacks, as an Einsum.
+
+    ``same`` renames dims first.
+    """
     [y] = node.outputs
     rows = [[(same.get(dim, dim), size) for dim, size in t.dims.items()] for t in node.inputs]
     sizes = broadcast(*map(dict, rows))

@@ -1,4 +1,4 @@
-"""Activation functions: smooth ones, and those in pieces, the operand's sign or size deciding."""
+"""Activation functions: smooth ones, and piecewise ones that depend on sign or size."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 
 
 def _expit(x: Array) -> Array:
-    """1 / (1 + exp(-x)), from the exponential that does not overflow."""
+    """Return 1 / (1 + exp(-x)), computed from the exponential that does not overflow."""
     power = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, 1, power) / (1 + power))
 
@@ -85,7 +85,7 @@ Softsign = unary(
 )
 Mish = unary(
     "Mish",
-    "A smooth Relu, below 0 for some: y = x * tanh(ln(1 + exp(x)))",
+    "A smooth Relu, slightly below 0 for negative x: y = x * tanh(ln(1 + exp(x)))",
     (18, 22),
     _mish,
     onednn="mish",
@@ -99,7 +99,7 @@ rewrite("mish", "x tanh(softplus(x))", "Mul(x, Tanh(Softplus(x)))", "Mish(x)")
 def _gelu(op: Gelu, x: Array) -> Array:
     cubic = sqrt(2 / pi) * (x + 0.044715 * x**3)
     inner = np.tanh(cubic) if op.approximate == "tanh" else _erf(x / sqrt(2))
-    return np.asarray(x * ((1 + inner) / 2))  # 2 * x may be infinite
+    return np.asarray(x * ((1 + inner) / 2))  # not 2 * x first, which may be infinite
 
 
 def _gelu_of(op: Gelu, x: Expression) -> Expression:
@@ -109,7 +109,7 @@ def _gelu_of(op: Gelu, x: Expression) -> Expression:
 
 
 def _on_onednn(op: Gelu, x: VTensor, y: VTensor) -> Routine:
-    """Its gelu_erf makes NaN of infinity, which the end of an attribute repairs from x."""
+    """Return oneDNN's routine; its gelu_erf makes NaN of infinity, which ``keep`` repairs."""
     if op.approximate == "tanh":
         return onednn.Eltwise("gelu_tanh", x, y)
     return onednn.Eltwise("gelu", x, y, keep="end")
@@ -124,7 +124,7 @@ def _on_onednn(op: Gelu, x: VTensor, y: VTensor) -> Routine:
     inplace=(),
 )
 class Gelu(Unary):
-    """Scale by the chance that a normal variable is smaller: y = x * (1 + erf(x / sqrt(2))) / 2.
+    """Scale by the normal distribution function: y = x * (1 + erf(x / sqrt(2))) / 2.
 
     Dims:
         x, y: any, the same
@@ -177,7 +177,7 @@ class Swish(Unary):
     Dims:
         x, y: any, the same
     Args:
-        alpha: how steep the logistic function is.
+        alpha: the steepness of the logistic function.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
@@ -208,7 +208,7 @@ rewrite(
     expression=lambda op, x: select(x >= 0, x, op.alpha * x),
 )
 class LeakyRelu(Unary):
-    """Scale what is negative: y = x if x >= 0 else alpha * x.
+    """Scale negative elements: y = x if x >= 0 else alpha * x.
 
     Dims:
         x, y: any, the same
@@ -234,12 +234,12 @@ class LeakyRelu(Unary):
     expression=lambda op, x: select(x >= 0, x, op.alpha * x.expm1()),
 )
 class Elu(Unary):
-    """Exponentials below 0: y = x if x >= 0 else alpha * (exp(x) - 1).
+    """Replace negative elements by exponentials: y = x if x >= 0 else alpha * (exp(x) - 1).
 
     Dims:
         x, y: any, the same
     Args:
-        alpha: how far below 0 it goes.
+        alpha: the limit far below 0 is -alpha.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
@@ -259,12 +259,12 @@ class Elu(Unary):
     expression=lambda op, x: op.gamma * select(x > 0, x, op.alpha * x.expm1()),
 )
 class Selu(Unary):
-    """A scaled Elu: y = gamma * (x if x > 0 else alpha * (exp(x) - 1)).
+    """Apply a scaled Elu: y = gamma * (x if x > 0 else alpha * (exp(x) - 1)).
 
     Dims:
         x, y: any, the same
     Args:
-        alpha: how far below 0 it goes, before scaling.
+        alpha: the limit far below 0 is -alpha, before scaling.
         gamma: the scale.
 
     >>> from vtensor import VTensor
@@ -288,12 +288,12 @@ class Selu(Unary):
     expression=lambda op, x: select(x >= 0, x, op.alpha * (x / op.alpha).expm1()),
 )
 class Celu(Unary):
-    """An Elu whose slope at 0 is 1: y = max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0).
+    """Apply an Elu whose slope at 0 is 1: y = max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0).
 
     Dims:
         x, y: any, the same
     Args:
-        alpha: how far below 0 it goes.
+        alpha: the limit far below 0 is -alpha.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
@@ -315,7 +315,7 @@ class Celu(Unary):
     expression=lambda op, x: (op.alpha * x + op.beta).max(0).min(1),
 )
 class HardSigmoid(Unary):
-    """A sigmoid of straight lines: y = max(0, min(1, alpha * x + beta)).
+    """Apply a sigmoid of straight lines: y = max(0, min(1, alpha * x + beta)).
 
     Dims:
         x, y: any, the same
@@ -363,7 +363,7 @@ rewrite(
     expression=lambda op, x: select(x > op.alpha, x, 0),
 )
 class ThresholdedRelu(Unary):
-    """Replace what is not above a threshold by 0, NaN too: y = x if x > alpha else 0.
+    """Replace elements that are not above a threshold by 0, NaN too: y = x if x > alpha else 0.
 
     Dims:
         x, y: any, the same
@@ -400,15 +400,15 @@ def _shrink(op: Shrink, x: Expression) -> Expression:
     expression=_shrink,
 )
 class Shrink(Unary):
-    """Move towards 0 by ``bias``; what is within ``lambd`` of 0 becomes 0, and NaN does.
+    """Move elements towards 0 by ``bias``; those within ``lambd`` of 0, and NaN, become 0.
 
     y = x + bias if x < -lambd, x - bias if x > lambd, else 0
 
     Dims:
         x, y: any, the same
     Args:
-        lambd: how far from 0 becomes 0.
-        bias: what is taken off.
+        lambd: the distance from 0 up to which elements become 0.
+        bias: the amount by which other elements move.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
@@ -423,7 +423,7 @@ class Shrink(Unary):
 
 
 def _read_prelu(node: NodeReader) -> VTensor:
-    """One slope for all, known before the run, is LeakyRelu's."""
+    """Read LeakyRelu if there is one slope that is known before the run, else PRelu."""
     x = broadcast_input(node, 0)
     try:
         slope = node.constant(1)
@@ -436,7 +436,7 @@ def _read_prelu(node: NodeReader) -> VTensor:
 
 def _write_prelu(node: NodeWriter, op: PRelu) -> None:
     if node.inputs[0].dims != node.outputs[0].dims:
-        raise node.refuse("slopes that have dims which the other operand has not")
+        raise node.refuse("slopes with dims that the other operand lacks")
     write_aligned("PRelu")(node, op)
 
 
@@ -447,7 +447,7 @@ def _old_prelu_names(node: Naming) -> None:
 
 
 def _read_old_prelu(node: NodeReader) -> VTensor:
-    """Up to opset 6 there was a slope for each channel, or one for all."""
+    """Read a slope for each channel, or one for all, as up to opset 6."""
     names = node.output_names()
     if len(names) < 2 or len(node.input(1).dims) != 1:
         raise node.refuse("slopes of other dims than the channels")
@@ -466,12 +466,12 @@ def _read_old_prelu(node: NodeReader) -> VTensor:
     inplace=(),
 )
 class PRelu(Binary):
-    """Scale what is negative by slopes of its place: y = a if a >= 0 else b * a.
+    """Scale negative elements by the slopes at their places: y = a if a >= 0 else b * a.
 
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Raises:
         DimError: a dim that both have has two sizes, and neither is 1.
 
@@ -486,7 +486,10 @@ class PRelu(Binary):
 
 
 def _slopes(match: Match) -> dict[str, object] | None:
-    """The slopes of x's own dims; those that are subtracted have the other sign."""
+    """Return slopes with dims of x, with the sign changed if they are subtracted.
+
+    None if a slope's dims are not x's.
+    """
     below = match.values.get("below") or match["slope"]
     if not below.dims.items() <= match["x"].dims.items():
         return None

@@ -1,4 +1,4 @@
-"""Running totals, sequences backwards, ones at places, triangles and diagonals of matrices."""
+"""Running totals, one-hot vectors, reversed sequences, triangles and diagonals of matrices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, Array, wide
 from ops._elements import AHEAD, running_sum
 from ops._names import axis_of, from_attributes, same_names
-from ops._normalizations import behind
+from ops._normalizations import moved_last
 from ops._places import INDICES, by_batch, one_output
 from ptensor import Layout, PTensor
 from vtensor.errors import InputError
@@ -27,21 +27,21 @@ R = TypeVar("R", bound="_Running")
 
 @dataclass(frozen=True)
 class _Running:
-    """The parameters and the result of both."""
+    """The parameters and ``compute`` of both operators."""
 
     axis: str = param(dims_of="x")
     exclusive: bool = param(default=False)
     reverse: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """A total at each element."""
+        """Dispatch on x; the output has x's dims."""
         return one_output(ctx, self, [x], x.dims)
 
 
 def _running(
     name: str, since: int, total: Callable[[Array, int], Array], nothing: int
 ) -> Callable[[type[R]], type[R]]:
-    """Register one of both; ``nothing`` is the total of no elements."""
+    """Register CumSum or CumProd; ``nothing`` is the total of no elements."""
 
     def read(node: NodeReader) -> VTensor:
         axis = node.axis(int(node.constant(1).item()), node.input(0))
@@ -72,14 +72,14 @@ def _running(
 
 @_running("CumSum", 11, running_sum, 0)
 class CumSum(_Running):
-    """The sum of an element and all before it along a dim.
+    """Add up each element and all before it along a dim.
 
     Dims:
         x, y: any, the same
     Args:
         axis: the dim.
-        exclusive: without the element itself.
-        reverse: and all behind it, not before.
+        exclusive: leave out the element itself.
+        reverse: take the elements after it, not those before.
     Raises:
         DimError: x has no such dim.
 
@@ -93,14 +93,14 @@ class CumSum(_Running):
 
 @_running("CumProd", 26, np.cumprod, 1)
 class CumProd(_Running):
-    """The product of an element and all before it along a dim.
+    """Multiply each element and all before it along a dim.
 
     Dims:
         x, y: any, the same
     Args:
         axis: the dim.
-        exclusive: without the element itself.
-        reverse: and all behind it, not before.
+        exclusive: leave out the element itself.
+        reverse: take the elements after it, not those before.
     Raises:
         DimError: x has no such dim.
 
@@ -112,14 +112,14 @@ class CumProd(_Running):
     """
 
 
-def _hot_names(node: Naming) -> None:
+def _one_hot_names(node: Naming) -> None:
     rank = node.rank("y0")
     axis = int(node.attribute("axis", -1)) % rank if rank else 0
     for place, position in enumerate(p for p in range(rank) if p != axis):
         node.same("x0", place, "y0", position)
 
 
-def _read_hot(node: NodeReader) -> VTensor:
+def _read_one_hot(node: NodeReader) -> VTensor:
     out, axis = node.output_names(), int(node.attribute("axis", -1))
     if not -len(out) <= axis < len(out):
         raise node.refuse(f"axis {axis} of {len(out)} dims")
@@ -128,20 +128,20 @@ def _read_hot(node: NodeReader) -> VTensor:
     return node.add(OneHot(new, int(node.constant(1).item())), x, node.input(2, new))
 
 
-def _pair(op: OneHot, i: VTensor, values: VTensor) -> bool:
+def _values_are_pair(op: OneHot, i: VTensor, values: VTensor) -> bool:
     return op.axis not in i.dims and values.dims == {op.axis: 2}
 
 
 @operator(
     "OneHot",
     dims={"i": "*", "values": "*", "y": "*"},
-    holds=[(_pair, "{op.axis} must be a new dim, and values a pair along it")],
-    onnx=Spelling("OneHot", 9, _read_hot, _hot_names),
+    holds=[(_values_are_pair, "{op.axis} must be a new dim, and values a pair along it")],
+    onnx=Spelling("OneHot", 9, _read_one_hot, _one_hot_names),
 )
 class OneHot:
-    """One value at each index along a new dim, another elsewhere.
+    """Put one value at each index along a new dim, and another elsewhere.
 
-    y[I, axis] = values[1] where axis is i[I], or i[I] + depth, and values[0] elsewhere.
+    y[I, axis] = values[1] where axis is i[I] or i[I] + depth, and values[0] elsewhere.
 
     Dims:
         i: any without axis    values: axis, of size 2    y: i's, then axis
@@ -149,7 +149,7 @@ class OneHot:
         axis: the new dim.
         depth: its size.
     Raises:
-        DimError: i has the dim already, or values is no pair along it.
+        DimError: i already has ``axis``, or values does not have size 2 along it alone.
 
     >>> from vtensor.operators import Context
     >>> i, values = VTensor("s64", {"N": 2}), VTensor("f32", {"class": 2})
@@ -185,18 +185,18 @@ def _read_sequences(node: NodeReader) -> VTensor:
     return node.add(ReverseSequence(time, batch), x, node.input(1, batch))
 
 
-def _lengths(op: ReverseSequence, x: VTensor, lengths: VTensor) -> bool:
+def _lengths_fit(op: ReverseSequence, x: VTensor, lengths: VTensor) -> bool:
     return op.time != op.batch and lengths.dims == {op.batch: x.size(op.batch)}
 
 
 @operator(
     "ReverseSequence",
     dims={"x": "*", "lengths": "*", "y": "*"},
-    holds=[(_lengths, "lengths must have the dim {op.batch} of x, which is not {op.time}")],
+    holds=[(_lengths_fit, "lengths must have the dim {op.batch} of x, which is not {op.time}")],
     onnx=Spelling("ReverseSequence", 10, _read_sequences, same_names),
 )
 class ReverseSequence:
-    """The first elements of each sequence in reverse, the others as they are.
+    """Reverse the first elements of each sequence; the others stay.
 
     y[time] = x[length - 1 - time] where time < length, and x[time] elsewhere.
 
@@ -204,10 +204,10 @@ class ReverseSequence:
         x, y: time batch and any others, the same    lengths: batch
     Args:
         time: the dim along which elements follow one another.
-        batch: the dim whose places have lengths of their own.
+        batch: the dim of the sequences, each with a length of its own.
     Raises:
-        DimError: x lacks one of them, or lengths has other dims.
-        InputError: in a run: a sequence is longer than x.
+        DimError: x lacks one of these dims, or lengths has other dims than ``batch``.
+        InputError: in a run: a length is negative, or longer than x.
 
     >>> from vtensor.operators import Context
     >>> x, lengths = VTensor("f32", {"T": 9, "N": 2, "F": 3}), VTensor("s64", {"N": 2})
@@ -250,7 +250,7 @@ def _read_triangle(node: NodeReader) -> VTensor:
 
 
 def _write_triangle(node: NodeWriter, op: Trilu) -> None:
-    order = behind(list(node.inputs[0].dims), (op.rows, op.columns))
+    order = moved_last(list(node.inputs[0].dims), (op.rows, op.columns))
     operands = node.operand(node.inputs[0], order), node.constant(op.k)
     node.emit("Trilu", *operands, order=order, upper=op.upper)
 
@@ -264,7 +264,7 @@ def _write_triangle(node: NodeWriter, op: Trilu) -> None:
     ),
 )
 class Trilu:
-    """Keep a triangle of each matrix, and put zeros elsewhere.
+    """Keep a triangle of each matrix, and set other elements to 0.
 
     Upper keeps column - row >= k, lower column - row <= k.
 
@@ -273,7 +273,7 @@ class Trilu:
     Args:
         rows, columns: the dims of a matrix.
         k: the diagonal where the triangle ends.
-        upper: the upper one, not the lower.
+        upper: keep the upper triangle, not the lower.
     Raises:
         DimError: x has no such dims.
 
@@ -294,12 +294,12 @@ class Trilu:
 
 
 def _matrices(op: Trilu, x: VTensor, y: VTensor) -> list[Layout]:
-    return [Layout.plain(behind(list(x.dims), (op.rows, op.columns)))] * 2
+    return [Layout.plain(moved_last(list(x.dims), (op.rows, op.columns)))] * 2
 
 
 @invoker("Trilu", library="eigen", dtypes=eigen.MOVED)
 def eigen_triangle(ctx: Context, op: Trilu, x: VTensor, y: VTensor) -> Routine:
-    order = behind(list(x.dims), (op.rows, op.columns))
+    order = moved_last(list(x.dims), (op.rows, op.columns))
     return eigen.triangle(x, y, order, op.k, op.upper)
 
 
@@ -322,14 +322,14 @@ def _read_diagonal(node: NodeReader) -> VTensor:
     onnx=Spelling("EyeLike", 9, _read_diagonal, same_names),
 )
 class EyeLike:
-    """A matrix of the sizes of another, with ones on a diagonal and zeros elsewhere.
+    """Make a matrix with the sizes of another, with ones on a diagonal and zeros elsewhere.
 
     Dims:
         x, y: rows and columns
     Args:
         rows, columns: the dims.
         dtype: the element type.
-        k: how far above the main diagonal.
+        k: the distance of the diagonal above the main one, in elements.
     Raises:
         DimError: x has other dims.
 

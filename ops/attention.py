@@ -1,4 +1,4 @@
-"""Attention: each query takes a mean of values, weighted by how well their keys fit it."""
+"""Attention: each query takes a mean of values, weighted by products of query and keys."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from vtensor.tensor import VTensor
 
 
 def _scores(op: Attention, q: VTensor, k: VTensor) -> dict[str, int]:
-    """The dims of the products of queries and keys."""
+    """Return the sizes of the products of queries and keys."""
     left, right = ({d: s for d, s in t.dims.items() if d != op.over} for t in (q, k))
     sizes = broadcast(left, right)
     return {dim: sizes[dim] for dim in (*left, *right)}
 
 
-def _sums(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bool:
+def _sizes_agree(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bool:
     over = q.dims.get(op.over), k.dims.get(op.over)
     along = k.dims.get(op.along), v.dims.get(op.along)
     return over[0] == over[1] is not None and along[0] == along[1] is not None
 
 
-def _apart(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bool:
+def _dims_are_apart(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bool:
     return op.along not in q.dims and op.over not in v.dims and op.over != op.along
 
 
-def _fit(op: Attention, q: VTensor, k: VTensor, _: VTensor, *masks: VTensor) -> bool:
+def _masks_fit(op: Attention, q: VTensor, k: VTensor, _: VTensor, *masks: VTensor) -> bool:
     sizes = _scores(op, q, k)
     return all(
         is_one(size) or size in (sizes.get(dim), 1)
@@ -45,7 +45,7 @@ def _fit(op: Attention, q: VTensor, k: VTensor, _: VTensor, *masks: VTensor) -> 
     )
 
 
-def _cost(op: Attention, q: VTensor, k: VTensor, v: VTensor, *rest: VTensor) -> int:
+def _cost(op: Attention, q: VTensor, k: VTensor, v: VTensor, *more: VTensor) -> int:
     columns = prod(size for dim, size in v.dims.items() if dim not in k.dims)
     products = prod(_scores(op, q, k).values())
     return 2 * products * (q.size(op.over) + columns)
@@ -55,14 +55,17 @@ def _cost(op: Attention, q: VTensor, k: VTensor, v: VTensor, *rest: VTensor) -> 
     "Attention",
     dims={"q": "*", "k": "*", "v": "*", "masks": "*", "y": "*"},
     holds=[
-        (_sums, "q and k must have {op.over}, k and v {op.along}, in one size"),
-        (_apart, "q must not have {op.along}, nor v {op.over}"),
-        (_fit, "masks must have dims of the products of q and k, in their sizes or of size 1"),
+        (_sizes_agree, "q and k must have {op.over}, k and v {op.along}, in one size"),
+        (_dims_are_apart, "q must not have {op.along}, nor v {op.over}"),
+        (
+            _masks_fit,
+            "masks must have dims of the products of q and k, in their sizes or of size 1",
+        ),
     ],
     traits=[Cost(_cost)],
 )
 class Attention:
-    """Each query takes the mean of the values, weighted by how well their keys fit it.
+    """Average the values for each query, weighted by the softmax of its products with keys.
 
     y[B, Q, V] = sum over K of softmax over K(scale * (sum over F of q[B, Q, F] * k[B, K, F]))
     * v[B, K, V], where F is ``over``, K is ``along``, and B are all other dims of k.
@@ -71,18 +74,18 @@ class Attention:
         q: B, Q, F    k: B, K, F    v: B, K, V    masks: some of B, Q, K    y: B, Q, V
         A dim that several have may have size 1 in some of them, and is repeated there.
     Args:
-        over: the features that queries and keys have.
-        along: the keys.
-        scale: what a product of a query and a key is multiplied by.
-        masked: what it becomes where a mask of truth values is false; any other mask is added.
-        zero: weights that are not numbers become 0.
+        over: the dim of the features of queries and keys.
+        along: the dim of the keys.
+        scale: the factor of each product of a query and a key.
+        masked: the product's value where a mask of truth values is false; other masks are added.
+        zero: replace weights that are NaN by 0.
     Raises:
         DimError: an operand lacks ``over`` or ``along``, a dim has two sizes, or a mask has a dim
-            that the products have not.
+            that the products lack.
     Cost:
         2 * B*Q*K*(F + V) floating-point operations.
 
-    Where all of a query's products are minus infinity, its weights are not numbers.
+    If all products of a query are minus infinity, its weights are NaN.
 
     >>> from vtensor.operators import Context
     >>> q = VTensor("f32", {"N": 1, "head": 12, "query": 5, "F": 64})
@@ -111,8 +114,8 @@ def _matrices(op: Attention, *operands: VTensor) -> bool | str:
     q, k, v, *_ = operands
     rows = [dim for dim in q.dims if dim not in k.dims]
     columns = [dim for dim in v.dims if dim not in k.dims]
-    one = len(rows) == len(columns) == 1 and rows != columns and k.num_elements > 0
-    return one or "takes one dim of queries, one of values, and some keys"
+    fits = len(rows) == len(columns) == 1 and rows != columns and k.num_elements > 0
+    return fits or "takes one dim of queries, one of values, and some keys"
 
 
 _TYPES = {"": ["f32"], "masks": ["f32", "bool"]}
@@ -136,8 +139,8 @@ def attention(ctx: Context, op: Attention, *operands: PTensor) -> None:
     scores = np.einsum(wide(q.data()), row(q.dims), wide(k.data()), row(k.dims), row(dims))
     scores = scores * op.scale
     for mask in masks:
-        own = [dim for dim in dims if dim in mask.dims]
-        spread = np.einsum(mask.data(), row(mask.dims), row(own))
+        mask_dims = [dim for dim in dims if dim in mask.dims]
+        spread = np.einsum(mask.data(), row(mask.dims), row(mask_dims))
         spread = spread.reshape([mask.dims.get(dim, 1) for dim in dims])
         hides = mask.dtype == "bool"
         scores = np.where(spread, scores, op.masked) if hides else scores + wide(spread)
@@ -150,7 +153,7 @@ def attention(ctx: Context, op: Attention, *operands: PTensor) -> None:
 
 
 def _parts(match: Match) -> dict[str, object] | None:
-    """One axis of keys, and factors of the products that are one number."""
+    """Return the scale and whether NaN weights become 0; None if the pattern has no such form."""
     axis = match["axis"]
     if len(axis) != 1 or axis[0] != match["along"]:
         return None
@@ -203,35 +206,38 @@ rewrite(
 def _merged(
     array: Array, have: Mapping[str, int], apart: Sequence[tuple[str, int]], sizes: Sequence[int]
 ) -> Array | None:
-    """A mask over dims that are taken apart, with one axis for each dim as it was.
+    """Return a mask over split dims with one axis for each dim before the split.
 
     Args:
-        array: its elements.
-        have: its dims, in the order of its axes.
-        apart: all dims, taken apart.
-        sizes: the dims as they were, of the same elements in the same order.
+        array: the mask's elements.
+        have: the mask's dims, in the order of its axes.
+        apart: all dims after the split, with their sizes.
+        sizes: the sizes before the split, of the same elements in the same order.
 
     Returns:
-        None where parts do not make up a dim, or the mask has its dims in another order.
+        The mask; None if parts do not make up a dim, or the mask has its dims in another order.
     """
     if [*have] != [dim for dim, _ in apart if dim in have]:
         return None
     array = array.reshape([have.get(dim, 1) for dim, _ in apart])
-    rest, merged, whole = [size for _, size in apart], list[int](), list[int]()
+    unmerged, merged, whole = [size for _, size in apart], list[int](), list[int]()
     for size in sizes:
         first, parts = len(whole), list[int]()
-        while rest and prod(parts) < size:
-            parts.append(rest.pop(0))
+        while unmerged and prod(parts) < size:
+            parts.append(unmerged.pop(0))
         if prod(parts) != size:
             return None
-        own = array.shape[first : first + len(parts)]
-        merged.append(size if max(own, default=1) > 1 else 1)
+        mask_sizes = array.shape[first : first + len(parts)]
+        merged.append(size if max(mask_sizes, default=1) > 1 else 1)
         whole += parts if merged[-1] > 1 else [1] * len(parts)
-    return None if rest else spread(array, whole, merged)
+    return None if unmerged else spread(array, whole, merged)
 
 
 def _split(match: Match) -> dict[str, object] | None:
-    """The mask under the dims of the products, and the values under the same names."""
+    """Return the rule's values, with the split mask and the values under the products' dims.
+
+    None if sizes or dims do not fit.
+    """
     known, new = _parts(match), [dim for dim, _ in match["together"]]
     sizes = _scores(Attention(match["over"], ""), match["q"], match["k"])
     if known is None or [*sizes.values()] != [size for _, size in match["together"]]:
@@ -241,8 +247,8 @@ def _split(match: Match) -> dict[str, object] | None:
     array = np.reshape(match.numbers["split"], [*split.dims.values()])
     mask = _merged(array, split.dims, match["apart"], [*sizes.values()])
     back = tuple((dim, old.get(dim, dim)) for dim in v.dims)
-    own = {dim for dim in v.dims if dim not in old}
-    if mask is None or own & {*sizes, *match["q"].dims}:
+    value_dims = {dim for dim in v.dims if dim not in old}
+    if mask is None or value_dims & {*sizes, *match["q"].dims}:
         return None
     long = [dim for dim, size in zip(sizes, mask.shape, strict=True) if size > 1]
     return {

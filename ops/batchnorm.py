@@ -28,7 +28,7 @@ from vtensor.operators import (
 )
 from vtensor.tensor import VTensor
 
-#: The operands beside x: vectors along C.
+#: The operands after x: vectors along C.
 VECTORS = ("scale", "bias", "mean", "var")
 
 
@@ -43,20 +43,22 @@ def _read(node: NodeReader) -> VTensor | Sequence[VTensor]:
     if node.opset < 7 and not node.attribute("is_test", 0):
         raise node.refuse("is_test 0, which updates its inputs")
     if not node.attribute("spatial", 1):
-        raise node.refuse("spatial 0, statistics of each element, is not taken")
+        raise node.refuse("spatial 0, statistics of each element, is not supported")
     x, op = channels(node), BatchNorm(epsilon(node))
     scale, bias, *running = (node.input(i, "C") for i in range(1, 5))
     if not node.attribute("training_mode", 0):
         return node.add(op, x, scale, bias, *running)
-    own, rate = _statistics(node, x), float(node.attribute("momentum", 0.9))
-    times, rest, add = named("Times")(rate), named("Times")(1 - rate), named("Add")()
-    pairs = zip(running, own, strict=True)
-    updated = (node.add(add, node.add(times, old), node.add(rest, new)) for old, new in pairs)
-    return [node.add(op, x, scale, bias, *own), *updated]
+    statistics, rate = _statistics(node, x), float(node.attribute("momentum", 0.9))
+    old_part, new_part, add = named("Times")(rate), named("Times")(1 - rate), named("Add")()
+    pairs = zip(running, statistics, strict=True)
+    updated = (
+        node.add(add, node.add(old_part, old), node.add(new_part, new)) for old, new in pairs
+    )
+    return [node.add(op, x, scale, bias, *statistics), *updated]
 
 
 def _statistics(node: NodeReader, x: VTensor) -> tuple[VTensor, VTensor]:
-    """The mean and the variance of each channel."""
+    """Return the mean and the variance of each channel."""
     average = named("Mean")(tuple(dim for dim in x.dims if dim != "C"), keepdims=False)
     mean = node.add(average, x)
     distance = node.add(named("Sub")(), x, mean)
@@ -66,15 +68,15 @@ def _statistics(node: NodeReader, x: VTensor) -> tuple[VTensor, VTensor]:
 def _write(node: NodeWriter, op: BatchNorm) -> None:
     x, *vectors = node.inputs
     if len(x.dims) < 2:
-        raise node.refuse("an input without dims but C")
-    first, *rest = (dim for dim in x.dims if dim != "C")
-    order = (first, "C", *rest)
+        raise node.refuse("an input with no dim but C")
+    first, *others = (dim for dim in x.dims if dim != "C")
+    order = (first, "C", *others)
     operands = (node.operand(x, order), *map(node.operand, vectors))
     node.emit("BatchNormalization", *operands, order=order, epsilon=float(op.epsilon))
 
 
 def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Array] | None:
-    """The factor and the shift of x, where all the vectors are known."""
+    """Return the factor and the shift of x; None if a vector is unknown before the run."""
     if x is not None:
         return None
     scale, bias, mean, var = vectors
@@ -84,7 +86,7 @@ def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Arr
 
 def _normalized(op: BatchNorm, x: Expression, *vectors: Expression) -> Expression:
     scale, bias, mean, var = vectors
-    return (x - mean) * (scale / (var + op.epsilon).sqrt()) + bias  # a quotient a channel
+    return (x - mean) * (scale / (var + op.epsilon).sqrt()) + bias  # one quotient for each channel
 
 
 @operator(
@@ -95,7 +97,7 @@ def _normalized(op: BatchNorm, x: Expression, *vectors: Expression) -> Expressio
     traits=[Elementwise(), Cost(2), Affine(_affine), Pointwise(_normalized)],
 )
 class BatchNorm:
-    """Normalize each channel by statistics that are given.
+    """Normalize each channel by given statistics.
 
     y = (x - mean[C]) / sqrt(var[C] + epsilon) * scale[C] + bias[C]
 
@@ -106,7 +108,7 @@ class BatchNorm:
     Raises:
         DimError: C is missing, or has two sizes.
     Cost:
-        2 operations an element, a product and a sum; what each channel needs is not counted.
+        2 operations for each element, a product and a sum; those for each channel are not counted.
 
     >>> from vtensor.operators import Context
     >>> c = [VTensor("f32", {"C": 64}) for _ in range(4)]

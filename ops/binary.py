@@ -1,4 +1,4 @@
-"""Arithmetic of elements, and a choice between two; dims meet by name."""
+"""Arithmetic of elements, and a choice between two; dims are matched by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ops._elementwise import (
     spelled,
 )
 from ops._names import broadcast_inputs, broadcast_names
-from ops._places import within
+from ops._places import has_dims_of_x
 from ops._writing import write_aligned
 from vtensor.errors import ModelError
 from vtensor.operators import (
@@ -42,7 +42,7 @@ def _quotient(a: Array, b: Array) -> Array:
 
 
 def _power(a: Array, b: Array) -> Array:
-    """Integers to powers below 0 are fractions first."""
+    """Return a to the power b, of integers to a negative power by fractions."""
     fractions = a.dtype.kind in "iu" and b.dtype.kind in "iu" and (b < 0).any()
     return np.asarray(np.power(a.astype(np.float64) if fractions else a, b))
 
@@ -56,12 +56,12 @@ def _power(a: Array, b: Array) -> Array:
     traits=[Affine(lambda _, a, b: (1, b if a is None else a)), Commutes()],
 )
 class Add(Binary):
-    """Add two tensors, dims meeting by name: y = a + b.
+    """Add two tensors, dims matched by name: y = a + b.
 
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Raises:
         DimError: a dim that both have has two sizes, and neither is 1.
 
@@ -84,12 +84,12 @@ class Add(Binary):
     traits=[Affine(lambda _, a, b: (b if a is None else a, 0)), Commutes()],
 )
 class Mul(Binary):
-    """Multiply two tensors, dims meeting by name: y = a * b.
+    """Multiply two tensors, dims matched by name: y = a * b.
 
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Raises:
         DimError: a dim that both have has two sizes, and neither is 1.
 
@@ -114,7 +114,7 @@ Sub = binary(
 )
 Div = binary(
     "Div",
-    "Divide; integers towards 0: y = a / b",
+    "Divide, integers rounding towards 0: y = a / b",
     (1, 14),
     _quotient,
     onednn="div",
@@ -130,7 +130,7 @@ Pow = binary(
 rewrite("square", "x^2, which a product has exactly", "Pow(x, 2)", "Mul(x, x)")
 Max = binary(
     "Max",
-    "The larger of two elements: y = max(a, b); NaN if one is NaN",
+    "Return the larger of two elements: y = max(a, b); NaN if one is NaN",
     (6, 13),
     np.maximum,
     expression=Expression.max,
@@ -138,7 +138,7 @@ Max = binary(
 )
 Min = binary(
     "Min",
-    "The smaller of two elements: y = min(a, b); NaN if one is NaN",
+    "Return the smaller of two elements: y = min(a, b); NaN if one is NaN",
     (6, 13),
     np.minimum,
     expression=Expression.min,
@@ -146,7 +146,7 @@ Min = binary(
 )
 
 
-#: The opset from which on ONNX defines the remainder of floats with the divisor's sign.
+#: The first opset in which ONNX defines the remainder of floats with the divisor's sign.
 FLOORED_FLOATS = 28
 
 
@@ -174,12 +174,12 @@ def _write_mod(node: NodeWriter, op: Mod) -> None:
     expression=lambda op, a, b: a.fmod(b) if op.fmod else a % b,
 )
 class Mod(Binary):
-    """The remainder of a division: y = a - b * floor(a / b).
+    """Return the remainder of a division: y = a - b * floor(a / b).
 
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Args:
         fmod: round towards 0, so that the result has the sign of ``a``.
     Raises:
@@ -206,12 +206,12 @@ class Mod(Binary):
     inplace=["a", "b"],
 )
 class Where:
-    """Take one of two tensors' elements: y = a if c else b.
+    """Choose between the elements of two tensors: y = a if c else b.
 
     A dim that an operand lacks, or has with size 1, is repeated along the others'.
 
     Dims:
-        c, a, b: any    y: those of all three
+        c, a, b: any    y: the dims of all three
     Raises:
         DimError: a dim has two sizes, and neither is 1.
 
@@ -236,12 +236,12 @@ class Where:
     inplace=[],
 )
 class MeanOf:
-    """The mean of several tensors, dims meeting by name: y = (x0 + x1 + ...) / number of them.
+    """Average several tensors, dims matched by name: y = (x0 + x1 + ...) / number of them.
 
     A dim that an operand lacks, or has with size 1, is repeated along the others'.
 
     Dims:
-        x: any    y: those of all
+        x: any    y: the dims of all
     Raises:
         DimError: a dim has two sizes, and neither is 1.
 
@@ -268,17 +268,17 @@ class MeanOf:
         Affine(lambda _, x, b: (1, b) if x is None else (1, x)),
         Structural("bias"),
     ],
-    holds=[within("b")],
+    holds=[has_dims_of_x("b")],
 )
 class BiasAdd:
-    """Add to each element of ``x`` that of ``b`` in the same place along b's dims.
+    """Add ``b`` to ``x``, repeated along the dims that b lacks.
 
     y[..., C, ...] = x[..., C, ...] + b[C]
 
     Dims:
         x, y: any, the same    b: some of x's, of the same sizes; mostly C alone
     Raises:
-        DimError: b has a dim that x has not, or of another size.
+        DimError: b has a dim that x lacks, or has with another size.
 
     >>> from vtensor.operators import Context
     >>> x, b = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7}), VTensor("f32", {"C": 64})

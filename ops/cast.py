@@ -1,4 +1,4 @@
-"""Another element type: of the same values, of the same bits; and the same tensor again."""
+"""Changes of the element type, of values or of bits; and the identity."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vtensor.language.dtype import ITEMSIZE, bits
 from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, Structural, param
 from vtensor.tensor import VTensor
 
-#: Complex numbers are not cast.
+#: The element types that are cast: all but complex numbers.
 _TYPES = tuple(name for name in ITEMSIZE if name not in ("c64", "c128"))
 
 
 @elementwise("Identity", 1, None, traits=[Structural("identity")])
 class Identity(Unary):
-    """The same tensor again: y = x. Nothing moves.
+    """Return the same tensor: y = x. No memory moves.
 
     Dims:
         x, y: any, the same
@@ -37,7 +37,7 @@ class Identity(Unary):
 @invoker("BitCast", library="numpy")
 @invoker("Identity", library="numpy")
 def numpy_same(ctx: Context, op: object, x: VTensor, y: VTensor) -> None:
-    """The input's memory; nothing runs."""
+    """Share the input's memory with the output; nothing runs."""
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):
         return
@@ -58,7 +58,7 @@ def _write(node: NodeWriter, op: Cast) -> None:
 
 
 def _zero(op: Cast) -> float:
-    """f8e8m0 has no 0: its smallest number, or NaN."""
+    """Return what 0 becomes: f8e8m0 has no 0, but a smallest number, or NaN."""
     return 0 if op.to != "f8e8m0" else 2**-127 if op.saturate else nan
 
 
@@ -74,22 +74,22 @@ def _zero(op: Cast) -> float:
     expression=lambda op, x: x.to(op.to),
 )
 class Cast(Unary):
-    """The same values in another element type.
+    """Convert the values to another element type.
 
-    Fractions are cut off on the way to integers; a float beyond an integer's range becomes its end,
-    and NaN 0; an integer of less than a byte takes the lower bits of the whole part. Integers lose
-    their upper bits on the way to narrower ones. Floats are rounded to the nearest narrower one,
-    ties to even. A truth value is 1 or 0, and what is not 0 is true. f8e8m0 has powers of two
-    alone: what is negative becomes NaN.
+    A float becomes an integer by cutting off its fraction; beyond the integer's range it becomes
+    the nearest end, and NaN becomes 0; an integer of less than a byte takes the lower bits of the
+    whole part. An integer loses its upper bits in a narrower type. A float is rounded to the
+    nearest narrower one, ties to even. A truth value becomes 1 or 0; any number but 0 becomes true.
+    f8e8m0 has powers of two only: negative numbers become NaN.
 
     Dims:
         x, y: any, the same
     Args:
         to: the element type; any but complex numbers.
-        saturate: what is too large for a float of a byte or less becomes its largest, and what is
-            too small for f8e8m0 its smallest; if not, infinity where the type has it, else NaN.
-            Those of 4 and 6 bits have neither: they saturate always.
-        round_mode: to f8e8m0 alone: ``"up"``, ``"down"``, or ``"nearest"`` with ties up.
+        saturate: True turns numbers too large for a float of a byte or less into its largest, and
+            numbers too small for f8e8m0 into its smallest; False turns them into infinity if the
+            type has it, else NaN. Types of 4 and 6 bits have neither, and always saturate.
+        round_mode: for f8e8m0 only: ``"up"``, ``"down"``, or ``"nearest"`` with ties up.
 
     >>> from vtensor.operators import Context
     >>> Cast("s32").compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
@@ -114,14 +114,14 @@ def _read_bits(node: NodeReader) -> VTensor:
     {},
 )
 class BitCast(Unary):
-    """The same bits in another element type of as many bits. Nothing moves.
+    """Reinterpret the bits in another element type of as many bits. No memory moves.
 
     Dims:
         x, y: any, the same
     Args:
         to: the element type.
     Raises:
-        DTypeError: it has another number of bits than x's.
+        DTypeError: ``to`` has another number of bits than x's element type.
 
     >>> from vtensor.operators import Context
     >>> BitCast("u32").compute(Context(), VTensor("f32", {"N": 2})).summary()

@@ -1,6 +1,6 @@
-"""Integers counted from their zero point, and the products that ONNX makes of them.
+"""Integers minus their zero point, and ONNX's integer products and convolutions.
 
-A product is summed exactly, in 32 bits; what follows it scales and rounds once.
+A product is summed exactly, in 32 bits; scaling then rounds once.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from vtensor.tensor import VTensor
 
 
 def _parameter(node: NodeReader, index: int, dims: Sequence[str], over: str = "") -> VTensor:
-    """A scale or a zero point: one for all, or one for each place along the last of ``dims``.
+    """Return a scale or zero point: a single one, or one for each place along a dim.
 
-    One of as many dims has size 1 along ``over``, which is left out.
+    A vector is along the last of ``dims`` but ``over``. A parameter that has all of ``dims`` loses
+    ``over``, along which it must have size 1.
     """
-    given = node.input(index)
-    rest = [dim for dim in dims if dim != over]
-    if given.num_elements == 1:
-        return node.reshape(given, {})
-    if given.ndimensions() == 1 and rest:
-        return node.input(index, rest[-1])
-    given = node.input(index, " ".join(dims))
-    if over and given.size(over) != 1:
+    parameter = node.input(index)
+    others = [dim for dim in dims if dim != over]
+    if parameter.num_elements == 1:
+        return node.reshape(parameter, {})
+    if parameter.ndimensions() == 1 and others:
+        return node.input(index, others[-1])
+    parameter = node.input(index, " ".join(dims))
+    if over and parameter.size(over) != 1:
         raise node.refuse(f"input {index} changes along {over}, over which the product sums")
-    return node.reshape(given, {dim: given.size(dim) for dim in rest})
+    return node.reshape(parameter, {dim: parameter.size(dim) for dim in others})
 
 
 def _centered(
@@ -43,14 +44,17 @@ def _centered(
 
 
 def _scaled(node: NodeReader, exact: VTensor, scales: Sequence[VTensor], target: int) -> VTensor:
-    """A product times the scales of its factors, in the steps that inputs from ``target`` say."""
-    own, *factors = (
+    """Add the scaling of an exact product, and its quantization by inputs from ``target`` on.
+
+    ``scales`` are the scales of the factors.
+    """
+    result_scale, *factors = (
         scale if scale.dtype == "f32" else node.add(named("Cast")("f32"), scale)
         for scale in (_parameter(node, target, ()), *scales)
     )
     number = node.add(named("DequantizeLinear")("f32"), exact, node.add(named("Mul")(), *factors))
     zero = _parameter(node, target + 1, ())
-    return node.add(named("QuantizeLinear")(zero.dtype), number, own, zero)
+    return node.add(named("QuantizeLinear")(zero.dtype), number, result_scale, zero)
 
 
 def _read_product(node: NodeReader) -> VTensor:
@@ -112,17 +116,17 @@ def _fits(op: Centered, x: VTensor, zero: VTensor) -> bool:
     {},
     expression=lambda op, x, zero: x.to(op.to) - zero.to(op.to),
     holds=[(_fits, "zero must have dims of x, in their sizes or of size 1")],
-    inplace=[],  # it makes another element type
+    inplace=[],  # the output has another element type
 )
 class Centered:
-    """Steps counted from their zero point: y = x - zero, without overflow.
+    """Subtract the zero point in a wider type, without overflow: y = x - zero.
 
     Dims:
         x, y: any, the same    zero: some of x's, of the same sizes or of size 1
     Args:
         to: y's element type.
     Raises:
-        DimError: zero has a dim that x has not, or of another size.
+        DimError: zero has a dim that x lacks, or another size than x and 1.
 
     >>> from vtensor.operators import Context
     >>> x, zero = VTensor("u8", {"N": 2, "C": 3}), VTensor("u8", {})

@@ -1,4 +1,4 @@
-"""Larger tensors: joined, repeated, or with a border; a border may also take elements away."""
+"""Concatenation, repetition and padding of tensors; negative pads remove elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libdesc.numpy.arrays import Array
 from libdesc.numpy.casts import stored
 from ops._elements import AHEAD
 from ops._names import all_alike, axes_of, axis_of, broadcast_input, last_names, same_names
-from ops._places import as_output, once, one_output
+from ops._places import as_output, one_output, unique_names
 from ptensor import PTensor
 from vtensor.language.dims import broadcast
 from vtensor.language.traits import Structural
@@ -32,7 +32,7 @@ def _write(node: NodeWriter, op: Concat) -> None:
 
 
 def _agree(op: Concat, x: VTensor, *more: VTensor) -> bool:
-    return all({**one.dims, op.axis: 0} == {**x.dims, op.axis: 0} for one in more)
+    return all({**other.dims, op.axis: 0} == {**x.dims, op.axis: 0} for other in more)
 
 
 @operator(
@@ -43,14 +43,14 @@ def _agree(op: Concat, x: VTensor, *more: VTensor) -> bool:
     traits=[Structural("concat")],
 )
 class Concat:
-    """Put tensors one behind another along a dim.
+    """Concatenate tensors along a dim.
 
     Dims:
         x, y: any, the same; of y the size along ``axis`` is the sum of x's
     Args:
         axis: the dim.
     Raises:
-        DimError: the inputs differ in a dim other than ``axis``, or have no such dim.
+        DimError: the inputs differ in a dim other than ``axis``, or lack ``axis``.
 
     >>> from vtensor.operators import Context
     >>> a, b = VTensor("f32", {"N": 1, "C": 64}), VTensor("f32", {"N": 1, "C": 8})
@@ -63,7 +63,7 @@ class Concat:
     axis: str = param(dims_of="x")
 
     def compute(self, ctx: Context, *x: VTensor) -> VTensor:
-        total = sum(one.size(self.axis) for one in x)
+        total = sum(part.size(self.axis) for part in x)
         return one_output(ctx, self, x, {**x[0].dims, self.axis: total})
 
 
@@ -111,7 +111,7 @@ def _write_tile(node: NodeWriter, op: Tile) -> None:
 @operator(
     "Expand",
     dims={"x": "*", "y": "*"},
-    holds=[once("shape")],
+    holds=[unique_names("shape")],
     onnx=Spelling(
         "Expand", 8, _read_expand, last_names, write=_write_expand, ahead=AHEAD["Expand"]
     ),
@@ -120,7 +120,7 @@ class Expand:
     """Repeat a tensor along dims that it lacks, or has with size 1.
 
     Dims:
-        x: any    y: those of x and of ``shape``; a size of 1 in one is the other's
+        x: any    y: the dims of x and of ``shape``; where one has size 1, the other's size
     Args:
         shape: pairs of name and size.
     Raises:
@@ -154,20 +154,20 @@ def expand(op: Expand, x: Array) -> Array:
     "Tile",
     dims={"x": "*", "y": "*"},
     holds=[
-        once("repeats"),
+        unique_names("repeats"),
         (lambda op, _: all(n >= 0 for _, n in op.repeats), "repeats must be a count from 0 on"),
     ],
     onnx=Spelling("Tile", 6, _read_tile, same_names, write=_write_tile, ahead=AHEAD["Tile"]),
 )
 class Tile:
-    """Put a tensor beside itself, so many times along some dims.
+    """Repeat a tensor as a whole along some dims.
 
     Dims:
-        x, y: any, the same
+        x, y: any, the same; of y each size is x's times ``repeats``
     Args:
-        repeats: pairs of a dim and how many times; the others once.
+        repeats: pairs of a dim and the number of times; other dims are not repeated.
     Raises:
-        DimError: x has no such dim, it is named twice, or is to be repeated less than 0 times.
+        DimError: x has no such dim, a dim is named twice, or a number is below 0.
 
     >>> from vtensor.operators import Context
     >>> Tile((("C", 2),)).compute(Context(), VTensor("f32", {"N": 1, "C": 3})).summary()
@@ -219,19 +219,19 @@ def _write_pad(node: NodeWriter, op: Pad) -> None:
 
 
 def _pads(op: Pad) -> dict[str, tuple[int, int]]:
-    """Elements before and behind, by axis."""
+    """Return the pads before and after, by axis."""
     half = len(op.axes)
     return dict(zip(op.axes, zip(op.pads[:half], op.pads[half:], strict=True), strict=True))
 
 
 def _kept(op: Pad, x: VTensor) -> list[tuple[int, int]]:
-    """By axis, how many elements stay, and how many more the larger pad puts there."""
+    """Return for each axis how many elements stay, and how many the larger pad adds."""
     pads = _pads(op).items()
     return [(x.size(dim) + min(a, 0) + min(b, 0), max(a, b)) for dim, (a, b) in pads]
 
 
 def _is_zero(op: Pad) -> bool:
-    """The constant has no bit set; -0.0 has one."""
+    """Return whether the constant is +0.0, with no bit set."""
     return bool(op.value == 0 and not np.signbit(op.value))
 
 
@@ -239,8 +239,8 @@ def _leaves_some(op: Pad, x: VTensor) -> bool:
     return all(kept >= 0 for kept, _ in _kept(op, x))
 
 
-def _finds(op: Pad, x: VTensor) -> bool:
-    """The mode finds elements to put there."""
+def _has_border_elements(op: Pad, x: VTensor) -> bool:
+    """Return whether there are elements from which the mode fills the border."""
     least = {"constant": 0, "reflect": 2}.get(op.mode, 1)
     return all(kept >= least or more <= 0 for kept, more in _kept(op, x))
 
@@ -251,25 +251,25 @@ def _finds(op: Pad, x: VTensor) -> bool:
     holds=[
         (lambda op, _: len(op.pads) == 2 * len(op.axes), "two pads must be given for each axis"),
         (_leaves_some, "pads {op.pads} take away more than there is"),
-        (_finds, "mode {op.mode} has no elements to put there"),
+        (_has_border_elements, "mode {op.mode} has no elements to put there"),
     ],
     onnx=Spelling("Pad", 2, _read_pad, same_names, write=_write_pad),
 )
 class Pad:
-    """Put elements around a tensor; a negative pad takes elements away.
+    """Add a border of elements to a tensor; a negative pad removes elements.
 
     Dims:
         x, y: any, the same; of y each size along ``axes`` is x's and both pads
     Args:
         axes: the dims; the others stay as they are.
-        pads: elements before each of them, in their order, then elements behind each.
-        mode: what is put there: ``constant``, the nearest element (``edge``), the elements in
-            front of it in a mirror that lies on the border element (``reflect``), or the
-            elements from the other end (``wrap``).
+        pads: number of elements before each of them, in their order, then after each.
+        mode: the elements of the border: ``constant``, the nearest element (``edge``), elements
+            mirrored at the border element (``reflect``), or elements from the other end
+            (``wrap``).
         value: the constant.
     Raises:
-        DimError: x has no such dim, pads and axes differ in number, more is taken away than there
-            is, or the mode finds no elements to put there.
+        DimError: x has no such dim, there are not two pads for each axis, more elements are removed
+            than there are, or the mode has no elements to take.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 7, "W": 7})
@@ -289,19 +289,19 @@ class Pad:
         return one_output(ctx, self, [x], {**x.dims, **sizes})
 
 
-def _before(op: Pad) -> dict[str, int]:
+def _begins(op: Pad) -> dict[str, int]:
     return {dim: before for dim, (before, _) in _pads(op).items()}
 
 
-def _zeros(op: Pad, x: VTensor, y: VTensor) -> bool | str:
+def _pads_zeros(op: Pad, x: VTensor, y: VTensor) -> bool | str:
     if op.mode != "constant" or not _is_zero(op):
         return f"puts zeros around, not {op.value if op.mode == 'constant' else op.mode}"
     return min(op.pads, default=0) >= 0 or "takes no elements away"
 
 
-@invoker("Pad", library="onednn", dtypes=["f32", "bf16", "f16"], when=_zeros)
+@invoker("Pad", library="onednn", dtypes=["f32", "bf16", "f16"], when=_pads_zeros)
 def onednn_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
-    return onednn.Pad(x, y, _before(op))
+    return onednn.Pad(x, y, _begins(op))
 
 
 @invoker("Pad", library="eigen", dtypes=eigen.MOVED)
@@ -311,7 +311,10 @@ def eigen_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
 
 
 def _bordered(mode: Any, size: int, before: int, behind: int) -> list[tuple[int, int, int]]:
-    """Which elements there are along a dim, and those around them: runs of them."""
+    """Return runs (count, first element, step) of the elements along a dim and its border.
+
+    First element -1 is the constant.
+    """
     first, kept = max(-before, 0), size + min(before, 0) + min(behind, 0)
     if mode == "constant":
         rows = [(before, -1, 0), (kept, first, 1), (behind, -1, 0)]
@@ -331,7 +334,7 @@ def pad(ctx: Context, op: Pad, x: PTensor, y: PTensor) -> None:
     y.data()[...] = np.pad(x.data()[kept], more, **how)
 
 
-def _nothing(match: Match) -> dict[str, object] | None:
+def _no_pads(match: Match) -> dict[str, object] | None:
     return None if any(match.parameters["pads"]) else {}
 
 
@@ -340,6 +343,6 @@ rewrite(
     "a border of no elements leaves a tensor as it is",
     "Pad(x, axes=axes, pads=pads, mode=mode, value=value)",
     "Identity(x)",
-    given=_nothing,
+    given=_no_pads,
     example={"x": "N C", "axes": ("C",), "pads": (0, 0), "mode": "constant", "value": 0.0},
 )

@@ -23,7 +23,10 @@ Six = tuple[int, int, int, int, int, int]
 
 
 def _picks(op: Convolution, x: VTensor, w: VTensor) -> tuple[dict[str, int], Convolution] | None:
-    """The elements that a convolution by a single one reads."""
+    """Return the steps of the elements that a 1x1 convolution reads, and it without strides.
+
+    None if it pads, or its kernel has more than one element.
+    """
     if any(op.pads) or set(kernel_sizes(w)) != {1}:
         return None
     dims = spatial(x.dims)
@@ -31,7 +34,7 @@ def _picks(op: Convolution, x: VTensor, w: VTensor) -> tuple[dict[str, int], Con
 
 
 def _thins(op: Convolution, x: VTensor, steps: Mapping[str, int]) -> Convolution:
-    """The window that takes larger steps."""
+    """Return the convolution with strides multiplied by ``steps``."""
     strides = zip(spatial(x.dims), op.strides, strict=True)
     return replace(op, strides=tuple(stride * steps.get(dim, 1) for dim, stride in strides))
 
@@ -47,20 +50,20 @@ def _dims(image: str, kernel: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Convolution:
-    """What convolutions over any number of spatial dims share."""
+    """The shared parameters and ``compute`` of convolutions over any number of spatial dims."""
 
     strides: tuple[int, ...] = param(minimum=1)
     pads: tuple[int, ...] = param(minimum=0)
     dilations: tuple[int, ...] = param(minimum=1)
 
     def compute(self, ctx: Context, x: VTensor, w: VTensor) -> VTensor:
-        """The sum over each window."""
+        """Dispatch on x and w; the output has one element for each window and output channel."""
         channels = w.dims.get("G", 1) * w.size("O")
         sizes = counts(x, kernel_sizes(w), self)
         return one_output(ctx, self, [x, w], {**x.dims, "C": channels, **sizes})
 
     def slide(self, w: VTensor) -> eigen.Slide:
-        """The window."""
+        """Return the window in Eigen's terms."""
         return eigen.Slide(kernel_sizes(w), self.strides, self.pads, self.dilations)
 
 
@@ -70,7 +73,7 @@ class Conv1D(Convolution):
 
     y[N, O, W'] = sum over I, w of x[N, I, W'*stride + w*dilation - pad] * w[O, I, w]
 
-    x is 0 outside. With groups, group G of the kernels sees the G-th part of the channels alone.
+    x is 0 outside. With groups, group G of the kernels reads only the G-th part of the channels.
 
     Dims:
         x: N C W    w: O I w, or G O I w with G = group    y: N C W with C = O * group
@@ -79,7 +82,7 @@ class Conv1D(Convolution):
         strides: step of the window, in elements, at least 1.
         pads: zeros added at begin W, end W, in elements.
         dilations: distance of neighbours in the window, in elements, at least 1.
-        group: number of parts that the channels fall into.
+        group: number of equal parts of the channels.
     Raises:
         DimError: x and w disagree on the number of channels, the window does not fit, or a dim is
             missing.
@@ -92,7 +95,7 @@ class Conv1D(Convolution):
     >>> Conv1D(strides=(2,), pads=(2, 2)).compute(Context(), x, w).summary()
     'f32 N=1 C=8 W=40'
 
-    Source: ONNX operator Conv, opset 11, over one spatial dim, which Conv2D reads.
+    Source: ONNX operator Conv, opset 11, over one spatial dim, read by Conv2D.
     """
 
     strides: One = param(default=(1,), minimum=1)
@@ -113,7 +116,7 @@ class Conv2D(Convolution):
 
     y[N, O, H', W'] = sum over I, h, w of x[N, I, H'*stride + h*dilation - pad, ...] * w[O, I, h, w]
 
-    x is 0 outside. With groups, group G of the kernels sees the G-th part of the channels alone.
+    x is 0 outside. With groups, group G of the kernels reads only the G-th part of the channels.
 
     Dims:
         x: N C H W    w: O I h w, or G O I h w with G = group    y: N C H W with C = O * group
@@ -122,7 +125,7 @@ class Conv2D(Convolution):
         strides: step of the window over H and W, in elements, at least 1.
         pads: zeros added at begin H, begin W, end H, end W, in elements.
         dilations: distance of neighbours in the window, in elements, at least 1.
-        group: number of parts that the channels fall into.
+        group: number of equal parts of the channels.
     Raises:
         DimError: x and w disagree on the number of channels, the window does not fit, or a dim is
             missing.
@@ -154,7 +157,7 @@ class Conv3D(Convolution):
     y[N, O, D', H', W'] = sum over I, d, h, w of
     x[N, I, D'*stride + d*dilation - pad, ...] * w[O, I, d, h, w]
 
-    x is 0 outside. With groups, group G of the kernels sees the G-th part of the channels alone.
+    x is 0 outside. With groups, group G of the kernels reads only the G-th part of the channels.
 
     Dims:
         x: N C D H W    w: O I d h w, or G O I d h w with G = group
@@ -164,7 +167,7 @@ class Conv3D(Convolution):
         strides: step of the window over D, H and W, in elements, at least 1.
         pads: zeros added at begin D, H and W, then at end D, H and W, in elements.
         dilations: distance of neighbours in the window, in elements, at least 1.
-        group: number of parts that the channels fall into.
+        group: number of equal parts of the channels.
     Raises:
         DimError: x and w disagree on the number of channels, the window does not fit, or a dim is
             missing.
@@ -178,7 +181,7 @@ class Conv3D(Convolution):
     >>> Conv3D((1, 2, 2), (1, 3, 3, 1, 3, 3)).compute(Context(), x, w).summary()
     'f32 N=1 C=64 D=16 H=56 W=56'
 
-    Source: ONNX operator Conv, opset 11, over three spatial dims, which Conv2D reads.
+    Source: ONNX operator Conv, opset 11, over three spatial dims, read by Conv2D.
     """
 
     strides: Three = param(default=(1, 1, 1), minimum=1)
@@ -195,7 +198,7 @@ class Conv3D(Convolution):
     traits=_TRAITS,
 )
 class DepthwiseConv2D(Convolution):
-    """Slide over each channel of ``x`` the kernels that are its own.
+    """Slide over each channel of ``x`` its own kernels, and sum over each window.
 
     y[N, G*O, H', W'] = sum over h, w of x[N, G, H'*stride + h*dilation - pad, ...] * w[G, O, h, w]
 
@@ -209,7 +212,8 @@ class DepthwiseConv2D(Convolution):
         pads: zeros added at begin H, begin W, end H, end W, in elements.
         dilations: distance of neighbours in the window, in elements, at least 1.
     Raises:
-        DimError: w has not one group a channel, the window does not fit, or a dim is missing.
+        DimError: w does not have one group for each channel, the window does not fit, or a dim is
+            missing.
         NoInvokerError: no library takes this call on this device.
     Cost:
         2 * N*C*H'*W' * h*w floating-point operations (C of y).
@@ -220,7 +224,7 @@ class DepthwiseConv2D(Convolution):
     >>> DepthwiseConv2D(pads=(1, 1, 1, 1)).compute(Context(), x, w).summary()
     'f32 N=1 C=32 H=112 W=112'
 
-    Source: ONNX operator Conv with group = C, opset 11, which Conv2D reads.
+    Source: ONNX operator Conv with group = C, opset 11, read by Conv2D.
     """
 
     strides: Pair = param(default=(1, 1), minimum=1)

@@ -31,14 +31,14 @@ def _is_square(op: Det, x: VTensor) -> bool:
     onnx=Spelling("Det", 11, _read, same_names),
 )
 class Det:
-    """The determinant of each square matrix.
+    """Compute the determinant of each square matrix.
 
     Dims:
         x: rows columns, of one size, and any others    y: the others
     Args:
         rows, columns: the dims of a matrix.
     Raises:
-        DimError: x lacks one of them, or they differ in size.
+        DimError: x lacks one of these dims, or they differ in size.
 
     >>> from vtensor.operators import Context
     >>> Det("A", "B").compute(Context(), VTensor("f32", {"N": 2, "A": 3, "B": 3})).summary()
@@ -51,8 +51,8 @@ class Det:
     columns: str = param(dims_of="x")
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        rest = without(x, (self.rows, self.columns), keepdims=False)
-        return one_output(ctx, self, [x], rest)
+        sizes = without(x, (self.rows, self.columns), keepdims=False)
+        return one_output(ctx, self, [x], sizes)
 
 
 @invoker("Det", library="eigen", dtypes=FLOATS)

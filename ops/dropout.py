@@ -1,4 +1,4 @@
-"""Dropout that drops nothing, and the mask that says so."""
+"""Dropout in inference: the identity, and a mask of truth."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ops._names import same_names
 from vtensor.operators import Naming, NodeReader, Spelling, named
 from vtensor.tensor import VTensor
 
-#: The opset from which on the mask holds truth values.
-_TRUTH = 10
+#: The first opset in which the mask holds truth values.
+_BOOL_MASK_OPSET = 10
 
 
 def _names(node: Naming) -> None:
@@ -25,12 +25,12 @@ def _read(node: NodeReader) -> Sequence[VTensor]:
         raise node.refuse("training_mode is true, and what is dropped is random")
     x = node.input(0)
     y = node.add(named("Identity")(), x)
-    return [y, node.add(Kept(), x)] if node.opset >= _TRUTH else [y]
+    return [y, node.add(Kept(), x)] if node.opset >= _BOOL_MASK_OPSET else [y]
 
 
 @elementwise("Kept", Spelling("Dropout", 7, _read, _names), lambda _: True, {}, zero=1)
 class Kept(Unary):
-    """The mask of a dropout that drops nothing: y = True.
+    """Make the mask of a dropout that drops nothing: y = True.
 
     Dims:
         x, y: any, the same

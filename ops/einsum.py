@@ -1,4 +1,4 @@
-"""Einstein's sums, dims being names."""
+"""Einstein sums: products of tensors summed over dims by name."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from vtensor.tensor import VTensor
 
 
 def _labels(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
-    """The label of each position of the inputs and of the output.
+    """Return the labels of the positions of each input, and of the output.
 
-    What ``...`` stands for is labelled by its distance from the end: ``.1``, ``.2``.
+    Positions of ``...`` are labelled by their distance from its end: ``.1``, ``.2``.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     rows = zip(left.split(","), ranks, strict=False)
@@ -59,35 +59,38 @@ def _read(node: NodeReader) -> VTensor:
     names = dict(zip(output, node.output_names(), strict=True))
     for label in (label for labels in inputs for label in labels):
         names.setdefault(label, fresh("K", tuple(names.values())))
-    again: dict[str, str] = {}
+    repeated: dict[str, str] = {}
     operands = []
     for index, labels in enumerate(inputs):
         row: list[str] = []
         for name in (names[label] for label in labels):
-            row.append(fresh(name, (*names.values(), *again)) if name in row else name)
+            row.append(fresh(name, (*names.values(), *repeated)) if name in row else name)
             if row[-1] != name:
-                again[row[-1]] = name
+                repeated[row[-1]] = name
         operands.append(node.input(index, " ".join(row)))
-    if again:
-        return node.add(Einsum(node.output_names(), tuple(again.items())), *operands)
+    if repeated:
+        return node.add(Einsum(node.output_names(), tuple(repeated.items())), *operands)
     return _contracted(node, node.output_names(), operands)
 
 
 def _contracted(node: NodeReader, keep: tuple[str, ...], operands: list[VTensor]) -> VTensor:
-    """Two operands at a time, from the left: each time, what neither the result nor others have."""
-    result, *rest = operands
-    while len(rest) > 1:
-        other, *rest = rest
+    """Add the product of all operands, two at a time from the left.
+
+    Each step sums over the dims that neither the result nor later operands have.
+    """
+    result, *later_operands = operands
+    while len(later_operands) > 1:
+        other, *later_operands = later_operands
         sizes = broadcast(result.dims, other.dims)
-        later = {*keep, *(dim for t in rest for dim in t.dims)}
+        later = {*keep, *(dim for t in later_operands for dim in t.dims)}
         result = node.add(Einsum(tuple(d for d in sizes if d in later)), result, other)
-    return node.add(Einsum(keep), result, *rest)
+    return node.add(Einsum(keep), result, *later_operands)
 
 
 def _sizes(op: Einsum, *operands: VTensor) -> dict[str, int]:
-    """The size of each dim that the operands have, as they are repeated along each other's."""
-    one = dict(op.same)
-    rows = [{one.get(dim, dim): size} for t in operands for dim, size in t.dims.items()]
+    """Return the size of each dim of the operands, broadcast and with ``same`` names merged."""
+    merged = dict(op.same)
+    rows = [{merged.get(dim, dim): size} for t in operands for dim, size in t.dims.items()]
     return broadcast(*rows)
 
 
@@ -95,9 +98,9 @@ def _kept(op: Einsum, *x: VTensor) -> bool:
     return len(set(op.keep)) == len(op.keep) and _sizes(op, *x).keys() >= set(op.keep)
 
 
-def _squares(op: Einsum, *x: VTensor) -> bool:
+def _diagonals_are_square(op: Einsum, *x: VTensor) -> bool:
     pairs = [(t, pair) for t in x for pair in op.same if {*pair} <= t.dims.keys()]
-    return all(t.size(one) == t.size(other) for t, (one, other) in pairs)
+    return all(t.size(first) == t.size(second) for t, (first, second) in pairs)
 
 
 def _cost(op: Einsum, *operands: VTensor) -> int:
@@ -110,7 +113,7 @@ def _cost(op: Einsum, *operands: VTensor) -> int:
     dims={"x": "*", "y": "*"},
     holds=[
         (_kept, "{op.keep} must be dims of the operands, each once"),
-        (_squares, "a diagonal of two sizes among {op.same}"),
+        (_diagonals_are_square, "a diagonal of two sizes among {op.same}"),
     ],
     onnx=Spelling(
         "Einsum", 12, _read, _names, write=lambda node, op: write_sum(node, dict(op.same))
@@ -118,17 +121,17 @@ def _cost(op: Einsum, *operands: VTensor) -> int:
     traits=[Cost(_cost)],
 )
 class Einsum:
-    """Multiply tensors, dims meeting by name, and sum over the dims that are not kept.
+    """Multiply tensors, dims matched by name, and sum over the dims that are not kept.
 
     Dims:
         x: any    y: ``keep``; a dim may have size 1 in an operand, and is repeated there
     Args:
         keep: the dims of the result.
-        same: pairs of names that are one dim: a diagonal, where an operand has both.
+        same: pairs of names of one dim; an operand that has both gives its diagonal.
     Raises:
         DimError: no operand has a dim that is kept, or a dim has two sizes.
     Cost:
-        As many floating-point operations as operands, for each place along all dims.
+        As many floating-point operations as operands, times the product of all sizes.
 
     >>> from vtensor.operators import Context
     >>> a, b = VTensor("f32", {"N": 8, "C": 20}), VTensor("f32", {"O": 10, "C": 20})
@@ -152,7 +155,10 @@ def _summed(op: Einsum, *operands: VTensor) -> list[str]:
 
 
 def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
-    """Whether it is a sum of one operand, or a product of two, summed over dims of both."""
+    """Return True for a sum of one operand or a product of two summed over dims of both.
+
+    Else return the reason.
+    """
     *x, _ = operands
     if len(x) > 2 or op.same:
         return "takes two operands at most, and no diagonals"
@@ -162,7 +168,7 @@ def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
 
 
 def _is_product(op: Einsum, *operands: VTensor) -> bool | str:
-    """Whether it is a stack of products of matrices."""
+    """Return True for a stack of matrix products, else the reason."""
     if len(operands) != 3 or len(_summed(op, *operands)) != 1:
         return "sums products of two operands over one dim"
     return _is_native(op, *operands)
@@ -188,8 +194,8 @@ def eigen_einsum(ctx: Context, op: Einsum, *operands: VTensor) -> Routine:
 
 @definition("Einsum", dtypes=NUMBERS)
 def einsum(ctx: Context, op: Einsum, *operands: PTensor) -> None:
-    one, number = dict(op.same), dict[str, int]()
-    rows = [[number.setdefault(one.get(d, d), len(number)) for d in t.dims] for t in operands]
+    merged, number = dict(op.same), dict[str, int]()
+    rows = [[number.setdefault(merged.get(d, d), len(number)) for d in t.dims] for t in operands]
     *sources, y = operands
     terms = [term for t, row in zip(sources, rows, strict=False) for term in (wide(t.data()), row)]
     y.data()[...] = np.einsum(*terms, rows[-1])

@@ -1,4 +1,4 @@
-"""Where the largest and the smallest elements are."""
+"""Indices of the largest and smallest elements, and the k largest or smallest."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ def _names(node: Naming) -> None:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """The parameters and the result of both."""
+class _Extreme:
+    """The parameters and ``compute`` of both operators."""
 
     axis: str = param(dims_of="x")
     keepdims: bool = param(default=True)
     select_last_index: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """Places along the axis."""
+        """Dispatch on x; the output has indices along the axis."""
         return one_output(ctx, self, [x], without(x, (self.axis,), self.keepdims), "s64")
 
 
-def _place(name: str, find: Callable[..., Any]) -> Callable[[type[_Place]], type[_Place]]:
-    """Register an operator, and NumPy's function of an array and an axis as its definition."""
+def _extreme(name: str, find: Callable[..., Any]) -> Callable[[type[_Extreme]], type[_Extreme]]:
+    """Register ArgMax or ArgMin; ``find`` is NumPy's function of an array and an axis."""
 
     def read(node: NodeReader) -> VTensor:
         axis = node.axis(int(node.attribute("axis", 0)), node.input(0))
         return node.add(from_attributes(node, named(name), axis=axis), node.input(0))
 
-    def write(node: NodeWriter, op: _Place) -> None:
+    def write(node: NodeWriter, op: _Extreme) -> None:
         [x] = node.inputs
         node.emit(name, node.operand(x), **parameters(op) | {"axis": positions(x, (op.axis,))[0]})
 
     @definition(name, dtypes={"x": NUMBERS})
-    def compute(ctx: Context, op: _Place, x: PTensor, y: PTensor) -> None:
+    def compute(ctx: Context, op: _Extreme, x: PTensor, y: PTensor) -> None:
         axis, values = x.required_layout.dims.index(op.axis), wide(x.data())
-        found = find(np.flip(values, axis) if op.select_last_index else values, axis)
+        index = find(np.flip(values, axis) if op.select_last_index else values, axis)
         last = values.shape[axis] - 1
-        y.data()[...] = np.reshape(last - found if op.select_last_index else found, y.data().shape)
+        y.data()[...] = np.reshape(last - index if op.select_last_index else index, y.data().shape)
 
     @invoker(name, library="eigen", dtypes={"x": eigen.COMPARED})
-    def native(ctx: Context, op: _Place, x: VTensor, y: VTensor) -> Routine:
+    def native(ctx: Context, op: _Extreme, x: VTensor, y: VTensor) -> Routine:
         return eigen.extreme_place(x, y, op.axis, name == "ArgMax", op.select_last_index)
 
     return operator(
@@ -73,16 +73,16 @@ def _place(name: str, find: Callable[..., Any]) -> Callable[[type[_Place]], type
     )
 
 
-@_place("ArgMax", np.argmax)
-class ArgMax(_Place):
-    """Where along a dim the largest element is.
+@_extreme("ArgMax", np.argmax)
+class ArgMax(_Extreme):
+    """Find the index of the largest element along a dim.
 
     Dims:
         x: any    y: x's, without ``axis`` or with size 1 there; s64
     Args:
         axis: the dim.
         keepdims: keep the dim, with size 1.
-        select_last_index: of equal ones the last, not the first.
+        select_last_index: of equal elements take the last, not the first.
     Raises:
         DimError: x has no such dim, or no elements along it.
 
@@ -94,16 +94,16 @@ class ArgMax(_Place):
     """
 
 
-@_place("ArgMin", np.argmin)
-class ArgMin(_Place):
-    """Where along a dim the smallest element is.
+@_extreme("ArgMin", np.argmin)
+class ArgMin(_Extreme):
+    """Find the index of the smallest element along a dim.
 
     Dims:
         x: any    y: x's, without ``axis`` or with size 1 there; s64
     Args:
         axis: the dim.
         keepdims: keep the dim, with size 1.
-        select_last_index: of equal ones the last, not the first.
+        select_last_index: of equal elements take the last, not the first.
     Raises:
         DimError: x has no such dim, or no elements along it.
 
@@ -143,17 +143,17 @@ def _write_top(node: NodeWriter, op: TopK) -> None:
     onnx=Spelling("TopK", 1, _read_top, _top_names, write=_write_top),
 )
 class TopK:
-    """The k largest or smallest elements along a dim, and where they are.
+    """Find the k largest or smallest elements along a dim, and their indices.
 
-    Of equal elements the first comes first.
+    Equal elements keep their order.
 
     Dims:
         x: any    values, indices: the same, of size k along ``axis``; indices are s64
     Args:
         axis: the dim.
-        k: how many.
-        largest: the largest, not the smallest.
-        sorted: in their order; the definition sorts them in any case.
+        k: the number of elements.
+        largest: take the largest, not the smallest.
+        sorted: return them in order; libraries may do so in any case.
     Raises:
         DimError: x has no such dim, or fewer elements along it.
 
@@ -188,7 +188,7 @@ def eigen_topk(ctx: Context, op: TopK, x: VTensor, values: VTensor, indices: VTe
 @definition("TopK", dtypes={"x": NUMBERS})
 def topk(ctx: Context, op: TopK, x: PTensor, values: PTensor, indices: PTensor) -> None:
     axis, data = x.required_layout.dims.index(op.axis), wide(x.data())
-    if op.largest:  # backwards, so that of equal ones the first stays first
+    if op.largest:  # sorted backwards, so that equal elements keep their order
         back = np.argsort(np.flip(data, axis), axis=axis, kind="stable")
         ranked = data.shape[axis] - 1 - np.flip(back, axis)
     else:

@@ -1,4 +1,4 @@
-"""Fourier transforms; a complex number is a pair along a dim."""
+"""Fourier transforms; complex numbers are pairs along a dim."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _read(node: NodeReader) -> VTensor:
     last = node.constant(2).item() if node.has(2) else -2
     place = node.attribute("axis", 1) if node.opset < 20 else last
     length = int(node.constant(1).item()) if node.has(1) else 0
-    own = {"axis": node.axis(int(place), x), "parts": node.axis(-1, x), "length": length}
-    return node.add(from_attributes(node, DFT, **own), x)
+    derived = {"axis": node.axis(int(place), x), "parts": node.axis(-1, x), "length": length}
+    return node.add(from_attributes(node, DFT, **derived), x)
 
 
 def _has_parts(op: DFT, x: VTensor) -> bool:
@@ -46,24 +46,25 @@ def _has_elements(op: DFT, x: VTensor) -> bool:
     onnx=Spelling("DFT", 17, _read, same_names),
 )
 class DFT:
-    """The discrete Fourier transform along a dim.
+    """Apply the discrete Fourier transform along a dim.
 
     y[k] = sum over n of x[n] * exp(-2i pi k n / length); the inverse has no minus, and is divided
-    by length. Where x is longer it is cut, where it is shorter zeros follow. Where a number is not
-    finite, nothing is known of the transform: all of it is NaN.
+    by length. A longer x is cut, a shorter one is padded with zeros. If a number is not finite, the
+    whole transform is NaN.
 
     Dims:
         x: axis, parts of size 1 (real) or 2 (real, imaginary), and any others
-        y: the same; along axis length, or if one-sided length // 2 + 1; parts of size 2
+        y: x's; along axis length, or length // 2 + 1 if one-sided; parts of size 2
     Args:
         axis: the dim that is transformed.
-        parts: the dim along which the parts of a number lie.
-        length: elements that are transformed; 0: as many as x has, or is one half of.
-        inverse: from frequencies back.
-        onesided: of frequencies, those that the others follow from if x is real; the inverse takes
-            these alone, and its parts are of size 1.
+        parts: the dim of the real and imaginary parts.
+        length: number of elements transformed; 0 is x's size, or the size that a one-sided inverse
+            has.
+        inverse: transform frequencies back.
+        onesided: leave out frequencies that follow from the others if x is real; the inverse reads
+            only these, and its result has parts of size 1.
     Raises:
-        DimError: x lacks one of the dims, has no parts, or there is nothing to transform.
+        DimError: x lacks one of the dims, has other than one or two parts, or has no elements.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 2, "T": 16, "re": 1})
@@ -86,45 +87,48 @@ class DFT:
         return one_output(ctx, self, [x], {**x.dims, **sizes})
 
     def elements(self, x: Tensor) -> int:
-        """How many are transformed."""
+        """Return the number of elements that are transformed."""
         size = x.size(self.axis)
         return self.length or (2 * (size - 1) if self.onesided and self.inverse else size)
 
 
 def _numbers(parts: Array) -> Array:
-    """Real or complex numbers of parts along the last axis."""
+    """Return real or complex numbers from their parts along the last axis."""
     return np.asarray(parts[..., 0] + 1j * parts[..., 1] if parts.shape[-1] == 2 else parts[..., 0])
 
 
 def _parts(numbers: Array) -> Array:
-    """Both parts of complex numbers along a new last axis."""
+    """Return both parts of complex numbers along a new last axis."""
     return np.stack([numbers.real, numbers.imag], axis=-1)
 
 
-def _finite(parts: Array, numbers: Array) -> Array:
-    """Transforms of rows of numbers; NaN where a number is not finite: in which results it would
-    show depends on the algorithm.
+def _nan_unless_finite(parts: Array, numbers: Array) -> Array:
+    """Return ``parts`` with NaN for each row of ``numbers`` that has a number that is not finite.
+
+    Otherwise it depends on the algorithm in which results that number shows.
     """
     parts[~np.isfinite(numbers).all(axis=-1)] = np.nan
     return parts
 
 
 def _order(op: DFT, x: VTensor, y: VTensor) -> list[Layout]:
-    rest = (dim for dim in x.dims if dim not in (op.axis, op.parts))
-    return [Layout.plain((*rest, op.axis, op.parts))] * 2
+    others = (dim for dim in x.dims if dim not in (op.axis, op.parts))
+    return [Layout.plain((*others, op.axis, op.parts))] * 2
 
 
-#: ONNX's suite compares results that are 0 with what is left over of them in c64 by the algorithm
-#: of the definition, and no other comes as close: short transforms back stay with it.
-_SHORT = 16
+#: Inverse transforms of at most this many numbers stay with the definition: ONNX's test suite
+#: compares results near 0 with the rounding errors of just that algorithm.
+_SHORT_INVERSE = 16
 
 
-def _long(op: DFT, x: VTensor, y: VTensor) -> bool | str:
-    short = op.inverse and not op.onesided and op.elements(x) <= _SHORT
-    return not short or f"leaves the way back from {_SHORT} numbers or fewer to the definition"
+def _is_not_short_inverse(op: DFT, x: VTensor, y: VTensor) -> bool | str:
+    short = op.inverse and not op.onesided and op.elements(x) <= _SHORT_INVERSE
+    return (
+        not short or f"leaves the way back from {_SHORT_INVERSE} numbers or fewer to the definition"
+    )
 
 
-@invoker("DFT", library="eigen", dtypes=FLOATS, when=_long)
+@invoker("DFT", library="eigen", dtypes=FLOATS, when=_is_not_short_inverse)
 def eigen_dft(ctx: Context, op: DFT, x: VTensor, y: VTensor) -> Routine:
     length, size, back = op.elements(x), x.size(op.axis), op.inverse and op.onesided
     series = prod(more for dim, more in x.dims.items() if dim not in (op.axis, op.parts))
@@ -141,9 +145,9 @@ def dft(ctx: Context, op: DFT, x: PTensor, y: PTensor) -> None:
     if back:
         values = np.fft.irfft(numbers, length)[..., np.newaxis]
     else:
-        made = np.fft.ifft(numbers, length) if op.inverse else np.fft.fft(numbers, length)
-        values = _parts(made[..., : y.size(op.axis)])
-    y.data()[...] = _finite(values, numbers)
+        transformed = np.fft.ifft(numbers, length) if op.inverse else np.fft.fft(numbers, length)
+        values = _parts(transformed[..., : y.size(op.axis)])
+    y.data()[...] = _nan_unless_finite(values, numbers)
 
 
 def _frame_names(node: Naming) -> None:
@@ -166,8 +170,8 @@ def _has_a_frame(op: STFT, x: VTensor, *window: VTensor) -> bool:
     return x.size("part") in (1, 2) and x.size("T") >= op.length
 
 
-def _one_as_long(op: STFT, x: VTensor, *window: VTensor) -> bool:
-    return [dict(one.dims) for one in window] == [{"tap": op.length}][: len(window)]
+def _window_fits(op: STFT, x: VTensor, *window: VTensor) -> bool:
+    return [dict(w.dims) for w in window] == [{"tap": op.length}][: len(window)]
 
 
 @operator(
@@ -175,24 +179,25 @@ def _one_as_long(op: STFT, x: VTensor, *window: VTensor) -> bool:
     dims={"x": "N T part", "window": "tap", "y": "N frame bin part"},
     holds=[
         (_has_a_frame, "part must hold one or two parts, T at least {op.length} elements"),
-        (_one_as_long, "there may be one window, of {op.length} elements along tap"),
+        (_window_fits, "there may be one window, of {op.length} elements along tap"),
     ],
     onnx=Spelling("STFT", 17, _read_frames, _frame_names),
 )
 class STFT:
-    """The Fourier transform of each of many frames of a signal.
+    """Apply the Fourier transform to overlapping frames of a signal.
 
-    y[frame] = DFT(x[frame*step : frame*step + length] * window), NaN where one is not finite
+    y[frame] = DFT(x[frame*step : frame*step + length] * window), NaN if a number is not finite
 
     Dims:
         x: N T, part of size 1 (real) or 2    window (or none, for 1): tap, of size length
-        y: N, as many frames as fit, bin of size length, or if one-sided length // 2 + 1, part 2
+        y: N, as many frames as fit, bin of size length, or length // 2 + 1 if one-sided, part 2
     Args:
-        step: from frame to frame, in elements.
-        length: of a frame, in elements.
-        onesided: only the frequencies that the others follow from if x is real.
+        step: distance of frames, in elements.
+        length: length of a frame, in elements.
+        onesided: leave out frequencies that follow from the others if x is real.
     Raises:
-        DimError: a frame is longer than x, the window is not as long as a frame, or x has no parts.
+        DimError: a frame is longer than x, the window is not as long as a frame, or x has other
+            than one or two parts.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "T": 128, "part": 1})
@@ -217,7 +222,9 @@ _frame_order = in_order("N T frame bin part tap")
 
 
 def _one_type(op: STFT, x: VTensor, *others: VTensor) -> bool | str:
-    return all(one.dtype == x.dtype for one in others) or "the window is of another element type"
+    return (
+        all(other.dtype == x.dtype for other in others) or "the window is of another element type"
+    )
 
 
 @invoker("STFT", library="eigen", dtypes=FLOATS, when=_one_type)
@@ -235,21 +242,28 @@ def stft(ctx: Context, op: STFT, x: PTensor, *rest: PTensor) -> None:
     frames = sliding_window_view(_numbers(wide(x.data())), op.length, axis=1)[:, :: op.step]
     for window in windows:
         frames = frames * wide(window.data())
-    y.data()[...] = _finite(_parts(np.fft.fft(frames)[..., : y.size("bin")]), frames)
+    y.data()[...] = _nan_unless_finite(_parts(np.fft.fft(frames)[..., : y.size("bin")]), frames)
 
 
-#: Longer frames have so many waves that a fast transform takes less time.
-LONGEST = 256
+#: The longest frames that are transformed by a convolution; for longer ones the fast transform
+#: takes less time.
+MAX_CONVOLVED_LENGTH = 256
 
 
 def _waves(match: Match) -> dict[str, object] | None:
-    """Each frequency's cosines and sines under the window, as kernels of a convolution."""
+    """Return cosines and sines of each frequency under the window, as a convolution's kernels.
+
+    None if the frame is too long or not f32.
+    """
     n, x, y = match["length"], match["x"], match.output
-    if n > LONGEST or y.dtype != "f32":
+    if n > MAX_CONVOLVED_LENGTH or y.dtype != "f32":
         return None
     turns = np.outer(np.arange(y.size("bin")), np.arange(n)) % n * (2 * np.pi / n)
     real, imaginary = np.cos(turns), -np.sin(turns)
-    of_real, of_imaginary = [real, imaginary], [-imaginary, real]  # by the part that is made
+    of_real, of_imaginary = (
+        [real, imaginary],
+        [-imaginary, real],
+    )  # of the real and of the imaginary result
     waves = np.stack([np.stack([*parts], 1) for parts in (of_real, of_imaginary)], 2)
     waves = waves[:, :, : x.size("part")] * match.numbers.get("window", 1.0)
     return {

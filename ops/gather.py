@@ -1,4 +1,4 @@
-"""Elements picked by indices that are data, and elements put at such places."""
+"""Gather and scatter: elements read from, or written to, places given by indices in data."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ from libdesc.numpy import declared, definition
 from libdesc.numpy.arrays import Array, wide
 from ops._elements import AHEAD
 from ops._names import all_alike, axis_of, fresh, no_names, same_names
-from ops._places import INDICES, as_output, by_batch, checked, first, one_output
+from ops._places import (
+    INDICES,
+    as_output,
+    by_batch,
+    checked_indices,
+    one_output,
+    order_starting_with,
+)
 from ptensor import Layout, PTensor
 from vtensor.language.traits import Structural
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-#: How what was at a place and what is put there become one; those that meet come in any order.
+#: How an element and an update are combined; updates of one place come in any order.
 _MERGES = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _put(op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTensor) -> Array:
-    """x with updates put at places."""
+def _with_updates(
+    op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTensor
+) -> Array:
+    """Return x with updates put at places, combined by the operator's reduction."""
     result, merge = wide(x.data()).copy(), _MERGES[op.reduction]
     if merge is None:
         result[index] = wide(updates.data())
@@ -31,9 +40,9 @@ def _put(op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTens
     return result
 
 
-def _index(op: object, x: PTensor, axis: str, indices: Array) -> Array:
-    """Indices along an axis of x."""
-    return checked(indices, x.size(axis), type(op).__name__, axis)
+def _checked(op: object, x: PTensor, axis: str, indices: Array) -> Array:
+    """Return indices along an axis of x, counted from 0."""
+    return checked_indices(indices, x.size(axis), type(op).__name__, axis)
 
 
 def _names(node: Naming) -> None:
@@ -50,8 +59,8 @@ def _read(node: NodeReader) -> VTensor:
     x, out = node.input(0), node.output_names()
     names, more = list(x.dims), node.input(1).ndimensions()
     axis = names.index(axis_of(node, x))
-    rest = [*out[:axis], *out[axis + more :]]
-    x = node.input(0, " ".join([*rest[:axis], fresh(names[axis], out), *rest[axis:]]))
+    others = [*out[:axis], *out[axis + more :]]
+    x = node.input(0, " ".join([*others[:axis], fresh(names[axis], out), *others[axis:]]))
     return node.add(Gather(list(x.dims)[axis]), x, node.input(1, " ".join(out[axis:][:more])))
 
 
@@ -60,30 +69,30 @@ def _write(node: NodeWriter, op: Gather) -> None:
     node.emit("Gather", node.operand(x), node.operand(i), axis=list(x.dims).index(op.axis))
 
 
-def _apart(op: Gather, x: VTensor, i: VTensor) -> bool:
+def _shares_only_axis(op: Gather, x: VTensor, i: VTensor) -> bool:
     return x.dims.keys() & i.dims.keys() <= {op.axis}
 
 
 @operator(
     "Gather",
     dims={"x": "*", "i": "*", "y": "*"},
-    holds=[(_apart, "x and i may share no dim but {op.axis}")],
+    holds=[(_shares_only_axis, "x and i may share no dim but {op.axis}")],
     onnx=Spelling("Gather", 1, _read, _names, write=_write, ahead=AHEAD["Gather"]),
     traits=[Structural("gather")],
 )
 class Gather:
-    """Pick slices of a tensor by their places along a dim.
+    """Gather slices of a tensor by their indices along a dim.
 
-    y[A, I, B] = x[A, i[I], B], where ``axis`` stands in x between the dims A and B.
+    y[A, I, B] = x[A, i[I], B], where ``axis`` is in x between the dims A and B.
 
     Dims:
-        x: axis and any others    i: any, none of them x's others; places, below 0 from the end
-        y: x's, those of i in the place of ``axis``
+        x: axis and any others    i: any but x's others; indices, below 0 from the end
+        y: x's, with those of i in place of ``axis``
     Args:
         axis: the dim.
     Raises:
         DimError: x has no such dim, or shares another with i.
-        InputError: in a run: a place lies outside.
+        InputError: in a run: an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"word": 30000, "feat": 768}), VTensor("s64", {"N": 1, "seq": 8})
@@ -100,7 +109,7 @@ class Gather:
         return one_output(ctx, self, [x, i], dict([*sizes[:at], *i.dims.items(), *sizes[at + 1 :]]))
 
 
-#: The element types of Eigen's kernels, which move whatever it is.
+#: The element types of Eigen's kernels, which move elements of any type.
 _MOVED = {"": eigen.MOVED, "i": INDICES}
 
 
@@ -111,7 +120,7 @@ def eigen_gather(ctx: Context, op: Gather, x: VTensor, i: VTensor, y: VTensor) -
 
 @definition("Gather", dtypes={"i": INDICES})
 def gather(ctx: Context, op: Gather, x: PTensor, i: PTensor, y: PTensor) -> None:
-    index = _index(op, x, op.axis, i.data())
+    index = _checked(op, x, op.axis, i.data())
     y.data()[...] = np.take(x.data(), index, list(x.dims).index(op.axis))
 
 
@@ -132,7 +141,7 @@ def _write_elements(node: NodeWriter, op: GatherElements | ScatterElements) -> N
 
 
 def _fit(op: Any, x: VTensor, i: VTensor, *updates: VTensor) -> bool:
-    alike = x.dims.keys() == i.dims.keys() and all(one.dims == i.dims for one in updates)
+    alike = x.dims.keys() == i.dims.keys() and all(update.dims == i.dims for update in updates)
     return alike and all(size <= x.size(dim) for dim, size in i.dims.items() if dim != op.axis)
 
 
@@ -150,17 +159,17 @@ def _fit(op: Any, x: VTensor, i: VTensor, *updates: VTensor) -> bool:
     ),
 )
 class GatherElements:
-    """Pick elements, each by its own place along a dim.
+    """Gather elements, each by its own index along a dim.
 
     y[A, j, B] = x[A, i[A, j, B], B]
 
     Dims:
-        x: any    i, y: the same; no other size than ``axis`` is larger than x's
+        x: any    i, y: the same; no size but that of ``axis`` is larger than x's
     Args:
         axis: the dim.
     Raises:
-        DimError: x has no such dim, i has others, or is larger than x.
-        InputError: in a run: a place lies outside.
+        DimError: x has no such dim, i has other dims, or is larger than x.
+        InputError: in a run: an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"N": 4, "C": 3}), VTensor("s64", {"N": 2, "C": 9})
@@ -186,19 +195,19 @@ class GatherElements:
     ],
 )
 class ScatterElements:
-    """A tensor with some elements replaced, each at its own place along a dim.
+    """Replace elements of a tensor, each at its own index along a dim.
 
-    y is x, but for y[A, i[A, j, B], B] = updates[A, j, B].
+    y is x, except y[A, i[A, j, B], B] = updates[A, j, B].
 
     Dims:
-        x, y: any, the same    i, updates: the same; no other size than ``axis`` exceeds x's
+        x, y: any, the same    i, updates: the same; no size but that of ``axis`` exceeds x's
     Args:
         axis: the dim.
-        reduction: what becomes of what was there: ``none`` of it, or ``add``, ``mul``, ``max`` or
-            ``min`` of both.
+        reduction: ``none`` replaces the old element; ``add``, ``mul``, ``max`` or ``min`` combine
+            both.
     Raises:
-        DimError: x has no such dim, i or updates have others, or are larger than x.
-        InputError: in a run: a place lies outside.
+        DimError: x has no such dim, i or updates have other dims, or are larger than x.
+        InputError: in a run: an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"N": 4, "C": 3}), VTensor("s64", {"N": 2, "C": 1})
@@ -221,30 +230,30 @@ def eigen_elements(ctx: Context, op: GatherElements, x: VTensor, i: VTensor, y: 
     return eigen.gather(x, i, y, as_output(op, x, i, y), (op.axis,))
 
 
-def _computes(op: Any, x: VTensor, *_: VTensor) -> bool | str:
-    """Eigen puts whatever it is to its place, and computes in some types."""
+def _has_reduction(op: Any, x: VTensor, *_: VTensor) -> bool | str:
+    """Return True if Eigen has the reduction for the element type, else the reason."""
     known = op.reduction == "none" or x.dtype in eigen.COMPARED
     return known or f"has no {op.reduction} of {x.dtype}"
 
 
-@invoker("ScatterElements", library="eigen", dtypes=_MOVED, when=_computes)
+@invoker("ScatterElements", library="eigen", dtypes=_MOVED, when=_has_reduction)
 def eigen_scatter(ctx: Context, op: ScatterElements, *operands: VTensor) -> Routine:
     return eigen.scatter(operands, as_output(op, *operands), (op.axis,), op.reduction)
 
 
 @definition("GatherElements", "ScatterElements", dtypes={"i": INDICES}, orders=as_output)
-def elements(ctx: Context, op: Any, x: PTensor, i: PTensor, *rest: PTensor) -> None:
-    *updates, y = rest
+def elements(ctx: Context, op: Any, x: PTensor, i: PTensor, *operands: PTensor) -> None:
+    *updates, y = operands
     axis, index = list(y.dims).index(op.axis), list(np.indices(i.data().shape, sparse=True))
-    index[axis] = _index(op, x, op.axis, i.data())
+    index[axis] = _checked(op, x, op.axis, i.data())
     places = tuple(index)
-    y.data()[...] = _put(op, x, places, *updates) if updates else x.data()[places]
+    y.data()[...] = _with_updates(op, x, places, *updates) if updates else x.data()[places]
 
 
 def _rows(node: NodeReader, batch: int = 0) -> tuple[VTensor, VTensor, tuple[str, ...]]:
-    """x, the rows of indices, and the dims of x that a row addresses.
+    """Return x, the indices, and the dims of x that a row of indices addresses.
 
-    The first ``batch`` dims are those of both.
+    The first ``batch`` dims of the indices are those of x.
     """
     x, i = node.input(0), node.input(1)
     names, (*_, length) = list(x.dims), (0, *i.dims.values())
@@ -263,8 +272,8 @@ def _read_gather(node: NodeReader) -> VTensor:
 
 def _read_scatter(node: NodeReader) -> VTensor:
     x, i, axes = _rows(node)
-    *own, row = i.dims
-    names = [*own, *list(x.dims)[len(axes) :]]
+    *index_dims, row = i.dims
+    names = [*index_dims, *list(x.dims)[len(axes) :]]
     if node.input(2).ndimensions() != len(names):
         raise node.refuse(f"updates need {len(names)} dims")
     op = ScatterND(axes, row, node.attribute("reduction", "none"))
@@ -272,30 +281,38 @@ def _read_scatter(node: NodeReader) -> VTensor:
 
 
 def _parts(op: Any, x: VTensor, i: VTensor) -> tuple[dict[str, int], dict[str, int]]:
-    """The sizes of i without the row, those that x has too first, and of x without the axes."""
-    rest = {dim: size for dim, size in x.dims.items() if dim not in op.axes}
-    own = sorted((dim for dim in i.dims if dim != op.row), key=lambda dim: dim not in rest)
-    return {dim: i.size(dim) for dim in own}, rest
+    """Return the sizes of i but ``row``, shared dims first, and those of x but ``axes``."""
+    others = {dim: size for dim, size in x.dims.items() if dim not in op.axes}
+    indexed = sorted((dim for dim in i.dims if dim != op.row), key=lambda dim: dim not in others)
+    return {dim: i.size(dim) for dim in indexed}, others
 
 
 def _one_size(op: GatherND, x: VTensor, i: VTensor) -> bool:
-    own, rest = _parts(op, x, i)
-    return all(rest.get(dim, size) == size for dim, size in own.items())
+    indexed, others = _parts(op, x, i)
+    return all(others.get(dim, size) == size for dim, size in indexed.items())
 
 
-def _room(op: ScatterND, x: VTensor, i: VTensor, updates: VTensor) -> bool:
-    own, rest = _parts(op, x, i)
-    return not own.keys() & x.dims.keys() and updates.dims == {**own, **rest}
+def _updates_fit(op: ScatterND, x: VTensor, i: VTensor, updates: VTensor) -> bool:
+    indexed, others = _parts(op, x, i)
+    return not indexed.keys() & x.dims.keys() and updates.dims == {**indexed, **others}
 
 
 def _orders(op: Any, x: VTensor, i: VTensor, values: VTensor, *y: VTensor) -> list[Layout]:
-    """What the rows address behind what they share with x; ``values`` are picked or put there."""
-    own, rest = _parts(op, x, i)
-    order = first(x, *(dim for dim in own if dim in rest), *op.axes)
-    return [order, Layout.plain([*own, op.row]), Layout.plain({**own, **rest}), *[order] * len(y)]
+    """Return the orders of operands: shared dims first, then addressed or indexing dims.
+
+    ``values`` are the gathered elements or the updates.
+    """
+    indexed, others = _parts(op, x, i)
+    order = order_starting_with(x, *(dim for dim in indexed if dim in others), *op.axes)
+    return [
+        order,
+        Layout.plain([*indexed, op.row]),
+        Layout.plain({**indexed, **others}),
+        *[order] * len(y),
+    ]
 
 
-#: Of both operators on rows.
+#: A condition of GatherND and ScatterND.
 _ADDRESSES = (
     lambda op, x, i, *_: op.row not in x.dims and i.size(op.row) == len(op.axes),
     "{op.row} must hold one index for each of {op.axes}, dims of x",
@@ -309,19 +326,19 @@ _ADDRESSES = (
     onnx=Spelling("GatherND", 11, _read_gather, no_names, ahead=AHEAD["GatherND"]),
 )
 class GatherND:
-    """Pick slices of a tensor, each by a row of indices.
+    """Gather slices of a tensor, each by a row of indices.
 
-    y[B, I, R] = x[B, i[B, I, 0], i[B, I, 1], ..., R]: one index a row for each of ``axes``; B are
-    the dims that both have, I those of i alone, R the others of x.
+    y[B, I, R] = x[B, i[B, I, 0], i[B, I, 1], ..., R]: a row has an index for each of ``axes``.
+    B are the dims of both, I those of i alone, R the others of x.
 
     Dims:
         x: axes and any others    i: row and any others; below 0 from the end    y: B, I, R
     Args:
         axes: the dims that a row addresses.
-        row: the dim of i along which a row lies; its size is the number of axes.
+        row: the dim of i along a row; its size is the number of axes.
     Raises:
         DimError: x lacks an axis, rows have another length, or a dim of both has two sizes.
-        InputError: in a run: a place lies outside.
+        InputError: in a run: an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"H": 9, "W": 9, "C": 3}), VTensor("s64", {"points": 5, "K": 2})
@@ -335,33 +352,36 @@ class GatherND:
     row: str = param(dims_of="i")
 
     def compute(self, ctx: Context, x: VTensor, i: VTensor) -> VTensor:
-        own, rest = _parts(self, x, i)
-        return one_output(ctx, self, [x, i], {**own, **rest})
+        indexed, others = _parts(self, x, i)
+        return one_output(ctx, self, [x, i], {**indexed, **others})
 
 
 @operator(
     "ScatterND",
     dims={"x": "*", "i": "*", "updates": "*", "y": "*"},
-    holds=[_ADDRESSES, (_room, "updates must have the dims of i but row, and of x but axes")],
+    holds=[
+        _ADDRESSES,
+        (_updates_fit, "updates must have the dims of i but row, and of x but axes"),
+    ],
     onnx=Spelling("ScatterND", 11, _read_scatter, same_names),
 )
 class ScatterND:
-    """A tensor with some slices replaced, each at a row of indices.
+    """Replace slices of a tensor, each at a row of indices.
 
-    y is x, but for y[i[I, 0], i[I, 1], ..., R] = updates[I, R]: one index a row for each of
+    y is x, except y[i[I, 0], i[I, 1], ..., R] = updates[I, R]: a row has one index for each of
     ``axes``; I are the other dims of i, R the others of x.
 
     Dims:
-        x, y: axes and any others    i: row and dims of its own; below 0 from the end
-        updates: those of i without row, and those of x without axes
+        x, y: axes and any others    i: row and dims that x lacks; below 0 from the end
+        updates: i's without row, and x's without axes
     Args:
         axes: the dims that a row addresses.
-        row: the dim of i along which a row lies; its size is the number of axes.
-        reduction: what becomes of what was there: ``none`` of it, or ``add``, ``mul``, ``max`` or
-            ``min`` of both.
+        row: the dim of i along a row; its size is the number of axes.
+        reduction: ``none`` replaces the old element; ``add``, ``mul``, ``max`` or ``min`` combine
+            both.
     Raises:
-        DimError: x lacks an axis, rows have another length, or updates other dims.
-        InputError: in a run: a place lies outside.
+        DimError: x lacks an axis, rows have another length, or updates have other dims.
+        InputError: in a run: an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"H": 9, "W": 9, "C": 3}), VTensor("s64", {"points": 5, "K": 2})
@@ -385,7 +405,7 @@ def eigen_rows(ctx: Context, op: GatherND, x: VTensor, i: VTensor, y: VTensor) -
     return eigen.gather(x, i, y, _orders(op, x, i, y), op.axes, op.row)
 
 
-@invoker("ScatterND", library="eigen", dtypes=_MOVED, when=_computes)
+@invoker("ScatterND", library="eigen", dtypes=_MOVED, when=_has_reduction)
 def eigen_put(ctx: Context, op: ScatterND, *operands: VTensor) -> Routine:
     orders = _orders(op, *operands)
     return eigen.scatter(operands, orders, op.axes, op.reduction, op.row)
@@ -396,10 +416,10 @@ def rows(ctx: Context, op: Any, x: PTensor, i: PTensor, *others: PTensor) -> Non
     *updates, y = others
     shape = i.data().shape[:-1]
     shared = len(i.dims.keys() & x.dims.keys() - {*op.axes})
-    columns = [_index(op, x, dim, i.data()[..., place]) for place, dim in enumerate(op.axes)]
-    here = (*np.indices(shape, sparse=True)[:shared], *columns)
-    places = tuple(np.broadcast_to(one, shape) for one in here)
-    y.data()[...] = _put(op, x, places, *updates) if updates else x.data()[places]
+    columns = [_checked(op, x, dim, i.data()[..., place]) for place, dim in enumerate(op.axes)]
+    grid = (*np.indices(shape, sparse=True)[:shared], *columns)
+    places = tuple(np.broadcast_to(column, shape) for column in grid)
+    y.data()[...] = _with_updates(op, x, places, *updates) if updates else x.data()[places]
 
 
 def _read_cache(node: NodeReader) -> VTensor:
@@ -416,8 +436,8 @@ def _shorter(op: TensorScatter, past: VTensor, update: VTensor, *_: VTensor) -> 
 
 
 def _one_start(op: TensorScatter, past: VTensor, _: VTensor, *start: VTensor) -> bool:
-    own = [{op.batch: past.size(op.batch)}][: len(start)]
-    return op.axis != op.batch and [one.dims for one in start] == own
+    expected = [{op.batch: past.size(op.batch)}][: len(start)]
+    return op.axis != op.batch and [t.dims for t in start] == expected
 
 
 @operator(
@@ -430,20 +450,20 @@ def _one_start(op: TensorScatter, past: VTensor, _: VTensor, *start: VTensor) ->
     onnx=Spelling("TensorScatter", 24, _read_cache, same_names),
 )
 class TensorScatter:
-    """Write a row of elements into each of a batch of caches, from a place of its own on.
+    """Write elements into each of a batch of caches, from its own start on.
 
-    y is past, but for y[N, start[N] + t] = update[N, t].
+    y is past, except y[N, start[N] + t] = update[N, t].
 
     Dims:
-        past, y: axis batch and any others, the same    update: the same, no longer along ``axis``
+        past, y: axis batch and any others, the same    update: the same, not longer along ``axis``
         start (or none, for 0): batch
     Args:
         axis: the dim along which elements follow one another.
-        batch: the dim whose places start at places of their own.
-        circular: beyond the last element comes the first.
+        batch: the dim of the caches, each with a start of its own.
+        circular: continue at the first element after the last.
     Raises:
-        DimError: past lacks one of the dims, or update or start have others.
-        InputError: in a run: a place lies outside.
+        DimError: past lacks one of the dims, or update or start have other dims.
+        InputError: in a run: a place is outside past, unless ``circular``.
 
     >>> from vtensor.operators import Context
     >>> past, new = (VTensor("f32", {"N": 2, "T": size, "F": 8}) for size in (9, 1))
@@ -477,9 +497,9 @@ def eigen_cache(ctx: Context, op: TensorScatter, *operands: VTensor) -> Routine:
     dtypes={"start": ["s64"]},
     orders=lambda op, *operands: by_batch(op.batch, op.axis, *operands),
 )
-def cache(ctx: Context, op: TensorScatter, past: PTensor, update: PTensor, *rest: PTensor) -> None:
-    *starts, y = (one.data() for one in rest)
+def cache(ctx: Context, op: TensorScatter, past: PTensor, update: PTensor, *more: PTensor) -> None:
+    *starts, y = (operand.data() for operand in more)
     size, batch = past.size(op.axis), np.arange(len(y))[:, np.newaxis]
     places = np.arange(update.size(op.axis)) + sum(start[:, np.newaxis] for start in starts)
     y[...] = past.data()
-    y[batch, places % size if op.circular else _index(op, past, op.axis, places)] = update.data()
+    y[batch, places % size if op.circular else _checked(op, past, op.axis, places)] = update.data()

@@ -1,4 +1,4 @@
-"""A rectifier of mobile networks, smooth enough and cheap."""
+"""HardSwish, an activation function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compares elements and tells kinds of them; truth values, and the bits of integers."""
+"""Comparisons, tests for NaN and infinity, operations on truth values and on bits."""
 
 from __future__ import annotations
 
@@ -15,22 +15,18 @@ _KINDS = (*FLOATS, *NARROW_FLOATS)
 
 Equal = binary(
     "Equal",
-    "Are two elements equal: y = a == b",
+    "Compare for equality: y = a == b",
     (1, 19),
     np.equal,
     ALL,
     "bool",
     expression=Expression.equals,
 )
-Greater = binary(
-    "Greater", "Is the first the larger: y = a > b", (1, 13), np.greater, to="bool", expression=gt
-)
-Less = binary(
-    "Less", "Is the first the smaller: y = a < b", (1, 13), np.less, to="bool", expression=lt
-)
+Greater = binary("Greater", "Compare: y = a > b", (1, 13), np.greater, to="bool", expression=gt)
+Less = binary("Less", "Compare: y = a < b", (1, 13), np.less, to="bool", expression=lt)
 GreaterOrEqual = binary(
     "GreaterOrEqual",
-    "Is the first not the smaller: y = a >= b",
+    "Compare: y = a >= b",
     (12, 16),
     np.greater_equal,
     to="bool",
@@ -38,7 +34,7 @@ GreaterOrEqual = binary(
 )
 LessOrEqual = binary(
     "LessOrEqual",
-    "Is the first not the larger: y = a <= b",
+    "Compare: y = a <= b",
     (12, 16),
     np.less_equal,
     to="bool",
@@ -46,7 +42,7 @@ LessOrEqual = binary(
 )
 IsNaN = unary(
     "IsNaN",
-    "Is it no number: y = true where x is NaN",
+    "Test for NaN: y = true where x is NaN",
     (9, 20),
     np.isnan,
     _KINDS,
@@ -69,7 +65,7 @@ def _is_infinite(op: IsInf, x: Expression) -> Expression:
 
 @elementwise("IsInf", 10, _infinite, _KINDS, expression=_is_infinite)
 class IsInf(Unary):
-    """Is it infinite: y = true where x is infinite.
+    """Test for infinity: y = true where x is infinite.
 
     Dims:
         x, y: any, the same
@@ -90,22 +86,29 @@ class IsInf(Unary):
     to = "bool"
 
 
-And = binary("And", "Do both hold: y = a and b", (1, 7), and_, ("bool",), expression=and_)
-Or = binary("Or", "Does one hold, or both: y = a or b", (1, 7), or_, ("bool",), expression=or_)
-Xor = binary("Xor", "Does one hold, not both: y = a != b", (1, 7), xor, ("bool",), expression=xor)
-Not = unary("Not", "Does it not hold: y = not x", (1, 1), inv, ("bool",), zero=1, expression=inv)
+And = binary("And", "Apply the logical and: y = a and b", (1, 7), and_, ("bool",), expression=and_)
+Or = binary("Or", "Apply the logical or: y = a or b", (1, 7), or_, ("bool",), expression=or_)
+Xor = binary("Xor", "Apply the exclusive or: y = a != b", (1, 7), xor, ("bool",), expression=xor)
+Not = unary(
+    "Not", "Negate a truth value: y = not x", (1, 1), inv, ("bool",), zero=1, expression=inv
+)
 
 BitwiseAnd = binary(
-    "BitwiseAnd", "The bits that both have: y = a & b", (18, 18), and_, INTEGERS, expression=and_
+    "BitwiseAnd", "Apply the and of bits: y = a & b", (18, 18), and_, INTEGERS, expression=and_
 )
 BitwiseOr = binary(
-    "BitwiseOr", "The bits of one, or both: y = a | b", (18, 18), or_, INTEGERS, expression=or_
+    "BitwiseOr", "Apply the or of bits: y = a | b", (18, 18), or_, INTEGERS, expression=or_
 )
 BitwiseXor = binary(
-    "BitwiseXor", "The bits of one, not both: y = a ^ b", (18, 18), xor, INTEGERS, expression=xor
+    "BitwiseXor",
+    "Apply the exclusive or of bits: y = a ^ b",
+    (18, 18),
+    xor,
+    INTEGERS,
+    expression=xor,
 )
 BitwiseNot = unary(
-    "BitwiseNot", "The bits that it lacks: y = ~x", (18, 18), inv, INTEGERS, zero=-1, expression=inv
+    "BitwiseNot", "Invert all bits: y = ~x", (18, 18), inv, INTEGERS, zero=-1, expression=inv
 )
 
 
@@ -124,9 +127,9 @@ class BitShift(Binary):
     A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
     Dims:
-        a, b: any    y: those of both
+        a, b: any    y: the dims of both
     Args:
-        direction: "LEFT" is towards the larger.
+        direction: "LEFT" (<<) or "RIGHT" (>>).
     Raises:
         DimError: a dim that both have has two sizes, and neither is 1.
 

@@ -29,10 +29,10 @@ def _read(node: NodeReader) -> VTensor:
     traits=[Cost(lambda op, x, _y: (op.size + 4) * x.num_elements)],
 )
 class LRN(Unary):
-    """Divide each element by a power of the squares in the channels around it.
+    """Divide each element by a power of the sum of squares in the channels around it.
 
     y[N, C, ...] = x / (bias + alpha / size * s)**beta, s the sum of the squares of x in channels
-    C - (size - 1)//2 to C + size//2, where there are such.
+    C - (size - 1)//2 to C + size//2, as far as they exist.
 
     Dims:
         x, y: N C W, N C H W or N C D H W
@@ -40,7 +40,7 @@ class LRN(Unary):
         size: number of channels in the sum, at least 1.
         alpha, beta, bias: as in the formula.
     Cost:
-        size + 4 operations an element: square, sum, multiply-add, power, quotient.
+        size + 4 operations for each element: square, sum, multiply-add, power, quotient.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 96, "H": 55, "W": 55})
@@ -74,7 +74,7 @@ def eigen_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> Routine:
 def lrn(ctx: Context, op: LRN, x: PTensor, y: PTensor) -> None:
     image = wide(x.data())
     if not image.size:
-        return  # no window fits into no channels
+        return  # no channels: no window fits
     around = [min(reach, x.size("C")) for reach in ((op.size - 1) // 2, op.size // 2)]
     squares = np.pad(image * image, [(0, 0), around, *[(0, 0)] * (image.ndim - 2)])
     total = sliding_window_view(squares, sum(around) + 1, axis=1).sum(axis=-1)

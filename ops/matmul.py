@@ -27,13 +27,13 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(MatMul(over), a, b)
 
 
-def _turned(node: Naming | NodeReader) -> list[bool]:
-    """Whether the factors of a Gemm are given with rows and columns exchanged."""
+def _transposed(node: Naming | NodeReader) -> list[bool]:
+    """Return whether each factor of a Gemm is transposed."""
     return [bool(node.attribute(name, 0)) for name in ("transA", "transB")]
 
 
 def _gemm_names(node: Naming) -> None:
-    left, right = _turned(node)
+    left, right = _transposed(node)
     node.same("x0", not left, "x1", right)
     node.same("x0", left, "y0", 0)
     node.same("x1", not right, "y0", 1)
@@ -45,14 +45,14 @@ def _gemm_names(node: Naming) -> None:
 def _read_gemm(node: NodeReader) -> VTensor:
     if len(node.input(0).dims) != 2 or len(node.input(1).dims) != 2:
         raise node.refuse("both factors must be matrices")
-    (rows, columns), (left, right) = node.output_names(), _turned(node)
+    (rows, columns), (left, right) = node.output_names(), _transposed(node)
     over = fresh(list(node.input(0).dims)[not left], (rows, columns))
     a = node.input(0, f"{over} {rows}" if left else f"{rows} {over}")
     b = node.input(1, f"{columns} {over}" if right else f"{over} {columns}")
-    y = _times(node, "alpha", node.add(MatMul(over), a, b))
+    y = _scaled(node, "alpha", node.add(MatMul(over), a, b))
     if not node.has(2) or node.attribute("beta", 1.0) == 0:
         return y
-    bias = _times(node, "beta", broadcast_input(node, 2))
+    bias = _scaled(node, "beta", broadcast_input(node, 2))
     whole = all(y.size(dim) == size for dim, size in bias.dims.items())
     return node.add(named("BiasAdd" if whole else "Add")(), y, bias)
 
@@ -62,13 +62,13 @@ def _read_grid(node: NodeReader) -> VTensor:
     return node.add(MatMul("column"), theta, places)
 
 
-def _times(node: NodeReader, factor: str, x: VTensor) -> VTensor:
+def _scaled(node: NodeReader, factor: str, x: VTensor) -> VTensor:
     number = float(node.attribute(factor, 1.0))
     return x if number == 1 else node.add(named("Times")(number), x)
 
 
 def _write(node: NodeWriter, op: MatMul) -> None:
-    """MatMul where it can be, Gemm for two matrices that are turned or have a bias, or Einsum."""
+    """Write MatMul if it fits, Gemm for two matrices transposed or with a bias, else Einsum."""
     a, b = node.inputs
     (batch, rows, columns, _), over = Groups.of(a, b, op.over), op.over
     if not batch and len(rows) == len(columns) == 1:
@@ -113,7 +113,7 @@ class MatMul:
 
     Dims:
         a: over and any others    b: over and any others    y: a's others, then b's others
-        A dim that both have may have size 1 in one of them, and is repeated there.
+        A dim of both may have size 1 in one of them, and is repeated there.
     Args:
         over: the dim to sum over.
     Raises:
@@ -127,7 +127,7 @@ class MatMul:
     'f32 N=8 O=1000'
 
     Source: ONNX operators MatMul, opset 13, and Gemm, opset 13, whose transposes are names here;
-    AffineGrid, opset 20, is a product with the places of a grid.
+    AffineGrid, opset 20, is a product with the positions of a grid.
     """
 
     over: str = param()
@@ -149,7 +149,7 @@ def eigen_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -
 
 
 def _orders(op: MatMul, a: VTensor, b: VTensor, _: VTensor) -> list[Layout]:
-    """Stacks of matrices."""
+    """Return the layouts in which the operands are stacks of matrices."""
     return Groups.of(a, b, op.over).orders
 
 

@@ -1,4 +1,4 @@
-"""Normalization over some dims, by what x itself is there: its mean, its variance or a norm."""
+"""Normalizations of x over some dims by its own mean, variance or norm."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from libdesc.routine import Routine
 from ops._elementwise import Unary
 from ops._layers_ahead import LAYERS
 from ops._names import axes_of, last_names, same_names
-from ops._normalizations import behind, channels, dims_from, epsilon, positions
-from ops._places import one_output, within
+from ops._normalizations import channels, dims_from, epsilon, moved_last, positions
+from ops._places import has_dims_of_x, one_output
 from ops._windows import image_names
 from ptensor import Layout, PTensor
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
@@ -24,7 +24,7 @@ from vtensor.language.traits import Linear
 from vtensor.operators import Context, Cost, Match, named, operator, param
 from vtensor.tensor import VTensor
 
-#: What MeanVarianceNormalization of ONNX adds to the deviation.
+#: The number that ONNX's MeanVarianceNormalization adds to the deviation.
 EPSILON = 1e-9
 
 
@@ -37,31 +37,34 @@ def _names(node: Naming) -> None:
 
 
 def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
-    """Scale or bias under the last dims of x; those that it repeats are left out."""
+    """Return a scale or bias under the last dims of x, without dims of size 1."""
     t, names = node.input(index), list(x.dims)
     rank = len(t.dims)
     if rank > len(names):
         raise node.refuse(f"input {index} has more dims than the first")
-    own = dict(zip(names[len(names) - rank :], t.dims.values(), strict=True))
-    t = node.input(index, " ".join(own))
-    long = {dim: size for dim, size in own.items() if size != 1}
+    sizes = dict(zip(names[len(names) - rank :], t.dims.values(), strict=True))
+    t = node.input(index, " ".join(sizes))
+    long = {dim: size for dim, size in sizes.items() if size != 1}
     return t if len(long) == rank else node.reshape(t, long)
 
 
 def _scaled(op_type: str, since: int) -> Spelling:
-    """A normalization over the dims from ``axis`` on, with a scale and perhaps a bias."""
+    """Return the spelling of a normalization from ``axis`` on with a scale and perhaps a bias."""
 
     def read(node: NodeReader) -> list[VTensor]:
         x = node.input(0)
         op = named(op_type)(dims_from(node, x, -1), epsilon(node))
         outputs: Any = node.add(op, x, _parameter(node, 1, x))
-        y, *rest = outputs if isinstance(outputs, tuple) else (outputs,)
+        y, *statistics = outputs if isinstance(outputs, tuple) else (outputs,)
         biased = node.has(2)
-        return [node.add(named("BiasAdd")(), y, _parameter(node, 2, x)) if biased else y, *rest]
+        return [
+            node.add(named("BiasAdd")(), y, _parameter(node, 2, x)) if biased else y,
+            *statistics,
+        ]
 
     def write(node: NodeWriter, op: Any) -> None:
         x, scale = node.inputs
-        order = behind(list(x.dims), op.axes)
+        order = moved_last(list(x.dims), op.axes)
         operands = node.operand(x, order), node.operand(scale, order)
         node.emit(op_type, *operands, order=order, axis=-len(op.axes), epsilon=float(op.epsilon))
 
@@ -75,8 +78,10 @@ def _image_names(node: Naming) -> None:
         node.same("x0", 1, role, 0)
 
 
-def _over(node: NodeReader, axes: Iterable[str], x: VTensor, *parameters: VTensor) -> VTensor:
-    """x, normalized over some dims, with a scale and a bias."""
+def _normalized_over(
+    node: NodeReader, axes: Iterable[str], x: VTensor, *parameters: VTensor
+) -> VTensor:
+    """Add a normalization of x over ``axes``, with a scale and a bias."""
     scale, bias = parameters
     outputs: Any = node.add(LayerNormalization(tuple(axes), epsilon(node)), x, scale)
     return node.add(named("BiasAdd")(), outputs[0], bias)
@@ -84,11 +89,11 @@ def _over(node: NodeReader, axes: Iterable[str], x: VTensor, *parameters: VTenso
 
 def _read_instance(node: NodeReader) -> VTensor:
     x = channels(node)
-    return _over(node, list(x.dims)[2:], x, node.input(1, "C"), node.input(2, "C"))
+    return _normalized_over(node, list(x.dims)[2:], x, node.input(1, "C"), node.input(2, "C"))
 
 
 def _read_group(node: NodeReader) -> VTensor:
-    """The channels are two dims, of which the second is normalized over."""
+    """Read a normalization of groups: channels are split in two dims, the second normalized."""
     x, groups = channels(node), int(node.attribute("num_groups", 0))
     if groups < 1 or x.size("C") % groups:
         raise node.refuse(f"num_groups {groups} of sizes {list(x.dims.values())}")
@@ -96,14 +101,14 @@ def _read_group(node: NodeReader) -> VTensor:
     batch, _, *inner = x.dims
     sizes = {batch: x.size(batch), **parts, **{dim: x.size(dim) for dim in inner}}
     parameters = (node.reshape(node.input(i), parts) for i in (1, 2))
-    y = _over(node, ("channel", *inner), node.reshape(x, sizes), *parameters)
+    y = _normalized_over(node, ("channel", *inner), node.reshape(x, sizes), *parameters)
     return node.reshape(y, dict(x.dims))
 
 
 @operator(
     "LayerNormalization",
     dims={"x": "*", "scale": "*", "y": "*", "mean": "*", "inverse": "*"},
-    holds=[within("scale")],
+    holds=[has_dims_of_x("scale")],
     onnx=[
         _scaled("LayerNormalization", 17),
         Spelling("InstanceNormalization", 6, _read_instance, _image_names),
@@ -112,10 +117,10 @@ def _read_group(node: NodeReader) -> VTensor:
     traits=[Cost(6), Linear({"scale": {}})],
 )
 class LayerNormalization:
-    """Normalize over some dims, by the mean and the variance of x itself there.
+    """Normalize x over some dims by its own mean and variance.
 
     y = (x - mean) * inverse * scale, where mean = E[x] and inverse = 1 / sqrt(E[(x - mean)^2] +
-    epsilon), both over ``axes``. Over the spatial dims, with a scale along C, it is instance
+    epsilon), both over ``axes``. Over the spatial dims, with a scale along C, this is instance
     normalization.
 
     Dims:
@@ -125,11 +130,11 @@ class LayerNormalization:
         axes: the dims that are normalized over.
         epsilon: added to the variance, at least 0.
     Raises:
-        DimError: x has no such dim, or scale has a dim that x has not, or of another size.
+        DimError: x has no such dim, or scale has a dim that x lacks, or has with another size.
 
-    Sums are made in f32 where x is narrower; mean and inverse are f32 then.
+    If x is narrower than f32, sums are computed in f32, and mean and inverse are f32.
     Cost:
-        6 operations an element: two sums, difference, square, two products.
+        6 operations for each element: two sums, difference, square, two products.
 
     >>> from vtensor.operators import Context
     >>> x, scale = VTensor("f32", {"N": 2, "T": 7, "F": 64}), VTensor("f32", {"F": 64})
@@ -166,22 +171,22 @@ _EXAMPLE = {"x": "N T F", "scale": "F", "bias": "F", "axes": ("F",), "epsilon": 
 
 
 def _ones(match: Match) -> dict[str, object] | None:
-    """A scale that changes nothing, along the dims that are normalized over."""
+    """Return a scale of ones along the normalized dims; None if the match is no normalization."""
     axes, epsilon = match["axes"], match.numbers["epsilon"]
     ones = np.ones([match["x"].size(dim) for dim in axes]), axes
     return {"ones": ones} if axes and epsilon >= 0 else None
 
 
 def _scale(match: Match) -> dict[str, object] | None:
-    """A scale or a bias under dims of x alone, without those that it repeats."""
-    found: dict[str, object] = {}
+    """Return scale and bias without dims of size 1; None if they have dims that x lacks."""
+    values: dict[str, object] = {}
     for name in {"scale", "bias"} & match.values.keys():
         t = match[name]
         long = {dim: size for dim, size in t.dims.items() if size != 1}
         if not long.items() <= match["x"].dims.items():
             return None
-        found[f"own_{name}"] = np.reshape(match.numbers[name], [*long.values()]), [*long]
-    return found
+        values[f"own_{name}"] = np.reshape(match.numbers[name], [*long.values()]), [*long]
+    return values
 
 
 rewrite(
@@ -214,23 +219,23 @@ rewrite(
 
 
 def _grouped(match: Match) -> dict[str, object] | None:
-    """The channels as groups and the channels of each, in sizes and in the scale."""
+    """Return the shapes and the scale of a group normalization; None if the match is none."""
     x, scale, y = match["x"], match["scale"], match.output
     if len(match["apart"]) < 3 or len(x.dims) < 3:
         return None
-    (_, many), (_, groups), *rest = match["apart"]
+    (_, batch), (_, groups), *inner_dims = match["apart"]
     dims = list(x.dims)
     channels = dims[1]
     long = [dim for dim, size in scale.dims.items() if size != 1]
     alike = [*y.dims.items()] == [*x.dims.items()] and long in ([channels], [])
-    inside = match["axes"] == tuple(dim for dim, _ in rest) and many == x.size(dims[0])
+    inside = match["axes"] == tuple(dim for dim, _ in inner_dims) and batch == x.size(dims[0])
     if not (alike and inside and groups and x.size(channels) % groups == 0):
         return None
     parts = {"group": groups, "channel": x.size(channels) // groups}
     inner = {dim: x.size(dim) for dim in dims[2:]}
     spread = np.broadcast_to(np.reshape(match.numbers["scale"], -1), x.size(channels))
     return {
-        "groups": ((dims[0], many), *parts.items(), *inner.items()),
+        "groups": ((dims[0], batch), *parts.items(), *inner.items()),
         "whole": tuple(x.dims.items()),
         "inside": ("channel", *inner),
         "own": (spread.reshape([*parts.values()]), [*parts]),
@@ -262,7 +267,7 @@ rewrite(
 @operator(
     "RMSNormalization",
     dims={"x": "*", "scale": "*", "y": "*"},
-    holds=[within("scale")],
+    holds=[has_dims_of_x("scale")],
     onnx=_scaled("RMSNormalization", 23),
     traits=[Cost(4), Linear({"scale": {}})],
 )
@@ -277,9 +282,9 @@ class RMSNormalization:
         axes: the dims that are normalized over.
         epsilon: added to the mean, at least 0.
     Raises:
-        DimError: x has no such dim, or scale has a dim that x has not, or of another size.
+        DimError: x has no such dim, or scale has a dim that x lacks, or has with another size.
     Cost:
-        4 operations an element: square, sum, two products.
+        4 operations for each element: square, sum, two products.
 
     >>> from vtensor.operators import Context
     >>> x, scale = VTensor("f32", {"N": 2, "T": 7, "F": 64}), VTensor("f32", {"F": 64})
@@ -338,7 +343,7 @@ def _write_lp(node: NodeWriter, op: LpNormalization) -> None:
 class LpNormalization(Unary):
     """Divide by the sum of absolute values, or by the root of the sum of squares, along a dim.
 
-    y = x / (sum over axis of |x|^p)^(1/p); where that is 0, so is y.
+    y = x / (sum over axis of |x|^p)^(1/p), and 0 where the sum is 0.
 
     Dims:
         x, y: any, the same
@@ -348,7 +353,7 @@ class LpNormalization(Unary):
     Raises:
         DimError: x has no such dim.
     Cost:
-        3 operations an element: power, sum, quotient.
+        3 operations for each element: power, sum, quotient.
 
     >>> from vtensor.operators import Context
     >>> LpNormalization("C").compute(Context(), VTensor("f32", {"N": 2, "C": 64})).summary()
@@ -392,7 +397,7 @@ class MeanVarianceNormalization(Unary):
     Raises:
         DimError: x has no such dim.
     Cost:
-        5 operations an element: two sums, difference, square, quotient.
+        5 operations for each element: two sums, difference, square, quotient.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 2, "C": 64, "H": 7, "W": 7})
@@ -414,14 +419,14 @@ _TYPES = {"": ["f32", "bf16", "f16"], "scale": ["f32"]}
 
 @invoker("LayerNormalization", library="onednn", dtypes=_TYPES, when=_one_axis)
 def onednn_layernorm(ctx: Context, op: LayerNormalization, *operands: VTensor) -> Routine:
-    x, scale, *made = operands
-    return onednn.LayerNormalization(x, scale, made, op.axes[0], op.epsilon, ctx.followers)
+    x, scale, *outputs = operands
+    return onednn.LayerNormalization(x, scale, outputs, op.axes[0], op.epsilon, ctx.followers)
 
 
 @invoker("LayerNormalization", library="eigen", dtypes={"": eigen.FRACTIONS})
 def eigen_layernorm(ctx: Context, op: LayerNormalization, *operands: VTensor) -> Routine:
-    x, scale, *made = operands
-    return eigen.normalization("layer", x, [scale], made, op.axes, op.epsilon, ctx.followers)
+    x, scale, *outputs = operands
+    return eigen.normalization("layer", x, [scale], outputs, op.axes, op.epsilon, ctx.followers)
 
 
 @invoker("RMSNormalization", library="eigen", dtypes=eigen.FRACTIONS)
@@ -443,18 +448,18 @@ def eigen_meanvariance(
 
 
 def _average(values: Array, axes: tuple[int, ...]) -> Array:
-    """The mean over some axes, which are kept; of no elements 0: nothing is normalized by it."""
+    """Return the mean over axes, which are kept with size 1; 0 if there are no elements."""
     count = prod(values.shape[axis] for axis in axes)
     return np.asarray(values.sum(axis=axes, keepdims=True) / max(count, 1))
 
 
 def _spread(scale: PTensor, x: PTensor) -> Array:
-    """A scale in x's order of dims, with one axis for each, so that NumPy repeats it."""
+    """Return a scale in x's order of dims with one axis for each, for NumPy's broadcasting."""
     return wide(scale.data()).reshape([scale.dims.get(dim, 1) for dim in x.dims])
 
 
 def _like_x(_op: object, x: VTensor, *others: VTensor) -> list[Layout]:
-    """The order of x's dims, those that an operand has."""
+    """Return for each operand the order of x's dims that it has."""
     return [Layout.plain(dim for dim in x.dims if dim in t.dims) for t in (x, *others)]
 
 

@@ -1,4 +1,4 @@
-"""Pools: one value for each window of an image."""
+"""Pooling: one value for each window of an image."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from vtensor.tensor import VTensor
 
 @dataclass(frozen=True)
 class Pool:
-    """What all pools share: their window, and an image that is made of another."""
+    """The shared parameters and ``compute`` of all pools."""
 
     kernel_shape: tuple[int, ...] = param(minimum=1)
     strides: tuple[int, ...] = param(default=(), minimum=1)
@@ -42,53 +42,53 @@ class Pool:
     ceil_mode: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> Any:
-        """A value for each window."""
+        """Dispatch on x; the output has one element for each window."""
         return one_output(ctx, self, [x], self.pooled(x))
 
     def pooled(self, x: VTensor) -> dict[str, int]:
-        """The dims of the outputs."""
+        """Return the dims of the outputs."""
         return {**x.dims, **counts(x, self.kernel_shape, self, self.ceil_mode)}
 
     def slide(self, x: Tensor, y: Tensor) -> eigen.Slide:
-        """The window, with the pads that its last place reaches."""
+        """Return the window in Eigen's terms, with the pads that its last place reaches."""
         return eigen.Slide(*geometry(x, y, self.kernel_shape, self))
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The axes of a window's elements, behind all others."""
+        """The axes of a window's elements, which come last in ``windows``."""
         return tuple(range(-len(self.kernel_shape), 0))
 
 
-def _reads(
+def _spellings(
     op_type: str, pool: Callable[[], Any], empty: Callable[[tuple[str, ...]], Any], **own: Any
 ) -> list[Spelling]:
-    """Return the spellings of a pool, and of the same over the whole image.
+    """Return the spellings of a pool, and of the pool over the whole image.
 
     Args:
         op_type: ONNX's name.
         pool: returns the operator's class.
         empty: the reduction of an image without elements, from its spatial dims.
-        own: further attributes, by default.
+        own: further attributes with their defaults.
     """
 
-    def made(node: NodeReader, *window: Any, **places: Any) -> Any:
-        given = {name: type(value)(node.attribute(name, value)) for name, value in own.items()}
+    def make(node: NodeReader, *window: Any, **parameters: Any) -> Any:
+        more = {name: type(value)(node.attribute(name, value)) for name, value in own.items()}
         if not node.output_names(1):
-            return pool()(*window, **places, **given)
-        places["column_major"] = bool(node.attribute("storage_order", 0))
-        return MaxPoolIndices(*window, **places)
+            return pool()(*window, **parameters, **more)
+        parameters["column_major"] = bool(node.attribute("storage_order", 0))
+        return MaxPoolIndices(*window, **parameters)
 
     def read(node: NodeReader) -> VTensor:
         x, kernel = read_image(node), tuple(node.attribute("kernel_shape") or ())
         ceil = bool(node.attribute("ceil_mode", 0))
-        return node.add(made(node, kernel, **read_window(node, x, kernel), ceil_mode=ceil), x)
+        return node.add(make(node, kernel, **read_window(node, x, kernel), ceil_mode=ceil), x)
 
     def read_whole(node: NodeReader) -> VTensor:
         x = read_image(node)
         whole = tuple(x.size(dim) for dim in spatial(x.dims))
-        if any(size < 1 for size in whole):  # asked of each by itself
+        if any(size < 1 for size in whole):  # sizes are tested one by one
             return node.add(empty(spatial(x.dims)), x)
-        return node.add(made(node, whole), x)
+        return node.add(make(node, whole), x)
 
     return [
         Spelling(op_type, 1, read, _names, write=write_image(op_type)),
@@ -107,7 +107,7 @@ def _cost(op: Pool, _x: VTensor, y: VTensor, *_indices: VTensor) -> int:
     return y.num_elements * prod(op.kernel_shape)
 
 
-def _begins_inside(op: Pool, x: VTensor) -> bool:
+def _pads_are_smaller(op: Pool, x: VTensor) -> bool:
     rows = along(x, op.kernel_shape, op)
     return all(max(row.begin, row.end) < row.reach for row in rows)
 
@@ -117,22 +117,29 @@ def _holds_an_element(row: Window, place: int) -> bool:
     return any(0 <= first + j * row.dilation < row.size for j in range(row.kernel))
 
 
-def _none_is_empty(op: Pool, x: VTensor) -> bool:
+def _no_window_is_empty(op: Pool, x: VTensor) -> bool:
     rows = (row for row in along(x, op.kernel_shape, op) if row.dilation > 1)
     return all(_holds_an_element(row, at) for row in rows for at in range(count(row, op.ceil_mode)))
 
 
 _DIMS = {"x": "N C D? H? W", "y": "N C D? H? W"}
 _SAME: dict[str, Any] = {"equal": [("x.N", "y.N"), ("x.C", "y.C")], "traits": [Cost(_cost)]}
-#: The maximum or the mean of none is no number.
+#: Conditions of pools whose windows hold an element: an empty one has no maximum and no mean.
 _HOLDS = [
-    (_begins_inside, "pads {op.pads} must be smaller than what a window {op.kernel_shape} spans"),
-    (_none_is_empty, "a window of elements {op.dilations} apart holds nothing but pads"),
+    (
+        _pads_are_smaller,
+        "pads {op.pads} must be smaller than what a window {op.kernel_shape} spans",
+    ),
+    (_no_window_is_empty, "a window of elements {op.dilations} apart holds nothing but pads"),
 ]
 
 
 @operator(
-    "MaxPool", dims=_DIMS, holds=_HOLDS, onnx=_reads("MaxPool", lambda: MaxPool, ReduceMax), **_SAME
+    "MaxPool",
+    dims=_DIMS,
+    holds=_HOLDS,
+    onnx=_spellings("MaxPool", lambda: MaxPool, ReduceMax),
+    **_SAME,
 )
 class MaxPool(Pool):
     """Slide a window over the image and take the largest element in it.
@@ -169,11 +176,11 @@ class MaxPool(Pool):
     "AvgPool",
     dims=_DIMS,
     holds=_HOLDS,
-    onnx=_reads("AveragePool", lambda: AvgPool, Mean, count_include_pad=False),
+    onnx=_spellings("AveragePool", lambda: AvgPool, Mean, count_include_pad=False),
     **_SAME,
 )
 class AvgPool(Pool):
-    """Slide a window over the image and take the mean of what is in it.
+    """Slide a window over the image and take the mean of the elements in it.
 
     y[N, C, H', W'] = mean over h, w of x[N, C, H'*stride + h*dilation - pad, ...]; pads are left
     out of the mean, or count as zeros.
@@ -188,7 +195,8 @@ class AvgPool(Pool):
             none given: 0.
         dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
         ceil_mode: divide by the stride rounding up: elements left over get a window too.
-        count_include_pad: pads count as zeros; what ``ceil_mode`` reaches beyond them does not.
+        count_include_pad: count pads as zeros; elements that ``ceil_mode`` adds after them do not
+            count.
     Raises:
         DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
     Cost:
@@ -206,7 +214,7 @@ class AvgPool(Pool):
 
     @property
     def kind(self) -> str:
-        """What libraries call it."""
+        """The libraries' name of this pool."""
         return f"avg_{'include' if self.count_include_pad else 'exclude'}_padding"
 
 
@@ -222,9 +230,9 @@ takes_pads(
 )
 
 
-@operator("LpPool", dims=_DIMS, onnx=_reads("LpPool", lambda: LpPool, ReduceL1, p=2), **_SAME)
+@operator("LpPool", dims=_DIMS, onnx=_spellings("LpPool", lambda: LpPool, ReduceL1, p=2), **_SAME)
 class LpPool(Pool):
-    """Slide a window over the image and take the norm of what is in it.
+    """Slide a window over the image and take the norm of the elements in it.
 
     y[N, C, H', ...] = (sum over h, ... of |x[N, C, H'*stride + h*dilation - pad, ...]|^p)^(1/p)
 
@@ -262,10 +270,10 @@ class LpPool(Pool):
     **_SAME,
 )
 class MaxPoolIndices(Pool):
-    """Slide a window over the image, take the largest element in it, and say which that is.
+    """Slide a window over the image and take the largest element in it, with its index.
 
-    y is that of MaxPool; indices counts the elements of x from 0, in the order N C D H W: the first
-    of those that are largest.
+    y is that of MaxPool. indices counts the elements of x from 0, in the order N C D H W; of equal
+    largest elements it is the first one's.
 
     Dims:
         x, y, indices: N C W, N C H W or N C D H W
@@ -283,20 +291,20 @@ class MaxPoolIndices(Pool):
     >>> [t.summary() for t in MaxPoolIndices((2, 2), (2, 2)).compute(Context(), x)]
     ['f32 N=1 C=64 H=4 W=4', 's64 N=1 C=64 H=4 W=4']
 
-    Source: ONNX operator MaxPool with two outputs, opset 12, which MaxPool reads.
+    Source: ONNX operator MaxPool with two outputs, opset 12, read by MaxPool.
     """
 
     column_major: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> tuple[VTensor, VTensor]:
-        """The largest of each window, and where it is."""
+        """Dispatch on x; the outputs have one element for each window."""
         y = VTensor(x.dtype, self.pooled(x), ctx.output(0))
         indices = VTensor("s64", y.dims, ctx.output(1))
         ctx.dispatch(self, [x], [y, indices])
         return y, indices
 
 
-def _counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
+def _counts_only_pads(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
     pads = op.slide(x, y).pads
     if op.count_include_pad and pads != (op.pads or (0,) * len(pads)):
         return "counts what ceil_mode reaches beyond the pads"
@@ -304,7 +312,7 @@ def _counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
 
 
 @invoker("MaxPool", library="onednn", dtypes=["f32", "bf16", "f16", "s8", "u8"])
-@invoker("AvgPool", library="onednn", dtypes=["f32", "bf16", "f16"], when=_counts_so)
+@invoker("AvgPool", library="onednn", dtypes=["f32", "bf16", "f16"], when=_counts_only_pads)
 def onednn_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> Routine:
     return onednn.Pooling(op.kind, x, y, *op.slide(x, y))
 
@@ -319,7 +327,7 @@ def _is_mean(op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> bool:
 def _eigen_averages(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
     if x.dtype not in eigen.DTYPES and not _is_mean(op, x, y):
         return f"has no kernel for {x.dtype} but the mean of whole images"
-    return _counts_so(op, x, y)
+    return _counts_only_pads(op, x, y)
 
 
 @invoker("MaxPool", library="eigen", dtypes=eigen.DTYPES)
@@ -352,10 +360,10 @@ def maxpool(ctx: Context, op: MaxPool, x: PTensor, y: PTensor) -> None:
 @definition("AvgPool", dtypes=FLOATS, order=image_order)
 def avgpool(ctx: Context, op: AvgPool, x: PTensor, y: PTensor) -> None:
     image, (kernel, strides, pads, dilations) = wide(x.data()), op.slide(x, y)
-    own = (op.pads or (0,) * len(pads)) if op.count_include_pad else (0,) * len(pads)
-    around = [(0, 0), (0, 0), *zip(own[: len(kernel)], own[len(kernel) :], strict=True)]
+    zeros = (op.pads or (0,) * len(pads)) if op.count_include_pad else (0,) * len(pads)
+    around = [(0, 0), (0, 0), *zip(zeros[: len(kernel)], zeros[len(kernel) :], strict=True)]
     counted = np.pad(np.ones((1, 1, *image.shape[2:]), image.dtype), around, constant_values=1)
-    beyond = [pad - inner for pad, inner in zip(pads, own, strict=True)]
+    beyond = [pad - inner for pad, inner in zip(pads, zeros, strict=True)]
     total = windows(image, kernel, strides, pads, dilations).sum(axis=op.inner, dtype=np.float64)
     y.data()[...] = total / windows(counted, kernel, strides, beyond, dilations).sum(axis=op.inner)
 
@@ -379,13 +387,13 @@ def maxpoolindices(
     view = windows(image, *window, fill=lowest(image.dtype)).reshape(flat)
     inside = windows(np.ones_like(image, bool), *window).reshape(flat)
     largest = view.max(axis=-1, keepdims=True)
-    found = inside & ((view == largest) | (view != view))  # not equal to itself: not a number
-    first = found.argmax(axis=-1)[..., None]
+    matches = inside & ((view == largest) | (view != view))  # a NaN is not equal to itself
+    first = matches.argmax(axis=-1)[..., None]
     y.data()[...] = largest[..., 0]
     indices.data()[...] = np.take_along_axis(number, first, -1)[..., 0]
 
 
-def _read_back(node: NodeReader) -> VTensor:
+def _read_unpool(node: NodeReader) -> VTensor:
     x = read_image(node)
     indices = node.input(1, IMAGES[len(x.dims)])
     kernel = tuple(node.attribute("kernel_shape") or ())
@@ -402,22 +410,22 @@ def _read_back(node: NodeReader) -> VTensor:
     holds=[
         (lambda _, x, indices: x.dims.keys() == indices.dims.keys(), "indices need the dims of x")
     ],
-    onnx=Spelling("MaxUnpool", 9, _read_back, _names),
+    onnx=Spelling("MaxUnpool", 9, _read_unpool, _names),
 )
 class MaxUnpool:
-    """Put each element at the place that ``indices`` says; all else is 0.
+    """Put each element at the place given by ``indices``; all others are 0.
 
     indices counts places from 0, in the order N C D H W of an image whose H is
-    (H - 1)*stride + kernel - pads, likewise D and W; one outside is ignored.
+    (H - 1)*stride + kernel - pads, likewise D and W. An index outside it is ignored.
 
     Dims:
         x, indices: N C W, N C H W or N C D H W, the same
         y: N C and the sizes above, or those of ``output_shape``: zeros are added at the ends
     Args:
-        kernel_shape, strides, pads: those of the MaxPool.
-        output_shape: sizes of y along D, H and W; none given: those above.
+        kernel_shape, strides, pads: the MaxPool's.
+        output_shape: sizes of y along D, H and W; none given: the sizes above.
     Raises:
-        DimError: a size is smaller than the image that indices count in, or nothing is left.
+        DimError: a size is smaller than that image's, or the image is empty.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 4, "H": 4, "W": 4})
@@ -435,7 +443,7 @@ class MaxUnpool:
 
     @property
     def dilations(self) -> Sizes:
-        """A MaxPool whose elements go back has none."""
+        """Empty: ONNX's MaxUnpool has no dilations."""
         return ()
 
     def compute(self, ctx: Context, x: VTensor, indices: VTensor) -> VTensor:
@@ -449,11 +457,11 @@ class MaxUnpool:
         return one_output(ctx, self, [x, indices], dims)
 
     def counted(self, x: Tensor) -> dict[str, int]:
-        """The spatial sizes of the image that indices count in."""
+        """Return the spatial sizes of the image in which indices count."""
         return {row.dim: row.spread for row in along(x, self.kernel_shape, self)}
 
 
-#: Of the elements that go back, and of the places where they were.
+#: The element types of MaxUnpool's elements and indices.
 _UNPOOLED = {"": NUMBERS, "indices": ["s64"]}
 
 

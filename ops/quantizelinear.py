@@ -1,4 +1,4 @@
-"""Between numbers and the few steps that a narrow element type has."""
+"""Quantization: between numbers and the steps of a narrow element type."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from vtensor.operators import (
 from vtensor.tensor import VTensor
 
 _INTEGERS = ("s8", "u8", "s16", "u16", *NARROW_INTEGERS)
-#: What numbers are quantised to.
+#: The element types that numbers are quantized to.
 _STEPS = (*_INTEGERS, *(name for name in NARROW_FLOATS if name != "f8e8m0"))
 
 
@@ -49,36 +49,38 @@ def _names(node: Naming) -> None:
 
 
 def _axis(node: NodeReader, x: VTensor) -> str:
-    """The dim along which the scale changes; one of one dim has no other."""
+    """Return the dim along which the scale changes: ``axis``, or x's only dim."""
     return node.axis(int(node.attribute("axis", 1)) if x.ndimensions() > 1 else 0, x)
 
 
 def _parameters(node: NodeReader, x: VTensor) -> list[VTensor]:
-    """Scale and zero point, under x's dims; of blocks, each element as often as the block is long.
+    """Return the scale and perhaps the zero point under x's dims, blocks expanded to elements.
 
-    A scale of one element is that of all of x, wherever the axis is.
+    A scale of one element serves all of x, whatever the axis is.
     """
-    return [_along(node, index, x) for index in (1, 2) if node.has(index)]
+    return [_parameter(node, index, x) for index in (1, 2) if node.has(index)]
 
 
-def _along(node: NodeReader, index: int, x: VTensor) -> VTensor:
-    given, block = node.input(index), int(node.attribute("block_size", 0))
-    if given.num_elements == 1 and given.ndimensions() < 2:
-        return node.reshape(given, {})
+def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
+    parameter, block = node.input(index), int(node.attribute("block_size", 0))
+    if parameter.num_elements == 1 and parameter.ndimensions() < 2:
+        return node.reshape(parameter, {})
     if not block:
-        if given.ndimensions() != 1:
-            raise node.refuse(f"input {index} of {given.ndimensions()} dims without a block_size")
+        if parameter.ndimensions() != 1:
+            raise node.refuse(
+                f"input {index} of {parameter.ndimensions()} dims without a block_size"
+            )
         return node.input(index, _axis(node, x))
     axis = _axis(node, x)
-    given = node.input(index, " ".join(x.dims))
-    blocks, size = given.size(axis), x.size(axis)
+    parameter = node.input(index, " ".join(x.dims))
+    blocks, size = parameter.size(axis), x.size(axis)
     if block < 0 or blocks != -(-size // block):
         raise node.refuse(f"{blocks} blocks of {block} along {axis}, which has size {size}")
-    return _repeated(node, given, axis, block, size)
+    return _repeated(node, parameter, axis, block, size)
 
 
 def _repeated(node: NodeReader, x: VTensor, axis: str, times: int, size: int) -> VTensor:
-    """Each element along a dim so many times, and the first ``size`` of them."""
+    """Add the repetition of each element ``times`` along ``axis``, cut to ``size`` elements."""
     each = f"{axis}_block"
     apart: dict[str, int] = {}
     for dim, count in x.dims.items():
@@ -100,7 +102,7 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(op, x, *parameters)
 
 
-def _read_back(node: NodeReader) -> VTensor:
+def _read_dequantize(node: NodeReader) -> VTensor:
     x = node.input(0)
     parameters = _parameters(node, x)
     to = node.element_type("output_dtype") or parameters[0].dtype
@@ -108,10 +110,10 @@ def _read_back(node: NodeReader) -> VTensor:
 
 
 class _Linear:
-    """An operator on a tensor, a scale and perhaps a zero point; ``to`` is its element type."""
+    """An operator on a tensor, a scale and perhaps a zero point; ``to`` is its output's type."""
 
     def compute(self, ctx: Context, x: VTensor, *by: VTensor) -> VTensor:
-        """Dispatch on x and what it is scaled by."""
+        """Dispatch on x, the scale, and the zero point if there is one."""
         return pointwise(self, ctx, x, *by)
 
 
@@ -127,13 +129,16 @@ def _exact(array: Array) -> Array:
 
 
 def _rounded(array: Array, name: str) -> Array:
-    """Rounded to an element type, in f64: a quotient of these, rounded again, is rounded once."""
+    """Return an array rounded to an element type, in f64.
+
+    A quotient of such numbers, rounded to that type again, is rounded once.
+    """
     return _exact(cast(array, name))
 
 
 def _quantized(op: QuantizeLinear, x: Array, scale: Array, *zero: Array) -> Array:
-    own = from_numpy(scale.dtype)
-    to = op.precision or {"s32": "f64", "f8e8m0": "f32"}.get(own, own)
+    scale_type = from_numpy(scale.dtype)
+    to = op.precision or {"s32": "f64", "f8e8m0": "f32"}.get(scale_type, scale_type)
     steps = _rounded(_rounded(x, to) / _rounded(scale, to), to)
     exact = np.rint(steps) if op.to in _INTEGERS else steps
     shifted = exact + sum(map(_exact, zero))
@@ -146,7 +151,9 @@ def _dequantized(op: DequantizeLinear, x: Array, scale: Array, *zero: Array) -> 
     return cast((_exact(x) - sum(map(_exact, zero))) * _exact(scale), op.to)
 
 
-def _steps(op: QuantizeLinear, x: Expression, scale: Expression, *zero: Expression) -> Expression:
+def _quantized_expression(
+    op: QuantizeLinear, x: Expression, scale: Expression, *zero: Expression
+) -> Expression:
     precision = op.precision or scale.dtype
     if precision not in eigen.FRACTIONS or (precision != "f32" and x.dtype == "s32"):
         raise Decline(f"divides no {x.dtype or 'value'} by {precision or 'computed'} scales")
@@ -160,7 +167,7 @@ def _steps(op: QuantizeLinear, x: Expression, scale: Expression, *zero: Expressi
     return steps.max(low).min(high).to(op.to)
 
 
-def _numbers(
+def _dequantized_expression(
     op: DequantizeLinear, x: Expression, scale: Expression, *zero: Expression
 ) -> Expression:
     return reduce(sub, zero, x) * scale
@@ -172,25 +179,26 @@ def _numbers(
     _quantized,
     {"x": (*FLOATS, "s32")},
     widen=False,
-    expression=_steps,
-    inplace=[],  # it makes another element type
+    expression=_quantized_expression,
+    inplace=[],  # the output has another element type
     holds=_HOLDS,
 )
 class QuantizeLinear(_Linear):
-    """Count a tensor in steps: y = x / scale, rounded to the nearest step, plus the zero point.
+    """Quantize a tensor: y = x / scale, rounded to the nearest step, plus the zero point.
 
     Ties go to the even step; integers saturate. A dim that the scale lacks, or has with size 1, is
-    repeated: a scale is one for all of x, one for each place along a dim, or one for each element.
+    repeated: there is one scale for all of x, one for each place along a dim, or one for each
+    element.
 
     Dims:
         x, y: any, the same    by: some of x's; the scale, then the zero point if there is one
     Args:
         to: y's element type.
-        precision: the element type in which the division is rounded; empty: the scale's (of an s32
-            scale f64, of an f8e8m0 one f32).
+        precision: the element type in which the division is rounded; empty is the scale's, but f64
+            for an s32 scale and f32 for an f8e8m0 one.
         saturate: as for Cast.
     Raises:
-        DimError: a dim of the scale is not x's, or has another size than 1 and x's.
+        DimError: the scale has a dim that x lacks, or another size than x and 1.
 
     >>> from vtensor.operators import Context
     >>> x, scale = VTensor("f32", {"N": 2, "C": 3}), VTensor("f32", {"C": 3})
@@ -207,23 +215,23 @@ class QuantizeLinear(_Linear):
 
 @elementwise(
     "DequantizeLinear",
-    Spelling("DequantizeLinear", 10, _read_back, _names),
+    Spelling("DequantizeLinear", 10, _read_dequantize, _names),
     _dequantized,
     {"x": (*_STEPS, "s32", *FLOATS)},
     widen=False,
-    expression=_numbers,
-    inplace=[],  # it makes another element type
+    expression=_dequantized_expression,
+    inplace=[],  # the output has another element type
     holds=_HOLDS,
 )
 class DequantizeLinear(_Linear):
-    """The numbers that steps stand for: y = (x - zero point) * scale, rounded once.
+    """Dequantize a tensor: y = (x - zero point) * scale, rounded once.
 
     Dims:
         x, y: any, the same    by: some of x's; the scale, then the zero point if there is one
     Args:
         to: y's element type.
     Raises:
-        DimError: a dim of the scale is not x's, or has another size than 1 and x's.
+        DimError: the scale has a dim that x lacks, or another size than x and 1.
 
     >>> from vtensor.operators import Context
     >>> x, scale = VTensor("u8", {"N": 2, "C": 3}), VTensor("f32", {})
@@ -250,11 +258,11 @@ _NAME = "DynamicQuantizeLinear"
     onnx=Spelling(_NAME, 11, _read_dynamic, same_names, write=write_aligned(_NAME)),
 )
 class DynamicQuantizeLinear:
-    """Quantise to u8 by the scale that just holds every value, 0 included.
+    """Quantize to u8 by the smallest scale that covers every value and 0.
 
     scale = (max(x, 0) - min(x, 0)) / 255, zero = -min(x, 0) / scale rounded, y = x / scale rounded
-    plus zero. Where all of x is 0 the scale is 1 / 255. A NaN does not count, and is 0;
-    so is everything where x has an infinity.
+    plus zero. If all of x is 0, the scale is 1 / 255. A NaN does not count, and becomes 0; if x has
+    an infinity, everything does.
 
     Dims:
         x, y: any, the same    scale, zero: none
@@ -289,6 +297,6 @@ def dynamic_quantize(
     numbers = values[~np.isnan(values)]
     low, high = numbers.min(initial=0), numbers.max(initial=0)
     step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
-    origin = np.fmin(np.fmax(np.rint(-low / step), 0), 255)  # these pass over a NaN
+    origin = np.fmin(np.fmax(np.rint(-low / step), 0), 255)  # fmin and fmax ignore a NaN
     scale.data()[...], zero.data()[...] = step, origin
     y.data()[...] = np.fmin(np.fmax(np.rint(values / step) + origin, 0), 255)

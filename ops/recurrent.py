@@ -1,4 +1,4 @@
-"""Networks that go along a sequence and carry a state: LSTM, GRU and the plain one."""
+"""Recurrent networks, which carry a state along a sequence: RNN, GRU and LSTM."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, named
 from vtensor.tensor import VTensor
 
 States = tuple[Array, ...]
-#: A function's name, and its alpha and beta.
+#: An activation function's name, alpha and beta.
 Activation = tuple[str, float, float]
 
-#: What may be given beside x, w and r: the place of each in ONNX, and its dims.
+#: The optional operands, by name: the index of ONNX's input, and the dims.
 OPTIONAL = {
     "bias": (3, "dir row unit"),
     "lengths": (4, "N"),
@@ -29,8 +29,8 @@ OPTIONAL = {
     "peepholes": (7, "dir peephole unit"),
 }
 
-#: By ONNX's name in lower case: the function of x, alpha and beta, and the values of those of the
-#: two that it has, where a node gives none.
+#: By ONNX's name in lower case: the function of x, alpha and beta, and the defaults of alpha and
+#: beta, as far as it has them.
 _FUNCTIONS: dict[str, tuple[Callable[[Array, float, float], Any], tuple[float, ...]]] = {
     "affine": (lambda x, a, b: a * x + b, (1.0, 0.0)),
     "elu": (lambda x, a, _: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))), (1.0,)),
@@ -48,24 +48,26 @@ _FUNCTIONS: dict[str, tuple[Callable[[Array, float, float], Any], tuple[float, .
 
 @dataclass(frozen=True)
 class _Recurrent:
-    """The parameters and the results of all."""
+    """The shared parameters and ``compute`` of recurrent networks."""
 
     activations: tuple[Activation, ...] = param()
     direction: str = param(default="forward", choices=("forward", "reverse", "bidirectional"))
     clip: float = param(default=0.0, minimum=0)
     given: tuple[str, ...] = param(default=())
 
-    #: Gates of each unit, the states that are carried, and the functions, by ONNX's default.
+    #: The number of gates of each unit.
     gates: ClassVar[int]
-    #: Where ONNX has each gate, where that differs.
+    #: The index of each gate in ONNX's order; empty if it is the order here.
     places: ClassVar[tuple[int, ...]] = ()
+    #: The names of the carried states.
     states: ClassVar[tuple[str, ...]] = ("hidden",)
+    #: ONNX's default activation functions of a direction.
     functions: ClassVar[tuple[str, ...]]
 
     def compute(
         self, ctx: Context, x: VTensor, w: VTensor, r: VTensor, *more: VTensor
     ) -> tuple[VTensor, ...]:
-        """The hidden state at each time, and the last states."""
+        """Dispatch on all operands; return the hidden state at each time, and the last states."""
         state = {"dir": w.size("dir"), "N": x.size("N"), "unit": r.size("unit")}
         y = VTensor(x.dtype, {"T": x.size("T"), **state}, ctx.output(0))
         last = [VTensor(x.dtype, state, ctx.output(1 + i)) for i in range(len(self.states))]
@@ -74,17 +76,17 @@ class _Recurrent:
 
     @property
     def directions(self) -> int:
-        """One or two."""
+        """The number of directions, one or two."""
         return 1 + (self.direction == "bidirectional")
 
     @property
     def rows(self) -> int:
-        """The biases of each unit."""
+        """The number of biases of each unit."""
         return self.gates
 
     @property
     def count(self) -> int:
-        """The functions of each direction."""
+        """The number of activation functions of each direction."""
         return len(self.functions)
 
 
@@ -92,7 +94,7 @@ R = TypeVar("R", bound=_Recurrent)
 
 
 def _positions(batch_first: bool) -> dict[str, str]:
-    """How ONNX's positions are called."""
+    """Return the names of dims at ONNX's positions, by role."""
     state = "N dir unit" if batch_first else "dir N unit"
     x, y = ("N T F", "N T dir unit") if batch_first else ("T N F", "T dir N unit")
     names = {"x0": x, "x1": "dir gate F", "x2": "dir gate unit", "x3": "dir both", "x4": "N"}
@@ -106,16 +108,16 @@ def _names(node: Naming) -> None:
 
 
 def _activations(node: NodeReader, defaults: Sequence[str]) -> Iterator[Activation]:
-    """The functions of each direction, one direction after another."""
+    """Yield a node's activation functions, one direction after another."""
     names = [name.lower() for name in node.attribute("activations") or defaults]
     if unknown := [name for name in names if name not in _FUNCTIONS]:
         raise node.refuse(f"activations {unknown}")
-    given = [list(node.attribute(f"activation_{which}") or ()) for which in ("alpha", "beta")]
+    remaining = [list(node.attribute(f"activation_{which}") or ()) for which in ("alpha", "beta")]
     for name in names:
-        own = [0.0, 0.0]
-        for place, value in enumerate(_FUNCTIONS[name][1]):
-            own[place] = float(given[place].pop(0)) if given[place] else value
-        yield name, own[0], own[1]
+        values = [0.0, 0.0]
+        for i, default in enumerate(_FUNCTIONS[name][1]):
+            values[i] = float(remaining[i].pop(0)) if remaining[i] else default
+        yield name, values[0], values[1]
 
 
 def _cut(node: NodeReader, t: VTensor, dim: str, begin: int, end: int) -> VTensor:
@@ -123,7 +125,7 @@ def _cut(node: NodeReader, t: VTensor, dim: str, begin: int, end: int) -> VTenso
 
 
 def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) -> VTensor:
-    """What ONNX gives for the units of one gate after another, its gates as they are here."""
+    """Return weights with gate and unit as dims of their own, gates in the order ``places``."""
     sizes = {**t.dims, "gate": gates, "unit": t.size("gate") // gates}
     order = dict.fromkeys(["dir", *(["side"] if "side" in sizes else []), "gate", "unit", *sizes])
     t = node.reshape(t, {dim: sizes[dim] for dim in order})
@@ -132,7 +134,10 @@ def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) ->
 
 
 def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
-    """What ONNX adds to both products, in one; the last gate's stay apart where that matters."""
+    """Return the sum of ONNX's two biases of each gate.
+
+    With ``linear`` the two biases of the last gate stay two rows.
+    """
     t = node.input(3, "dir both")
     t = node.reshape(t, {"dir": t.size("dir"), "side": 2, "gate": t.size("both") // 2})
     sides = _by_gate(node, t, cls.gates, cls.places)
@@ -147,7 +152,7 @@ def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
 
 
 def _operand(node: NodeReader, cls: type[_Recurrent], name: str, linear: bool) -> VTensor:
-    """What may be given beside x, w and r."""
+    """Return the optional operand ``name`` under its dims here."""
     if name == "bias":
         return _bias(node, cls, linear)
     if name != "peepholes":
@@ -162,8 +167,8 @@ def _read(node: NodeReader, cls: type[_Recurrent]) -> Sequence[VTensor]:
     direction, clip = node.attribute("direction", "forward"), float(node.attribute("clip") or 0.0)
     functions = cls.functions * (1 + (direction == "bidirectional"))
     flags = ("input_forget", "linear_before_reset")
-    own = {name: True for name in flags if node.attribute(name, 0)}
-    op = cls(tuple(_activations(node, functions)), direction, clip, given, **own)
+    options = {name: True for name in flags if node.attribute(name, 0)}
+    op = cls(tuple(_activations(node, functions)), direction, clip, given, **options)
     _check_rows(node, cls)
     inputs = [
         node.input(0, _positions(bool(node.attribute("layout", 0)))["x0"]),
@@ -176,7 +181,7 @@ def _read(node: NodeReader, cls: type[_Recurrent]) -> Sequence[VTensor]:
 
 
 def _check_rows(node: NodeReader, cls: type[_Recurrent]) -> None:
-    """Refuse sizes that cannot be gates of units."""
+    """Refuse a node whose weights cannot be split into gates."""
     rows = {1: cls.gates, 2: cls.gates, 3: 2 * cls.gates, 7: 3}
     for place, count in rows.items():
         if node.has(place) and list(node.input(place).dims.values())[1] % count:
@@ -187,10 +192,12 @@ def _gates_fit(op: _Recurrent, x: VTensor, w: VTensor, *_: VTensor) -> bool:
     return w.size("gate") == op.gates
 
 
-def _given_fit(op: _Recurrent, x: VTensor, w: VTensor, r: VTensor, *more: VTensor) -> bool:
+def _optional_operands_fit(
+    op: _Recurrent, x: VTensor, w: VTensor, r: VTensor, *more: VTensor
+) -> bool:
     sizes = {**w.dims, "N": x.size("N"), "row": op.rows, "peephole": 3}
     rows = [{dim: sizes[dim] for dim in OPTIONAL[name][1].split()} for name in op.given]
-    return [dict(one.dims) for one in more] == rows
+    return [dict(operand.dims) for operand in more] == rows
 
 
 def _directions_fit(op: _Recurrent, _: VTensor, w: VTensor, *__: VTensor) -> bool:
@@ -198,12 +205,12 @@ def _directions_fit(op: _Recurrent, _: VTensor, w: VTensor, *__: VTensor) -> boo
 
 
 def _cost(_op: object, x: VTensor, w: VTensor, r: VTensor, *_: VTensor) -> int:
-    """A product and a sum for each weight, at each time; what gates do to units is left out."""
+    """Return two operations for each weight at each time; element-wise ones are not counted."""
     return 2 * x.size("T") * x.size("N") * (w.num_elements + r.num_elements)
 
 
 def _recurrent(cls: type[R]) -> type[R]:
-    """Register a network that carries a state."""
+    """Register a recurrent network."""
     name = cls.__name__
     dims = {"x": "T N F", "w": "dir gate unit F", "r": "dir gate unit state"}
     dims |= {"more": "*", "y": "T dir N unit"}
@@ -218,7 +225,7 @@ def _recurrent(cls: type[R]) -> type[R]:
             ("x.F", "w.F"),
             ("r.unit", "r.state"),
         ],
-        holds=[(_gates_fit, gates), (_given_fit, fits), (_directions_fit, needs)],
+        holds=[(_gates_fit, gates), (_optional_operands_fit, fits), (_directions_fit, needs)],
         onnx=Spelling(name, 7, lambda node: _read(node, cls), _names),
         traits=[Cost(_cost)],
     )
@@ -227,7 +234,15 @@ def _recurrent(cls: type[R]) -> type[R]:
 
 @dataclass(frozen=True)
 class _Cell:
-    """One direction: of x and of h, weights of each gate; biases; and functions."""
+    """One direction of a recurrent network, as the definition computes it.
+
+    Attributes:
+        weights: of x and of h, each with a row for each gate.
+        biases: of each gate.
+        peepholes: of i, forget and o; None if there are none.
+        activations: the functions.
+        clip: the largest magnitude of their arguments; 0 is no limit.
+    """
 
     weights: Sequence[Array]
     biases: Array
@@ -236,22 +251,20 @@ class _Cell:
     clip: float
 
     def part(self, which: int, side: int, values: Array) -> Array:
-        """What goes into a gate from x (side 0) or from h (1), without a bias."""
+        """Return a gate's product with x (side 0) or h (side 1), without a bias."""
         return np.asarray(values @ self.weights[side][which].T)
 
     def gate(self, which: int, x: Array, h: Array) -> Array:
-        """What goes into a gate."""
+        """Return the input of a gate: both products and the bias."""
         both = self.part(which, 0, x) + self.part(which, 1, h)
         return np.asarray(both + self.biases[which])
 
     def peephole(self, which: int, carried: Array) -> Array | float:
-        """What goes into a gate from what is carried; nothing where no peepholes are given, however
-        large that is.
-        """
+        """Return a gate's product with the cell state; 0 if there are no peepholes."""
         return 0.0 if self.peepholes is None else np.asarray(self.peepholes[which] * carried)
 
     def apply(self, which: int, x: Array) -> Array:
-        """One of the functions, of a clipped value."""
+        """Apply an activation function to a clipped array."""
         name, alpha, beta = self.activations[which]
         clipped = np.clip(x, -self.clip, self.clip) if self.clip else x
         return np.asarray(_FUNCTIONS[name][0](clipped, alpha, beta))
@@ -259,7 +272,7 @@ class _Cell:
 
 @_recurrent
 class RNN(_Recurrent):
-    """Go along a sequence and carry a hidden state h.
+    """Carry a hidden state h along a sequence.
 
     h' = f(w x + r h + biases)
 
@@ -269,9 +282,9 @@ class RNN(_Recurrent):
         y: T dir N unit, the hidden state at each time    hidden: dir N unit, the last
     Args:
         activations: f of each direction, with alpha and beta.
-        direction: ``forward``, ``reverse`` or ``bidirectional``, which is two.
-        clip: what goes into f is at most this far from 0; 0: as it is.
-        given: the names of more.
+        direction: ``forward``, ``reverse``, or ``bidirectional``, which has both.
+        clip: limit of the magnitude of f's argument; 0 is none.
+        given: the names of the operands in more, in order.
     Raises:
         DimError: sizes do not fit together, or there are not as many activations.
 
@@ -288,13 +301,13 @@ class RNN(_Recurrent):
     gates, functions = 1, ("tanh",)
 
     def step(self, cell: _Cell, x: Array, h: Array) -> States:
-        """The state after one more element."""
+        """Return the hidden state after one more element."""
         return (cell.apply(0, cell.gate(0, x, h)),)
 
 
 @_recurrent
 class GRU(_Recurrent):
-    """Go along a sequence and carry a hidden state h, which gates update (z) and reset (r).
+    """Carry a hidden state h along a sequence, with gates that update (z) and reset (r) it.
 
     z = f(gate z), r = f(gate r), n = g(w x + r (reset * h) + biases), h' = (1 - z) * n + z * h
 
@@ -305,10 +318,10 @@ class GRU(_Recurrent):
         y: T dir N unit, the hidden state at each time    hidden: dir N unit, the last
     Args:
         activations: f and g of each direction, with alpha and beta.
-        direction: ``forward``, ``reverse`` or ``bidirectional``, which is two.
-        clip: what goes into f and g is at most this far from 0; 0: as it is.
-        given: the names of more.
-        linear_before_reset: what is reset is r h with its bias, not h.
+        direction: ``forward``, ``reverse``, or ``bidirectional``, which has both.
+        clip: limit of the magnitude of f's and g's arguments; 0 is none.
+        given: the names of the operands in more, in order.
+        linear_before_reset: reset r h with its bias, not h.
     Raises:
         DimError: sizes do not fit together, or there are not as many activations.
 
@@ -328,11 +341,11 @@ class GRU(_Recurrent):
 
     @property
     def rows(self) -> int:
-        """The biases of each unit."""
+        """The number of biases of each unit."""
         return self.gates + self.linear_before_reset
 
     def step(self, cell: _Cell, x: Array, h: Array) -> States:
-        """The state after one more element."""
+        """Return the hidden state after one more element."""
         update, reset = (cell.apply(0, cell.gate(i, x, h)) for i in range(2))
         if self.linear_before_reset:
             hidden = reset * (cell.part(2, 1, h) + cell.biases[3])
@@ -344,7 +357,7 @@ class GRU(_Recurrent):
 
 @_recurrent
 class LSTM(_Recurrent):
-    """Go along a sequence and carry a hidden state h and a cell c, behind three gates.
+    """Carry a hidden state h and a cell c along a sequence, with three gates.
 
     i = f(gate i + p_i c), forget = f(gate forget + p_forget c), c' = forget * c + i * g(gate c),
     o = f(gate o + p_o c'), h' = o * last(c')
@@ -357,9 +370,9 @@ class LSTM(_Recurrent):
         y: T dir N unit, the hidden state at each time    hidden, cell: dir N unit, the last
     Args:
         activations: f, g and last of each direction, with alpha and beta.
-        direction: ``forward``, ``reverse`` or ``bidirectional``, which is two.
-        clip: what goes into f and g is at most this far from 0; 0: as it is.
-        given: the names of more.
+        direction: ``forward``, ``reverse``, or ``bidirectional``, which has both.
+        clip: limit of the magnitude of f's and g's arguments; 0 is none.
+        given: the names of the operands in more, in order.
         input_forget: forget is 1 - i.
     Raises:
         DimError: sizes do not fit together, or there are not as many activations.
@@ -380,7 +393,7 @@ class LSTM(_Recurrent):
     input_forget: bool = param(default=False)
 
     def step(self, cell: _Cell, x: Array, h: Array, c: Array) -> States:
-        """The states after one more element."""
+        """Return the hidden state and the cell after one more element."""
         inward, forget, content, outward = (cell.gate(i, x, h) for i in range(4))
         i = cell.apply(0, inward + cell.peephole(0, c))
         kept = 1 - i if self.input_forget else cell.apply(0, forget + cell.peephole(1, c))
@@ -389,23 +402,27 @@ class LSTM(_Recurrent):
 
 
 def _cells(op: Any, w: Array, r: Array, more: dict[str, Array]) -> Iterator[_Cell]:
-    """Each direction."""
+    """Yield the cell of each direction."""
     directions, _, units, _ = w.shape
     biases = more.get("bias", np.zeros((directions, op.rows, units), w.dtype))
     peepholes = more.get("peepholes")
     for d in range(directions):
-        own = op.activations[d * op.count :][: op.count]
+        activations = op.activations[d * op.count :][: op.count]
         yield _Cell(
-            (w[d], r[d]), biases[d], None if peepholes is None else peepholes[d], own, op.clip
+            (w[d], r[d]),
+            biases[d],
+            None if peepholes is None else peepholes[d],
+            activations,
+            op.clip,
         )
 
 
-def _run(
+def _run_network(
     op: Any, x: Array, w: Array, r: Array, more: dict[str, Array]
 ) -> tuple[Array, list[Array]]:
-    """The hidden state at each time (T dir N unit), then each last state (dir N unit).
+    """Return the hidden state at each time (T dir N unit), and the last states (dir N unit).
 
-    Beyond the end of a sequence its states stay, and what is hidden is 0.
+    After the end of a sequence its states stay, and the hidden state at each time is 0.
     """
     times, batch = x.shape[:2]
     y = np.zeros((times, len(w), batch, r.shape[-1]), x.dtype)
@@ -415,10 +432,10 @@ def _run(
         backwards = op.direction == "reverse" or direction == 1
         states: States = tuple(state[direction] for state in last)
         for t in range(times)[:: -1 if backwards else 1]:
-            there = (t < lengths)[:, np.newaxis]
+            running = (t < lengths)[:, np.newaxis]
             pairs = zip(op.step(cell, x[t], *states), states, strict=True)
-            states = tuple(np.where(there, new, old) for new, old in pairs)
-            y[t, direction] = np.where(there, states[0], 0)
+            states = tuple(np.where(running, new, old) for new, old in pairs)
+            y[t, direction] = np.where(running, states[0], 0)
         for state, values in zip(last, states, strict=True):
             state[direction] = values
     return y, last
@@ -426,14 +443,14 @@ def _run(
 
 _TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
 _NATIVE = {"": ["f32"], "more": ["f32", "s32", "s64"]}
-#: oneDNN's word for each.
+#: oneDNN's kind of each network.
 _KINDS = {"RNN": "vanilla_rnn", "GRU": "gru", "LSTM": "lstm"}
-#: Its words for the functions of a plain one. Its relu without a slope makes 0 of a NaN.
+#: oneDNN's algorithms for an RNN's function. Its relu without a slope makes 0 of a NaN.
 _ONEDNN = {"tanh": "tanh", "leakyrelu": "relu", "sigmoid": "logistic"}
 
 
 def _refusal(op: Any, *operands: VTensor) -> bool | str:
-    """True, or what oneDNN's networks do not have."""
+    """Return True if oneDNN has the network, else the reason."""
     names = [name for name, _, _ in op.activations]
     if op.clip or getattr(op, "input_forget", False):
         return "neither clips nor couples gates"
@@ -443,18 +460,18 @@ def _refusal(op: Any, *operands: VTensor) -> bool | str:
         return f"has no functions {' '.join(names)}"
     if op.count == 1 and op.activations[0][:2] == ("leakyrelu", 0.0):
         return "makes 0 of a NaN, where a leakyrelu has no slope"
-    given = dict(zip(op.given, operands[3:], strict=False))
-    if "bias" not in given:
+    optional = dict(zip(op.given, operands[3:], strict=False))
+    if "bias" not in optional:
         return "takes a bias"
-    if "cell" in op.states and ("hidden" in given) != ("cell" in given):
+    if "cell" in op.states and ("hidden" in optional) != ("cell" in optional):
         return "takes both first states or none"
-    if "lengths" in given and not _whole(given["lengths"], operands[0].size("T")):
+    if "lengths" in optional and not _whole(optional["lengths"], operands[0].size("T")):
         return "takes whole sequences, their lengths known before a run"
     return True
 
 
 def _whole(lengths: VTensor, times: int) -> bool:
-    """True where it is known that no sequence ends early."""
+    """Return whether it is known before a run that no sequence ends early."""
     return lengths.constant and bool((lengths.data() == times).all())
 
 
@@ -473,9 +490,9 @@ def onednn_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
 
 
 def _typed(op: Any, *operands: VTensor) -> bool | str:
-    """Lengths alone are integers."""
+    """Return True if all optional operands but lengths are f32, else the reason."""
     rows = zip(op.given, operands[3:], strict=False)
-    fits = all((one.dtype == "f32") != (name == "lengths") for name, one in rows)
+    fits = all((operand.dtype == "f32") != (name == "lengths") for name, operand in rows)
     return fits or "takes what is given in f32, and lengths as integers"
 
 
@@ -499,6 +516,6 @@ def _orders(op: _Recurrent, *_: VTensor) -> list[str]:
 def recurrent(ctx: Context, op: Any, *operands: PTensor) -> None:
     inputs = 3 + len(op.given)
     x, w, r, *more = (wide(t.data()) for t in operands[:inputs])
-    y, last = _run(op, x, w, r, dict(zip(op.given, more, strict=True)))
+    y, last = _run_network(op, x, w, r, dict(zip(op.given, more, strict=True)))
     for target, values in zip(operands[inputs:], (y, *last), strict=True):
         target.data()[...] = values

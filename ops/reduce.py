@@ -1,4 +1,4 @@
-"""Reductions: the mean, sums, products, extremes and norms over some dims, a row each."""
+"""Reductions over dims: the mean, sums, products, extremes and norms."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from vtensor.tensor import VTensor
 
 R = TypeVar("R", bound="Reduction")
 
-#: The element types that have a largest one.
+#: The element types of ReduceMax and ReduceMin.
 ORDERED = (*NUMBERS, "bool")
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """The parameters and the result of every reduction.
+    """The shared parameters and ``compute`` of reductions.
 
     Dims:
         x: any    y: x's, without those in ``axes`` or with size 1 there
     Args:
-        axes: the dims; none of them means that each element stands alone.
+        axes: the dims to reduce; if empty, each element is reduced by itself.
         keepdims: keep the dims, with size 1.
     Raises:
         DimError: x has no such dim, or one is named twice.
@@ -50,22 +50,22 @@ class Reduction:
     keepdims: bool = param(default=True)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """x without those dims."""
+        """Dispatch on x; the output has x's dims without the reduced ones."""
         return one_output(ctx, self, [x], without(x, self.axes, self.keepdims))
 
 
 def _names(since: int) -> Callable[[Naming], None]:
-    """Names of a reduction whose axes are an input from opset ``since`` on."""
+    """Return a function that names a reduction's dims; axes are an input from ``since`` on."""
 
     def names(node: Naming) -> None:
         rank = node.rank("x0")
         if node.rank("y0") == rank:
             kept = list(range(rank))
         elif node.opset >= since:
-            return  # which dims go is an input's value; reading the node names what is left
+            return  # the axes are an input's value: reading the node names the remaining dims
         else:
-            gone = {axis % rank for axis in node.attribute("axes") or range(rank)}
-            kept = [position for position in range(rank) if position not in gone]
+            reduced = {axis % rank for axis in node.attribute("axes") or range(rank)}
+            kept = [position for position in range(rank) if position not in reduced]
         for place, position in enumerate(kept):
             node.same("x0", position, "y0", place)
 
@@ -73,7 +73,7 @@ def _names(since: int) -> Callable[[Naming], None]:
 
 
 def _reduced(node: NodeReader, x: VTensor, since: int) -> tuple[str, ...]:
-    """The dims that a node reduces: those it names, else all, or none where it says so."""
+    """Return the dims that a node reduces: its axes, else all or, by its attribute, none."""
     axes = node.attribute("axes")
     if node.opset >= since and node.has(1):
         axes = [int(axis) for axis in node.constant(1)]
@@ -94,17 +94,17 @@ def reduction(
     since: int = 18,
     holds: Sequence[tuple[Callable[..., bool], str]] = (),
 ) -> Callable[[type[R]], type[R]]:
-    """Register a class as a reduction; its docstring says what it computes, the rest is shared.
+    """Register a class as a reduction; its docstring is extended by the shared sections.
 
     Args:
-        numpy: what it computes, of an array and its axes, which may stay, with size 1, or go.
-        eigen_kind: the word of Eigen's kernel.
-        onednn_alg: oneDNN's algorithm, where it has a kernel that is right.
+        numpy: the definition, of an array and its axes; the result may keep them with size 1.
+        eigen_kind: the name of Eigen's kernel.
+        onednn_alg: oneDNN's algorithm; empty if it has no correct kernel.
         dtypes: the element types that ``numpy`` takes.
-        cost: operations an element.
-        op_type: ONNX's name, where it is another.
+        cost: operations for each element.
+        op_type: ONNX's name; empty is the class's.
         opset: the opset in which ONNX last changed it.
-        since: the opset from which on ONNX gives the axes as an input.
+        since: the first opset in which the axes are an input.
         holds: as for ``operator``.
     """
 
@@ -118,7 +118,7 @@ def reduction(
         @definition(name, dtypes=dtypes)
         def compute(ctx: Context, op: R, x: PTensor, y: PTensor) -> None:
             result = np.asarray(numpy(wide(x.data()), positions(x, op.axes)))
-            # Integers wrap; a number alone would be checked when it is assigned.
+            # Integers wrap. A scalar is converted first: NumPy would check it when it is assigned.
             result = stored(result, y.dtype).astype(y.data().dtype)
             y.data()[...] = result.reshape(y.data().shape)
 
@@ -149,7 +149,7 @@ def _sum(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _eigen_types(kind: str) -> Sequence[str]:
-    """The element types of Eigen's kernel: roots and logarithms are of fractions."""
+    """Return the element types of Eigen's kernel; roots and logarithms take floats only."""
     if kind in ("max", "min"):
         return eigen.ORDERED
     rational = kind not in ("l2", "log_sum", "log_sum_exp")
@@ -173,33 +173,33 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
     return np.asarray(np.log(_sum(powers, axes).reshape(shift.shape)) + shift)
 
 
-# oneDNN's norms have no real kernel, and its maximum and minimum lose NaN, which must reach the
-# result: all these are left to Eigen.
+# oneDNN's norms have reference code only, and its maximum and minimum lose NaN, which must reach
+# the result: all these run on Eigen.
 
 
 @reduction(_mean, eigen_kind="mean", onednn_alg="mean", op_type="ReduceMean")
 class Mean(Reduction):
-    """The mean over some dims; of integers, what is behind the point is cut off.
+    """Average over some dims; the mean of integers is rounded towards 0.
 
-    Of no elements it is NaN, that of integers 0.
+    The mean of no elements is NaN, of integers 0.
     """
 
 
 @reduction(_sum, eigen_kind="sum", onednn_alg="sum", opset=13, since=13)
 class ReduceSum(Reduction):
-    """The sum over some dims; of no elements, 0."""
+    """Add up over some dims; the sum of no elements is 0."""
 
 
 @reduction(lambda x, axes: x.prod(axes), eigen_kind="prod", onednn_alg="mul")
 class ReduceProd(Reduction):
-    """The product over some dims; of no elements, 1."""
+    """Multiply over some dims; the product of no elements is 1."""
 
 
 @reduction(
     lambda x, axes: x.max(axes, initial=lowest(x.dtype)), eigen_kind="max", dtypes=ORDERED, opset=20
 )
 class ReduceMax(Reduction):
-    """The largest element over some dims; of none, what no element is below."""
+    """Take the largest element over some dims; of no elements, the smallest of the type."""
 
 
 @reduction(
@@ -209,29 +209,29 @@ class ReduceMax(Reduction):
     opset=20,
 )
 class ReduceMin(Reduction):
-    """The smallest element over some dims; of none, what no element is above."""
+    """Take the smallest element over some dims; of no elements, the largest of the type."""
 
 
 @reduction(lambda x, axes: _sum(np.abs(x), axes), eigen_kind="l1", cost=2)
 class ReduceL1(Reduction):
-    """The sum of magnitudes over some dims."""
+    """Add up magnitudes over some dims."""
 
 
 @reduction(lambda x, axes: np.sqrt(_sum(np.square(x), axes)), eigen_kind="l2", cost=2)
 class ReduceL2(Reduction):
-    """The Euclidean length over some dims: the root of the sum of squares."""
+    """Take the Euclidean norm over some dims: the root of the sum of squares."""
 
 
 @reduction(lambda x, axes: _sum(np.square(x), axes), eigen_kind="sum_square", cost=2)
 class ReduceSumSquare(Reduction):
-    """The sum of squares over some dims."""
+    """Add up squares over some dims."""
 
 
 @reduction(lambda x, axes: np.log(_sum(x, axes)), eigen_kind="log_sum")
 class ReduceLogSum(Reduction):
-    """The logarithm of the sum over some dims."""
+    """Take the logarithm of the sum over some dims."""
 
 
 @reduction(_log_sum_exp, eigen_kind="log_sum_exp", cost=4)
 class ReduceLogSumExp(Reduction):
-    """The logarithm of the sum of exponentials over some dims, without overflow."""
+    """Take the logarithm of the sum of exponentials over some dims, without overflow."""

@@ -1,4 +1,4 @@
-"""Rectified linear units, and clipping to any range."""
+"""Relu, Relu6, and clipping to any range."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from vtensor.tensor import VTensor
     expression=lambda x: x.max(0),
 )
 class Relu(Unary):
-    """Replace what is negative by 0: y = max(x, 0); NaN stays NaN.
+    """Replace negative elements by 0: y = max(x, 0); NaN stays NaN.
 
     Dims:
         x, y: any, the same
@@ -46,9 +46,9 @@ class Relu(Unary):
 
 
 def _number(node: NodeReader, index: int) -> float:
-    """Return a bound that is known: a scalar, or a row of one, which ONNX Runtime takes too.
+    """Return a constant bound: a scalar or, as ONNX Runtime takes too, a vector of one element.
 
-    An integer stays one: a float has not all those of 64 bits.
+    An integer stays an integer: a float cannot hold all of 64 bits.
     """
     bound = node.constant(index)
     if bound.shape not in ((), (1,)):
@@ -58,10 +58,10 @@ def _number(node: NodeReader, index: int) -> float:
 
 
 def _bounds(node: NodeReader) -> tuple[float, float]:
-    """Those of Clip, infinite where there is none: attributes up to opset 10, then inputs.
+    """Return Clip's bounds, infinite if absent: attributes up to opset 10, then inputs.
 
     Raises:
-        VTensorError: one is computed from data.
+        VTensorError: a bound is computed from data.
     """
     none = -math.inf, math.inf
     if node.opset < 11:
@@ -78,7 +78,7 @@ def _read_relu6(node: NodeReader) -> VTensor:
 
 
 def _read_clip(node: NodeReader) -> VTensor:
-    """Bounds that are computed from data are operands of Max and Min."""
+    """Read Clip, or Max and Min if bounds are computed from data."""
     x = node.input(0)
     try:
         bounds = _bounds(node)
@@ -93,8 +93,8 @@ def _read_clip(node: NodeReader) -> VTensor:
 def _emit(node: NodeWriter, low: float, high: float) -> None:
     [x] = node.inputs
     bounds = _within(low, high, x.dtype)
-    given = ("" if math.isinf(bound) else node.constant(bound, x.dtype) for bound in bounds)
-    node.emit("Clip", node.operand(x), *given)
+    inputs = ("" if math.isinf(bound) else node.constant(bound, x.dtype) for bound in bounds)
+    node.emit("Clip", node.operand(x), *inputs)
 
 
 @elementwise(
@@ -120,7 +120,7 @@ class Relu6(Unary):
 
 
 def _within(low: float, high: float, dtype: str) -> tuple[float, float]:
-    """Return the bounds, for integers without fractions and within the type unless infinite."""
+    """Return the bounds; for an integer type, finite ones as integers within the type."""
     if dtype[:1] not in ("s", "u"):
         return low, high
     least, most = integer_range(dtype)
@@ -132,7 +132,7 @@ def _within(low: float, high: float, dtype: str) -> tuple[float, float]:
 
 
 def _clip(op: Clip, x: Array) -> Array:
-    """Infinite bounds are left out: integers have none."""
+    """Clip an array; infinite bounds, which integers lack, are left out."""
     low, high = _within(op.low, op.high, from_numpy(x.dtype))
     if low > -math.inf:
         x = np.maximum(x, np.asarray(low).astype(x.dtype))
@@ -165,8 +165,8 @@ class Clip(Unary):
     Dims:
         x, y: any, the same
     Args:
-        low, high: the bounds, both included; ``high`` wins where it is the smaller. One that the
-            element type, an integer, does not reach is the nearest that it has.
+        low, high: the bounds, both included; if ``high`` is smaller, it wins. For an integer type,
+            a bound outside of its range is the nearest integer in it.
 
     >>> from vtensor.operators import Context
     >>> Clip(-1.0, 1.0).compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()

@@ -1,4 +1,4 @@
-"""The same elements under other dims or names, or with squares of pixels as channels."""
+"""Reshapes, renamings and transposes, and squares of pixels as channels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libdesc.numpy import declared, definition
 from ops._elements import AHEAD
 from ops._names import no_names, same_names
 from ops._normalizations import positions
-from ops._places import once, one_output
+from ops._places import one_output, unique_names
 from ops._windows import write_image
 from ptensor import Layout, PTensor, share
 from ptensor.evaluation import Call
@@ -38,8 +38,9 @@ from vtensor.tensor import VTensor
 def _reader(
     reshaped: Callable[[NodeReader, Sequence[int]], Sequence[int]],
 ) -> Callable[[NodeReader], VTensor]:
-    """Reads a node by the sizes that it makes of its input's: arithmetic alone, so that sizes may
-    be traced.
+    """Return a reader of a node from a function that computes the output's sizes.
+
+    That function does arithmetic only, so that sizes may be symbolic.
     """
 
     def read(node: NodeReader) -> VTensor:
@@ -64,10 +65,10 @@ def _reshaped(node: NodeReader, sizes: Sequence[int]) -> Sequence[int]:
     open_ones = [place for place, size in enumerate(shape) if size == -1]
     if not open_ones:
         return list(shape)
-    rest, whole = prod(size for size in shape if size != -1), prod(sizes)
-    if len(open_ones) > 1 or not rest or whole % rest:
+    known, whole = prod(size for size in shape if size != -1), prod(sizes)
+    if len(open_ones) > 1 or not known or whole % known:
         raise ValueError(f"cannot reshape {whole} elements into shape {tuple(shape)}")
-    return [whole // rest if place in open_ones else size for place, size in enumerate(shape)]
+    return [whole // known if place in open_ones else size for place, size in enumerate(shape)]
 
 
 def _flatten_names(node: Naming) -> None:
@@ -85,7 +86,7 @@ def _flattened(node: NodeReader, sizes: Sequence[int]) -> Sequence[int]:
 
 
 def _axes(node: NodeReader, rank: int) -> set[int] | None:
-    """An attribute up to opset 12, a constant input since; counted from the beginning."""
+    """Return a node's axes counted from 0, or None: an attribute, or from opset 13 on an input."""
     axes = node.constant(1).reshape(-1).tolist() if node.has(1) else node.attribute("axes")
     if axes is None:
         return None
@@ -123,7 +124,7 @@ def _fills(op: Reshape, x: VTensor) -> bool:
 @operator(
     "Reshape",
     dims={"x": "*", "y": "*"},
-    holds=[once("shape"), (_fills, "{x.num_elements} elements do not fill {op.shape}")],
+    holds=[unique_names("shape"), (_fills, "{x.num_elements} elements do not fill {op.shape}")],
     onnx=[
         Spelling("Reshape", 1, _reader(_reshaped), no_names, write=_write, ahead=AHEAD["Reshape"]),
         Spelling("Flatten", 1, _reader(_flattened), _flatten_names),
@@ -133,16 +134,16 @@ def _fills(op: Reshape, x: VTensor) -> bool:
     traits=[Structural("reshape")],
 )
 class Reshape:
-    """The same elements, counted in the order of presentation, under other dims.
+    """Present the same elements, counted in declared order, under other dims.
 
-    Nothing moves where some layout of y says how x lies; else x is brought into that order first.
+    No memory moves if a layout of y describes x's memory; else x is transposed to declared order.
 
     Dims:
-        x: any    y: those of ``shape``
+        x: any    y: the dims of ``shape``
     Args:
         shape: pairs of name and size, slowest first.
     Raises:
-        DimError: a name occurs twice, or x has another number of elements.
+        DimError: a name occurs twice, or ``shape`` has another number of elements.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 2, "C": 3, "H": 4})
@@ -170,8 +171,8 @@ rewrite(
 )
 
 
-def _one_place(match: Match) -> dict[str, object] | None:
-    """The slice of one element, and the dims that are left of it."""
+def _single_slice(match: Match) -> dict[str, object] | None:
+    """Return the slice of one element, and the output's dims; None if it is outside."""
     x, axis, place = match["x"], match["axis"], int(match.numbers["place"])
     size = x.size(axis)
     if not -size <= place < size:
@@ -185,7 +186,7 @@ rewrite(
     "what is picked at one place that is known ahead is a slice",
     "Gather(x, scalar(place), axis=axis)",
     "Reshape(Slice(x, axes=axes, starts=starts, ends=ends, steps=steps), shape=shape)",
-    given=_one_place,
+    given=_single_slice,
     example={"x": "N C=4 H W", "place": -2, "axis": "C"},
 )
 
@@ -196,7 +197,11 @@ def reshape(ctx: Context, op: Reshape, x: VTensor, y: VTensor) -> Routine:
 
 
 class _Recounted(Routine):
-    """The bytes of x under the dims of y, in any layout of x that says how y lies."""
+    """Share the bytes of x with y, in any layout of x for which y has one.
+
+    Attributes:
+        ways: layouts of y by layouts of x.
+    """
 
     def __init__(self, x: VTensor, y: VTensor) -> None:
         ways: dict[Layout, Layout] = {}
@@ -208,13 +213,13 @@ class _Recounted(Routine):
         self.ways = ways
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
-        """None where y lies as x does."""
-        lies = self.ways.get(row[0]) == row[1]
-        return None if lies else f"y does not lie in {row[1]} where x lies in {row[0]}"
+        """Return None if y's layout is that of x under y's dims, else the reason."""
+        fits = self.ways.get(row[0]) == row[1]
+        return None if fits else f"y does not lie in {row[1]} where x lies in {row[0]}"
 
 
 def _order(node: Naming | NodeReader, rank: int) -> list[int]:
-    """Which position of the input each position of a transpose's output is."""
+    """Return for each position of a transpose's output the position of the input."""
     return list(node.attribute("perm") or reversed(range(rank)))
 
 
@@ -238,7 +243,7 @@ def _write_transpose(node: NodeWriter, op: Rename) -> None:
 
 
 def _renamed(op: Rename, x: VTensor) -> dict[str, int]:
-    """The sizes of x under their new names."""
+    """Return the sizes of x under their new names."""
     new = dict(op.names)
     return {new.get(dim, dim): x.size(dim) for dim in (new if len(new) == len(x.dims) else x.dims)}
 
@@ -263,16 +268,16 @@ def _distinct(op: Rename, x: VTensor) -> bool:
     traits=[Structural("rename")],
 )
 class Rename:
-    """The same tensor under other dim names. Nothing moves.
+    """Rename the dims of a tensor. No memory moves.
 
-    Where ``names`` lists every dim, y is presented in that order; else as x is.
+    If ``names`` lists every dim, y is presented in that order; else in x's.
 
     Dims:
         x: any    y: x's under their new names
     Args:
         names: pairs of a dim's name in x and its name in y, which may be the same.
     Raises:
-        DimError: x has no such dim, or y would have a dim twice.
+        DimError: x lacks a dim, a dim is named twice, or y would have a dim twice.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 2, "C": 3})
@@ -291,20 +296,22 @@ class Rename:
 
 
 def _parts(x: VTensor, sizes: Iterable[int]) -> list[list[str]]:
-    """The dims of x, side by side, of which dims of these sizes are made; empty where none are."""
-    rest, found = list(x.dims), list[list[str]]()
+    """Return for each size the neighbouring dims of x that make it up; empty if dims do not fit."""
+    remaining, parts = list(x.dims), list[list[str]]()
     for size in sizes:
         part: list[str] = []
-        while rest and ((not part and x.size(rest[0]) == size) or prod(map(x.size, part)) < size):
-            part.append(rest.pop(0))
+        while remaining and (
+            (not part and x.size(remaining[0]) == size) or prod(map(x.size, part)) < size
+        ):
+            part.append(remaining.pop(0))
         if prod(map(x.size, part)) != size:
             return []
-        found.append(part)
-    return [] if rest else found
+        parts.append(part)
+    return [] if remaining else parts
 
 
-def _back(match: Match) -> dict[str, object] | None:
-    """The names under which the dims are counted last, where they are the first ones again."""
+def _restored_names(match: Match) -> dict[str, object] | None:
+    """Return the new names of x's dims, if the last reshape restores them; else None."""
     x, inner = match["x"], dict(match["inner"])
     order = match.parameters.get("order") or [(dim, dim) for dim in inner]
     parts = dict(zip(inner, _parts(x, inner.values()), strict=False))
@@ -325,7 +332,7 @@ rewrite(
     Reshape(Rename(counted, names=order), shape=outer) | Reshape(counted, shape=outer)
     """,
     "Rename(x, names=names)",
-    given=_back,
+    given=_restored_names,
     example={
         "x": "N H=4 T=4 F=4",
         "inner": lambda s: (("B", 4 * s["N"]), ("T", 4), ("F", 4)),
@@ -371,7 +378,7 @@ def _write_space(node: NodeWriter, op: SpaceToDepth) -> None:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The parameters of both."""
+    """The shared parameters of both operators."""
 
     blocksize: int = param(minimum=1)
     mode: str = param(default="DCR", choices=("DCR", "CRD"))
@@ -392,7 +399,7 @@ class DepthToSpace(_Blocks):
     Dims:
         x: N C H W    y: N C//(b*b) H*b W*b
     Args:
-        blocksize: pixels of a square's side, at least 1.
+        blocksize: side of a square, in pixels, at least 1.
         mode: the order in which channels hold a square: ``DCR`` or ``CRD``.
     Raises:
         DimError: C is no multiple of b*b.
@@ -431,7 +438,7 @@ class SpaceToDepth(_Blocks):
     Dims:
         x: N C H W    y: N C*b*b H//b W//b
     Args:
-        blocksize: pixels of a square's side, at least 1.
+        blocksize: side of a square, in pixels, at least 1.
         mode: the order in which channels hold a square: ``DCR`` or ``CRD``.
     Raises:
         DimError: H or W is no multiple of b.

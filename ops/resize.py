@@ -1,4 +1,4 @@
-"""An image, or any tensor, at other sizes."""
+"""Resize: sampling of an image, or any tensor, at other sizes."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ def _cropped(y: Array, _scale: float, exact: float, length: int, box: Box) -> Ar
     return begin * (length - 1) + y * (end - begin) * (length - 1) / (exact - 1)
 
 
-#: Where y's elements lie in x, from y's places, the scale, y's size before it was rounded, x's, and
-#: the box that is cropped out of x. The result has the precision of y's places.
+#: Functions that return the places in x of y's elements, by coordinates: from y's places, the
+#: scale, y's size before it was rounded, x's size, and the box that is cropped out of x. The result
+#: has the precision of y's places.
 COORDINATES: dict[str, Callable[[Array, float, float, int, Box], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
@@ -56,29 +57,30 @@ COORDINATES: dict[str, Callable[[Array, float, float, int, Box], Array]] = {
     "tf_half_pixel_for_nn": lambda y, scale, *_: (y + 0.5) / scale,
     "tf_crop_and_resize": _cropped,
 }
-#: Half the distance of two elements, plus the tolerance for places in f32.
-HALF = 0.5 + 1e-6
-#: Which element is the nearest to a place.
+#: Half the distance of two elements, plus a tolerance for places in f32.
+HALF_STEP = 0.5 + 1e-6
+#: Functions that return the element nearest to a place, by ``nearest_mode``.
 ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda places: np.ceil(places - HALF),
-    "round_prefer_ceil": lambda places: np.floor(places + HALF),
+    "round_prefer_floor": lambda places: np.ceil(places - HALF_STEP),
+    "round_prefer_ceil": lambda places: np.floor(places + HALF_STEP),
     "floor": np.floor,
     "ceil": np.ceil,
 }
-#: With these, scales that are whole numbers repeat elements: coordinates, and what is nearest.
+#: Coordinates, and values of ``nearest_mode``, with which whole scales repeat elements.
 REPEATING = {
     "asymmetric": ("floor",),
     "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
     "pytorch_half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
 }
-#: Scales whose numerator is below this are taken as exact: no other quotient of sizes below 2**14
-#: rounds to the same f32.
-EXACT = 1 << 10
-#: Lengths from here on are computed in f64: f32 is spaced by 1/2 there, and loses other places.
-LONG = 1 << 22
+#: A scale with a numerator below this is exact: no other quotient of sizes below 2**14 rounds to
+#: the same f32.
+EXACT_NUMERATOR = 1 << 10
+#: The size from which on places are computed in f64: f32 is spaced by 1/2 there, and cannot hold
+#: places in between.
+F64_SIZE = 1 << 22
 
-#: The parameters that ONNX has otherwise; the others are attributes, with the same defaults.
-_OWN = ("axes", "sizes", "scales", "roi", "coordinates")
+#: The parameters that ONNX has in another form; the others are attributes, with equal defaults.
+_CONVERTED = ("axes", "sizes", "scales", "roi", "coordinates")
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -86,8 +88,8 @@ def _read(node: NodeReader) -> VTensor:
     axes = node.attribute("axes") or list(range(len(x.dims)))
     dims = [node.axis(int(axis), x) for axis in axes]
     have = [x.size(dim) for dim in dims]
-    scales = [*map(float, _row(node, 2, len(dims)))]
-    sizes = _row(node, 3, len(dims))
+    scales = [*map(float, _constant_row(node, 2, len(dims)))]
+    sizes = _constant_row(node, 3, len(dims))
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
     if sizes and policy != "stretch":
         choose = min if policy == "not_larger" else max
@@ -102,28 +104,30 @@ def _read(node: NodeReader) -> VTensor:
         sizes, scales = map(list, zip(*grown, strict=True))
     else:
         raise node.refuse("neither scales nor sizes are given")
-    corners = [*map(float, _row(node, 1, 2 * len(dims)))] or [0.0] * len(dims) + [1.0] * len(dims)
+    corners = [*map(float, _constant_row(node, 1, 2 * len(dims)))] or [0.0] * len(dims) + [
+        1.0
+    ] * len(dims)
     boxes = zip(corners[: len(dims)], corners[len(dims) :], strict=True)
     sampled = zip(dims, sizes, scales, boxes, have, strict=True)
     kept = [row[:4] for row in sampled if row[1:4] != (row[4], 1, (0, 1))]
-    given: dict[str, Any] = dict(
-        zip(_OWN[:4], zip(*kept, strict=True) if kept else [()] * 4, strict=True)
+    converted: dict[str, Any] = dict(
+        zip(_CONVERTED[:4], zip(*kept, strict=True) if kept else [()] * 4, strict=True)
     )
-    given["coordinates"] = node.attribute("coordinate_transformation_mode", "half_pixel")
-    return node.add(from_attributes(node, Resize, **given), x)
+    converted["coordinates"] = node.attribute("coordinate_transformation_mode", "half_pixel")
+    return node.add(from_attributes(node, Resize, **converted), x)
 
 
 def scaled(node: NodeReader, old: int, scale: float) -> tuple[int, float]:
-    """Return the size that a scale makes of another one, and the scale before it was rounded.
+    """Return a size times a scale, and the scale before it was rounded to f32.
 
-    Exporters write a size as the quotient of two, rounded to f32: that one is the result. Of other
-    scales the product in f32 is rounded down, as ONNX Runtime does.
+    A scale that is a quotient of two sizes, rounded to f32, gives the size in its numerator, as
+    exporters mean it. For other scales the product in f32 is rounded down, as in ONNX Runtime.
     """
     if not 0 < scale < inf:
         text = f"Resize {node.name!r}: a scale of {scale}, which must be above 0 and finite"
         raise ModelError(f"{text}; to fix: give sizes, or other scales")
     above, below = scale.as_integer_ratio()
-    if above < EXACT:  # by integers, as sizes are: these may be open
+    if above < EXACT_NUMERATOR:  # integer arithmetic: sizes may be symbolic
         return above * old // below, scale
     size = round(scale * old)
     if old and np.float32(size / old) == np.float32(scale):
@@ -141,13 +145,13 @@ def _write(node: NodeWriter, op: Resize) -> None:
         told = ["", node.constant([*{**x.dims, **sizes}.values()])]
     else:
         told = [node.constant([scales.get(dim, 1.0) for dim in x.dims], "f32")]
-    same = {name: value for name, value in parameters(op).items() if name not in _OWN}
+    same = {name: value for name, value in parameters(op).items() if name not in _CONVERTED}
     same["coordinate_transformation_mode"] = op.coordinates
     node.emit("Resize", node.operand(x), "", *told, **same)
 
 
-def _row(node: NodeReader, index: int, length: int) -> list[Any]:
-    """A constant input of so many numbers; none where it is absent or empty."""
+def _constant_row(node: NodeReader, index: int, length: int) -> list[Any]:
+    """Return a constant input of ``length`` numbers; empty if it is absent or empty."""
     row: list[Any] = node.constant(index).tolist() if node.has(index) else []
     if row and len(row) != length:
         raise node.refuse(f"input {index} has {len(row)} numbers, not {length}")
@@ -155,12 +159,15 @@ def _row(node: NodeReader, index: int, length: int) -> list[Any]:
 
 
 def _read_scales(node: NodeReader) -> VTensor:
-    """Upsample, and Resize of opset 10: what became ``asymmetric`` and ``floor``."""
+    """Read Upsample, or Resize of opset 10: coordinates are ``asymmetric``, rounded down.
+
+    Dims that grow are resized first; of dims that shrink, places are rounded up.
+    """
     x = node.input(0)
     scales = node.attribute("scales") if node.opset < 9 else node.constant(1).tolist()
     if len(scales) != len(x.dims):
         raise node.refuse(f"{len(scales)} scales of {len(x.dims)} dims")
-    for grow in (True, False):  # what is nearest: the one before, where it shrinks the one behind
+    for grow in (True, False):
         rows = zip(x.dims.items(), scales, strict=True)
         kept = [
             (dim, *scaled(node, size, float(scale)))
@@ -174,7 +181,7 @@ def _read_scales(node: NodeReader) -> VTensor:
     return x
 
 
-def _as_long(op: Resize, x: VTensor) -> bool:
+def _rows_agree(op: Resize, x: VTensor) -> bool:
     return {len(op.sizes), len(op.scales), len(op.roi or op.axes)} == {len(op.axes)}
 
 
@@ -186,7 +193,7 @@ def _has_elements(op: Resize, x: VTensor) -> bool:
     "Resize",
     dims={"x": "*", "y": "*"},
     holds=[
-        (_as_long, "a size and a scale must be given for each axis, each axis once"),
+        (_rows_agree, "a size and a scale must be given for each axis, each axis once"),
         (
             lambda op, _: all(0 < scale < inf for scale in op.scales),
             "scales {op.scales} must be above 0",
@@ -202,24 +209,24 @@ def _has_elements(op: Resize, x: VTensor) -> bool:
 class Resize:
     """Sample a tensor at other places along some dims, one dim after another.
 
-    Each place of y is a place in x, between elements, by ``coordinates``; its value is the element
-    nearest to it, or a sum of its neighbours by their distance. Beyond the border, x goes on with
+    ``coordinates`` maps each place of y to a place in x, between elements. Its value is the nearest
+    element, or a sum of its neighbours weighted by distance. Beyond the border, x continues with
     its border elements.
 
     Dims:
         x, y: any, the same; of y those along ``axes`` have ``sizes``
     Args:
         axes: the dims.
-        sizes: of y along each of them.
-        scales: by how much each grows; ``sizes`` over x's where these are exact.
+        sizes: sizes of y along these dims.
+        scales: factor of each size; ``sizes`` over x's sizes if these are exact.
         mode: ``nearest``, ``linear`` or ``cubic``.
-        coordinates: how y's places lie over x's; ONNX's coordinate_transformation_mode.
-        nearest_mode: which element is nearest.
-        cubic_coeff_a: the slope of the cubic's ends.
-        exclude_outside: neighbours beyond the border count nothing, the others more.
-        antialias: where y is smaller, neighbours from a wider range, as many as are merged.
-        roi: begin and end of x along each axis, as parts of it, for ``tf_crop_and_resize``.
-        extrapolation_value: what that one puts outside x.
+        coordinates: the map of places, ONNX's coordinate_transformation_mode.
+        nearest_mode: the rounding to the nearest element.
+        cubic_coeff_a: slope of the cubic at distance 1.
+        exclude_outside: weigh neighbours beyond the border by 0, and the others more.
+        antialias: where y is smaller, take neighbours from a range that is wider by 1 / scale.
+        roi: begin and end along each axis, as parts of x, for ``tf_crop_and_resize``.
+        extrapolation_value: value outside x, for ``tf_crop_and_resize``.
     Raises:
         DimError: x has no such dim, rows differ in length, or x has no elements to sample.
 
@@ -249,7 +256,7 @@ class Resize:
 
 
 def _places(op: Resize, index: int, length: int, precision: type = np.float64) -> Array:
-    """The place in x of each place of y along an axis, where x has ``length`` elements."""
+    """Return the place in x, of ``length`` elements, of each place of y along axis ``index``."""
     scale, box = op.scales[index], op.roi[index] if op.roi else (0.0, 1.0)
     size = op.sizes[index]
     exact = size if length and scale == size / length else scale * length
@@ -259,13 +266,13 @@ def _places(op: Resize, index: int, length: int, precision: type = np.float64) -
 
 def _nearest(op: Resize, index: int, length: int) -> Array:
     """Return the element of x for each place of y: of places in f32, as ONNX Runtime computes."""
-    precision = np.float32 if max(length, op.sizes[index]) < LONG else np.float64
+    precision = np.float32 if max(length, op.sizes[index]) < F64_SIZE else np.float64
     places = _places(op, index, length, precision).astype(np.float64)
     nearest = ROUNDINGS[op.nearest_mode](places)
     return np.asarray(np.clip(nearest, 0, length - 1).astype(np.int64))
 
 
-def _evenly(size: int, length: int) -> Array:
+def _onednn_nearest(size: int, length: int) -> Array:
     """Return the element of x for each place of y as oneDNN rounds (y + 1/2) * length / size - 1/2.
 
     It computes in f32, in this order, and rounds halves up.
@@ -276,7 +283,7 @@ def _evenly(size: int, length: int) -> Array:
 
 
 def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
-    """Elements of x around each place of y, a row a place, and how much each counts."""
+    """Return indices of the elements of x around each place of y, a row a place; and weights."""
     places = _places(op, index, length).reshape(-1, 1)
     shrink = min(op.scales[index], 1.0) if op.antialias else 1.0
     reach = int(np.ceil((1 if op.mode == "linear" else 2) / shrink))
@@ -290,7 +297,7 @@ def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
 
 
 def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
-    """The weighted sum of neighbours along an axis; what counts nothing may be NaN."""
+    """Return the weighted sum of neighbours along an axis; those of weight 0 may be NaN."""
     result = np.zeros((), x.dtype)
     for tap in range(near.shape[1]):
         row = shaped(weights[:, tap].astype(x.dtype), axis, x.ndim)
@@ -299,21 +306,24 @@ def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
 
 
 def _outside(op: Resize, x: Tensor) -> Array:
-    """Which places of y lie outside x, an axis a dim; only one way of placing them says so."""
-    found: Array = np.zeros((1,) * len(x.dims), bool)
+    """Return which places of y are outside x, broadcast over its dims.
+
+    Only with ``tf_crop_and_resize`` can a place be outside.
+    """
+    outside: Array = np.zeros((1,) * len(x.dims), bool)
     if op.coordinates == "tf_crop_and_resize":
         for index, dim in enumerate(op.axes):
             places, axis = _places(op, index, x.size(dim)), list(x.dims).index(dim)
             beyond = (places < 0) | (places > x.size(dim) - 1)
-            found = found | shaped(beyond, axis, len(x.dims))
-    return found
+            outside = outside | shaped(beyond, axis, len(x.dims))
+    return outside
 
 
-def _takes(op: Resize, x: VTensor, y: VTensor) -> bool | str:
+def _can_interpolate(op: Resize, x: VTensor, y: VTensor) -> bool | str:
     return op.mode == "nearest" or x.dtype != "bool" or "bool values cannot be interpolated"
 
 
-@definition("Resize", dtypes=(*NUMBERS, "bool"), when=_takes)
+@definition("Resize", dtypes=(*NUMBERS, "bool"), when=_can_interpolate)
 def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
     value, outside = wide(x.data()), _outside(op, x)
     if op.mode != "nearest" and value.dtype.kind in "iu":
@@ -330,9 +340,9 @@ def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
 
 
 def _repeats(op: Resize, index: int, length: int) -> bool:
-    """Along a dim, y has each element of x as often as any other, in order, however many there are.
+    """Return whether y repeats each element of x equally often along a dim, whatever its size is.
 
-    It has the element before (y + 1/2) / scale, which is never a whole number, or before y / scale.
+    y has the element before (y + 1/2) / scale, which is never a whole number, or before y / scale.
     """
     scale = op.scales[index]
     if op.mode != "nearest" or not float(scale).is_integer():
@@ -342,9 +352,9 @@ def _repeats(op: Resize, index: int, length: int) -> bool:
 
 
 def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
-    """Return True if oneDNN, whose places of y are even, takes the same elements of x.
+    """Return True if oneDNN, which spaces places evenly, takes the same elements of x; or why not.
 
-    Linearly it blends with elements that count nothing, too, which is a NaN if one is infinite.
+    In linear mode it also adds elements of weight 0: NaN if one is infinite.
     """
     if op.mode == "cubic":
         return "resamples to the nearest, or linearly"
@@ -353,13 +363,13 @@ def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
         if _repeats(op, index, length):
             continue
         if op.mode == "nearest":
-            if not np.array_equal(_evenly(size, length), _nearest(op, index, length)):
+            if not np.array_equal(_onednn_nearest(size, length), _nearest(op, index, length)):
                 return f"places elements along {dim} otherwise"
             continue
         even = Resize((dim,), (size,), (size / length,), op.mode, "half_pixel")
-        found = np.asarray(_neighbours(even, 0, length))
+        onednn_terms = np.asarray(_neighbours(even, 0, length))
         wanted = np.asarray(_neighbours(op, index, length))
-        if found.shape != wanted.shape or not np.allclose(found, wanted):
+        if onednn_terms.shape != wanted.shape or not np.allclose(onednn_terms, wanted):
             return f"places elements along {dim} otherwise"
         if not wanted[1].all():
             return f"blends elements along {dim} that count nothing"
@@ -382,7 +392,7 @@ def _stays_inside(op: Resize, x: VTensor, y: VTensor) -> bool | str:
 @invoker("Resize", library="eigen", dtypes=eigen.MOVED, when=_stays_inside)
 def eigen_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> Routine:
     lengths = [(dim, index, x.size(dim)) for index, dim in enumerate(op.axes)]
-    if op.mode == "nearest" or not op.axes:  # exporters write sizes that stay as they are, too
+    if op.mode == "nearest" or not op.axes:  # or no size changes
         rows = {dim: _nearest(op, index, size).tolist() for dim, index, size in lengths}
         return eigen.picked(x, y, {dim: eigen.runs_of(row) for dim, row in rows.items()})
     return eigen.blended(x, y, {dim: _neighbours(op, i, size) for dim, i, size in lengths})

@@ -1,4 +1,4 @@
-"""Images sampled between their elements, at places that data decides."""
+"""GridSample, RoiAlign and DeformConv: images sampled at places given by data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from libdesc.numpy.casts import stored
 from ops._convolution import KERNELS, convolution_names, cost, kernel_sizes, read_kernel, with_bias
 from ops._elementwise import ALL
 from ops._names import from_attributes
-from ops._places import INDICES, checked, one_output
+from ops._places import INDICES, checked_indices, one_output
 from ops._sampling import HAS_ELEMENTS, sample, shaped, terms
 from ops._sliding import Sizes, along, counts, geometry, spatial
 from ops._windows import IMAGES, image_names, in_order, read_image, read_window
@@ -24,11 +24,10 @@ from vtensor.errors import DimError, InputError
 from vtensor.operators import Context, Cost, Naming, NodeReader, Pair, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-#: How ONNX called the modes before opset 20.
+#: GridSample's modes by their names before opset 20.
 _OLD_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
-
-#: How ONNX's positions of a grid are called, by rank.
+#: Names of a grid's dims at ONNX's positions, by the image's rank.
 _GRIDS = {rank: f"{names.replace(' C', '')} axis" for rank, names in IMAGES.items()}
 
 
@@ -57,21 +56,21 @@ def _leads_into(op: GridSample, x: VTensor, grid: VTensor) -> bool:
     onnx=Spelling("GridSample", 16, _read_grid, _grid_names),
 )
 class GridSample:
-    """Sample an image at the places that a grid says.
+    """Sample an image at the places given by a grid.
 
-    grid's -1 and 1 are the first and the last element along a dim: their outer ends, or with
-    ``align_corners`` their centres. Sums of integers lose their fraction and saturate.
+    -1 and 1 in grid are the outer ends of the first and the last element along a dim, or their
+    centres with ``align_corners``. Sums of integers lose their fraction and saturate.
 
     Dims:
         x: N C W, N C H W or N C D H W, with elements    y: N C of x, the others of grid
         grid: N, the spatial dims of y, and axis: the place along the last dim of x comes first
     Args:
         mode: ``nearest`` element, ties to even, or a ``linear`` or ``cubic`` sum of neighbours.
-        padding_mode: beyond the border are ``zeros``, the border's elements (``border``), or those
-            before it again (``reflection``).
+        padding_mode: values beyond the border: ``zeros``, the border's elements (``border``), or
+            those before it, mirrored (``reflection``).
         align_corners: see above.
     Raises:
-        DimError: grid has not as many places as x has spatial dims, or x no elements.
+        DimError: grid does not have a coordinate for each spatial dim of x, or x has no elements.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 9, "W": 9})
@@ -109,7 +108,7 @@ def gridsample(ctx: Context, op: GridSample, x: PTensor, grid: PTensor, y: PTens
     y.data()[...] = stored(values, y.dtype)
 
 
-#: A box is sampled at this many places along a dim, no more: how many there are, data may decide.
+#: The most places at which a box is sampled along a dim: data may decide their number.
 _MOST_SAMPLES = 1 << 12
 
 
@@ -134,25 +133,26 @@ def _read_boxes(node: NodeReader) -> VTensor:
     onnx=Spelling("RoiAlign", 10, _read_boxes, _box_names),
 )
 class RoiAlign:
-    """Cut boxes out of images and bring them to one size.
+    """Crop boxes out of images and resize them to one size.
 
-    A box falls into H' x W' bins; a bin's value is the mean of the image, sampled linearly, at
-    places that lie evenly in it, or the largest of what a neighbour adds to a place there. The
-    image goes on for one element beyond its border; further off it is 0.
+    A box is divided into H' x W' bins. A bin's value is the mean of the image sampled linearly at
+    evenly spaced places in it, or the largest contribution of a neighbour to such a place. The
+    image continues for one element beyond its border; further off it is 0.
 
     Dims:
-        x: N C H W, with elements    y: R C H W, these of ``output_size``
-        boxes: R corner, the corners being left, top, right, bottom    image: R, the box's N
+        x: N C H W, with elements    y: R C H W, H and W of ``output_size``
+        boxes: R corner, the corners being left, top, right, bottom    image: R, each box's index
+        along N
     Args:
         output_size: bins along H and W.
         mode: ``avg`` or ``max``.
-        sampling_ratio: places along each dim of a bin; 0: as many as it spans elements, rounded up.
-        spatial_scale: elements of x for 1 in boxes.
-        half_pixel: an element's centre lies at a half; otherwise it is whole, and a box spans at
-            least one element.
+        sampling_ratio: places along each dim of a bin; 0 is the elements that it spans, rounded up.
+        spatial_scale: elements of x for a distance of 1 in boxes.
+        half_pixel: centres of elements are at halves; otherwise they are at whole numbers, and a
+            box spans at least one element.
     Raises:
-        DimError: a box has not four corners, or x no elements.
-        InputError: in a run: there is no such image.
+        DimError: a box does not have four corners, or x has no elements.
+        InputError: in a run: an index in image is outside N, or a box is too large to be sampled.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 38, "W": 50})
@@ -176,10 +176,10 @@ class RoiAlign:
 
 
 def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
-    """Where a box is sampled along one dim: a row a bin."""
+    """Return the places at which a box is sampled along one dim, a row for each bin."""
     size = end - begin if op.half_pixel else max(end - begin, 1.0)
     spanned = op.sampling_ratio or max(np.ceil(size / bins), 0)
-    if not spanned * bins <= _MOST_SAMPLES:  # nor is a NaN
+    if not spanned * bins <= _MOST_SAMPLES:  # also true for a NaN
         raise InputError(
             f"RoiAlign: a box spans {size:g} pixels, and would be sampled at {spanned * bins:g} "
             f"places along a dim; {_MOST_SAMPLES} at most: to fix: smaller boxes or sampling_ratio"
@@ -190,25 +190,25 @@ def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
     return np.asarray(first + (np.arange(bins)[:, np.newaxis] + inside) * size / bins)
 
 
-def _near(places: Array, size: int) -> Array:
+def _is_near(places: Array, size: int) -> Array:
     return (places >= -1) & (places <= size)
 
 
-def _aligned(op: RoiAlign, image: Array, box: Array) -> Array:
-    """One box of one image (1 C H W): C H' W'."""
+def _box_values(op: RoiAlign, image: Array, box: Array) -> Array:
+    """Return the values of one box of one image (1 C H W): C H' W'."""
     left, top, right, bottom = box * op.spatial_scale
     height, width = op.output_size
     y, x = _places(op, top, bottom, height), _places(op, left, right, width)
     if not y.size * x.size:
         return np.zeros((image.shape[1], height, width))
     places = y[np.newaxis, :, :, np.newaxis, np.newaxis], x[np.newaxis, np.newaxis, np.newaxis]
-    there = _near(places[0], image.shape[2]) & _near(places[1], image.shape[3])
+    inside = _is_near(places[0], image.shape[2]) & _is_near(places[1], image.shape[3])
     clipped = [np.clip(p, 0, size - 1) for p, size in zip(places, image.shape[2:], strict=True)]
     values = terms(image, clipped, "linear", "border")
     if op.mode == "max":
         largest = reduce(np.maximum, values)
-        return np.asarray(np.where(there, largest, 0)[0].max(axis=(2, 4)))
-    return np.asarray(np.where(there, sum(values), 0)[0].mean(axis=(2, 4)))
+        return np.asarray(np.where(inside, largest, 0)[0].max(axis=(2, 4)))
+    return np.asarray(np.where(inside, sum(values), 0)[0].mean(axis=(2, 4)))
 
 
 @invoker("RoiAlign", library="eigen", dtypes={"": eigen.FRACTIONS, "image": INDICES})
@@ -224,28 +224,28 @@ def eigen_roialign(ctx: Context, op: RoiAlign, *operands: VTensor) -> Routine:
 def roialign(
     ctx: Context, op: RoiAlign, x: PTensor, boxes: PTensor, image: PTensor, y: PTensor
 ) -> None:
-    of = checked(image.data(), x.size("N"), "RoiAlign", "N")
+    of = checked_indices(image.data(), x.size("N"), "RoiAlign", "N")
     for place, (n, box) in enumerate(zip(of, wide(boxes.data()), strict=True)):
-        y.data()[place] = _aligned(op, x.data()[n : n + 1], box)
+        y.data()[place] = _box_values(op, x.data()[n : n + 1], box)
 
 
-#: How ONNX's positions of offsets and masks are called, by rank.
-_BENDS = {rank: names.replace("C", "K") for rank, names in IMAGES.items()}
+#: Names of the dims of offsets and masks at ONNX's positions, by the image's rank.
+_OFFSET_DIMS = {rank: names.replace("C", "K") for rank, names in IMAGES.items()}
 
 
-def _bent_names(node: Naming) -> None:
+def _deform_names(node: Naming) -> None:
     convolution_names(node, bias="x3")
     for role in ("x2", "x4"):
-        if (names := _BENDS.get(node.rank("x1"))) is not None:
+        if (names := _OFFSET_DIMS.get(node.rank("x1"))) is not None:
             node.name(role, names)
 
 
-def _read_bent(node: NodeReader) -> VTensor:
+def _read_deform(node: NodeReader) -> VTensor:
     x = read_image(node)
     w = node.input(1, KERNELS[len(x.dims)])
     window = read_window(node, x, read_kernel(node, w))
     groups = (int(node.attribute(name, 1)) for name in ("group", "offset_group"))
-    bends = [node.input(i, _BENDS[len(x.dims)]) for i in (2, 4) if node.has(i)]
+    bends = [node.input(i, _OFFSET_DIMS[len(x.dims)]) for i in (2, 4) if node.has(i)]
     return with_bias(node, node.add(DeformConv(*window.values(), *groups), x, w, *bends), 3)
 
 
@@ -268,27 +268,27 @@ def _equal_parts(op: DeformConv, x: VTensor, w: VTensor, *bends: VTensor) -> boo
         (lambda _, *inputs: len(inputs) < 5, "there may be one mask"),
         HAS_ELEMENTS,
     ],
-    onnx=Spelling("DeformConv", 19, _read_bent, _bent_names),
+    onnx=Spelling("DeformConv", 19, _read_deform, _deform_names),
     traits=[Cost(cost)],
 )
 class DeformConv:
-    """A convolution each of whose windows takes elements from places beside its own.
+    """Convolve an image with windows whose elements are shifted by offsets.
 
-    As Conv2D, but x is sampled linearly at H'*stride + h*dilation - pad + offset, and likewise W',
-    and what is taken there is multiplied by mask. x is 0 outside.
+    As Conv2D, but x is sampled linearly at H'*stride + h*dilation - pad + offset, likewise along
+    W', and the sample is multiplied by mask. x is 0 outside.
 
     Dims:
         x: N C W, N C H W or N C D H W    w: O I, and d h w as many    y: N C with C = O, and D H W
         offset: N, y's D H W, and K: offset_group, d h w, then one for each spatial dim, merged
         mask (or none, for 1): the same, with K: offset_group, d h w, merged
     Args:
-        strides, pads, dilations: those of the window, in elements; none: 1, 0 and 1.
-        group: number of parts that the channels fall into.
-        offset_group: number of parts of the channels that have offsets of their own.
+        strides, pads, dilations: the window's, in elements; none given: 1, 0 and 1.
+        group: number of equal parts of the channels.
+        offset_group: number of equal parts of the channels that share offsets.
     Raises:
         DimError: sizes do not fit together, or x has no elements.
     Cost:
-        2 * N*O*H'*W' * I*h*w floating-point operations, those of sampling left out.
+        2 * N*O*H'*W' * I*h*w floating-point operations, without those of sampling.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 9, "W": 9})
@@ -325,8 +325,8 @@ def eigen_deformconv(ctx: Context, op: DeformConv, *operands: VTensor) -> Routin
 
 
 @definition("DeformConv", dtypes=FLOATS, order=in_order("N C K O I D H W d h w"))
-def deformconv(ctx: Context, op: DeformConv, x: PTensor, w: PTensor, *rest: PTensor) -> None:
-    offset, *masks, y = (one.data() for one in rest)
+def deformconv(ctx: Context, op: DeformConv, x: PTensor, w: PTensor, *more: PTensor) -> None:
+    offset, *masks, y = (operand.data() for operand in more)
     kernel, parts, (n, _, *out) = kernel_sizes(w), op.offset_group, y.shape
     axes, rank = len(kernel), 1 + 2 * len(kernel)  # N, the kernel's dims, then y's
     offsets = wide(offset).reshape(n, parts, *kernel, axes, *out)

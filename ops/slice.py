@@ -1,4 +1,4 @@
-"""Parts of a tensor that are known before a run: slices, and places along a dim."""
+"""Slice, Split and Compress: parts of a tensor that are known before a run."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from vtensor.tensor import VTensor
 def _read(node: NodeReader) -> VTensor:
     x = node.input(0)
     if node.opset < 10:
-        given = [node.attribute(name) for name in ("starts", "ends", "axes")]
+        rows = [node.attribute(name) for name in ("starts", "ends", "axes")]
     else:
-        given = [node.constant(i).tolist() if node.has(i) else None for i in range(1, 5)]
-    starts, ends, axes, steps = [*given, None][:4]
+        rows = [node.constant(i).tolist() if node.has(i) else None for i in range(1, 5)]
+    starts, ends, axes, steps = [*rows, None][:4]
     axes = axes_of(node, x, list(range(len(starts))) if axes is None else axes)
     return node.add(Slice(axes, tuple(starts), tuple(ends), tuple(steps or (1,) * len(starts))), x)
 
@@ -54,9 +54,9 @@ def _split_names(node: Naming) -> None:
 
 
 def _parts(node: NodeReader, size: int) -> Sequence[int]:
-    """The sizes of a split's outputs: given, or as even as they can be, the last the smallest."""
-    if given := node.constant(1).tolist() if node.has(1) else node.attribute("split"):
-        return [int(one) for one in given]
+    """Return the sizes of a split's outputs: given, or equal but for a smaller last one."""
+    if sizes := node.constant(1).tolist() if node.has(1) else node.attribute("split"):
+        return [int(part_size) for part_size in sizes]
     parts = int(node.attribute("num_outputs", 0)) or node.output_count
     if node.opset < 18 and size % parts:
         raise node.refuse(f"{size} elements cannot be split evenly in {parts}")
@@ -88,16 +88,17 @@ def _complete(op: Slice, _: VTensor) -> bool:
     traits=[Structural("slice")],
 )
 class Slice:
-    """Every ``step``-th element from ``start`` up to, and without, ``end``, along some dims.
+    """Take every ``step``-th element from ``start`` up to, and without, ``end``, along some dims.
 
-    A negative start or end counts from the end; one that lies outside is brought to the border.
+    A negative start or end counts from the end; one outside of x is moved to the border.
 
     Dims:
         x, y: any, the same
     Args:
-        axes: the dims that are cut; the others stay whole.
-        starts, ends: of each of them, in elements.
-        steps: of each; below 0 runs backwards, from ``start`` down to, and without, ``end``.
+        axes: the dims that are sliced; the others stay whole.
+        starts, ends: begin and end along each of them, in elements.
+        steps: step along each; a negative one runs backwards, from ``start`` down to, and without,
+            ``end``.
     Raises:
         DimError: x has no such dim, one is named twice, a step is 0, or rows differ in length.
 
@@ -115,20 +116,22 @@ class Slice:
     steps: tuple[int, ...] = param()
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        sizes = {dim: count for dim, (count, _, _) in _runs(self, x).items()}
+        sizes = {dim: count for dim, (count, _, _) in _slice_runs(self, x).items()}
         return one_output(ctx, self, [x], {**x.dims, **sizes})
 
 
-def _cuts(op: Slice, x: VTensor | PTensor) -> dict[str, slice]:
-    """What is taken along each axis; no start lies before the first element."""
+def _slices(op: Slice, x: VTensor | PTensor) -> dict[str, slice]:
+    """Return the slice along each axis, with no start before the first element."""
     rows = zip(op.axes, op.starts, op.ends, op.steps, strict=True)
     return {dim: slice(max(start, -x.size(dim)), end, step) for dim, start, end, step in rows}
 
 
-def _run(cut: slice, size: int) -> tuple[int, int, int]:
-    """How many elements a cut takes, the first, and the step; sizes may be traced.
+def _slice_run(cut: slice, size: int) -> tuple[int, int, int]:
+    """Return the number of elements that a slice takes, the first, and the step.
 
-    >>> _run(slice(1, -1, 2), 6), _run(slice(9, -9, -3), 6)
+    The size may be symbolic.
+
+    >>> _slice_run(slice(1, -1, 2), 6), _slice_run(slice(9, -9, -3), 6)
     ((2, 1, 2), (2, 5, -3))
     """
     step: int = cut.step
@@ -143,14 +146,14 @@ def _run(cut: slice, size: int) -> tuple[int, int, int]:
     return (count, start, step) if count > 0 else (0, 0, step)
 
 
-def _runs(op: Slice, x: VTensor) -> dict[str, tuple[int, int, int]]:
-    """How many elements are taken along each axis, the first, and the step."""
-    return {dim: _run(cut, x.size(dim)) for dim, cut in _cuts(op, x).items()}
+def _slice_runs(op: Slice, x: VTensor) -> dict[str, tuple[int, int, int]]:
+    """Return the number of elements taken, the first, and the step, by axis."""
+    return {dim: _slice_run(cut, x.size(dim)) for dim, cut in _slices(op, x).items()}
 
 
-def _places(op: Slice, x: VTensor) -> dict[str, range]:
-    """Which elements are taken along each axis."""
-    return {dim: range(*cut.indices(x.size(dim))) for dim, cut in _cuts(op, x).items()}
+def _indices(op: Slice, x: VTensor) -> dict[str, range]:
+    """Return the indices of the elements taken, by axis."""
+    return {dim: range(*cut.indices(x.size(dim))) for dim, cut in _slices(op, x).items()}
 
 
 def _forward(op: Slice, x: VTensor, y: VTensor) -> bool | str:
@@ -159,27 +162,27 @@ def _forward(op: Slice, x: VTensor, y: VTensor) -> bool | str:
 
 @invoker("Slice", library="onednn", dtypes=["f32", "bf16", "f16"], when=_forward)
 def onednn_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> Routine:
-    return onednn.Slice(x, y, _runs(op, x))
+    return onednn.Slice(x, y, _slice_runs(op, x))
 
 
 @invoker("Slice", library="eigen", dtypes=eigen.MOVED)
 def eigen_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> Routine:
-    rows = _runs(op, x).items()
+    rows = _slice_runs(op, x).items()
     return eigen.picked(x, y, {dim: [(n, at, step if n > 1 else 0)] for dim, (n, at, step) in rows})
 
 
 @definition("Slice")
 def part(ctx: Context, op: Slice, x: PTensor, y: PTensor) -> None:
-    cuts = _cuts(op, x)
+    cuts = _slices(op, x)
     y.data()[...] = x.data()[tuple(cuts.get(dim, slice(None)) for dim in x.dims)]
 
 
-def _kept_names(node: Naming) -> None:
+def _compress_names(node: Naming) -> None:
     if node.attribute("axis") is not None:
         same_names(node)
 
 
-def _read_kept(node: NodeReader) -> VTensor:
+def _read_compress(node: NodeReader) -> VTensor:
     x, axis = node.input(0), node.attribute("axis")
     if axis is None:
         [flat] = node.output_names()
@@ -196,10 +199,10 @@ def _inside(op: Compress, x: VTensor) -> bool:
     "Compress",
     dims={"x": "*", "y": "*"},
     holds=[(_inside, "places {op.kept} must all be of {op.axis}")],
-    onnx=Spelling("Compress", 9, _read_kept, _kept_names),
+    onnx=Spelling("Compress", 9, _read_compress, _compress_names),
 )
 class Compress:
-    """Some slices of a tensor, known before a run as they decide its size.
+    """Keep some slices of a tensor, known before a run as they decide its size.
 
     y[axis] = x[kept[axis]]
 
@@ -207,9 +210,9 @@ class Compress:
         x, y: any, the same; of y the size along ``axis`` is the number of ``kept``
     Args:
         axis: the dim.
-        kept: the places that are kept, from 0 on.
+        kept: the indices of the slices, from 0 on.
     Raises:
-        DimError: x has no such dim, or a place lies outside.
+        DimError: x has no such dim, or an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> Compress("C", (0, 2)).compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
@@ -235,17 +238,17 @@ def compress(ctx: Context, op: Compress, x: PTensor, y: PTensor) -> None:
     y.data()[...] = x.data().take(np.array(op.kept, np.int64), list(x.dims).index(op.axis))
 
 
-#: Places along a dim are listed one by one: not more of them than this.
+#: The most indices along a dim that the rule ``roll`` lists.
 MOST_PLACES = 4096
 
 
 def _two_slices(match: Match) -> dict[str, object] | None:
-    """The places of both slices, one after the other."""
+    """Return the indices of both slices, one after the other; None if they do not fit."""
     known, axis = match.parameters, match.parameters["axis"]
     if known["axes"] != (axis,) or match.output.size(axis) > MOST_PLACES:
         return None
     cuts = [Slice((axis,), *(known[f"{name}{end}"] for name in _ROWS)) for end in ("", "_then")]
-    return {"kept": tuple(i for cut in cuts for i in _places(cut, match["x"])[axis])}
+    return {"kept": tuple(i for cut in cuts for i in _indices(cut, match["x"])[axis])}
 
 
 _ROWS = ("starts", "ends", "steps")

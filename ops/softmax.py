@@ -1,4 +1,4 @@
-"""Along some dims: normalized exponentials, their logarithms, and the place of the largest."""
+"""Softmax, LogSoftmax and Hardmax along some dims."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from libdesc.routine import Routine
 from ops._elementwise import Unary
 from ops._layers_ahead import LAYERS
 from ops._names import same_names
-from ops._normalizations import behind, dims_from, positions
+from ops._normalizations import dims_from, moved_last, positions
 from ops._writing import write_along
 from ptensor import Layout, PTensor
 from vtensor.language.records import dataclass
@@ -44,7 +44,10 @@ A = TypeVar("A", bound=Along)
 
 
 def _along(cost: int, *more: Trait) -> Callable[[type[A]], type[A]]:
-    """Register an operator along some dims; up to opset 12 the dims from ``axis`` on were one."""
+    """Return a decorator that registers an operator along some dims.
+
+    Up to opset 12 ``axis`` means all dims from it on.
+    """
 
     def register(cls: type[A]) -> type[A]:
         name = cls.__name__
@@ -69,7 +72,7 @@ def _along(cost: int, *more: Trait) -> Callable[[type[A]], type[A]]:
 
 @_along(5, Stretches())
 class Softmax(Along):
-    """Exponentials, divided by their sum along some dims.
+    """Divide exponentials by their sum along some dims.
 
     y = exp(x - m) / (sum over axis of exp(x - m)), m the largest x along axis.
 
@@ -80,7 +83,7 @@ class Softmax(Along):
     Raises:
         DimError: x has no such dim, or ``axis`` names none.
     Cost:
-        5 operations an element: largest, difference, exp, sum, quotient.
+        5 operations for each element: largest, difference, exp, sum, quotient.
 
     >>> from vtensor.operators import Context
     >>> Softmax(("C",)).compute(Context(), VTensor("f32", {"N": 1, "C": 1000})).summary()
@@ -92,7 +95,7 @@ class Softmax(Along):
 
 @_along(cost=5)
 class LogSoftmax(Along):
-    """The logarithm of Softmax.
+    """Compute the logarithm of Softmax.
 
     y = x - m - ln(sum over axis of exp(x - m)), m the largest x along axis.
 
@@ -103,7 +106,7 @@ class LogSoftmax(Along):
     Raises:
         DimError: x has no such dim, or ``axis`` names none.
     Cost:
-        5 operations an element: largest, difference, exp, sum, difference.
+        5 operations for each element: largest, difference, exp, sum, difference.
 
     >>> from vtensor.operators import Context
     >>> LogSoftmax(("C",)).compute(Context(), VTensor("f32", {"N": 1, "C": 1000})).summary()
@@ -115,12 +118,12 @@ class LogSoftmax(Along):
 
 @_along(1, Jumps())
 class Hardmax(Along):
-    """1 for the first of the largest elements along some dims, 0 for all others.
+    """Put 1 for the first of the largest elements along some dims, and 0 for all others.
 
     Dims:
         x, y: any, the same
     Args:
-        axis: the dims, slowest first: that order decides which of the largest elements is first.
+        axis: the dims, slowest first; their order decides which of equal elements is the first.
     Raises:
         DimError: x has no such dim, or ``axis`` names none.
 
@@ -158,7 +161,7 @@ def eigen_hardmax(ctx: Context, op: Hardmax, x: VTensor, y: VTensor) -> Routine:
 
 
 def _below(values: Array, axes: tuple[int, ...]) -> Array:
-    """How far elements are below the largest along some axes."""
+    """Return elements minus the largest one along some axes."""
     return np.asarray(values - values.max(axes, keepdims=True, initial=-np.inf))
 
 
@@ -166,7 +169,7 @@ def _below(values: Array, axes: tuple[int, ...]) -> Array:
 def softmax(ctx: Context, op: Softmax, x: PTensor, y: PTensor) -> None:
     axes = positions(x, op.axis)
     power = np.exp(_below(x.data(), axes))
-    # In bf16 it would end at 256 ones, in f32 at 16,777,216.
+    # A sum of ones stops growing at 256 in bf16, and at 2**24 in f32.
     total = power.sum(axes, keepdims=True, dtype=np.float64)
     y.data()[...] = power / total.astype(power.dtype)
 
@@ -179,7 +182,7 @@ def logsoftmax(ctx: Context, op: LogSoftmax, x: PTensor, y: PTensor) -> None:
 
 
 def _axes_last(op: Hardmax, *tensors: VTensor) -> list[Layout]:
-    return [Layout.plain(behind(list(t.dims), op.axis)) for t in tensors]
+    return [Layout.plain(moved_last(list(t.dims), op.axis)) for t in tensors]
 
 
 @definition("Hardmax", dtypes=FLOATS, orders=_axes_last)

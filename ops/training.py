@@ -1,4 +1,4 @@
-"""Steps of training: new values of a tensor and of what is remembered, by its gradient."""
+"""Training steps: Momentum, Adagrad and Adam."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from vtensor.tensor import VTensor
 
 @dataclass(frozen=True)
 class _Step:
-    """The results of all: new values of x and of each state."""
+    """The shared parameters and ``compute`` of training steps."""
 
     norm_coefficient: float = param(default=0.0)
 
     def compute(
         self, ctx: Context, rate: VTensor, count: VTensor, x: VTensor, *rest: VTensor
     ) -> tuple[VTensor, ...]:
-        """New values for x and for each state; ``rest`` begins with the gradient."""
-        made = [VTensor(t.dtype, t.dims, ctx.output(i)) for i, t in enumerate((x, *rest[1:]))]
-        ctx.dispatch(self, [rate, count, x, *rest], made)
-        return tuple(made)
+        """Return new values for x and for each state; ``rest`` is the gradient and the states."""
+        outputs = [VTensor(t.dtype, t.dims, ctx.output(i)) for i, t in enumerate((x, *rest[1:]))]
+        ctx.dispatch(self, [rate, count, x, *rest], outputs)
+        return tuple(outputs)
 
-    #: How many tensors are remembered from step to step.
+    #: The number of states that are carried from step to step.
     states = 1
 
 
@@ -50,29 +50,32 @@ S = TypeVar("S", bound=_Step)
 
 
 def _spelling(cls: type[_Step]) -> Spelling:
-    """One ONNX node holds any number of tensors; each has a step of its own here."""
+    """Return the ONNX spelling, in which one node steps any number of tensors.
+
+    Each tensor becomes a node here.
+    """
     kinds = 2 + cls.states  # tensors, their gradients, their states
 
     def names(node: Naming) -> None:
         many = (len(node.roles) - 2) // kinds
         for index in range(kinds * many):
             kind, place = divmod(index, many)
-            role, made = f"x{2 + index}", f"y{max(kind - 1, 0) * many + place}"
+            role, output = f"x{2 + index}", f"y{max(kind - 1, 0) * many + place}"
             same_names(node, f"x{2 + place}", role)
             if kind != 1:  # the gradient has no new value
-                same_names(node, role, made)
+                same_names(node, role, output)
 
     def read(node: NodeReader) -> Sequence[VTensor]:
-        rate, count, *rest = node.inputs
-        if len(rest) % kinds:
-            raise node.refuse(f"{len(rest)} tensors are not {kinds} for each")
-        given = {"nesterov": True} if node.attribute("mode") == "nesterov" else {}
-        op = from_attributes(node, cls, **given)
-        many, steps = len(rest) // kinds, list[Any]()
+        rate, count, *tensors = node.inputs
+        if len(tensors) % kinds:
+            raise node.refuse(f"{len(tensors)} tensors are not {kinds} for each")
+        options = {"nesterov": True} if node.attribute("mode") == "nesterov" else {}
+        op = from_attributes(node, cls, **options)
+        many, steps = len(tensors) // kinds, list[Any]()
         for place in range(many):
-            order = " ".join(rest[place].dims)
-            own = [node.input(2 + kind * many + place, order) for kind in range(kinds)]
-            steps.append(node.add(op, rate, count, *own))
+            order = " ".join(tensors[place].dims)
+            operands = [node.input(2 + kind * many + place, order) for kind in range(kinds)]
+            steps.append(node.add(op, rate, count, *operands))
         return [step[kind] for kind in range(kinds - 1) for step in steps]
 
     return Spelling(f"ai.onnx.preview.training::{cls.__name__}", 1, read, names)
@@ -82,19 +85,19 @@ def _scalars(op: _Step, rate: VTensor, count: VTensor, *_: VTensor) -> bool:
     return rate.num_elements == 1 and count.num_elements == 1
 
 
-def _alike(op: _Step, _rate: VTensor, _count: VTensor, x: VTensor, *rest: VTensor) -> bool:
-    return len(rest) == op.states + 1 and all(one.dims == x.dims for one in rest)
+def _sizes_agree(op: _Step, _rate: VTensor, _count: VTensor, x: VTensor, *rest: VTensor) -> bool:
+    return len(rest) == op.states + 1 and all(tensor.dims == x.dims for tensor in rest)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(param,))
 def _training(cls: type[S]) -> type[S]:
-    """Register a step of training."""
+    """Register a training step."""
     declare = operator(
         cls.__name__,
         dims={"rate": "*", "count": "*", "x": "*", "rest": "*", "*y": "*"},
         holds=[
             (_scalars, "rate and count must be one number each"),
-            (_alike, "there must be a gradient and {op.states} states, of x's sizes"),
+            (_sizes_agree, "there must be a gradient and {op.states} states, of x's sizes"),
         ],
         onnx=_spelling(cls),
     )
@@ -103,7 +106,7 @@ def _training(cls: type[S]) -> type[S]:
 
 @_training
 class Momentum(_Step):
-    """A step of gradient descent with momentum v.
+    """Make a step of gradient descent with momentum v.
 
     g = gradient + norm_coefficient * x, v' = alpha * v + beta * g (the first time beta is 1),
     x' = x - rate * v', or with Nesterov's momentum x - rate * (g + alpha * v')
@@ -113,9 +116,9 @@ class Momentum(_Step):
         rest: the gradient and v, as x    y: the new x and v
     Args:
         norm_coefficient: weight of the norm of x.
-        alpha: what is left of v.
+        alpha: factor of the old v.
         beta: weight of the gradient in v.
-        nesterov: Nesterov's momentum.
+        nesterov: use Nesterov's momentum.
     Raises:
         DimError: sizes differ, or there is not one number of each.
 
@@ -132,21 +135,21 @@ class Momentum(_Step):
     nesterov: bool = param(default=False)
 
     def step(self, rate: Array, count: Array, x: Array, g: Array, v: Array) -> tuple[Array, ...]:
-        """New x and v."""
+        """Return the new x and v, as arrays."""
         new = self.alpha * v + np.where(count > 0, self.beta, 1.0) * g
         return x - rate * (g + self.alpha * new if self.nesterov else new), new
 
     def expressions(
         self, rate: Expression, count: Expression, x: Expression, g: Expression, v: Expression
     ) -> tuple[Expression, ...]:
-        """The same of each element."""
+        """Return the results of ``step`` as expressions of an element."""
         new = self.alpha * v + select(count > 0, self.beta, 1.0) * g
         return x - rate * (g + self.alpha * new if self.nesterov else new), new
 
 
 @_training
 class Adagrad(_Step):
-    """A step of gradient descent by a rate that falls with the sum h of squared gradients.
+    """Make a step of gradient descent with a rate that falls with the sum h of squared gradients.
 
     g = gradient + norm_coefficient * x, h' = h + g^2,
     x' = x - rate / (1 + count * decay_factor) * g / (sqrt(h') + epsilon)
@@ -156,8 +159,8 @@ class Adagrad(_Step):
         rest: the gradient and h, as x    y: the new x and h
     Args:
         norm_coefficient: weight of the norm of x.
-        decay_factor: by how much the rate falls from step to step.
-        epsilon: keeps the divisor from 0.
+        decay_factor: decay of the rate from step to step.
+        epsilon: added to the divisor, which it keeps from 0.
     Raises:
         DimError: sizes differ, or there is not one number of each.
 
@@ -173,7 +176,7 @@ class Adagrad(_Step):
     epsilon: float = param(default=1e-6)
 
     def step(self, rate: Array, count: Array, x: Array, g: Array, h: Array) -> tuple[Array, ...]:
-        """New x and h."""
+        """Return the new x and h, as arrays."""
         total = h + g * g
         falling = rate / (1 + count * self.decay_factor)
         return x - falling * g / (np.sqrt(total) + self.epsilon), total
@@ -181,7 +184,7 @@ class Adagrad(_Step):
     def expressions(
         self, rate: Expression, count: Expression, x: Expression, g: Expression, h: Expression
     ) -> tuple[Expression, ...]:
-        """The same of each element."""
+        """Return the results of ``step`` as expressions of an element."""
         total = h + g * g
         falling = rate / (1 + count * self.decay_factor)
         return x - falling * g / (total.sqrt() + self.epsilon), total
@@ -189,7 +192,7 @@ class Adagrad(_Step):
 
 @_training
 class Adam(_Step):
-    """A step of gradient descent by the averages v and h of gradients and of their squares.
+    """Make a step of gradient descent by the averages v and h of gradients and of their squares.
 
     g = gradient + norm_coefficient * x, v' = alpha * v + (1 - alpha) * g,
     h' = beta * h + (1 - beta) * g^2, x' = (1 - norm_coefficient_post) * (x - r * v' / (sqrt(h') +
@@ -200,8 +203,8 @@ class Adam(_Step):
         x: any    rest: the gradient, v and h, as x    y: the new x, v and h
     Args:
         norm_coefficient, norm_coefficient_post: weight of the norm of x before and after the step.
-        alpha, beta: what is left of v and h, from 0 to 1.
-        epsilon: keeps the divisor from 0.
+        alpha, beta: factors of the old v and h, from 0 to 1.
+        epsilon: added to the divisor, which it keeps from 0.
     Raises:
         DimError: sizes differ, or there is not one number of each.
 
@@ -222,7 +225,7 @@ class Adam(_Step):
     def step(
         self, rate: Array, count: Array, x: Array, g: Array, v: Array, h: Array
     ) -> tuple[Array, ...]:
-        """New x, v and h."""
+        """Return the new x, v and h, as arrays."""
         mean = self.alpha * v + (1 - self.alpha) * g
         square = self.beta * h + (1 - self.beta) * g * g
         if count > 0:
@@ -233,55 +236,57 @@ class Adam(_Step):
     def expressions(
         self, rate: Expression, count: Expression, x: Expression, g: Expression, *states: Expression
     ) -> tuple[Expression, ...]:
-        """The same of each element."""
+        """Return the results of ``step`` as expressions of an element."""
         v, h = states
         mean = self.alpha * v + (1 - self.alpha) * g
         square = self.beta * h + (1 - self.beta) * g * g
-        corrected = _left(self.beta, count).sqrt() / _left(self.alpha, count)
+        corrected = _one_minus_power(self.beta, count).sqrt() / _one_minus_power(self.alpha, count)
         rate = rate * select(count > 0, corrected, 1.0)
         new = x - rate * mean / (square.sqrt() + self.epsilon)
         return (1 - self.norm_coefficient_post) * new, mean, square
 
 
-def _left(decay: float, count: Expression) -> Expression:
-    """1 - decay^count, exact where that is near 0; of a count above 0."""
+def _one_minus_power(decay: float, count: Expression) -> Expression:
+    """Return 1 - decay^count for a count above 0, accurate near 0."""
     return -(count * (log(decay) if decay > 0 else -inf)).expm1()
 
 
-#: Of the tensors, and of the count.
+#: The element types that Eigen takes.
 _STEPPED = {"": eigen.FRACTIONS, "count": ["s64"]}
 
 
 def _orders(op: _Step, rate: VTensor, count: VTensor, x: VTensor, *rest: VTensor) -> list[Layout]:
-    """All tensors in x's order of dims."""
+    """Return x's order of dims for all tensors but rate and count."""
     return [Layout.plain(t.dims) for t in (rate, count, *[x] * (1 + len(rest)))]
 
 
-def _new(
+def _result_expression(
     op: Any, result: int, rate: Expression, count: Expression, x: Expression, *rest: Expression
 ) -> Expression:
-    """What a step makes of each element: one of its results."""
+    """Return the expression of one result of a step, by its index ``result``."""
     gradient, *states = rest
     g = gradient + op.norm_coefficient * x
-    made: tuple[Expression, ...] = op.expressions(rate, count.to("f32"), x, g, *states)
-    return made[result]
+    results: tuple[Expression, ...] = op.expressions(rate, count.to("f32"), x, g, *states)
+    return results[result]
 
 
 @invoker("Adagrad", library="eigen", dtypes=_STEPPED)
 @invoker("Adam", library="eigen", dtypes=_STEPPED)
 @invoker("Momentum", library="eigen", dtypes=_STEPPED)
 def eigen_step(ctx: Context, op: Any, *operands: VTensor) -> list[Routine]:
-    given = 4 + op.states
-    results = enumerate(operands[given:])
-    return [eigen.computed(partial(_new, op, i), [*operands[:given], y]) for i, y in results]
+    inputs = 4 + op.states
+    results = enumerate(operands[inputs:])
+    return [
+        eigen.computed(partial(_result_expression, op, i), [*operands[:inputs], y])
+        for i, y in results
+    ]
 
 
 @definition("Adagrad", "Adam", "Momentum", dtypes={"": FLOATS, "count": ["s64"]}, orders=_orders)
 def training(ctx: Context, op: Any, *operands: PTensor) -> None:
-    given = 4 + op.states
-    rate, count, *own = (wide(t.data()) for t in operands[:given])
-    x, gradient, *states = own
+    inputs = 4 + op.states
+    rate, count, x, gradient, *states = (wide(t.data()) for t in operands[:inputs])
     g = gradient + op.norm_coefficient * x
     values = op.step(rate.reshape(()), count.reshape(()), x, g, *states)
-    for target, value in zip(operands[given:], values, strict=True):
+    for target, value in zip(operands[inputs:], values, strict=True):
         target.data()[...] = value

@@ -1,4 +1,4 @@
-"""Windows laid onto an image of one to three spatial dims, and added up."""
+"""ConvTranspose and Col2Im: windows put onto an image and added up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _read(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
 
 
 def _read_window(node: NodeReader, x: VTensor, kernel: Sizes) -> dict[str, Sizes]:
-    """The attributes; ``output_shape`` and ``auto_pad`` are other ways of writing pads."""
+    """Return a node's window parameters; ``output_shape`` and ``auto_pad`` are turned into pads."""
     sizes = [x.size(dim) for dim in spatial(x.dims)]
     rank = len(sizes)
     window, auto = window_attributes(node, kernel, rank, output_padding=0)
@@ -43,8 +43,8 @@ def _read_window(node: NodeReader, x: VTensor, kernel: Sizes) -> dict[str, Sizes
     if len(shape) == rank:
         rows = zip(shape, sizes, kernel, strides, dilations, extra, strict=True)
         more = [s * (size - 1) + d * (k - 1) + 1 + e - n for n, size, k, s, d, e in rows]
-        window["pads"] = halved([max(one, 0) for one in more], auto)
-        added = (e + max(-one, 0) for one, e in zip(more, extra, strict=True))
+        window["pads"] = halved([max(total, 0) for total in more], auto)
+        added = (e + max(-total, 0) for total, e in zip(more, extra, strict=True))
         window["output_padding"] = tuple(added)
     if min(window["pads"]) < 0 or min(window["output_padding"]) < 0:
         what = f"pads {window['pads']} or output_padding {window['output_padding']}"
@@ -56,7 +56,7 @@ def _cost(_op: object, x: VTensor, w: VTensor, _y: VTensor) -> int:
     return 2 * x.num_elements * prod(size for dim, size in w.dims.items() if dim not in "GI")
 
 
-def _as_long(op: ConvTranspose, x: VTensor, w: VTensor) -> bool:
+def _padding_fits(op: ConvTranspose, x: VTensor, w: VTensor) -> bool:
     return len(op.output_padding) in (0, len(spatial(x.dims)))
 
 
@@ -64,12 +64,12 @@ def _as_long(op: ConvTranspose, x: VTensor, w: VTensor) -> bool:
     "ConvTranspose",
     dims={"x": "N C D? H? W", "w": "G? I O d? h? w", "y": "N C D? H? W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group"), ("x.N", "y.N")],
-    holds=[(_as_long, "output_padding {op.output_padding} is not over the spatial dims of x")],
+    holds=[(_padding_fits, "output_padding {op.output_padding} is not over the spatial dims of x")],
     onnx=spelling("ConvTranspose", "I O", _read),
     traits=[Cost(_cost), Linear({"w": {"C": "G O"}})],
 )
 class ConvTranspose:
-    """Lay the kernel ``w``, times each element of the image ``x``, onto an image, and add up.
+    """Put the kernel ``w``, times each element of the image ``x``, onto an image, and add up.
 
     y[N, O, H', ...] = sum over I, H, h, ... of x[N, I, H, ...] * w[I, O, h, ...],
 
@@ -84,7 +84,7 @@ class ConvTranspose:
         pads: elements cut off at begin D, H, W, then at end D, H, W; none given: 0.
         dilations: distance of neighbours in the kernel, in elements; none given: 1.
         output_padding: elements added at end D, H, W before the cut; none given: 0.
-        group: number of parts that the channels fall into.
+        group: number of equal parts of the channels.
     Raises:
         DimError: x and w disagree on the number of channels or of spatial dims, or nothing is left.
         NoInvokerError: no library takes this call on this device.
@@ -114,10 +114,10 @@ class ConvTranspose:
         return one_output(ctx, self, [x, w], {**x.dims, "C": w.size("O") * self.group, **sizes})
 
     def whole(self, x: Tensor) -> tuple[Sizes, Sizes, Sizes, Sizes]:
-        """Strides, pads, dilations and output_padding with what was not given."""
-        one, none = (1,) * len(spatial(x.dims)), (0,) * len(spatial(x.dims))
-        pads, extra = self.pads or none + none, self.output_padding or none
-        return self.strides or one, pads, self.dilations or one, extra
+        """Return strides, pads, dilations and output_padding, with defaults filled in."""
+        ones, zeros = (1,) * len(spatial(x.dims)), (0,) * len(spatial(x.dims))
+        pads, extra = self.pads or zeros + zeros, self.output_padding or zeros
+        return self.strides or ones, pads, self.dilations or ones, extra
 
 
 @invoker("ConvTranspose", library="onednn", dtypes=["f32", "bf16", "f16"])
@@ -133,14 +133,14 @@ def convtranspose(ctx: Context, op: ConvTranspose, x: PTensor, w: PTensor, y: PT
     y.data()[...] = transposed_convolution(x.data(), w.data(), *op.whole(x))
 
 
-def _merged_names(node: Naming) -> None:
+def _col2im_names(node: Naming) -> None:
     node.name("x0", "N K L")
     if names := IMAGES.get(node.rank("y0")):
         node.name("y0", names)
     node.same("x0", 0, "y0", 0)
 
 
-def _read_merged(node: NodeReader) -> VTensor:
+def _read_col2im(node: NodeReader) -> VTensor:
     shape, block = (tuple(int(size) for size in node.constant(index)) for index in (1, 2))
     if len(shape) + 2 not in IMAGES:
         raise node.refuse(f"{len(shape)} spatial dims; one to three are taken")
@@ -154,21 +154,21 @@ def _read_merged(node: NodeReader) -> VTensor:
     holds=[
         (lambda op, _: len(op.image_shape) + 2 in IMAGES, "an image has one to three spatial dims")
     ],
-    onnx=Spelling("Col2Im", 18, _read_merged, _merged_names),
+    onnx=Spelling("Col2Im", 18, _read_col2im, _col2im_names),
 )
 class Col2Im:
-    """Add the windows of an image up, each at its own place.
+    """Add up the windows of an image, each at its own place.
 
-    Sums of integers wrap around; one of booleans is true where any of them is.
+    Sums of integers wrap around; a sum of truth values is true if one of them is.
 
     Dims:
         x: N, K of size C * the block's elements, L the windows    y: N C and the spatial dims
     Args:
         image_shape: sizes of y along its spatial dims.
-        block_shape: those of a window.
-        strides, pads, dilations: as the windows were taken, in elements; none: 1, 0 and 1.
+        block_shape: sizes of a window.
+        strides, pads, dilations: the windows', in elements; none given: 1, 0 and 1.
     Raises:
-        DimError: x has not as many windows as the image, or they are not whole.
+        DimError: x does not have the image's number of windows, or K is no multiple of a window.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "K": 5, "L": 5})

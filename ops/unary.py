@@ -1,4 +1,4 @@
-"""Functions of one element: sign, powers, exponentials, integers nearby, circular functions.
+"""Functions of one element: sign, powers, exponentials, rounding, circular functions.
 
 Angles are in radians.
 """
@@ -19,7 +19,7 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 
 
 def _error_function(x: Array) -> Array:
-    """Of an integer, f32 is cut off: ONNX says nothing of it, and its reference does so."""
+    """Return the error function; of integers in f32, as ONNX's reference does."""
     return np.asarray(_erf(x).astype("f4") if x.dtype.kind in "iu" else _erf(x))
 
 
@@ -42,7 +42,7 @@ Neg = unary(
     (6, 13),
     np.negative,
     NUMBERS,
-    onednn=("linear", -1.0, -0.0),  # plus 0 the negative of 0 would be 0
+    onednn=("linear", -1.0, -0.0),  # adding 0.0 would turn -0.0 into 0.0
     expression=lambda x: -x,
 )
 Sign = unary(
@@ -65,7 +65,7 @@ Reciprocal = unary(
 )
 Sqrt = unary(
     "Sqrt",
-    "The square root: y = sqrt(x); NaN for what is negative",
+    "The square root: y = sqrt(x); NaN for negative x",
     (6, 13),
     np.sqrt,
     onednn="sqrt",
@@ -82,7 +82,7 @@ Exp = unary(
 )
 Log = unary(
     "Log",
-    "The natural logarithm: y = ln(x); NaN for what is negative",
+    "The natural logarithm: y = ln(x); NaN for negative x",
     (6, 13),
     np.log,
     zero=-inf,
@@ -92,7 +92,7 @@ _INTEGRAL = "The error function: y = 2 / sqrt(pi) * (the integral from 0 to x of
 Erf = unary("Erf", _INTEGRAL, (9, 13), _error_function, NUMBERS, expression=Expression.erf)
 Floor = unary(
     "Floor",
-    "The largest integer that is not above: y = floor(x)",
+    "The largest integer not above x: y = floor(x)",
     (6, 13),
     np.floor,
     expression=_function("floor"),
@@ -100,7 +100,7 @@ Floor = unary(
 )
 Ceil = unary(
     "Ceil",
-    "The smallest integer that is not below: y = ceil(x)",
+    "The smallest integer not below x: y = ceil(x)",
     (6, 13),
     np.ceil,
     expression=_function("ceil"),
@@ -108,7 +108,7 @@ Ceil = unary(
 )
 Round = unary(
     "Round",
-    "The nearest integer, the even one of two: y = round(x)",
+    "The nearest integer, ties to even: y = round(x)",
     (11, 22),
     np.rint,
     onednn="round",

@@ -1,10 +1,10 @@
-"""A Transform goes where its readers can read the value as it is made.
+"""A Transform is removed if all its readers can read the value in the layout it is made in.
 
     f(T(v))  becomes  f(v)
 
-Point-wise nodes and reductions of some libraries read each operand where it lies, in pieces. Such a
-node may be slower than one whose operands all lie alike, but not by what the Transform takes. Views
-between the two look at the value in its own layout.
+Point-wise nodes and reductions of some libraries can read each operand in a layout of its own. Such
+a node may be slower than one whose operands share a layout, but by less than the Transform takes.
+Views between the Transform and its readers are decided again for the value's own layout.
 """
 
 from __future__ import annotations
@@ -28,38 +28,39 @@ from vtensor.language.traits import VIEWS, Linear
 
 
 def absorb(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
-    """The graph without Transforms whose readers all read the value as it is made.
+    """Remove each Transform whose readers can all read the value as it is made.
 
-    A reader may go to another library for it, where the session leaves that open and the estimate
-    of both together is no longer. Each rewriting removes a Transform, so it ends.
+    A reader may move to another library, unless the session fixes libraries, if by estimate it then
+    takes no longer than reader and Transform take now. Each removal leaves one Transform less, so
+    the pass ends.
     """
     if settings.objective not in ("", "time"):
         return graph
     bare, estimate = graph.bare, Estimate(graph.preferences, settings.speeds)
-    asked: Prober | None = None
+    prober: Prober | None = None
     for name in [node.name for node in graph.transforms()]:
-        [node] = (one for one in graph.nodes if one.name == name)
-        assert isinstance(node, TransformNode), "it is one of the Transforms"
-        asked = Prober(bare, asked)
-        one = _Absorbing(graph, bare, estimate, node, asked, settings.light)
-        if one.goes():
-            graph, bare = one.without(), one.changed(bare)
+        [transform] = (node for node in graph.nodes if node.name == name)
+        assert isinstance(transform, TransformNode), "it is one of the Transforms"
+        prober = Prober(bare, prober)
+        removal = _Removal(graph, bare, estimate, transform, prober, settings.light)
+        if removal.is_possible():
+            graph, bare = removal.without_transform(), removal.with_new_readers(bare)
     return graph
 
 
 @dataclass
-class _Absorbing:
-    """One Transform, and what its readers become.
+class _Removal:
+    """The removal of one Transform: new layouts of values and new variants of their readers.
 
     Attributes:
-        graph: as it is now.
-        bare: the same without Transforms.
-        estimate: of nodes and Transforms; it learns libraries' rates once, for every Transform.
+        graph: the graph with its Transforms.
+        bare: the same graph without Transforms.
+        estimate: estimated times of nodes and Transforms, shared by all Transforms of a pass.
         node: the Transform.
-        prober: asks nodes of the graph.
-        light: heavy readers are not asked.
-        layouts: of values that lie otherwise without it, its own first.
-        variants: of the nodes that read those, by name.
+        prober: asks libraries for variants of the graph's nodes.
+        light: True keeps Transforms that have a heavy reader (``_is_heavy``).
+        layouts: new layouts by value: of the Transform's output, then of views of it.
+        variants: new variants of the nodes that read these values, by node.
     """
 
     graph: LoweredGraph
@@ -76,24 +77,24 @@ class _Absorbing:
         self._nodes = {node.name: node for node in self.bare.operators}
         self._candidates = Candidates(self.bare, self.prober)
 
-    def goes(self) -> bool:
-        """No reader needs the Transform; notes how each reads the value."""
+    def is_possible(self) -> bool:
+        """Return whether no reader needs the Transform, and note how each then reads."""
         self.layouts[self.node.output] = self.graph.values[self.node.input].layout
-        return self._taken(self.node.output)
+        return self._all_read(self.node.output)
 
-    def without(self) -> LoweredGraph:
-        """The graph without the Transform."""
-        left = replace(self.changed(self.graph), certificate=self._certificate())
-        return rewired(left, {self.node.output: self.node.input})
+    def without_transform(self) -> LoweredGraph:
+        """Return the graph without the Transform."""
+        remaining = replace(self.with_new_readers(self.graph), certificate=self._certificate())
+        return rewired(remaining, {self.node.output: self.node.input})
 
-    def changed(self, graph: LoweredGraph) -> LoweredGraph:
-        """A graph whose readers read the value as noted, without the Transform if it has that."""
+    def with_new_readers(self, graph: LoweredGraph) -> LoweredGraph:
+        """Return ``graph`` with the noted layouts and variants, and without the Transform."""
         nodes = [
-            replace(one, variant=self.variants[one.name])
-            if isinstance(one, OpNode) and one.name in self.variants
-            else one
-            for one in graph.nodes
-            if one is not self.node
+            replace(node, variant=self.variants[node.name])
+            if isinstance(node, OpNode) and node.name in self.variants
+            else node
+            for node in graph.nodes
+            if node is not self.node
         ]
         values = {
             name: replace(value, layout=self.layouts[name]) if name in self.layouts else value
@@ -102,67 +103,68 @@ class _Absorbing:
         return replace(graph, nodes=nodes, values=values)
 
     def _certificate(self) -> Certificate | None:
-        """What was proven, of one Transform less."""
+        """Return the graph's certificate for one Transform less; None if the graph has none."""
         proven = self.graph.certificate
         moved = sum(self.graph.values[name].nbytes for name in (self.node.input, self.node.output))
         return proven and replace(
             proven, count_after=proven.count_after - 1, bytes_after=proven.bytes_after - moved
         )
 
-    def _taken(self, value: str) -> bool:
-        """All readers of a value take it as it now lies; notes how."""
+    def _all_read(self, value: str) -> bool:
+        """Return whether all readers of a value take its new layout, and note their variants."""
         return all(self._reads(value, reader) for reader in dict.fromkeys(self._users[value]))
 
     def _reads(self, value: str, reader: User) -> bool:
-        if not isinstance(reader, OpNode):  # it is delivered, or transformed again
+        """Return whether one reader takes ``value`` in its new layout, and note its variant."""
+        if not isinstance(reader, OpNode):  # delivered, or read by another Transform
             return False
         if info_of(reader.op).structural in VIEWS:
-            found = self.prober.decide(self._nodes[reader.name], [self.layouts[value]])
-            if found is None or found.layouts[0] != self.layouts[value]:
+            variant_of_view = self.prober.decide(self._nodes[reader.name], [self.layouts[value]])
+            if variant_of_view is None or variant_of_view.layouts[0] != self.layouts[value]:
                 return False
-            self.variants[reader.name] = found
+            self.variants[reader.name] = variant_of_view
             [out] = reader.outputs
-            self.layouts[out] = found.layouts[1]
-            alike = found.layouts[1].same(
+            self.layouts[out] = variant_of_view.layouts[1]
+            alike = variant_of_view.layouts[1].same(
                 self.graph.values[out].layout, self.graph.values[out].dims
             )
-            return alike or self._taken(out)
-        variant = None if self.light and _is_heavy(reader) else self._reading(reader)
+            return alike or self._all_read(out)
+        variant = None if self.light and _is_heavy(reader) else self._variant_for(reader)
         if variant is not None:
             self.variants[reader.name] = variant
         return variant is not None
 
-    def _reading(self, reader: OpNode) -> Variant | None:
-        """The reader's variant that takes its operands as they now lie; None where it has none."""
-        names, own = (*reader.inputs, *reader.outputs), self.variants.get(reader.name)
-        before = (own or reader.variant).layouts
-        layouts = [self.layouts.get(n, at) for n, at in zip(names, before, strict=True)]
+    def _variant_for(self, reader: OpNode) -> Variant | None:
+        """Return the reader's variant for its operands' new layouts; None if none is worth it."""
+        names, noted = (*reader.inputs, *reader.outputs), self.variants.get(reader.name)
+        old_layouts = (noted or reader.variant).layouts
+        layouts = [self.layouts.get(n, at) for n, at in zip(names, old_layouts, strict=True)]
         bare, tensors = self._nodes[reader.name], self.bare.tensors
         source, target = self.graph.values[self.node.input], self.graph.values[self.node.output]
         change = LayoutChange(source.layout, target.layout)
-        now = self.estimate.node(bare, tensors)
-        now += self.estimate.transform(source.tensor(), change)
+        present_ns = self.estimate.node(bare, tensors)
+        present_ns += self.estimate.transform(source.tensor(), change)
         for variant in self._variants(bare, layouts):
-            took = self.estimate.node(replace(bare, variant=variant), tensors)
-            if took <= now and self.prober.takes(bare, variant):
+            alone_ns = self.estimate.node(replace(bare, variant=variant), tensors)
+            if alone_ns <= present_ns and self.prober.takes(bare, variant):
                 return variant
         return None
 
     def _variants(self, reader: OpNode, layouts: Sequence[Layout]) -> Iterator[Variant]:
-        """The reader's own, and those on other libraries, with its operands in these layouts."""
+        """Yield the reader's variants for operands in ``layouts``, its own library's first."""
         own = reader.variant
         yield own.lying(layouts)
         if self.graph.preferences.order is not None or own.kernel:
             return
         for library in other_libraries(self.bare, reader):
             why = f"the plan takes less time with {library}, which reads a value where it is"
-            before = [one for one in own.refused if one.library != library]
+            before = [refusal for refusal in own.refused if refusal.library != library]
             refused = Refusal(ready().libraries[own.library].priority, own.library, why)
             for variant in self._candidates.on(reader, library)[:1]:
                 yield replace(variant.lying(layouts), refused=(*before, refused))
 
 
 def _is_heavy(node: OpNode) -> bool:
-    """Arithmetic takes its time: libraries block what it reads for that."""
+    """Return whether a node is dominated by arithmetic: its library wants blocked operands."""
     info = info_of(node.op)
     return info.trait(Linear) is not None and not info.light

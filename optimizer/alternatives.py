@@ -1,8 +1,8 @@
-"""What forbids removing a Transform, and what the cheapest change that removes it would cost.
+"""Why a Transform cannot be removed, and what the cheapest change that removes it would cost.
 
-A Transform is removed when its value is no longer made in one layout and wanted in the other. Two
-kinds of change are tried: other variants of open nodes; and, beside them, another library for one
-node that leaves its end of the Transform no other layout.
+A Transform is needed as long as its value is made in one layout and wanted in the other. Two kinds
+of change are tried: other variants of open nodes; and, in addition, another library for one node
+whose variants all have the same layout at the Transform.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class End:
     """One end of a Transform.
 
     Attributes:
-        node: who makes its value, or wants it otherwise; None is the caller.
-        place: which operand of the node that is, inputs first.
-        layout: how it lies there.
-        makes: it is the end that makes the value.
-        fixed: the node has it so in each of its variants; a caller always has.
+        node: the node that makes or reads the value; None is the caller of the session.
+        place: index of the value among the node's operands, inputs first.
+        layout: layout of the value at this end.
+        makes: True at the end that makes the value.
+        fixed: True if all variants of the node have this layout here; a caller has no others.
     """
 
     node: OpNode | None
@@ -41,7 +41,7 @@ class End:
 
     @property
     def requirement(self) -> Requirement | None:
-        """What the node's invoker asked for there."""
+        """The requirement of the node's invoker there; None at the caller's end."""
         return self.node.variant.requirements[self.place] if self.node else None
 
 
@@ -51,10 +51,10 @@ class Change:
 
     Attributes:
         variants: the new variant of each node that changes.
-        moved: the one among them that goes to another library; empty where none has to.
-        cost: padded bytes that Transforms then read and write more, and how many there are more;
-            negative where that is less. How fast kernels are is not in it.
-        proven: no change of these kinds costs less.
+        moved: the node among them that moves to another library; empty if none does.
+        cost: additional padded bytes read and written by Transforms, and additional Transforms;
+            negative if there are fewer. Times of kernels are not included.
+        proven: True if no change of these kinds costs less.
     """
 
     variants: Mapping[str, Variant]
@@ -65,11 +65,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A Transform with what stands at its ends.
+    """A Transform, its ends, and the cheapest change that removes it.
 
     Attributes:
-        change: the cheapest; None where nothing removes it.
-        failed: why the solver does not know; empty where it does.
+        transform: the Transform.
+        ends: the end that makes its value, then those that want the value in its layout.
+        change: the cheapest change; None if no change removes it.
+        failed: the solver's error; empty if it had none.
     """
 
     transform: TransformNode
@@ -79,9 +81,10 @@ class Alternative:
 
 
 def alternatives(graph: LoweredGraph, settings: Settings | None = None) -> Iterator[Alternative]:
-    """The alternative of each Transform that runs each time; sought when it is asked for.
+    """Yield the alternative of each Transform that runs in every run; each is computed on demand.
 
-    A Transform of a chain, which no level leaves, stands for no pair of ends and has none.
+    A Transform whose input another Transform makes has no pair of ends, and is skipped; no level
+    leaves such chains.
     """
     problem = Problem.of(graph, shared_variants(graph))
     for node in graph.transforms():
@@ -99,7 +102,7 @@ def alternatives(graph: LoweredGraph, settings: Settings | None = None) -> Itera
 
 
 def _edge(graph: LoweredGraph, problem: Problem, node: TransformNode) -> Edge | None:
-    """What a Transform changes; None where it does not stand between a maker and a user."""
+    """Return the (value, source, target) of a Transform; None if it has no maker and user."""
     if node.input not in problem.uses:
         return None
     layouts = (graph.values[name].layout for name in (node.input, node.output))
@@ -109,7 +112,7 @@ def _edge(graph: LoweredGraph, problem: Problem, node: TransformNode) -> Edge | 
 
 
 def _ends(problem: Problem, edge: Edge) -> Iterator[End]:
-    """Who makes the value, then those who want it in the layout of the Transform."""
+    """Yield the end that makes the value, then the ends that want it in the Transform's target."""
     value, source, target = edge
     maker = problem.nodes.get(problem.makers.get(value, ""))
     place = len(maker.inputs) + maker.outputs.index(value) if maker else 0
@@ -121,44 +124,45 @@ def _ends(problem: Problem, edge: Edge) -> Iterator[End]:
 
 
 def _fixed(problem: Problem, value: str, node: OpNode | None, place: int) -> bool:
+    """Return whether all variants of ``node`` have one layout at ``place``; True for a caller."""
     variants = problem.variants_of(node.name) if node else ()
     return len({problem.same(value, variant.layouts[place]) for variant in variants}) < 2
 
 
 @dataclass(frozen=True)
 class _Search:
-    """The changes that remove one Transform."""
+    """The search for changes that remove one Transform."""
 
     problem: Problem
     edge: Edge
     settings: Settings
 
     def cheapest(self, ends: tuple[End, ...]) -> Change | None:
-        """The cheapest change of all; of variants alone where that is as cheap."""
+        """Return the cheapest change; if several are, one that moves no node elsewhere."""
         fixed = dict.fromkeys(end.node.name for end in ends if end.node and end.fixed)
         changes = [self._change(name) for name in ("", *fixed)]
-        found = [change for change in changes if change is not None]
-        return min(found, key=lambda change: change.cost, default=None)
+        possible = [change for change in changes if change is not None]
+        return min(possible, key=lambda change: change.cost, default=None)
 
     def _change(self, moved: str) -> Change | None:
-        """The cheapest change of variants, one node's on other libraries among them."""
+        """Return the cheapest change; the node ``moved``, if given, may leave its library."""
         problem = self._with_others(moved) if moved else self.problem
         if problem is None or not problem.avoidable(self.edge):
             return None
         settings = self.settings
-        found = choose(
+        solution = choose(
             problem, solver=settings.solver, time_limit=settings.time_limit, forbidden=self.edge
         )
-        chosen = trimmed(problem, found.chosen, self.edge)
+        chosen = trimmed(problem, solution.chosen, self.edge)
         variants = {name: problem.variants[name][number] for name, number in chosen.items()}
-        stays = (
+        on_own_library = (
             moved not in variants or variants[moved].library == problem.nodes[moved].variant.library
         )
-        proven = found.solved.status == "optimal"
-        return Change(variants, "" if stays else moved, extra(problem, chosen), proven)
+        proven = solution.solved.status == "optimal"
+        return Change(variants, "" if on_own_library else moved, extra(problem, chosen), proven)
 
     def _with_others(self, name: str) -> Problem | None:
-        """The problem in which a node may be on another library; None where none takes it."""
+        """Return the problem with a node's variants on other libraries; None if none takes it."""
         node, problem = self.problem.nodes[name], self.problem
         others = [
             variant

@@ -1,9 +1,8 @@
-"""How far a plan may be from the best one of its sizes, at the cost of a look at each node.
+"""A lower bound of a plan's estimated time: how far the plan may be from the best one.
 
-The program of ``joint`` without its edges: each node takes the least that any library that may have
-it takes by estimate, and no Transform is needed. No choice of variants of these nodes takes less,
-so that a plan is at most as far off as it takes longer. It goes by the nodes as the plan has fused
-them: that others could be fused, it does not see.
+The bound is the program of ``joint`` without its edges: each node takes the least estimated time
+of any library that may run it, and there are no Transforms. No choice of variants of these nodes
+takes less. Nodes stay fused as they are in the plan: the gain of fusing others is not bounded.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from vtensor.language.records import replace
 
 
 def total_ns(graph: LoweredGraph, settings: Settings) -> int:
-    """What a plan takes by estimate: its nodes, and its Transforms."""
+    """Return the estimated nanoseconds of a plan's nodes and Transforms."""
     clock, values = _clock(graph, settings), graph.values
-    ends = ((values[one.input], values[one.output]) for one in graph.transforms())
+    ends = ((values[node.input], values[node.output]) for node in graph.transforms())
     changes = (
         clock.transform(source.tensor(), LayoutChange(source.layout, target.layout))
         for source, target in ends
@@ -30,10 +29,10 @@ def total_ns(graph: LoweredGraph, settings: Settings) -> int:
 
 
 def excess(graph: LoweredGraph, settings: Settings) -> float:
-    """Which part of a plan's estimated time a better one may spare at most."""
-    takes, clock = total_ns(graph, settings), _clock(graph, settings)
-    least = sum(_least_ns(graph, node, clock) for node in graph.operators)
-    return (takes - least) / takes if takes else 0.0
+    """Return the part of a plan's estimated time, 0 to 1, that a better plan could save at most."""
+    total, clock = total_ns(graph, settings), _clock(graph, settings)
+    bound = sum(_least_ns(graph, node, clock) for node in graph.operators)
+    return (total - bound) / total if total else 0.0
 
 
 def _clock(graph: LoweredGraph, settings: Settings) -> Estimate:
@@ -41,12 +40,15 @@ def _clock(graph: LoweredGraph, settings: Settings) -> Estimate:
 
 
 def _least_ns(graph: LoweredGraph, node: OpNode, clock: Estimate) -> int:
-    """What a node takes at least: without pads in memory, and with no reference code."""
+    """Return a lower bound of a node's nanoseconds: unpadded operands and no reference code.
+
+    Other libraries are charged MARGIN more, as by the joint choice.
+    """
     names, library = (*node.inputs, *node.outputs), node.variant.library
     layouts = [Layout.plain(graph.values[name].dims) for name in names]
     dense = replace(node.variant.lying(layouts), reference=False)
     own, *others = (
-        clock.node(replace(node, variant=replace(dense, library=one)), graph.tensors)
-        for one in (library, *other_libraries(graph, node))
+        clock.node(replace(node, variant=replace(dense, library=name)), graph.tensors)
+        for name in (library, *other_libraries(graph, node))
     )
     return min(own, *(ns + int(own * MARGIN) for ns in others), own)

@@ -1,9 +1,9 @@
-"""What reads a copy of a value reads the value itself.
+"""Nodes that read a copy of a value read the value itself.
 
     relu(identity(x * w))  becomes  relu(x * w)
 
-An identity moves nothing, but it hides from other simplifications what is behind a node. Which
-operator it is, is its own declaration (the trait ``Structural``).
+An identity moves no memory, but it hides the nodes after it from other simplifications. An operator
+declares that it is one (the trait ``Structural``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vtensor.language.records import replace
 
 
 def bypass(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """The same network without identities; one that makes an output stays, or is pinned.
+    """Return the same network without identities; one that makes an output or is pinned stays.
 
     Args:
         graph: sealed; it is not changed.
@@ -27,8 +27,8 @@ def bypass(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     for name, node in graph.nodes.items():
         inputs = tuple(source.get(value, value) for value in node.inputs)
         [first, *_], info = node.outputs, info_of(node.op)
-        gone = info.structural == "identity" and first not in delivered
-        if gone and not preferences.pinned(name, info.name):
+        removable = info.structural == "identity" and first not in delivered
+        if removable and not preferences.pinned(name, info.name):
             source[first] = inputs[0]
         else:
             nodes[name] = node if inputs == node.inputs else replace(node, inputs=inputs)

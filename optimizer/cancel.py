@@ -13,16 +13,17 @@ from vtensor.language.records import replace
 
 
 def cancel(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-    """T_BC(T_AB(v)) = T_AC(v), and v where A = C, if T_AB is exact: then nothing was lost in B.
+    """T_BC(T_AB(v)) = T_AC(v), and v if A = C, provided that T_AB is exact: B then holds all of v.
 
     Each rewriting shortens a chain of Transforms, so it ends.
     """
     while (pair := _chain(graph)) is not None:
-        graph = _without(_shortened(graph, *pair))
+        graph = _without_unread(_shortened(graph, *pair))
     return graph
 
 
 def _chain(graph: LoweredGraph) -> tuple[TransformNode, TransformNode] | None:
+    """Return two Transforms of which the second reads the first and may replace it, or None."""
     makers = {node.output: node for node in graph.nodes if isinstance(node, TransformNode)}
     for second in makers.values():
         first = makers.get(second.input)
@@ -32,13 +33,15 @@ def _chain(graph: LoweredGraph) -> tuple[TransformNode, TransformNode] | None:
 
 
 def _exact(graph: LoweredGraph, first: TransformNode, second: TransformNode) -> bool:
+    """Return whether the second Transform can start from the first one's input without loss."""
     a, b, c = (graph.values[name] for name in (first.input, first.output, second.output))
-    there, back = a.layout.stored(a.dtype), b.layout.stored(b.dtype)
+    first_stored, second_stored = a.layout.stored(a.dtype), b.layout.stored(b.dtype)
     same = a.layout.same(c.layout, a.dims)
-    return lossless(there, back) if same else preserves(there, back)
+    return lossless(first_stored, second_stored) if same else preserves(first_stored, second_stored)
 
 
 def _shortened(graph: LoweredGraph, first: TransformNode, second: TransformNode) -> LoweredGraph:
+    """Return the graph with the second Transform reading the first one's input, or removed."""
     source, target = graph.values[first.input], graph.values[second.output]
     if source.layout.same(target.layout, source.dims):
         nodes = [node for node in graph.nodes if node is not second]
@@ -50,18 +53,21 @@ def _shortened(graph: LoweredGraph, first: TransformNode, second: TransformNode)
 
 
 def _library(graph: LoweredGraph, source: Value, target: Value, preferred: str) -> str:
+    """Return the library that runs a Transform from ``source`` to ``target``."""
     change = LayoutChange(source.layout, target.layout)
     evaluation = PartialEvaluation()
     with installed(evaluation):
         return choose_library(source.tensor(), change, [preferred], evaluation, graph.preferences)
 
 
-def _without(graph: LoweredGraph) -> LoweredGraph:
-    """The graph without Transforms that nobody reads."""
+def _without_unread(graph: LoweredGraph) -> LoweredGraph:
+    """Return the graph without Transforms that have no reader."""
     reading = users(graph)
-    idle = {n.output for n in graph.nodes if isinstance(n, TransformNode) and not reading[n.output]}
+    unread = {
+        n.output for n in graph.nodes if isinstance(n, TransformNode) and not reading[n.output]
+    }
     return replace(
         graph,
-        nodes=[node for node in graph.nodes if idle.isdisjoint(node.outputs)],
-        values={name: value for name, value in graph.values.items() if name not in idle},
+        nodes=[node for node in graph.nodes if unread.isdisjoint(node.outputs)],
+        values={name: value for name, value in graph.values.items() if name not in unread},
     )

@@ -1,7 +1,7 @@
-"""The variants among which each node may choose.
+"""The variants of each node among which a pass chooses.
 
-A variant is admissible only if the node's own library decides for it when its inputs come so:
-nothing is forced on an invoker, and reference kernels lose where the library itself rates them so.
+A variant is admissible only if the node's own library decides for it when the inputs come in its
+layouts: nothing is forced on an invoker, and a library prefers its real kernels to reference code.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ def shared_variants(
     others: Mapping[str, Sequence[Variant]] = MappingProxyType({}),
     only: Container[str] | None = None,
 ) -> Variants:
-    """The variants of every node, for the objective ``shared``; the resolver's is the first.
+    """Return the variants of every node for the objective ``shared``; the resolver's is first.
 
-    Tried are: declared order, channels last, and every layout in which some value of the same dims
-    is made or wanted, among them those of all fixed ports.
+    Layouts tried are: declared order, channels last, and every layout in which a value of the same
+    dims is made or wanted, those of the graph's inputs and outputs among them.
 
     Args:
-        others: more variants, by node, which are admissible as they are.
-        only: nodes that may change; None is all.
+        graph: a lowered graph, with its Transforms or without.
+        others: further admissible variants, by node.
+        only: names of the nodes that may change; None is all.
     """
     graph = graph.bare
     probe = Candidates(graph)
@@ -51,33 +52,35 @@ def shared_variants(
             value = graph.values[name]
             if not value.constant:
                 known.setdefault(frozenset(value.dims), {})[layout] = None
-    able = [node for node in graph.operators if only is None or node.name in only]
+    changeable = [node for node in graph.operators if only is None or node.name in only]
     tried: set[tuple[str, Layout]] = set()
-    fresh = True
-    while fresh:  # a variant may bring a layout of other names: those, too, are tried, each once
-        fresh = False
-        for node in able:
+    found_layouts = True
+    while found_layouts:  # a new variant may bring new layouts of other dims: each is tried once
+        found_layouts = False
+        for node in changeable:
             lead = probe.lead(node)
             if lead is None:
                 continue
-            layouts = [*usual(lead), *known.get(frozenset(lead.dims), ())]
-            layouts += probe.behind(node, lead, known)
+            layouts = [*default_layouts(lead), *known.get(frozenset(lead.dims), ())]
+            layouts += probe.layouts_behind(node, lead, known)
             for layout in layouts:
                 if (node.name, layout) in tried:
                     continue
                 tried.add((node.name, layout))
-                for name, made in probe.add(variants[node.name], node, layout):
-                    known.setdefault(frozenset(graph.values[name].dims), {})[made] = None
-                    fresh = True
+                for name, new_layout in probe.add(variants[node.name], node, layout):
+                    known.setdefault(frozenset(graph.values[name].dims), {})[new_layout] = None
+                    found_layouts = True
     return variants
 
 
 def paper_variants(graph: LoweredGraph) -> Variants:
-    """The variants of element-wise nodes, for the objective ``paper``; all others are fixed.
+    """Return the variants of element-wise nodes for the objective ``paper``; others are fixed.
 
-    Source: the paper, section 5.2: the layouts of the inputs, unless a smaller operand cannot be
-    represented in them, and NHWC and NCHW, which here are channels last and declared order.
-    The resolver's own variant stays first: it is known to work.
+    Layouts tried are those of the inputs, unless a smaller operand cannot be represented in them,
+    and NHWC and NCHW, which here are channels last and declared order. The resolver's own variant
+    is first: it is known to work.
+
+    Source: the paper, section 5.2.
     """
     graph = graph.bare
     probe = Candidates(graph)
@@ -86,52 +89,53 @@ def paper_variants(graph: LoweredGraph) -> Variants:
         lead = probe.lead(node)
         if lead is not None and info_of(node.op).elementwise:
             variants[node.name] = [node.variant]
-            for layout in [*_inherited(graph, node, lead), *usual(lead)]:
+            for layout in [*_inherited(graph, node, lead), *default_layouts(lead)]:
                 probe.add(variants[node.name], node, layout)
     return variants
 
 
 def other_libraries(graph: LoweredGraph, node: OpNode, passed: bool = False) -> list[str]:
-    """Libraries that may take a node, and have invokers of it; no call-back instead of native code.
+    """Return the other libraries that may run a node; none that calls back if its own is native.
 
-    Who may take it may take what is fused behind it, too.
+    A library is listed only if it is also allowed for the node's followers.
 
     Args:
-        graph, node: a node of that graph.
-        passed: those, too, that its own library goes before here: no estimate tells its kernels
-            from theirs, measurements do.
+        graph: a lowered graph.
+        node: a node of that graph.
+        passed: True lists also libraries that its own one declares to be faster than: estimates
+            cannot tell their kernels apart, measurements can.
     """
-    ops = {node.name: node.op, **{one.name: one.op for one in node.followers}}
+    ops = {node.name: node.op, **{follower.name: follower.op for follower in node.followers}}
     names = {name: info_of(op).name for name, op in ops.items()}
     device = graph.bare.tensors[node.outputs[0]].device
-    able = {one.library: one for _, one in ready().candidates(names[node.name], device)}
+    able = {info.library: info for _, info in ready().candidates(names[node.name], device)}
     own = able.get(node.variant.library)
-    behind = () if passed or own is None else _behind(graph, node, own)
+    slower = () if passed or own is None else _slower_libraries(graph, node, own)
     return [
         library
-        for library, one in able.items()
-        if one is not own
-        and library not in behind
-        and (own is None or one.python <= own.python)
+        for library, info in able.items()
+        if info is not own
+        and library not in slower
+        and (own is None or info.python <= own.python)
         and not any(graph.preferences.refusal(name, op, library) for name, op in names.items())
     ]
 
 
-def _behind(graph: LoweredGraph, node: OpNode, own: InvokerInfo) -> tuple[str, ...]:
-    """The libraries that its own goes before."""
+def _slower_libraries(graph: LoweredGraph, node: OpNode, own: InvokerInfo) -> tuple[str, ...]:
+    """Return the libraries to which the node's own one declares to be preferred for this call."""
     if own.first is None:
         return ()
     inputs, _ = node.split([graph.tensors[name] for name in node.inputs])
     return own.before if precedes(own, node.name, node.op, inputs) else ()
 
 
-def usual(value: VTensor) -> list[Layout]:
-    """Declared order and channels last."""
+def default_layouts(value: VTensor) -> list[Layout]:
+    """Return declared order and channels last for a value's dims."""
     return [Layout.plain(value.dims), channels_last(value.dims)]
 
 
 def _inherited(graph: LoweredGraph, node: OpNode, lead: VTensor) -> Iterator[Layout]:
-    """The layouts in which whole inputs come, where the others can be represented in them."""
+    """Yield the layouts of inputs that have the lead's dims, if all inputs can be blocked so."""
     inputs = [graph.values[name] for name in node.inputs]
     for value in inputs:
         whole = value.dims == lead.dims and not value.constant
@@ -140,16 +144,16 @@ def _inherited(graph: LoweredGraph, node: OpNode, lead: VTensor) -> Iterator[Lay
 
 
 def _representable(value: Value, layout: Layout) -> bool:
-    """Each extent is a multiple of the layout's block of its dim."""
+    """Return whether each extent is a multiple of the layout's block of its dim."""
     return all(value.dims[dim] % layout.block(dim) == 0 for dim in value.dims if dim in layout.dims)
 
 
 class Candidates:
-    """Probes nodes of one graph, each equal question once.
+    """Finds variants of the nodes of one graph by probing; equal probes run once.
 
     Args:
-        graph: with its Transforms, or without.
-        prober: of the graph; None is a new one.
+        graph: a lowered graph, with its Transforms or without.
+        prober: a prober of that graph; None makes one.
     """
 
     def __init__(self, graph: LoweredGraph, prober: Prober | None = None) -> None:
@@ -161,54 +165,63 @@ class Candidates:
             self._layouts[frozenset(value.dims)][value.layout] = None
 
     def on(self, node: OpNode, library: str, inexact: bool = False) -> list[Variant]:
-        """The variants in which a library takes a node; none where it declines.
+        """Return the variants in which a library runs a node; none if it declines.
 
-        Tried are the layouts of ``shared_variants``, as far as the graph itself has them.
+        Layouts tried are declared order, channels last and those of the graph's values.
 
         Args:
-            node: which.
-            library: it is asked for one variant a layout; where that is inexact, for all that it
-                has.
-            inexact: such variants may be among them.
+            node: a node of the graph.
+            library: the library, asked for one variant a layout; for all variants if any of these
+                is inexact.
+            inexact: True admits inexact variants.
         """
         lead = self.lead(node)
         if lead is None:
             return []
-        there = replace(node, variant=replace(node.variant, library=library, inexact=inexact))
+        on_library = replace(node, variant=replace(node.variant, library=library, inexact=inexact))
         variants: list[Variant] = []
-        for layout in dict.fromkeys([*self._layouts[frozenset(lead.dims)], *usual(lead)]):
-            self.add(variants, there, layout)
+        for layout in dict.fromkeys([*self._layouts[frozenset(lead.dims)], *default_layouts(lead)]):
+            self.add(variants, on_library, layout)
         if any(variant.inexact for variant in variants):
-            named = self._prober.variants(replace(there, variant=variants[0]))
-            known = {one.layouts for one in named}
-            variants = [*named, *(one for one in variants if one.layouts not in known)]
+            listed = self._prober.variants(replace(on_library, variant=variants[0]))
+            known = {variant.layouts for variant in listed}
+            variants = [*listed, *(v for v in variants if v.layouts not in known)]
         return variants
 
-    def after(self, node: OpNode, library: str, given: Mapping[str, Layout]) -> Variant | None:
-        """What a library decides for a node whose inputs come in these layouts, or as they do."""
-        there = replace(node, variant=replace(node.variant, library=library))
-        layouts = [given.get(n) or self._graph.values[n].layout for n in node.inputs]
-        return self._prober.decide(there, layouts)
+    def after(self, node: OpNode, library: str, known: Mapping[str, Layout]) -> Variant | None:
+        """Return a library's variant for inputs in the layouts ``known``; None if it declines.
+
+        Inputs that ``known`` lacks come in the graph's layouts.
+        """
+        on_library = replace(node, variant=replace(node.variant, library=library))
+        layouts = [known.get(n) or self._graph.values[n].layout for n in node.inputs]
+        return self._prober.decide(on_library, layouts)
 
     def lead(self, node: OpNode) -> VTensor | None:
-        """The operand whose layout the others follow: a whole input, or the first non-constant."""
+        """Return the operand that sets the layouts: a non-constant input with the output's dims.
+
+        If there is none, the first non-constant input; None if all inputs are constant.
+        """
         values = self._values
         inputs = [values[name] for name in node.inputs if not values[name].constant]
         out = values[node.outputs[0]].dims if node.outputs else {}
         return next((v for v in inputs if v.dims == out), inputs[0] if inputs else None)
 
-    def behind(
+    def layouts_behind(
         self, node: OpNode, lead: VTensor, known: Mapping[frozenset[str], Iterable[Layout]]
     ) -> list[Layout]:
-        """Layouts known of an output that is the lead under other names, in the lead's names."""
-        own = {name: self._values[name] for name in (*node.inputs, *node.outputs)}
-        layouts = {own[name].name: layout for name, layout in _operands(node, node.variant)}
+        """Return layouts of the output's dims, renamed to the lead's dims.
+
+        Empty unless the output is the lead under other names.
+        """
+        operands = {name: self._values[name] for name in (*node.inputs, *node.outputs)}
+        layouts = {operands[name].name: layout for name, layout in _operands(node, node.variant)}
         before, after = layouts[lead.name], layouts[node.outputs[0]]
-        output = own[node.outputs[0]]
+        output = operands[node.outputs[0]]
         if output.dims.keys() == lead.dims.keys() or len(before.axes) != len(after.axes):
             return []
         pairs = zip(before.axes, after.axes, strict=True)
-        names = {there: here for (here, _), (there, _) in pairs}
+        names = {new: old for (old, _), (new, _) in pairs}
         if [lead.dims.get(names[dim]) for dim in output.dims] != list(output.dims.values()):
             return []
         return [layout.rename(names) for layout in known.get(frozenset(output.dims), ())]
@@ -216,43 +229,52 @@ class Candidates:
     def add(
         self, variants: list[Variant], node: OpNode, layout: Layout
     ) -> Iterable[tuple[str, Layout]]:
-        """Add the variant for inputs that come in a layout, if it is another; its operands then."""
+        """Add the variant for inputs in ``layout`` to ``variants`` unless an alike one is there.
+
+        Return (value, layout) of its non-constant operands; empty if nothing was added.
+        """
         lead = self.lead(node)
         assert lead is not None, "a node of constants alone has no lead"
         values = [self._values[name] for name in node.inputs]
-        made = self._prober.decide(node, [_as(value, layout, lead) for value in values])
-        if made is None or any(self._alike(node, made, variant) for variant in variants):
+        decided = self._prober.decide(
+            node, [_operand_layout(value, layout, lead) for value in values]
+        )
+        if decided is None or any(self._alike(node, decided, variant) for variant in variants):
             return []
-        variants.append(made)
+        variants.append(decided)
         return [
             (name, layout)
-            for name, layout in _operands(node, made)
+            for name, layout in _operands(node, decided)
             if not self._values[name].constant
         ]
 
-    def _alike(self, node: OpNode, one: Variant, other: Variant) -> bool:
-        """True when two variants of a library differ at most in how constants lie."""
-        if one.library != other.library or other.pieces:
+    def _alike(self, node: OpNode, variant: Variant, other: Variant) -> bool:
+        """Return whether two variants of one library differ at most in the layouts of constants."""
+        if variant.library != other.library or other.pieces:
             return False
         values = self._values
-        pairs = zip(_operands(node, one), other.layouts, strict=True)
+        pairs = zip(_operands(node, variant), other.layouts, strict=True)
         return all(
             values[name].constant or layout.same(twin, values[name].dims)
             for (name, layout), twin in pairs
         )
 
 
-def _as(value: VTensor, layout: Layout, lead: VTensor) -> Layout:
-    """How an operand comes when the lead comes in a layout: the same, on the dims that it has."""
-    have = value.produced_layout
+def _operand_layout(value: VTensor, layout: Layout, lead: VTensor) -> Layout:
+    """Return the layout of an operand if the lead has ``layout``: the same, on the operand's dims.
+
+    A constant, or an operand with dims that ``layout`` lacks, keeps its own layout.
+    """
+    produced = value.produced_layout
     if value.constant or not value.dims.keys() <= set(layout.dims):
-        return Layout.plain(value.dims) if have is None else have
-    own = layout.restrict(value.dims)
+        return Layout.plain(value.dims) if produced is None else produced
+    restricted = layout.restrict(value.dims)
     for dim, size in value.dims.items():
-        own = own.unblock(dim) if size == 1 != lead.size(dim) else own
-    return own
+        restricted = restricted.unblock(dim) if size == 1 != lead.size(dim) else restricted
+    return restricted
 
 
 def _operands(node: OpNode, variant: Variant) -> Sequence[tuple[str, Layout]]:
+    """Return each operand's name with its layout in a variant, inputs first."""
     names = (*node.inputs, *node.outputs)
     return list(zip(names, variant.layouts, strict=True))

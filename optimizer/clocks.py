@@ -1,4 +1,4 @@
-"""What tells passes how long things take."""
+"""The interface through which passes learn the times of nodes and Transforms."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """What nodes and Transforms take on this machine, in nanoseconds."""
+    """The nanoseconds that nodes and Transforms take on this machine."""
 
     @property
     def basis(self) -> Basis:
-        """How they are known."""
+        """How the times are known: declared, calibrated or measured."""
 
     @property
     def measured(self) -> bool:
-        """They were timed, call by call."""
+        """True if times were measured call by call."""
         return self.basis == "measured"
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
-        """Of a node in its variant; None where that is not known."""
+        """Return the nanoseconds of a node in its variant; None if they are unknown."""
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
-        """Of a value from one layout to the other; None where that is not known."""
+        """Return the nanoseconds of a Transform of a value; None if they are unknown."""
 
 
 class Probing(Clock, Protocol):
-    """A clock that measures in passing."""
+    """A clock that measures a node when its time is first asked for, while a plan is made."""
 
     def save(self) -> None:
-        """Write down what was measured: nothing more is asked for now."""
+        """Save the measurements; called when a pass has asked for all that it needs."""

@@ -1,4 +1,4 @@
-"""Constants that a pass makes: computed when they are asked for, and not kept."""
+"""Constants that a pass computes from others, each time that they are read."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ptensor.pages import passing
 Array = np.ndarray[Any, Any]
 
 
-#: A part along an axis: the axis, where it begins, and where it ends.
+#: A part of an array: the axis, and the begin and end of the range along it.
 Taken = tuple[int, int, int]
 
 
 class Made(NamedTuple):
-    """What is done with a constant; equal keys do the same.
+    """A function of a constant; two with equal keys compute the same.
 
     Attributes:
-        function: does it.
-        key: says what.
-        factor: what it is multiplied by, of as many axes, where no more is done.
-        taken: the part that is taken of it, where no more is done.
+        function: computes the new array from the old one.
+        key: identifies the function.
+        factor: the factor, with as many axes as the constant, if the function only multiplies.
+        taken: the part, if the function only takes a part.
     """
 
     function: Callable[[Array], Array]
@@ -34,9 +34,12 @@ class Made(NamedTuple):
 
 
 class Computed(MutableMapping[str, Array]):
-    """The constants of a graph, some of them changed.
+    """The constants of a graph, some of them computed from others when they are read.
 
-    A weight is so in memory once, as a plan packs it, and not beside the one it is made of.
+    A computed weight takes no memory of its own before a plan packs it.
+
+    Args:
+        given: the constants from which others are computed.
 
     >>> constants = Computed({"w": np.ones(2)})
     >>> constants.change("w", Made(lambda w: w * 2, "twice"))
@@ -52,37 +55,37 @@ class Computed(MutableMapping[str, Array]):
         self._sources: dict[str, str] = {}
 
     def change(self, name: str, made: Made) -> None:
-        """Let a function of what had this name be what has it."""
+        """Replace the constant ``name`` by a function of it."""
         self._made[name] = made
 
     def derive(self, name: str, source: str, made: Made) -> None:
-        """Let a new name be a function of what another name has."""
+        """Add the constant ``name`` as a function of the constant ``source``."""
         self._sources[name], self._made[name] = source, made
 
     @property
     def given(self) -> Mapping[str, Array]:
-        """What they are made of."""
+        """The constants from which others are computed."""
         return self._given
 
     @property
     def more(self) -> Mapping[str, Array | Original]:
-        """Those that were set, and are computed of nothing."""
+        """The constants that were set, and are not computed."""
         return self._more
 
     @property
     def functions(self) -> Collection[Made]:
-        """What is done with constants."""
+        """The functions of all computed constants."""
         return self._made.values()
 
     def over(self, given: Mapping[str, Array], more: Mapping[str, Array]) -> Computed:
-        """The same computed of others; of ``more`` those take their place that were set here."""
-        made = Computed(given)
-        made._more = {name: more.get(name, array) for name, array in self._more.items()}
-        made._made, made._sources = self._made, self._sources
-        return made
+        """Return a copy that computes from ``given``; ``more`` replaces constants set here."""
+        copy = Computed(given)
+        copy._more = {name: more.get(name, array) for name, array in self._more.items()}
+        copy._made, copy._sources = self._made, self._sources
+        return copy
 
     def origin(self, name: str) -> tuple[Array | Original, Hashable]:
-        """As the function ``origin``."""
+        """Return the result of the function ``origin`` for a constant."""
         if name in self._more:
             return self._more[name], None
         if name in self._sources:
@@ -92,7 +95,7 @@ class Computed(MutableMapping[str, Array]):
         return array, (before, self._made[name].key) if name in self._made else before
 
     def changes(self, name: str) -> tuple[Made, ...]:
-        """As the function ``changes``."""
+        """Return the result of the function ``changes`` for a constant."""
         if name in self._more:
             return ()
         source = self._sources.get(name)
@@ -101,13 +104,13 @@ class Computed(MutableMapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         if name in self._more:
-            found = self._more[name]
-            return found.array if isinstance(found, Original) else found
-        given = self[self._sources[name]] if name in self._sources else self._given[name]
-        return self._made[name].function(given) if name in self._made else given
+            array = self._more[name]
+            return array.array if isinstance(array, Original) else array
+        source = self[self._sources[name]] if name in self._sources else self._given[name]
+        return self._made[name].function(source) if name in self._made else source
 
     def __contains__(self, name: object) -> bool:
-        """Nothing is computed to say so."""
+        """Return whether there is such a constant, without computing it."""
         return name in self._more or name in self._sources or name in self._given
 
     def __setitem__(self, name: str, array: Array | Original) -> None:
@@ -124,10 +127,10 @@ class Computed(MutableMapping[str, Array]):
 
 
 def origin(constants: Mapping[str, Array], name: str) -> tuple[Array | Original, Hashable]:
-    """The array that a constant is made of, or what holds it, and what is done with it; None is
-    nothing.
+    """Return the array or Original of a constant, and the key of the functions applied to it.
 
-    Two of the same array, with which the same is done, are the same.
+    The key is None if the constant is not computed. Constants of one array with equal keys are
+    equal.
     """
     if isinstance(constants, Computed):
         return constants.origin(name)
@@ -135,12 +138,12 @@ def origin(constants: Mapping[str, Array], name: str) -> tuple[Array | Original,
 
 
 def changes(constants: Mapping[str, Array], name: str) -> tuple[Made, ...]:
-    """What is done with the array that a constant is made of, in order."""
+    """Return the functions that compute a constant from its array, in order."""
     return constants.changes(name) if isinstance(constants, Computed) else ()
 
 
 def cut(array: Array, taken: Taken) -> Array:
-    """A part of an array.
+    """Return a part of an array, as a view.
 
     >>> cut(np.arange(6).reshape(2, 3), (1, 0, 2)).tolist()
     [[0, 1], [3, 4]]
@@ -150,17 +153,17 @@ def cut(array: Array, taken: Taken) -> Array:
 
 
 def times(factor: Array) -> Hashable:
-    """The key of what multiplies by a factor of as many axes, as ``multiplied`` does."""
+    """Return the key of a function that multiplies by ``factor`` as ``multiplied`` does."""
     return factor.shape, factor.tobytes()
 
 
 def multiplied(array: Array, factor: Array) -> Array:
-    """An array times a factor of as many axes, in f64, rounded once; soon to be let go.
+    """Return an array times a factor with as many axes: in f64, rounded once, short-lived.
 
     >>> multiplied(np.ones((2, 1), np.float32), np.array([[2.0]])).tolist()
     [[2.0], [2.0]]
     """
-    made = passing(array.shape, array.dtype)
-    with np.errstate(all="ignore"):  # what is not finite is not folded
-        np.multiply(array, factor, made, dtype="f8", casting="same_kind")
-    return made
+    product = passing(array.shape, array.dtype)
+    with np.errstate(all="ignore"):  # constants that would not be finite are not folded
+        np.multiply(array, factor, product, dtype="f8", casting="same_kind")
+    return product

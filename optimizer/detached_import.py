@@ -1,4 +1,4 @@
-"""Importing what keeps the frames that import it."""
+"""Importing modules that keep the frames of the thread that imports them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from vtensor.language.index import importing
 
 
 def import_on_thread(name: str) -> Any:
-    """A module, imported on a thread of its own if it has not been yet.
+    """Return a module, imported on a thread of its own if it is not imported yet.
 
-    PuLP keeps the errors of solvers that are not installed, with their tracebacks; those keep every
-    frame of the thread alive, and so the plan and the weights of whoever needed a solver first.
+    PuLP keeps the errors of solvers that are not installed, with their tracebacks. These keep every
+    frame of the importing thread alive, and with it the first caller's plan and weights.
 
     Raises:
         ImportError: there is no such module.
@@ -31,7 +31,7 @@ def import_on_thread(name: str) -> Any:
 
 
 def _import(name: str) -> None:
-    """Leave a failure to the caller, who imports again."""
+    """Import a module; leave a failure to the caller, which imports it again."""
     try:
         importlib.import_module(name)
     except ImportError:

@@ -1,4 +1,4 @@
-"""Who uses what in a lowered graph, and Transforms put into one another's place."""
+"""The uses of values in a lowered graph, and Transforms that replace equal ones."""
 
 from __future__ import annotations
 
@@ -12,49 +12,48 @@ User = LoweredNode | str
 
 
 def users(graph: LoweredGraph) -> dict[str, list[User]]:
-    """Of each value: the nodes that read it, once for each time, and the outputs that it is."""
-    found: dict[str, list[User]] = {name: [] for name in graph.values}
+    """Map each value to the nodes that read it, once for each input, and to outputs that it is."""
+    uses: dict[str, list[User]] = {name: [] for name in graph.values}
     for node in graph.nodes:
         for name in node.inputs:
-            found[name].append(node)
+            uses[name].append(node)
     for alias, name in graph.outputs.items():
-        found[name].append(alias)
-    return found
+        uses[name].append(alias)
+    return uses
 
 
 def transforms_of(graph: LoweredGraph) -> dict[str, list[TransformNode]]:
-    """Of each value: the Transforms that read it."""
-    found: dict[str, list[TransformNode]] = {}
+    """Map each value that Transforms read to these Transforms."""
+    transforms: dict[str, list[TransformNode]] = {}
     for node in graph.nodes:
         if isinstance(node, TransformNode):
-            found.setdefault(node.input, []).append(node)
-    return found
+            transforms.setdefault(node.input, []).append(node)
+    return transforms
 
 
 def merged(graph: LoweredGraph, groups: Iterable[Sequence[TransformNode]]) -> LoweredGraph:
-    """Of each group of equal Transforms of one value, the first, directly after its producer."""
-    first: dict[str, TransformNode] = {}  # by value: what is to stand behind its producer
-    placed: dict[str, list[TransformNode]] = {}
+    """Replace each group of equal Transforms by its first one, next to the value's producer."""
+    placed: dict[str, list[TransformNode]] = {}  # by value: to stand after its producer
     renamed: dict[str, str] = {}
-    gone: set[str] = set()
+    removed: set[str] = set()
     for group in groups:
         kept, *others = group
         reasons = tuple(reason for node in others for reason in node.reasons)
-        first[kept.name] = replace(kept, more=(*kept.more, *reasons))
-        placed.setdefault(kept.input, []).append(first[kept.name])
+        merged_node = replace(kept, more=(*kept.more, *reasons))
+        placed.setdefault(kept.input, []).append(merged_node)
         renamed |= {other.output: kept.output for other in others}
-        gone |= {node.name for node in group}
-    made = {name for node in graph.nodes for name in node.outputs}
-    nodes: list[LoweredNode] = [t for name in placed if name not in made for t in placed[name]]
+        removed |= {node.name for node in group}
+    produced = {name for node in graph.nodes for name in node.outputs}
+    nodes: list[LoweredNode] = [t for name in placed if name not in produced for t in placed[name]]
     for node in graph.nodes:
-        if node.name not in gone:
+        if node.name not in removed:
             nodes.append(node)
             nodes += [t for name in node.outputs for t in placed.get(name, ())]
     return rewired(replace(graph, nodes=nodes), renamed)
 
 
 def rewired(graph: LoweredGraph, renamed: Mapping[str, str]) -> LoweredGraph:
-    """Every use of a value that is gone reads another instead; values that nobody makes go."""
+    """Let uses of each value in ``renamed`` read the value it maps to, and drop the former."""
 
     def name_of(name: str) -> str:
         while name in renamed:

@@ -1,4 +1,4 @@
-"""The variants of a node that its own library did not decide: other libraries, fewer followers."""
+"""Variants of a node on other libraries and with fewer followers."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ptensor.evaluation import Refusal, Variant
 from resolver.lowered import LoweredGraph, OpNode, pieces
 from vtensor.language.records import replace
 
-#: What a plan could save around a node where every library is to be asked.
+#: Nanoseconds a plan could save around a node, if every library is to be asked whatever it takes.
 ANY_GAIN = sys.maxsize
 
 
-class Elsewhere:
-    """Looks for such variants, as long as they could be worth it.
+class FurtherVariants:
+    """Finds variants on other libraries and with fewer followers, if they may make a plan faster.
 
     Args:
-        graph: without Transforms.
-        clock: whether times are measured.
-        spares: by node, what a plan could save around it. No library is asked whose estimate for a
-            node is above the node's by as much, nor of other nodes: no plan is faster for it.
-        estimate: what nodes would take.
-        inexact: variants may be inexact.
+        graph: a lowered graph without Transforms.
+        clock: the clock of the choice, which says whether times are measured.
+        spares: nanoseconds that a plan could save around a node, by node. A library is not asked if
+            its estimate exceeds the node's by as much, and no library is asked for other nodes.
+        estimate: estimated times of nodes.
+        inexact: True admits inexact variants.
         measured: the nodes whose times are measured.
 
     Attributes:
-        graph: with the values that pass inside of fused nodes.
+        graph: the graph, with the values that pass inside fused nodes added.
     """
 
     def __init__(
@@ -59,47 +59,52 @@ class Elsewhere:
         self._inexact = inexact
 
     def variants(self, node: OpNode) -> Iterator[Variant]:
-        """On other libraries, where none is prescribed; and with each shorter run of followers."""
+        """Yield a node's variants on other libraries and with fewer followers.
+
+        No other library is tried if the session prescribes an order of libraries.
+        """
         if node.name not in self._spares:
             return
-        most = self._ns([node]) + self._spares[node.name]
-        bound = self.graph.preferences.order is not None
+        limit_ns = self._ns([node]) + self._spares[node.name]
+        prescribed = self.graph.preferences.order is not None
         measured = node.name in self._measured
-        others = [] if bound else other_libraries(self.graph, node, passed=measured)
+        others = [] if prescribed else other_libraries(self.graph, node, passed=measured)
         for library in others:
-            if self._ns([self._on(node, library)]) < most:
+            if self._ns([self._on(node, library)]) < limit_ns:
                 for variant in self._candidates.on(node, library, self._inexact):
                     yield replace(variant, refused=self._refused(node, library))
         for count in range(len(node.followers)):
             for library in (node.variant.library, *others):
-                yield from self._in_pieces(node, count, library, most)
+                yield from self._in_pieces(node, count, library, limit_ns)
 
     def _refused(self, node: OpNode, library: str) -> tuple[Refusal, ...]:
-        """Why the library that priority chooses does not have it."""
+        """Return a node's refusals; for another library, with that of the node's own one."""
         first = node.variant.library
         if library == first:
             return node.variant.refused
         why = f"the plan takes less time with {library}, {self._how}"
-        before = [one for one in node.variant.refused if one.library != library]
+        before = [refusal for refusal in node.variant.refused if refusal.library != library]
         return (*before, Refusal(ready().libraries[first].priority, first, why))
 
-    def _in_pieces(self, node: OpNode, count: int, library: str, most: int) -> Iterator[Variant]:
-        """With so many followers on a library, and each other one as a node of its own."""
+    def _in_pieces(
+        self, node: OpNode, count: int, library: str, limit_ns: int
+    ) -> Iterator[Variant]:
+        """Yield variants with ``count`` followers on ``library``, the others as separate steps."""
         lead, *others = pieces(node, count)
-        if self._ns(self._on(one, library) for one in (lead, *others)) >= most:
+        if self._ns(self._on(piece, library) for piece in (lead, *others)) >= limit_ns:
             return
         for first in self._candidates.on(lead, library, self._inexact):
-            made = [replace(lead, variant=first)]
-            for one in others:
-                found = self._after(one, made[-1])
-                if found is None:
+            decided = [replace(lead, variant=first)]
+            for piece in others:
+                variant = self._after(piece, decided[-1])
+                if variant is None:
                     break
-                made.append(replace(one, variant=found))
+                decided.append(replace(piece, variant=variant))
             else:
-                yield replace(_together(made), refused=self._refused(node, library))
+                yield replace(_combined(decided), refused=self._refused(node, library))
 
     def _on(self, node: OpNode, library: str) -> OpNode:
-        """A node on a library, as far as it is known before that is asked."""
+        """Return a node as if on ``library``, in its present layouts, for an estimate."""
         own = node.variant
         layouts = tuple(self.graph.values[n].layout for n in (*node.inputs, *node.outputs))
         reference = own.reference and library == own.library and len(layouts) == len(own.layouts)
@@ -107,46 +112,49 @@ class Elsewhere:
         return replace(node, variant=variant)
 
     def _ns(self, nodes: Iterable[OpNode]) -> int:
-        return sum(self._estimate.node(one, self.graph.tensors) for one in nodes)
+        return sum(self._estimate.node(node, self.graph.tensors) for node in nodes)
 
     def _after(self, node: OpNode, before: OpNode) -> Variant | None:
-        """What the first library decides that takes a node by itself behind another."""
+        """Return a node's variant after ``before`` on the first library that takes it, or None."""
         names = [node.variant.library, *other_libraries(self.graph, node, passed=True)]
         rank, known = self.graph.preferences.rank, ready().libraries
-        given = {before.outputs[0]: before.variant.layouts[len(before.inputs)]}
+        produced = {before.outputs[0]: before.variant.layouts[len(before.inputs)]}
         for library in sorted(set(names), key=lambda name: (rank(name), -known[name].priority)):
-            if (found := self._candidates.after(node, library, given)) is not None:
-                return found
+            if (variant := self._candidates.after(node, library, produced)) is not None:
+                return variant
         return None
 
 
-def _together(nodes: Sequence[OpNode]) -> Variant:
-    """What nodes one behind another are as one: its operands are those of all, in order."""
+def _combined(nodes: Sequence[OpNode]) -> Variant:
+    """Combine the variants of consecutive nodes into one, with the operands of all, in order."""
     first, *others = (node.variant for node in nodes)
-    taken = len(nodes[0].inputs)
-    layouts, asked = list(first.layouts[:taken]), list(first.requirements[:taken])
+    input_count = len(nodes[0].inputs)
+    layouts, requirements = (
+        list(first.layouts[:input_count]),
+        list(first.requirements[:input_count]),
+    )
     for before, node in pairwise(nodes):
-        for name, layout, one in zip(
+        for name, layout, requirement in zip(
             node.inputs, node.variant.layouts, node.variant.requirements, strict=False
         ):
             if name not in before.outputs:
                 layouts.append(layout)
-                asked.append(one)
+                requirements.append(requirement)
     last = nodes[-1].variant
     return replace(
-        first.lying([*layouts, last.layouts[-1], *first.layouts[taken + 1 :]]),
-        requirements=(*asked, last.requirements[-1], *first.requirements[taken + 1 :]),
+        first.lying([*layouts, last.layouts[-1], *first.layouts[input_count + 1 :]]),
+        requirements=(*requirements, last.requirements[-1], *first.requirements[input_count + 1 :]),
         pieces=(first, *others),
     )
 
 
 def inexact_nodes(graph: LoweredGraph) -> list[str]:
-    """The nodes of which a library has inexact variants, with all that is fused to them or less."""
+    """Return the names of nodes for which a library has inexact variants, fused or not."""
     bare, estimate = graph.bare, Estimate(graph.preferences)
     any_gain = {node.name: ANY_GAIN for node in bare.operators}
-    looking = Elsewhere(bare, estimate, any_gain, estimate, inexact=True)
+    finder = FurtherVariants(bare, estimate, any_gain, estimate, inexact=True)
     return [
         node.name
         for node in bare.operators
-        if any(variant.inexact for variant in looking.variants(node))
+        if any(variant.inexact for variant in finder.variants(node))
     ]

@@ -1,4 +1,4 @@
-"""Inexact variants: which are worth it, and what each adds to the error of the results."""
+"""Inexact variants: which take part in a choice, and what each adds to the results' error."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from resolver.errors import Share
 from resolver.lowered import OpNode
 from vtensor.language.records import dataclass, replace
 
-#: By node and number of a variant: what it adds.
+#: By node and number of a variant: what the variant adds to the error of the results.
 Shares = dict[str, dict[int, Share]]
 
 
 class ErrorMeter(Protocol):
-    """What nodes in inexact variants add to the error of a network's results."""
+    """The interface that measures what inexact variants add to the error of a network's results."""
 
     def shares(self, nodes: Sequence[OpNode]) -> Sequence[Share | None]:
-        """By node in its variant; None where it cannot be told."""
+        """Return the share of each node in its variant; None if it cannot be measured."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Allowed:
     """The error that a choice may have.
 
     Attributes:
-        tolerance: of the results.
-        budget: what the root of the sum of squares may be, at most the tolerance.
-        meter: what knows the errors.
+        tolerance: the largest relative error of the results.
+        budget: the limit of the root of the sum of squared shares, at most the tolerance.
+        meter: measures the shares.
     """
 
     tolerance: float
@@ -39,13 +39,20 @@ class Allowed:
 def charged(
     nodes: Mapping[str, OpNode], variants: Mapping[str, Sequence[Variant]], allowed: Allowed
 ) -> tuple[dict[str, list[Variant]], Shares]:
-    """Variants with their errors, and their shares; without those that alone are over the budget,
-    or of which nothing is known, or that another one of their node has no disadvantage to.
+    """Return the variants with their errors, and the shares of the inexact ones.
+
+    An inexact variant is dropped if its share is unknown or exceeds the budget alone, or if
+    another one of its node dominates it.
     """
     asked = [
-        (name, variant) for name, found in variants.items() for variant in found if variant.inexact
+        (name, variant)
+        for name, of_node in variants.items()
+        for variant in of_node
+        if variant.inexact
     ]
-    answers = allowed.meter.shares([replace(nodes[name], variant=one) for name, one in asked])
+    answers = allowed.meter.shares(
+        [replace(nodes[name], variant=variant) for name, variant in asked]
+    )
     known = {
         (name, id(variant)): share
         for (name, variant), share in zip(asked, answers, strict=True)
@@ -53,31 +60,31 @@ def charged(
     }
     kept: dict[str, list[Variant]] = {}
     shares: dict[str, dict[int, Share]] = {}
-    for name, found in variants.items():
+    for name, of_node in variants.items():
         kept[name], shares[name] = [], {}
-        inexact = [one for one in found if (name, id(one)) in known]
-        for one in found:
-            if not one.inexact:
-                kept[name].append(one)
-            elif one in inexact and not any(
-                _dominates(other, one, known[name, id(other)], known[name, id(one)])
+        inexact = [variant for variant in of_node if (name, id(variant)) in known]
+        for variant in of_node:
+            if not variant.inexact:
+                kept[name].append(variant)
+            elif variant in inexact and not any(
+                _dominates(other, variant, known[name, id(other)], known[name, id(variant)])
                 for other in inexact
             ):
-                share = known[name, id(one)]
+                share = known[name, id(variant)]
                 shares[name][len(kept[name])] = share
-                kept[name].append(_with_error(one, share.error))
+                kept[name].append(_with_error(variant, share.error))
     return kept, {name: row for name, row in shares.items() if row}
 
 
-def _dominates(other: Variant, one: Variant, its: Share, own: Share) -> bool:
-    """Another takes its operands just so, is as fast and errs as little, and one of both less."""
-    if other.layouts != one.layouts or other.ns is None or one.ns is None:
+def _dominates(other: Variant, variant: Variant, other_share: Share, share: Share) -> bool:
+    """Return whether ``other`` has equal layouts, less time or error, and more of neither."""
+    if other.layouts != variant.layouts or other.ns is None or variant.ns is None:
         return False
-    no_worse = other.ns <= one.ns and its.added <= own.added
-    return no_worse and (other.ns, its.added) != (one.ns, own.added)
+    no_worse = other.ns <= variant.ns and other_share.added <= share.added
+    return no_worse and (other.ns, other_share.added) != (variant.ns, share.added)
 
 
 def _with_error(variant: Variant, error: float) -> Variant:
-    """A variant with its error; where nodes run apart, that of those which are inexact."""
-    pieces = tuple(_with_error(one, error) for one in variant.pieces)
+    """Return a variant with its error; of several pieces, the inexact ones get it."""
+    pieces = tuple(_with_error(piece, error) for piece in variant.pieces)
     return replace(variant, error=error if variant.inexact else 0.0, pieces=pieces)

@@ -1,8 +1,8 @@
-"""What nodes and Transforms would take, from what libraries reach on this machine or declare.
+"""Estimated times of nodes and Transforms, from rates that libraries reach or declare.
 
-Each call is a roofline: its arithmetic or its memory, whichever takes longer, and the call itself.
-That tells a reference kernel from a real one and a Transform from none; it does not tell two good
-kernels of one library apart.
+A call takes the longer of its arithmetic and its memory traffic (a roofline), plus a constant. This
+distinguishes reference code from a real kernel and a Transform from none, but not two good kernels
+of one library.
 
 Source: Williams, Waterman and Patterson, "Roofline", Comm. ACM 52(4), 2009.
 """
@@ -25,21 +25,21 @@ from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
-#: How much slower than its other kernels a library's reference code is taken to be.
+#: The factor by which a library's reference code is taken to be slower than its other kernels.
 REFERENCE = 30
 
-
-#: What libraries reach on this machine, by name; a library that cannot show it is not among them.
+#: Returns the rates that libraries reach on this machine, by name of each measured library.
 Speeds = Callable[[], Mapping[str, Rates]]
 
 
 @dataclass(frozen=True)
 class Estimate(Clock):
-    """A clock that times no node.
+    """A clock that estimates times and runs nothing.
 
     Attributes:
-        preferences: which libraries may run Transforms.
-        speeds: asked once, at the first estimate; None where what libraries declare is to do.
+        preferences: the libraries that may run Transforms.
+        speeds: returns the measured rates, called once, at the first estimate; None uses the
+            declared rates.
     """
 
     preferences: Preferences = EVERY
@@ -47,11 +47,11 @@ class Estimate(Clock):
 
     @property
     def basis(self) -> Basis:
-        """Calibrated where a library showed what it reaches."""
+        """``calibrated`` if the rates of a library were measured, else ``declared``."""
         return "calibrated" if self._reached else "declared"
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int:
-        """Nanoseconds of a node in its variant."""
+        """Return the estimated nanoseconds of a node in its variant."""
         names = (*node.inputs, *node.outputs)
         layouts = dict(zip(names, node.variant.layouts, strict=True))
         nbytes = sum(
@@ -61,15 +61,15 @@ class Estimate(Clock):
         return ns * REFERENCE if node.variant.reference else ns
 
     def transform(self, value: VTensor, change: LayoutChange) -> int:
-        """Nanoseconds of a Transform on the first library that has a native one."""
+        """Return the nanoseconds of a Transform on the first library that has a native one."""
         ends = (change.source, change.target)
         nbytes = sum(layout.nbytes(value.dims, value.dtype) for layout in ends)
         return self._transformer.ns(0, nbytes)
 
     @cached_property
     def rates(self) -> dict[str, Rates]:
-        """The speed of each library that is registered."""
-        return calibrated([one.description for one in _known()], self._reached)
+        """The rates of each registered library, by name."""
+        return calibrated([library.description for library in _by_priority()], self._reached)
 
     @cached_property
     def _reached(self) -> Mapping[str, Rates]:
@@ -78,47 +78,52 @@ class Estimate(Clock):
     @cached_property
     def _transformer(self) -> Rates:
         able = (
-            self.rates[one.name]
-            for one in _known()
-            if one.transforms
-            and not (one.absent or one.description.python)
-            and self.preferences.allows(one.name)
+            self.rates[library.name]
+            for library in _by_priority()
+            if library.transforms
+            and not (library.absent or library.description.python)
+            and self.preferences.allows(library.name)
         )
         return next(able, self.rates[DEFINITION])
 
 
-def _known() -> list[RegisteredLibrary]:
-    return sorted(ready().libraries.values(), key=lambda one: -one.priority)
+def _by_priority() -> list[RegisteredLibrary]:
+    return sorted(ready().libraries.values(), key=lambda library: -library.priority)
 
 
 def calibrated(libraries: Iterable[Description], reached: Mapping[str, Rates]) -> dict[str, Rates]:
-    """The speed of each library: what it reached; else what it declares, scaled to this machine.
+    """Return the rates of each library: those it reached; else those it declares, scaled.
 
-    The scale is how far those that reached something are from what they declare (the geometric
-    mean), which is what the machine's instruction set and memory make of declarations. It is not
-    for libraries in Python.
+    The scale is the geometric mean of reached over declared rates, of the libraries that reached
+    some: the effect of this machine's instruction set and memory. It is not applied to libraries in
+    Python.
 
     >>> fast, other = (Description(name, 0, ("cpu",), rates=Rates(100, 10, 1)) for name in "ab")
     >>> calibrated([fast, other], {"a": Rates(50, 20, 1)})["b"]
     Rates(gflops=50.0, gbytes=20.0, call_us=1)
     """
     libraries = list(libraries)
-    pairs = [(reached[one.name], one.rates) for one in libraries if one.name in reached]
+    pairs = [(reached[lib.name], lib.rates) for lib in libraries if lib.name in reached]
     if not pairs:
-        return {one.name: one.rates for one in libraries}
-    arithmetic = prod(here.gflops / said.gflops for here, said in pairs) ** (1 / len(pairs))
-    memory = prod(here.gbytes / said.gbytes for here, said in pairs) ** (1 / len(pairs))
+        return {library.name: library.rates for library in libraries}
+    arithmetic = prod(measured.gflops / declared.gflops for measured, declared in pairs) ** (
+        1 / len(pairs)
+    )
+    memory = prod(measured.gbytes / declared.gbytes for measured, declared in pairs) ** (
+        1 / len(pairs)
+    )
     return {
-        one.name: reached.get(one.name)
-        or (one.rates if one.python else one.rates.scaled(arithmetic, memory))
-        for one in libraries
+        library.name: reached.get(library.name)
+        or (library.rates if library.python else library.rates.scaled(arithmetic, memory))
+        for library in libraries
     }
 
 
 def _operations(node: OpNode, values: Mapping[str, VTensor]) -> Iterator[int]:
-    """Of each operator that a node applies."""
+    """Yield the number of operations of each operator of a node, its followers included."""
     outputs = [values[name] for name in node.outputs]
-    own, followers = node.split([values[name] for name in node.inputs])
-    yield info_of(node.op).operations(node.op, own, outputs)
-    for one in followers:
-        yield info_of(one.op).operations(one.op, [outputs[0], *one.operands], outputs[:1])
+    inputs, followers = node.split([values[name] for name in node.inputs])
+    yield info_of(node.op).operations(node.op, inputs, outputs)
+    for follower in followers:
+        operands = [outputs[0], *follower.operands]
+        yield info_of(follower.op).operations(follower.op, operands, outputs[:1])

@@ -20,7 +20,7 @@ from vtensor.language.records import replace
 
 
 def reconcile(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
-    """The variants that make the objective least; the graph as it was where that is no gain.
+    """Return the graph in the variants that minimise the objective, or unchanged if none gains.
 
     Each node stays on its library.
     """
@@ -32,22 +32,22 @@ def reconcile(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
 
 
 def nothing_to_gain(graph: LoweredGraph, objective: str) -> LoweredGraph:
-    """The graph as it is: no choice could make it better."""
+    """Return the graph unchanged, with a certificate that no choice could improve it."""
     ns = 0 if objective == "time" else None
-    proved = Certificate(
+    certificate = Certificate(
         objective, "none", "optimal", 0, 0, 0, 0, 0, 0, 0.0, ns_before=ns, ns_after=ns
     )
-    return replace(graph, certificate=proved)
+    return replace(graph, certificate=certificate)
 
 
 def chosen_by(
     graph: LoweredGraph, problem: Problem, objective: str, settings: Settings
 ) -> LoweredGraph:
-    """The graph in the best choice of a problem.
+    """Return the graph in the best choice of a problem, with the solver's certificate.
 
-    The certificate says what the solver proved. Where it fails, the graph stays, and that is said.
+    If the solver fails, the graph is unchanged and the certificate names the failure.
     """
-    before, basis = _moved(graph), problem.clock.basis if problem.clock else "declared"
+    before, basis = _transform_cost(graph), problem.clock.basis if problem.clock else "declared"
     try:
         solution = choose(problem, objective, settings.solver, settings.time_limit)
     except SolverError as error:
@@ -63,18 +63,18 @@ def chosen_by(
         )
         return replace(graph, certificate=failed)
     chosen = solution.chosen if _improves(problem, objective, solution.chosen) else {}
-    if problem.margin:  # estimates do not tell apart what takes as long
-        chosen = problem.returned(chosen)
+    if problem.margin:  # nodes that gain no time keep their variants
+        chosen = problem.without_idle_changes(chosen)
     certificate = _certificate(problem, objective, solution, before, chosen)
-    if basis == "measured":  # the resolver's own variants, too, say what they take
+    if basis == "measured":  # the resolver's own variants state their times, too
         chosen = dict.fromkeys(problem.variants, 0) | chosen
     graph = remade(graph, problem, chosen) if chosen else share(graph, settings)
     return replace(graph, certificate=replace(certificate, basis=basis))
 
 
 def _improves(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bool:
-    """A choice costs less than what the nodes have; of as many bytes, fewer Transforms."""
-    if not problem.fits(chosen):  # as a solver's rounding could have it
+    """Return whether a choice costs less than no change; at equal bytes, has fewer Transforms."""
+    if not problem.fits(chosen):  # possible by a solver's rounding
         return False
     if objective == "shared":
         return problem.shared_cost(chosen) < problem.shared_cost({})
@@ -82,8 +82,8 @@ def _improves(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bo
     return cost(chosen) < cost({})
 
 
-def _moved(graph: LoweredGraph) -> Cost:
-    """What the Transforms that a graph has move, and how many they are."""
+def _transform_cost(graph: LoweredGraph) -> Cost:
+    """Return the bytes that the graph's Transforms move, and their number."""
     pairs = [(graph.values[node.input], graph.values[node.output]) for node in graph.transforms()]
     return Cost(sum(source.nbytes + target.nbytes for source, target in pairs), len(pairs))
 
@@ -91,8 +91,8 @@ def _moved(graph: LoweredGraph) -> Cost:
 def _certificate(
     problem: Problem, objective: str, solution: Solution, before: Cost, chosen: Mapping[str, int]
 ) -> Certificate:
-    """What the solver says of the whole graph; ``chosen`` is what it has now."""
-    reached = problem.objective(objective)(chosen)
+    """Return the certificate of a solution; ``chosen`` is the choice that is really made."""
+    cost = problem.objective(objective)(chosen)
     timed = objective == "time"
     return Certificate(
         objective,
@@ -102,15 +102,16 @@ def _certificate(
         *before,
         *problem.shared_cost(chosen),
         bound=solution.bound,
-        gap=max(reached - solution.bound, 0) / reached if reached else 0.0,
+        gap=max(cost - solution.bound, 0) / cost if cost else 0.0,
         seconds=solution.solved.seconds,
         ns_before=problem.time_cost({}) if timed else None,
-        ns_after=reached if timed else None,
+        ns_after=cost if timed else None,
         errors=_errors(problem, chosen),
     )
 
 
 def _errors(problem: Problem, chosen: Mapping[str, int]) -> ErrorProof | None:
+    """Return the proof that a choice keeps to the allowed error; None if no error is allowed."""
     allowed = problem.allowed
     if allowed is None:
         return None

@@ -1,10 +1,10 @@
-"""Constant factors and shifts behind a linear operator go into its constant, and into one bias.
+"""Constant factors and shifts after a linear operator go into its constant and one bias.
 
     (x * w) * a + b  =  x * (w * a) + b
 
-Which operators are linear in what, and which multiply and add, is their own declaration
-(the traits ``Linear`` and ``Affine``). A batch normalization behind a convolution is the case
-that matters: all that is left of it is the addition of a bias.
+Operators declare that they are linear in an operand, or multiply and add constants (the traits
+``Linear`` and ``Affine``). The case that matters is a batch normalization after a convolution: only
+the addition of a bias remains of it.
 
 Source: Jacob et al., Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference, CVPR 2018, section 3.2.
@@ -33,24 +33,24 @@ from vtensor.language.traits import Affine, Linear
 
 Array = np.ndarray[Any, Any]
 
-#: Element types that are folded: in a narrower one a weight would be rounded a second time.
+#: Element types that are folded: weights of a narrower one would be rounded a second time.
 FOLDED = ("f32", "f64")
 
 
 def fold(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """The same network with every chain folded that can be.
+    """Return the same network with every chain folded that can be.
 
-    A chain is a node that is linear in a constant, and affine nodes behind it, each the only reader
-    of the one before. An affine node that is pinned to a library stays; so does one behind a value
-    that is an output. New constants are computed in f64 and rounded once; where one would not be
-    finite, the chain stays.
+    A chain is a node that is linear in a constant, and affine nodes after it, each the only reader
+    of the node before. It ends before an affine node that is pinned to a library, and at a value
+    that is an output. New constants are computed in f64 and rounded once; if one would not be
+    finite, the chain is not folded.
 
     Args:
         graph: sealed; it is not changed.
         preferences: which nodes are pinned.
     """
     constants = Computed(graph.constants)
-    made = replace(
+    folded = replace(
         graph,
         values=dict(graph.values),
         constants=constants,
@@ -61,13 +61,13 @@ def fold(graph: Graph, preferences: Preferences = EVERY) -> Graph:
         if chain.scales:
             factors = chain.factors
             constants.change(chain.weights.name, Made(chain.scaled, times(factors), factors))
-        _replace(made, chain)
-    return made
+        _replace(folded, chain)
+    return folded
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A node that is linear in a constant, and the affine nodes behind it.
+    """A node that is linear in a constant, and the affine nodes after it.
 
     Attributes:
         lead: the linear node.
@@ -75,8 +75,9 @@ class Chain:
         parts: the dims of the output along which it can be scaled, each with the dims of the
             constant that make it up.
         behind: the affine nodes, in order.
-        dims: the one dim along which their constants lie; none where those are single numbers.
-        factor, shift: what they do together: one number, or one an element of that dim.
+        dims: the one dim that their constants have; empty if these are single numbers.
+        factor, shift: the product and sum of all affine nodes: one number, or one for each element
+            of that dim.
     """
 
     lead: Node
@@ -89,28 +90,28 @@ class Chain:
 
     @property
     def value(self) -> str:
-        """What its last node makes, the first where that is several."""
+        """The name of its last node's output, the first one if there are several."""
         return (self.lead, *self.behind)[-1].outputs[0]
 
     @property
     def dim(self) -> str:
-        """The dim of the output along which it is scaled and shifted."""
+        """The dim of the output along which the chain scales and shifts."""
         return next(iter(self.dims or self.parts))
 
     @property
     def scales(self) -> bool:
-        """The linear node's constant becomes another one."""
+        """True if folding changes the linear node's constant."""
         return bool((self.factor != 1).any())
 
     @property
     def worth_it(self) -> bool:
-        """A node less runs, or one that adds what a library takes as a bias."""
+        """True if folding removes a node, or leaves one that a library can fuse as a bias."""
         several = len(self.behind) > 1 or self.scales
         return several or any(info_of(node.op).structural != "bias" for node in self.behind)
 
     @property
     def factors(self) -> Array:
-        """The factor along the axes of the linear node's constant."""
+        """The factor in the shape of the linear node's constant, with size 1 in other dims."""
         parts, dims = self.parts[self.dim], list(self.weights.dims)
         sizes = [self.weights.size(part) for part in parts]
         factor = np.broadcast_to(self.factor, prod(sizes)).reshape(sizes)
@@ -119,11 +120,11 @@ class Chain:
         return factor.reshape(shape)
 
     def scaled(self, weights: Array) -> Array:
-        """The linear node's constant times the factor."""
+        """Return the linear node's constant times the factor."""
         return multiplied(weights, self.factors)
 
     def bias(self) -> Array:
-        """What is left to add, along ``dim``."""
+        """Return the bias that remains to be added, one element for each of ``dim``."""
         sizes = (self.weights.size(part) for part in self.parts[self.dim])
         with np.errstate(all="ignore"):
             shift = self.shift.astype(numpy_dtype(self.weights.dtype))
@@ -131,34 +132,37 @@ class Chain:
 
 
 def _chains(graph: Graph, preferences: Preferences) -> Iterator[Chain]:
-    """The chains that are worth it and whose new constants are finite."""
+    """Yield the chains that are worth folding and whose new constants are finite."""
     readers, room = Readers(graph), one_after_the_other()
     for lead in graph.nodes.values():
         chain = longer = _start(graph, lead, readers)
         while longer is not None:
             chain, node = longer, readers.only(longer.value)
-            longer = None if node is None else _longer(graph, chain, node, preferences)
+            longer = None if node is None else _extended(graph, chain, node, preferences)
         if chain is not None and chain.worth_it and _finite(chain, graph.constants, room):
             yield chain
 
 
 def _finite(chain: Chain, constants: Mapping[str, Array], room: Room) -> bool:
-    """No number of a chain's new constants is infinite, or none at all; ``room`` as ``largest``."""
+    """Return whether all new constants of a chain are finite; True if they have no elements.
+
+    ``room`` is memory for reading constants, as for ``largest``.
+    """
     name, bias = chain.weights.name, chain.bias()
     if not np.isfinite([bias.min(), bias.max()]).all():
         return False
     if not chain.scales:
         return True
-    source, change = origin(constants, name)
-    most = largest(constants[name] if change else source, room) * np.abs(chain.factor).max()
-    if most <= np.finfo(numpy_dtype(chain.weights.dtype)).max:
+    source, key = origin(constants, name)
+    bound = largest(constants[name] if key else source, room) * np.abs(chain.factor).max()
+    if bound <= np.finfo(numpy_dtype(chain.weights.dtype)).max:
         return True
-    made = chain.scaled(constants[name])
-    return bool(np.isfinite([made.min(), made.max()]).all())
+    scaled = chain.scaled(constants[name])
+    return bool(np.isfinite([scaled.min(), scaled.max()]).all())
 
 
 def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:
-    """The chain of a node that is linear in a constant of its own; None where it is not."""
+    """Return the chain of a node that is linear in a constant it alone reads; None for others."""
     info = info_of(node.op)
     linear = info.trait(Linear)
     if linear is None:
@@ -175,14 +179,15 @@ def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:
 def _parts(
     weights: VTensor, out: VTensor, names: Mapping[str, str]
 ) -> Iterator[tuple[str, list[str]]]:
+    """Yield the output's dims that the constant makes up, each with the constant's dims."""
     for dim, size in out.dims.items():
         parts = [part for part in names.get(dim, dim).split() if part in weights.dims]
         if parts and prod(map(weights.size, parts)) == size:
             yield dim, parts
 
 
-def _longer(graph: Graph, chain: Chain, node: Node, preferences: Preferences) -> Chain | None:
-    """The chain with the node that reads its value; None where that stays, or is not affine."""
+def _extended(graph: Graph, chain: Chain, node: Node, preferences: Preferences) -> Chain | None:
+    """Return the chain with the node after it; None if that is not affine or may not be folded."""
     info, constants = info_of(node.op), [name for name in node.inputs if name != chain.value]
     affine = info.trait(Affine)
     if affine is None or not all(name in graph.constants for name in constants):
@@ -196,11 +201,11 @@ def _longer(graph: Graph, chain: Chain, node: Node, preferences: Preferences) ->
     dims = chain.dims | {dim for dim, size in sizes if size != 1}
     if len(dims) > 1 or not dims <= chain.parts.keys():
         return None
-    given = [_vector(graph.constants[n]) if n in constants else None for n in node.inputs]
+    operands = [_vector(graph.constants[n]) if n in constants else None for n in node.inputs]
     with np.errstate(all="ignore"):
-        if (found := affine.coefficients(node.op, *given)) is None:
+        if (coefficients := affine.coefficients(node.op, *operands)) is None:
             return None
-        factor, shift = map(_vector, found)
+        factor, shift = map(_vector, coefficients)
         factor, shift = chain.factor * factor, chain.shift * factor + shift
     return replace(chain, behind=(*chain.behind, node), dims=dims, factor=factor, shift=shift)
 
@@ -210,7 +215,7 @@ def _vector(array: object) -> Array:
 
 
 def _replace(graph: Graph, chain: Chain) -> None:
-    """Leave of a chain its linear node, and a bias in the place and under the name of its last."""
+    """Replace a chain by its linear node and a bias with the last node's name and output."""
     *between, last = chain.behind
     for node in between:
         del graph.nodes[node.name]

@@ -1,12 +1,11 @@
-"""What may be fused behind a node, so that its output is stored once.
+"""Offers of nodes that may be fused to the node before them, so that its output is stored once.
 
-    relu(x * w + b + r)  is one call, where a library takes all of it
+    relu(x * w + b + r)  is one call, if a library takes all of it
 
-Leads are the operators that are linear in an operand, the costly ones, those that are point-wise,
-and those that put tensors together; behind one there are point-wise operators (the trait
-``Pointwise``), of which the library reads what they compute. The pass only offers: while layouts
-are resolved, the library that takes a lead says how many it takes with it, and the others stay
-nodes, which may be leads in turn.
+Leads are costly operators (linear in an operand), point-wise ones, and ones that put tensors
+together. Their followers are point-wise operators (the trait ``Pointwise``), which tell a library
+what they compute. The pass only offers: while layouts are resolved, the library that takes a lead
+says how many followers it takes; the others stay nodes, and may be leads themselves.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from vtensor.language.operators import info_of
 from vtensor.language.records import replace
 from vtensor.language.traits import Linear, Pointwise
 
-#: How many are offered behind a lead: what a library takes at once is far less.
-MOST = 16
+#: The number of nodes that are offered to a lead at most: libraries take far fewer at once.
+MAX_FOLLOWERS = 16
 
 
 def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """The same graph, with offers: by lead, the nodes behind it that may be fused to it.
+    """Return the same graph with offers: by lead, the nodes after it that may be fused to it.
 
-    Each alone reads the value before it, which is no output, has its dims and its element type, and
-    is not pinned; its other operands are known when the lead runs.
+    An offered node is not pinned and is the only reader of the value before it, which is no output
+    and has the same dims and element type; its other operands are known when the lead runs.
 
     Args:
         graph: sealed; it is not changed.
@@ -37,17 +36,25 @@ def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     """
     readers = Readers(graph)
     place = {name: i for i, node in enumerate(graph.nodes.values()) for name in node.outputs}
-    found = {
-        lead.name: tuple(islice(_behind(graph, lead, readers, place, preferences), MOST))
+    offers = {
+        lead.name: tuple(
+            islice(_followers(graph, lead, readers, place, preferences), MAX_FOLLOWERS)
+        )
         for lead in graph.nodes.values()
         if info_of(lead.op).trait(Linear) or info_of(lead.op).light
     }
-    return replace(graph, offers={name: behind for name, behind in found.items() if behind})
+    return replace(
+        graph, offers={name: followers for name, followers in offers.items() if followers}
+    )
 
 
-def _behind(
+def _followers(
     graph: Graph, lead: Node, readers: Readers, place: Mapping[str, int], preferences: Preferences
 ) -> Iterator[Node]:
+    """Yield the nodes that may be fused to ``lead``, in order.
+
+    ``place`` maps each value to the position of its node.
+    """
     value = lead.outputs[0]
     begin = place[value]
     while (node := readers.alone(value)) is not None:

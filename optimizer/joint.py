@@ -1,7 +1,7 @@
-"""The variants of all nodes at once, on whatever libraries: least time of kernels and Transforms.
+"""The joint choice: variants of all nodes on all libraries, for the least time with Transforms.
 
-Times are measured where the session measures, else estimated. Without measurements priority still
-decides between libraries, except where the plan gains clearly.
+Times are measured if the session measures, else estimated. By estimate alone, priority decides
+between libraries unless the plan gains clearly (``MARGIN``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from libdesc.transforms import LayoutChange
 from optimizer.candidates import Variants, shared_variants
-from optimizer.elsewhere import Elsewhere
+from optimizer.elsewhere import FurtherVariants
 from optimizer.estimate import Estimate
 from optimizer.ewo import chosen_by, nothing_to_gain, reconcile
 from optimizer.problem import Clock, Problem, with_doubt
@@ -26,40 +26,42 @@ from vtensor.language.exact import exact
 from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
-#: What another library has to gain by estimate, as a part of what the node takes.
+#: The estimated gain that another library needs to be chosen, as a part of the node's time.
 MARGIN = 0.1
 
-#: How far above a node's estimate another may be whose time is worth to be measured.
-FAR = 2.0
+#: How far another library's estimate of a measured node may exceed the node's own estimate, in
+#: multiples of it, for that library's variants to be measured.
+MAX_EXCESS = 2.0
 
-#: How far above its estimate a node's time has to be for other variants of it to be measured; and
-#: nanoseconds, below which no estimate is worth to be doubted.
-DOUBT, LEAST_NS = 1.75, 20_000
+#: Other variants of a node are measured if its time exceeds its estimate by this factor; and the
+#: nanoseconds below which an estimate is never doubted.
+DOUBT_RATIO, MIN_DOUBTED_NS = 1.75, 20_000
 
-#: What equal nodes have to take together by what libraries declare, for one of them to be looked
-#: at; and what other variants of them could spare, for these to be measured: as parts of what the
-#: network takes. A look takes some milliseconds, and a node has a dozen variants.
-LEAST_SHARE, COMPARED = 1 / 1000, 1 / 100
+#: Parts of the network's estimated time: that of equal nodes together, for one of them to be
+#: measured; and that which their other variants could save, for these to be measured. One
+#: measurement takes milliseconds, and a node has about a dozen variants.
+MIN_SHARE, MIN_SAVED_SHARE = 1 / 1000, 1 / 100
 
-#: Of so many nodes that differ in sizes alone none is far from its estimate: then no other is.
+#: The number of nodes measured of a group that differ in sizes alone. If none of them is far from
+#: its estimate, the others are taken not to be.
 SAMPLES = 4
 
-#: Constants that take so many times the bytes that they have without pads, and more than a core's
-#: nearest caches hold: no look is taken at such a kernel.
-PADDED, PADDED_BYTES = 8, 1 << 16
+#: A kernel is not measured if its packed constants are larger than without pads by this factor, and
+#: larger than this many bytes, which a core's nearest caches hold.
+MAX_PAD_RATIO, MIN_PADDED_BYTES = 8, 1 << 16
 
-#: What the Transforms at a node's ends have to take, as a part of what the node takes, for other
-#: kernels of it to be measured.
-WORTH = 0.2
+#: The time of the Transforms at a node's ends, as a part of the node's, from which on other kernels
+#: of the node are measured.
+TRANSFORM_RATIO = 0.2
 
 
 def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     """Minimise sum of ns[variant] * x[variant] + sum of ns[e] * z[e] over all nodes.
 
-    Where nothing is gained the graph stays as it was. An estimate charges a variant on another
-    library than the resolver's a tenth of the node's time. Beside nodes that are measured in
-    passing a Transform is charged what such times may be off by, too. Where the settings ask for
-    bytes or edges, those are minimised as EWO does.
+    Return the graph in the best variants, or unchanged if nothing is gained. By estimate, a variant
+    on another library than the resolver's is charged a tenth of the node's time. A Transform next
+    to a node that was measured while planning is also charged the noise of that time. If the
+    settings ask for bytes or edges, these are minimised as EWO does.
     """
     if settings.objective not in ("", "time"):
         return reconcile(graph, settings)
@@ -81,71 +83,80 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
 
 
 def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict[str, Clock]:
-    """The clock of each node that is far from its estimate, or costs large Transforms: all its
-    variants are timed, for another kernel may do without them.
+    """Return, by node, the clock for nodes whose other variants are to be measured.
 
-    Equal nodes count together. Of nodes that differ in sizes alone, some are looked at; the others
-    where one of these is far from its estimate.
+    These are nodes far from their estimate, and nodes that cost large Transforms, which another
+    kernel may not need. Equal nodes count together. Of nodes that differ in sizes alone, SAMPLES
+    are measured; the others only if one of these is far from its estimate, or if they have
+    Transforms.
     """
     if (probe := settings.probe) is None:
         return {}
     bare, declared = graph.bare, Estimate(graph.preferences)
-    takes = {one.name: declared.node(one, bare.tensors) for one in bare.operators}
-    calls = dict[object, list[OpNode]]()
+    declared_ns = {node.name: declared.node(node, bare.tensors) for node in bare.operators}
+    equal_nodes = dict[object, list[OpNode]]()
     for node in bare.operators:
-        if settings.may_change(node.name) and takes[node.name] >= LEAST_NS:
-            calls.setdefault((_kind(node), _sizes(bare, node)), []).append(node)
-    least = LEAST_SHARE * sum(takes.values())
-    large = [nodes for nodes in calls.values() if len(nodes) * takes[nodes[0].name] >= least]
+        if settings.may_change(node.name) and declared_ns[node.name] >= MIN_DOUBTED_NS:
+            equal_nodes.setdefault((_kind(node), _sizes(bare, node)), []).append(node)
+    least = MIN_SHARE * sum(declared_ns.values())
+    large = [
+        nodes for nodes in equal_nodes.values() if len(nodes) * declared_ns[nodes[0].name] >= least
+    ]
     if not large:
         return {}
-    ends = Counter[str]()
+    ends_ns = Counter[str]()
     for names, ns in _transforms(graph, estimate):
-        ends.update(dict.fromkeys(names, ns))
-    expected = {one.name: estimate.node(one, bare.tensors) for one in bare.operators}
+        ends_ns.update(dict.fromkeys(names, ns))
+    estimated_ns = {node.name: estimate.node(node, bare.tensors) for node in bare.operators}
 
-    def spared(nodes: Sequence[OpNode]) -> int:
-        """What other variants of equal nodes could spare together, where there is doubt."""
-        count, before = len(nodes), sum(ends[one.name] for one in nodes)
-        took = count * (probe.node(nodes[0], bare.tensors) or 0)
-        own = count * expected[nodes[0].name]
-        doubtful = took + before > DOUBT * own or before > WORTH * took
-        if not took or not doubtful:
+    def saved(nodes: Sequence[OpNode]) -> int:
+        """Return the nanoseconds that other variants of equal nodes could save; 0 without doubt."""
+        count, transforms_ns = len(nodes), sum(ends_ns[node.name] for node in nodes)
+        measured_ns = count * (probe.node(nodes[0], bare.tensors) or 0)
+        estimated = count * estimated_ns[nodes[0].name]
+        doubtful = (
+            measured_ns + transforms_ns > DOUBT_RATIO * estimated
+            or transforms_ns > TRANSFORM_RATIO * measured_ns
+        )
+        if not measured_ns or not doubtful:
             return 0
-        return max(took + before - own, before if before > WORTH * took else 0)
+        return max(
+            measured_ns + transforms_ns - estimated,
+            transforms_ns if transforms_ns > TRANSFORM_RATIO * measured_ns else 0,
+        )
 
-    found = list[tuple[Sequence[OpNode], int]]()
+    savings = list[tuple[Sequence[OpNode], int]]()
     kinds = dict[object, list[list[OpNode]]]()
-    for nodes in sorted(large, key=lambda nodes: expected[nodes[0].name]):
+    for nodes in sorted(large, key=lambda nodes: estimated_ns[nodes[0].name]):
         kinds.setdefault(_kind(nodes[0]), []).append(nodes)
     for alike in kinds.values():
-        places = {round(one * (len(alike) - 1) / (SAMPLES - 1)) for one in range(SAMPLES)}
-        samples = [(alike[place], spared(alike[place])) for place in sorted(places)]
+        places = {round(i * (len(alike) - 1) / (SAMPLES - 1)) for i in range(SAMPLES)}
+        samples = [(alike[place], saved(alike[place])) for place in sorted(places)]
         all_of_them = any(ns > 0 for _, ns in samples)
-        found += samples
-        found += [
-            (nodes, spared(nodes))
+        savings += samples
+        savings += [
+            (nodes, saved(nodes))
             for place, nodes in enumerate(alike)
-            if place not in places and (all_of_them or any(ends[one.name] for one in nodes))
+            if place not in places and (all_of_them or any(ends_ns[node.name] for node in nodes))
         ]
-    least = COMPARED * sum(expected.values())
-    return {one.name: probe for nodes, ns in found for one in nodes if ns > least}
+    least = MIN_SAVED_SHARE * sum(estimated_ns.values())
+    return {node.name: probe for nodes, ns in savings for node in nodes if ns > least}
 
 
 def _kind(node: OpNode) -> object:
-    """What a node has in common with those that differ from it in sizes alone."""
-    ops = exact((node.op, *(one.op for one in node.followers)))
+    """Return a key that nodes share if they differ in sizes alone."""
+    ops = exact((node.op, *(follower.op for follower in node.followers)))
     return ops, node.variant.library, node.variant.layouts
 
 
 def _sizes(graph: LoweredGraph, node: OpNode) -> object:
-    """What it has in common with those that differ from it in nothing that takes time."""
+    """Return a key of a node's sizes: nodes that share it and ``_kind`` take equal time."""
     values = [graph.values[name] for name in (*node.inputs, *node.outputs)]
-    return tuple((one.dtype, *one.dims.items(), one.constant) for one in values)
+    return tuple((value.dtype, *value.dims.items(), value.constant) for value in values)
 
 
 def _improvable(graph: LoweredGraph) -> bool:
-    """There is a Transform, or a kernel that its own library would rather not use."""
+    """Return whether there is a Transform or reference code, which a choice could remove."""
     return any(graph.transforms()) or any(node.variant.reference for node in graph.operators)
 
 
@@ -157,42 +168,41 @@ def timed_variants(
     only: Container[str] | None = None,
     inexact: bool = False,
 ) -> Variants:
-    """The variants of every node with what they take; the resolver's is the first.
+    """Return the variants of every node with their times; the resolver's is first.
 
-    Tried are those of ``shared_variants``, those of other libraries and with fewer followers, and
-    where times are measured all kernels that libraries have. Of those that differ at most in how
-    constants lie the fastest is left; one whose time is not known is none. The estimate says what
-    is not worth to be tried.
+    Tried are the variants of ``shared_variants``, those on other libraries and with fewer
+    followers, and all kernels of libraries for nodes that are measured. Of variants that differ at
+    most in layouts of constants the fastest is kept. A variant of unknown time is dropped.
 
     Args:
-        graph: with its Transforms.
-        clock: what nodes and Transforms take.
-        estimate: what nodes would take; by default at the speeds that libraries declare.
+        graph: a lowered graph with its Transforms.
+        clock: times of nodes and Transforms.
+        estimate: estimates that exclude variants from trial; by default at declared rates.
         probed: another clock for some nodes.
-        only: nodes that may change; None is all.
-        inexact: variants may be inexact; those are left that are faster than any that is not.
+        only: names of the nodes that may change; None is all.
+        inexact: True admits inexact variants that are faster than all others.
     """
     estimate = estimate or Estimate(graph.preferences)
-    spares = Counter(dict(_spares(graph, clock, estimate)))
+    spares = Counter(dict(_possible_savings(graph, clock, estimate)))
     graph = graph.bare
     for node in graph.operators:
         if node.name in probed:
             spares[node.name] += probed[node.name].node(node, graph.tensors) or 0
-    measured = {one.name for one in graph.operators if probed.get(one.name, clock).measured}
-    elsewhere = Elsewhere(graph, clock, spares, estimate, inexact, measured)
+    measured = {node.name for node in graph.operators if probed.get(node.name, clock).measured}
+    further = FurtherVariants(graph, clock, spares, estimate, inexact, measured)
     prober = Prober(graph)
     more: Variants = {}
     for node in graph.operators:
         if only is not None and node.name not in only:
             continue
-        more[node.name] = [*elsewhere.variants(node)]
+        more[node.name] = [*further.variants(node)]
         if node.name in measured:
             others = prober.variants(node)
             if node.name in probed:
-                others = [one for one in others if not _padded(graph, node, one)]
+                others = [variant for variant in others if not _padded(graph, node, variant)]
             more[node.name] += others
     variants = shared_variants(graph, more, only)
-    tensors = elsewhere.graph.tensors
+    tensors = further.graph.tensors
     return {
         node.name: _fastest(tensors, node, variants[node.name], probed.get(node.name, clock))
         for node in graph.operators
@@ -200,22 +210,23 @@ def timed_variants(
 
 
 def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
-    """The constants of a variant are little else than pads, which it reads all the same."""
+    """Return whether the packed constants of a variant are mostly pads, which it reads as well."""
     for name, layout in zip(node.inputs, variant.layouts, strict=False):
         value = graph.values[name]
         unpadded = Layout.plain(value.dims).nbytes(value.dims, value.dtype)
-        most = max(PADDED_BYTES, PADDED * unpadded)
-        if value.constant and layout.nbytes(value.dims, value.dtype) > most:
+        limit = max(MIN_PADDED_BYTES, MAX_PAD_RATIO * unpadded)
+        if value.constant and layout.nbytes(value.dims, value.dtype) > limit:
             return True
     return False
 
 
-def _spares(graph: LoweredGraph, clock: Clock, estimate: Estimate) -> Iterator[tuple[str, int]]:
-    """By node, what a plan could save with another variant of it.
+def _possible_savings(
+    graph: LoweredGraph, clock: Clock, estimate: Estimate
+) -> Iterator[tuple[str, int]]:
+    """Yield nodes with the nanoseconds that a plan could save by another variant of the node.
 
-    Estimated: the Transforms at its ends, or at those of the nodes around it that are on the same
-    library where most are on another; and what reference code takes. Measured: any node could be
-    faster, unless its estimate is far from it.
+    These are the Transforms at its ends, or at the ends of its island (``_island``). MAX_EXCESS
+    times its estimate is added for reference code, and for every node if times are measured.
     """
     bare = graph.bare
     saved = Counter[str]()
@@ -224,73 +235,77 @@ def _spares(graph: LoweredGraph, clock: Clock, estimate: Estimate) -> Iterator[t
             saved.update(dict.fromkeys(island, ns))
     for node in bare.operators:
         if clock.measured or node.variant.reference:
-            saved[node.name] += round(FAR * estimate.node(node, bare.tensors))
+            saved[node.name] += round(MAX_EXCESS * estimate.node(node, bare.tensors))
     yield from saved.items()
 
 
 def _transforms(graph: LoweredGraph, clock: Clock) -> Iterator[tuple[set[str], int]]:
-    """The nodes at the ends of each Transform, and what it takes."""
+    """Yield the names of the nodes at the ends of each Transform, and its nanoseconds."""
     makers = {name: node.name for node in graph.operators for name in node.outputs}
     for node in graph.transforms():
         source, target = graph.values[node.input], graph.values[node.output]
         change = LayoutChange(source.layout, target.layout)
-        ends = {makers.get(source.name, ""), *(one.consumer for one in node.reasons if one.op)}
+        ends = {
+            makers.get(source.name, ""),
+            *(reason.consumer for reason in node.reasons if reason.op),
+        }
         yield ends - {""}, clock.transform(source.tensor(), change) or 0
 
 
 def _island(bare: LoweredGraph, name: str) -> set[str]:
-    """A node, and those around it that are on its library if most nodes are on another."""
+    """Return a node and the connected nodes on its library; it alone if most nodes are on that."""
     nodes = {node.name: node for node in bare.operators}
-    [(most, _)] = Counter(node.variant.library for node in bare.operators).most_common(1)
-    library, found, left = nodes[name].variant.library, {name}, [name]
-    while left and library != most:
-        here = nodes[left.pop()]
-        values = {v for v in (*here.inputs, *here.outputs) if not bare.values[v].constant}
+    [(common, _)] = Counter(node.variant.library for node in bare.operators).most_common(1)
+    library, island, pending = nodes[name].variant.library, {name}, [name]
+    while pending and library != common:
+        current = nodes[pending.pop()]
+        values = {v for v in (*current.inputs, *current.outputs) if not bare.values[v].constant}
         for node in bare.operators:
             touches = not values.isdisjoint((*node.inputs, *node.outputs))
-            if touches and node.variant.library == library and node.name not in found:
-                found.add(node.name)
-                left.append(node.name)
-    return found
+            if touches and node.variant.library == library and node.name not in island:
+                island.add(node.name)
+                pending.append(node.name)
+    return island
 
 
 def _fastest(
     values: Mapping[str, VTensor], node: OpNode, variants: Sequence[Variant], clock: Clock
 ) -> list[Variant]:
-    """The resolver's variant, and for each that its neighbours may see the fastest."""
+    """Return the resolver's variant, and the fastest for each combination of visible layouts."""
     if len(variants) == 1:
         return [*variants]
-    timed = _no_slower_fused([in_time(node, one, values, clock) for one in variants])
-    first = timed[0].ns
-    if first is None:  # then there is nothing to compare with
+    timed = _no_slower_fused([in_time(node, variant, values, clock) for variant in variants])
+    first_ns = timed[0].ns
+    if first_ns is None:  # no time to compare with
         return [variants[0]]
-    seen = [not values[name].constant for name in (*node.inputs, *node.outputs)]
+    visible = [not values[name].constant for name in (*node.inputs, *node.outputs)]
     best: dict[tuple[object, ...], Variant] = {}
     known = (variant for variant in timed if variant.ns is not None)
-    for variant in sorted(known, key=lambda one: (one.inexact, with_doubt(one))):
+    for variant in sorted(known, key=lambda variant: (variant.inexact, with_doubt(variant))):
         library = "" if clock.measured else variant.library
-        seen_so = (library, *compress(variant.layouts, seen))
+        key = (library, *compress(variant.layouts, visible))
         if not variant.inexact:
-            best.setdefault(seen_so, variant)
-        elif with_doubt(variant) < min(first, with_doubt(best.get(seen_so, timed[0]))):
-            best.setdefault((*seen_so, variant.library, variant.kernel), variant)
+            best.setdefault(key, variant)
+        elif with_doubt(variant) < min(first_ns, with_doubt(best.get(key, timed[0]))):
+            best.setdefault((*key, variant.library, variant.kernel), variant)
     return [timed[0], *(variant for variant in best.values() if variant is not timed[0])]
 
 
 def _no_slower_fused(timed: Sequence[Variant]) -> list[Variant]:
-    """Where a kernel took less without its followers, and these as steps of their own, than with
-    them, its own measurement was disturbed: it takes as little as those.
+    """Lower the time of each fused kernel to that of the same kernel with followers as steps.
+
+    A fused kernel that was measured slower than that was disturbed.
     """
     parts: dict[object, int] = {}
-    for one in timed:
-        if one.pieces and one.ns is not None and one.basis == "measured":
-            known = parts.get(_kernel(one), one.ns)
-            parts[_kernel(one)] = min(known, one.ns)
+    for variant in timed:
+        if variant.pieces and variant.ns is not None and variant.basis == "measured":
+            known = parts.get(_kernel(variant), variant.ns)
+            parts[_kernel(variant)] = min(known, variant.ns)
     return [
-        one
-        if one.pieces or one.ns is None or not one.kernel
-        else replace(one, ns=min(one.ns, parts.get(_kernel(one), one.ns)))
-        for one in timed
+        variant
+        if variant.pieces or variant.ns is None or not variant.kernel
+        else replace(variant, ns=min(variant.ns, parts.get(_kernel(variant), variant.ns)))
+        for variant in timed
     ]
 
 
@@ -299,24 +314,27 @@ def _kernel(variant: Variant) -> object:
 
 
 def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock: Clock) -> Variant:
-    """A variant with what it takes; with Transforms where the node runs as several nodes."""
+    """Return a variant with its time, or with None if unknown.
+
+    The time of a variant of several pieces is their sum with the Transforms between them.
+    """
     if not variant.pieces:
         ns = clock.node(replace(node, variant=variant), values)
         return replace(variant, ns=ns, basis=clock.basis)
     unknown = replace(variant, ns=None)
-    total, made, pieces = 0, dict[str, Layout](), list[Variant]()
-    for piece, own in zip(in_variant(node, variant), variant.pieces, strict=True):
+    total, produced, pieces = 0, dict[str, Layout](), list[Variant]()
+    for piece, part in zip(in_variant(node, variant), variant.pieces, strict=True):
         ns = clock.node(piece, values)
         if ns is None:
             return unknown
         total += ns
-        pieces.append(replace(own, ns=ns, basis=clock.basis))
+        pieces.append(replace(part, ns=ns, basis=clock.basis))
         for name, layout in zip(piece.inputs, piece.variant.layouts, strict=False):
-            before = made.get(name)
+            before = produced.get(name)
             if before is not None and not layout.same(before, values[name].dims):
-                changed = clock.transform(values[name], LayoutChange(before, layout))
-                if changed is None:
+                transform_ns = clock.transform(values[name], LayoutChange(before, layout))
+                if transform_ns is None:
                     return unknown
-                total += changed
-        made[piece.outputs[0]] = piece.variant.layouts[len(piece.inputs)]
+                total += transform_ns
+        produced[piece.outputs[0]] = piece.variant.layouts[len(piece.inputs)]
     return replace(variant, ns=total, basis=clock.basis, pieces=tuple(pieces))

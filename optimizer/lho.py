@@ -1,4 +1,4 @@
-"""Layout hoisting: the Transforms behind a branch become one.
+"""Layout hoisting: equal Transforms after a branch become one.
 
 Source: the paper, section 5.2, Fig. 4.
 """
@@ -13,7 +13,7 @@ from resolver.lowered import LoweredGraph, TransformNode
 
 
 def hoist(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-    """f1(T(v)), ..., fn(T(v)) = f1(u), ..., fn(u) with u = T(v), where no one else uses the branch.
+    """f1(T(v)), ..., fn(T(v)) = f1(u), ..., fn(u) with u = T(v), if nothing else reads the branch.
 
     A branch node is one whose immediate successors (1) are all Transforms, (2) of one value of it,
     (3) to the same layout. Each rewriting removes a Transform, so it ends.
@@ -22,12 +22,13 @@ def hoist(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG
 
 
 def _branches(graph: LoweredGraph) -> Iterator[list[TransformNode]]:
-    reading = users(graph)
+    """Yield the Transforms after each branch node that can be hoisted."""
+    users_of = users(graph)
     branches = [(name,) for name in graph.inputs] + [node.outputs for node in graph.nodes]
     for outputs in branches:
-        behind = [user for name in outputs for user in reading[name]]
-        transforms = [user for user in behind if isinstance(user, TransformNode)]
-        if len(behind) < 2 or len(transforms) < len(behind):
+        readers = [user for name in outputs for user in users_of[name]]
+        transforms = [user for user in readers if isinstance(user, TransformNode)]
+        if len(readers) < 2 or len(transforms) < len(readers):
             continue
         value, wanted = graph.values[transforms[0].input], graph.values[transforms[0].output]
         if all(

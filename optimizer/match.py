@@ -1,8 +1,8 @@
-"""Finds the pattern of a rewrite rule in a graph.
+"""The search for patterns of rewrite rules in a graph.
 
-A pattern is met from its last operator on, against the direction of the values. Where an operator
-commutes, its operands may stand in any order and be bracketed in any way. A view that neither
-renames nor counts anew is looked through: dims go by name.
+A pattern is matched from its last operator backwards. Operands of an operator that commutes may be
+in any order and bracketed in any way. Identities and changes of the order of dims are ignored
+(``_silent``): dims are matched by name.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pat
 from vtensor.language.symbolic_arrays import SymbolicArray
 from vtensor.language.traits import Commutes
 
-#: How far a constant may be off the number that a pattern wants: what rounding it may have done.
+#: The relative difference that a constant may have from a pattern's number, by element type: what
+#: rounding to that type may cause.
 TOLERANCE = {"f16": 2e-3, "bf16": 2e-2, **dict.fromkeys(NARROW_FLOATS, 2e-1)}
-#: The same of any other element type.
+#: The same for other element types.
 ROUNDED = 1e-6
 
 
-class Met(NamedTuple):
-    """What has been met so far.
+class Matched(NamedTuple):
+    """A partial or whole match of a pattern.
 
     Attributes:
-        values: of the graph, by hole.
-        parameters: by name.
-        parts: the values of named parts.
-        nodes: those that the pattern replaces.
+        values: values of the graph by hole.
+        parts: values of the graph by named part.
+        parameters: values of the pattern's named parameters.
+        nodes: names of the nodes that the pattern replaces.
     """
 
     values: Mapping[str, str] = MappingProxyType({})
@@ -49,59 +50,61 @@ class Met(NamedTuple):
 
 @dataclass(frozen=True)
 class Matcher:
-    """A graph in which patterns are looked for."""
+    """A graph in which patterns are searched for."""
 
     graph: Graph
     readers: Readers
 
-    def find(self, pattern: Apply, root: Node) -> Iterator[Met]:
-        """All ways to meet a pattern that ends at a node, and whose inside nobody else needs."""
-        for met in self._apply(pattern, root.outputs[0], Met()):
+    def find(self, pattern: Apply, root: Node) -> Iterator[Matched]:
+        """Yield the matches of a pattern that ends at ``root`` and hides no value used outside."""
+        for met in self._apply(pattern, root.outputs[0], Matched()):
             inner = [self.graph.nodes[name] for name in met.nodes if name != root.name]
             hidden = [name for node in inner for name in node.outputs] + [*root.outputs[1:]]
             if all(self.readers.inside(name, met.nodes) for name in hidden):
                 yield met
 
-    def _meet(self, pattern: Pattern, value: str, met: Met) -> Iterator[Met]:
+    def _match(self, pattern: Pattern, value: str, met: Matched) -> Iterator[Matched]:
+        """Yield the ways in which ``value`` matches a pattern, each added to the match ``met``."""
         match pattern:
             case Hole():
                 yield from self._hole(pattern, value, met)
             case Number():
-                if self._is(value, pattern.value):
+                if self._is_number(value, pattern.value):
                     yield met
             case Either():
-                for one in pattern.choices:
-                    yield from self._meet(one, value, met)
+                for choice in pattern.choices:
+                    yield from self._match(choice, value, met)
             case Apply():
                 yield from self._apply(pattern, value, met)
             case Part(name, inner):
-                value, silent = self._seen(value)
+                value, silent = self._under_views(value)
                 known = met._replace(nodes=met.nodes | silent)
                 if name in met.parts:
                     yield from [known] if met.parts[name] == value else []
                     return
-                for longer in self._meet(inner, value, known):
+                for longer in self._match(inner, value, known):
                     yield longer._replace(parts={**longer.parts, name: value})
 
-    def _seen(self, value: str) -> tuple[str, frozenset[str]]:
-        """What a value is under the views that are looked through, and those."""
+    def _under_views(self, value: str) -> tuple[str, frozenset[str]]:
+        """Return the value under ignored views (``_silent``), and the names of these views."""
         silent = frozenset[str]()
         while (node := self.readers.maker(value)) is not None and _silent(node):
             silent, [value] = silent | {node.name}, node.inputs
         return value, silent
 
-    def _operands(self, pattern: Apply, node: Node, met: Met) -> Iterator[Met]:
-        """Meet operands in the order in which a node has them."""
+    def _operands(self, pattern: Apply, node: Node, met: Matched) -> Iterator[Matched]:
+        """Yield the matches of a pattern's operands with a node's inputs, in the node's order."""
         if len(node.inputs) != len(pattern.operands):
             return
-        if info_of(node.op).structural == "reshape":  # it counts elements: their order matters
+        if info_of(node.op).structural == "reshape":  # a reshape depends on the order of elements
             maker, [operand] = self.readers.maker(node.inputs[0]), pattern.operands
             named = isinstance(operand, Apply) and maker and info_of(maker.op).name == operand.op
             if maker and _silent(maker) and not (named or isinstance(operand, Hole)):
                 return
         yield from self._all(pattern.operands, node.inputs, met)
 
-    def _hole(self, hole: Hole, value: str, met: Met) -> Iterator[Met]:
+    def _hole(self, hole: Hole, value: str, met: Matched) -> Iterator[Matched]:
+        """Yield the match with a hole bound to ``value``, if kind and earlier bindings allow it."""
         constant = bool(hole.kind) and value in self.graph.constants
         if hole.kind and not constant:
             return
@@ -109,24 +112,27 @@ class Matcher:
             self._is_symbolic(value) or self.graph.values[value].num_elements != 1
         ):
             return
-        have = met.values.get(hole.name)
-        if have is None:
+        bound = met.values.get(hole.name)
+        if bound is None:
             yield met._replace(values={**met.values, hole.name: value})
-        elif have == value or (constant and self._same(have, value)):
+        elif bound == value or (constant and self._same(bound, value)):
             yield met
 
-    def _same(self, one: str, other: str) -> bool:
-        """Two constants are alike."""
-        a, b = self.graph.values[one], self.graph.values[other]
+    def _same(self, name: str, other_name: str) -> bool:
+        """Return whether two constants have equal element types, dims and elements."""
+        a, b = self.graph.values[name], self.graph.values[other_name]
         arrays = self.graph.constants
-        return (a.dtype, a.dims) == (b.dtype, b.dims) and np.array_equal(arrays[one], arrays[other])
+        return (a.dtype, a.dims) == (b.dtype, b.dims) and np.array_equal(
+            arrays[name], arrays[other_name]
+        )
 
     def _is_symbolic(self, value: str) -> bool:
-        """Return whether a constant's elements differ from size to size."""
+        """Return whether the elements of a constant depend on open sizes."""
         array: object = self.graph.constants.get(value)
         return isinstance(array, SymbolicArray)
 
-    def _is(self, value: str, number: float) -> bool:
+    def _is_number(self, value: str, number: float) -> bool:
+        """Return whether ``value`` is a constant whose elements all are about ``number``."""
         array = self.graph.constants.get(value)
         if array is None or self._is_symbolic(value):
             return False
@@ -138,10 +144,11 @@ class Matcher:
             array.size == 1 or bool((array == first).all())
         )
 
-    def _apply(self, pattern: Apply, value: str, met: Met) -> Iterator[Met]:
+    def _apply(self, pattern: Apply, value: str, met: Matched) -> Iterator[Matched]:
+        """Yield the matches of an operator and its operands with the node that makes ``value``."""
         node = self.readers.maker(value)
         if node is not None and info_of(node.op).name != pattern.op:
-            value, silent = self._seen(value)
+            value, silent = self._under_views(value)
             node = self.readers.maker(value)
             met = met._replace(nodes=met.nodes | silent)
         if node is None or node.outputs[0] != value or info_of(node.op).name != pattern.op:
@@ -149,27 +156,30 @@ class Matcher:
         parameters = _parameters(pattern, node.op, met.parameters)
         if parameters is None:
             return
-        met = Met(met.values, met.parts, parameters, met.nodes | {node.name})
+        met = Matched(met.values, met.parts, parameters, met.nodes | {node.name})
         count = len(pattern.operands)
         if info_of(node.op).trait(Commutes) is None:
             yield from self._operands(pattern, node, met)
             return
         for values, inside in self._split(node, node.inputs, count):
-            known = Met(met.values, met.parts, met.parameters, met.nodes | inside)
+            known = Matched(met.values, met.parts, met.parameters, met.nodes | inside)
             for order in permutations(pattern.operands):
                 yield from self._all(order, values, known)
 
-    def _all(self, patterns: Sequence[Pattern], values: Sequence[str], met: Met) -> Iterator[Met]:
+    def _all(
+        self, patterns: Sequence[Pattern], values: Sequence[str], met: Matched
+    ) -> Iterator[Matched]:
+        """Yield the matches of several patterns with as many values."""
         if not patterns:
             yield met
             return
-        for longer in self._meet(patterns[0], values[0], met):
+        for longer in self._match(patterns[0], values[0], met):
             yield from self._all(patterns[1:], values[1:], longer)
 
     def _split(
         self, node: Node, values: Sequence[str], count: int
     ) -> Iterator[tuple[Sequence[str], frozenset[str]]]:
-        """The operands of a chain of an operator, so many of them, and the nodes in between."""
+        """Yield ``count`` operands of a chain of one operator, and the names of its inner nodes."""
         if len(values) >= count:
             if len(values) == count:
                 yield values, frozenset()
@@ -178,22 +188,28 @@ class Matcher:
             maker = self.readers.maker(value)
             if maker is not None and maker.op == node.op and self.readers.only(value) is not None:
                 longer = (*values[:i], *maker.inputs, *values[i + 1 :])
-                for found, inside in self._split(node, longer, count):
-                    yield found, inside | {maker.name}
+                for operands, inside in self._split(node, longer, count):
+                    yield operands, inside | {maker.name}
 
 
 def _silent(node: Node) -> bool:
-    """A view under the same names, in whatever order."""
+    """Return whether a node is an identity, or changes nothing but the order of dims."""
     kind = info_of(node.op).structural
     names = getattr(node.op, "names", ())
     return kind == "identity" or (kind == "rename" and all(old == new for old, new in names))
 
 
 def _parameters(pattern: Apply, op: Any, known: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What names of parameters stand for, with those of an operator; None where it has others."""
+    """Return the named parameters ``known``, with those of an operator added.
+
+    None if the operator's parameters differ from the pattern's.
+    """
     known = dict(known)
-    for one in _declared(type(op)):  # type: ignore[arg-type]  # any class has a hash
-        have, wanted = getattr(op, one.name), pattern.parameters.get(one.name, one.default)
+    for parameter in _declared(type(op)):  # type: ignore[arg-type]  # any class has a hash
+        have, wanted = (
+            getattr(op, parameter.name),
+            pattern.parameters.get(parameter.name, parameter.default),
+        )
         if not isinstance(wanted, Named):
             if not _alike(have, wanted):
                 return None
@@ -204,11 +220,12 @@ def _parameters(pattern: Apply, op: Any, known: Mapping[str, Any]) -> dict[str, 
 
 @cache
 def _declared(kind: Any) -> tuple[Field[Any], ...]:
-    """An operator's parameters."""
+    """Return the fields of an operator class, its parameters."""
     return fields(kind)
 
 
 def _alike(have: object, wanted: object) -> bool:
+    """Return whether a parameter has the wanted value, up to rounding of floats."""
     if isinstance(have, float) and isinstance(wanted, (int, float)):
         return have == wanted or abs(have - wanted) <= ROUNDED * abs(wanted)
     return bool(have == wanted)

@@ -1,8 +1,8 @@
-"""The values at which a network's error counts.
+"""The observed values: those at which a network's error is measured.
 
-An output's error counts at the output, but in front of a closing operator that stretches errors,
-such as one of exponentials, at what that reads. Where a result jumps (an index, a truth value, a
-whole number), its error says nothing: that of what it was decided by counts.
+The error of an output is measured at the output; if a closing operator stretches errors, such as
+one of exponentials, at its input. The error of a result that jumps (an index, a truth value, a
+whole number) has no meaning: it is measured at the values that decide the result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from vtensor.language.traits import VIEWS, Jumps, Stretches
 
 
 def observed(graph: Graph) -> tuple[str, ...]:
-    """Names of the values at which errors count: floating-point numbers that data decides."""
+    """Return the names of the values at which errors are measured.
+
+    Each is a floating-point value that depends on inputs.
+    """
     makers = {name: node for node in graph.nodes.values() for name in node.outputs}
     varying = _varying(graph)
     after_jump, deciding = set[str](), list[str]()
@@ -28,46 +31,48 @@ def observed(graph: Graph) -> tuple[str, ...]:
             deciding += [name for name in read if _is_float(graph, name)]
     ends = [name for name in graph.outputs.values() if name in varying - after_jump]
     needed = _needed(graph)
-    found = (_behind(graph, makers, n) for n in [*ends, *(n for n in deciding if n in needed)])
-    return tuple(dict.fromkeys(name for name in found if name in varying))
+    values = (
+        _before_stretching(graph, makers, n) for n in [*ends, *(n for n in deciding if n in needed)]
+    )
+    return tuple(dict.fromkeys(name for name in values if name in varying))
 
 
 def _jumps(graph: Graph, node: Node) -> bool:
-    """A small difference of what a node reads may be any difference of what it makes."""
+    """Return whether a small difference of a node's input can be any difference of its output."""
     whole = not all(_is_float(graph, name) for name in node.outputs)
     floats = any(_is_float(graph, name) for name in node.inputs)
     return info_of(node.op).trait(Jumps) is not None or (whole and floats)
 
 
-def _behind(graph: Graph, makers: dict[str, Node], name: str) -> str:
-    """What a value is made of by operators that stretch errors, and by views of them."""
-    seen = name
-    while (node := makers.get(seen)) is not None:
+def _before_stretching(graph: Graph, makers: dict[str, Node], name: str) -> str:
+    """Return the value from which operators that stretch errors, and views, make ``name``."""
+    current = name
+    while (node := makers.get(current)) is not None:
         info = info_of(node.op)
         stretches = info.trait(Stretches) is not None
         if not (stretches or info.structural in VIEWS) or not _is_float(graph, node.inputs[0]):
             break
-        seen = node.inputs[0]
-        name = seen if stretches else name  # a view alone is as good as what it looks at
+        current = node.inputs[0]
+        name = current if stretches else name  # views alone do not change the error
     return name
 
 
 def _varying(graph: Graph) -> set[str]:
-    """Values that are made from inputs."""
-    found = set(graph.inputs)
+    """Return the values that nodes compute from inputs."""
+    values = set(graph.inputs)
     for node in graph.nodes.values():
-        if not found.isdisjoint(node.inputs):
-            found.update(node.outputs)
-    return found - set(graph.inputs)
+        if not values.isdisjoint(node.inputs):
+            values.update(node.outputs)
+    return values - set(graph.inputs)
 
 
 def _needed(graph: Graph) -> set[str]:
-    """Values that some output depends on."""
-    found = set(graph.outputs.values())
+    """Return the values that outputs depend on."""
+    values = set(graph.outputs.values())
     for node in reversed(graph.nodes.values()):
-        if not found.isdisjoint(node.outputs):
-            found.update(node.inputs)
-    return found
+        if not values.isdisjoint(node.outputs):
+            values.update(node.inputs)
+    return values
 
 
 def _is_float(graph: Graph, name: str) -> bool:
@@ -75,13 +80,13 @@ def _is_float(graph: Graph, name: str) -> bool:
 
 
 def without_observed(graph: Graph, names: tuple[str, ...]) -> Iterator[tuple[str, list[Node]]]:
-    """Offers of fusion in which none of these values passes inside, by lead."""
+    """Yield each lead with its offered followers, cut so that ``names`` are no inner values."""
     for lead, behind in graph.offers.items():
         kept: list[Node] = []
-        made = set(graph.nodes[lead].outputs)
+        outputs = set(graph.nodes[lead].outputs)
         for node in behind:
-            if not made.isdisjoint(names):
+            if not outputs.isdisjoint(names):
                 break
             kept.append(node)
-            made = set(node.outputs)
+            outputs = set(node.outputs)
         yield lead, kept

@@ -1,11 +1,11 @@
-"""The order in which dims are presented changes behind element-wise nodes, not before them.
+"""Changes of the order of dims move from before element-wise nodes to after them.
 
     f(order(x), c)  becomes  order(f(x, c))
 
-Dims meet by name, so that an element-wise node does not mind; but a change of order, of which
-exporters make many, hides from other simplifications what is behind a node. A constant in such a
-node is turned to the order of the other operands, whatever its sizes are: a graph for other sizes
-is then the same.
+Dims are matched by name, so an element-wise node works in any order. A change of order, of which
+exporters make many, hides the nodes after it from other simplifications. Constants of such a node
+are transposed to the order of the other operands, whatever their sizes: a graph for other sizes is
+then the same.
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ from vtensor.language.tensor import Option, VTensor
 
 
 def order(graph: Graph, preferences: Preferences = EVERY) -> Graph:  # noqa: ARG001
-    """The same network with changes of order as late as they can be.
+    """Return the same network with changes of order as late as possible.
 
     Args:
         graph: sealed; it is not changed.
-        preferences: not asked: no node changes what it computes.
+        preferences: not used: no node changes its operator.
     """
     constants = Computed(graph.constants)
-    made = replace(graph, values=dict(graph.values), constants=constants, nodes=dict(graph.nodes))
-    work = _Work(made, constants)
+    ordered = replace(
+        graph, values=dict(graph.values), constants=constants, nodes=dict(graph.nodes)
+    )
+    work = _Reordering(ordered, constants)
     for node in graph.nodes.values():
-        work.take(node)
-    return replace(made, nodes=work.read()) if work.changed else graph
+        work.add(node)
+    return replace(ordered, nodes=work.needed_nodes()) if work.changed else graph
 
 
 @dataclass
-class _Work:
+class _Reordering:
     """A graph that is being changed, node by node.
 
     Attributes:
-        constants: the graph's.
-        source: by value, what it is under another order.
-        nodes: those that stand, in order.
-        changed: whether any node is another.
+        graph: the graph; new values are added to it.
+        constants: the graph's constants.
+        source: by value that is a change of order, the value before it.
+        nodes: the nodes of the new graph, in order.
+        changed: True if any node differs.
     """
 
     graph: Graph
@@ -57,19 +60,19 @@ class _Work:
     nodes: dict[str, Node] = field(default_factory=dict)
     changed: bool = False
 
-    def take(self, node: Node) -> None:
-        """Take the next node over, perhaps in front of a change of order."""
+    def add(self, node: Node) -> None:
+        """Add the next node, before a change of order if it is element-wise."""
         names = getattr(node.op, "names", ())
         kind = info_of(node.op).structural
         if kind == "rename" and len(names) and all(old == new for old, new in names):
             self.source[node.outputs[0]] = self.source.get(node.inputs[0], node.inputs[0])
         elif info_of(node.op).elementwise and not self.source.keys().isdisjoint(node.inputs):
-            self._late(node)
+            self._add_late(node)
             return
         self.nodes[node.name] = node
 
-    def read(self) -> dict[str, Node]:
-        """The nodes without the changes of order that nobody reads any more."""
+    def needed_nodes(self) -> dict[str, Node]:
+        """Return the nodes without the changes of order that have no reader."""
         wanted, kept = set(self.graph.outputs.values()), list[Node]()
         for node in reversed(self.nodes.values()):
             if node.outputs[0] not in self.source or node.outputs[0] in wanted:
@@ -77,8 +80,8 @@ class _Work:
                 kept.append(node)
         return {node.name: node for node in reversed(kept)}
 
-    def _late(self, node: Node) -> None:
-        """A node on its operands as they were before, and the change of order behind it."""
+    def _add_late(self, node: Node) -> None:
+        """Add an element-wise node before its operands' change of order, then the change."""
         values, constants = self.graph.values, self.constants
         computed = [self.source.get(name, name) for name in node.inputs if name not in constants]
         dims = dict.fromkeys(dim for name in computed for dim in values[name].dims)
@@ -98,18 +101,18 @@ class _Work:
         self.changed = True
 
     def _operand(self, name: str, dims: Collection[str]) -> str:
-        """A value before its change of order; a constant in the order of these dims."""
+        """Return a value's name before its change of order, or a constant's in ``dims``' order."""
         value = self.graph.values[name]
         if name not in self.constants:
             return self.source.get(name, name)
-        own = [*value.dims]
-        places = [own.index(dim) for dim in (*dims, *own) if dim in own]
+        value_dims = [*value.dims]
+        places = [value_dims.index(dim) for dim in (*dims, *value_dims) if dim in value_dims]
         axes = tuple(dict.fromkeys(places))
-        if axes == tuple(range(len(own))):
+        if axes == tuple(range(len(value_dims))):
             return name
-        other = f"{name}:{' '.join(own[axis] for axis in axes)}"
+        other = f"{name}:{' '.join(value_dims[axis] for axis in axes)}"
         if other not in self.graph.values:
-            sizes = {own[axis]: value.dims[own[axis]] for axis in axes}
+            sizes = {value_dims[axis]: value.dims[value_dims[axis]] for axis in axes}
             self.graph.values[other] = VTensor(value.dtype, sizes, Option(name=other))
             array: Any
             array, change = origin(self.constants, name)
@@ -124,6 +127,7 @@ class _Work:
         return other
 
     def _free(self, name: str) -> str:
+        """Return ``name``, with apostrophes added until the graph has no such name."""
         while name in self.graph.values or name in self.graph.nodes:
             name += "'"
         return name

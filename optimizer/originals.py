@@ -1,8 +1,8 @@
-"""The constants of a file: each in memory once, as it is packed or as somebody has it.
+"""The constants of a model, each in memory once: as an array, or packed by a plan.
 
-A library's blocked layout has the same elements in another order, so the array that was read need
-not be kept beside it: who asks for it again gets it back bit for bit. Where a plan computes what it
-packs, that does not give the array back, but the file it came from does.
+A library's blocked layout has the elements of the array in another order, so the array is released
+after packing, and is made again from the packed constant, bit for bit, if it is needed. If packing
+computes other elements, the array is read from the file again.
 """
 
 from __future__ import annotations
@@ -19,33 +19,42 @@ from ptensor.pages import contiguous, lasting, reused
 
 Array = np.ndarray[Any, Any]
 
-#: Reads bytes into memory, which a function of their number makes.
+#: Reads the bytes of an array into memory that the given function allocates, and returns them.
 Read = Callable[[Callable[[int], "np.ndarray[Any, Any]"]], Array]
 
-#: A change of an original: ``order`` and the axes in their new order, or ``shape`` and the sizes.
+#: A change of an original: ("order", axes in their new order) or ("shape", sizes).
 Step = tuple[str, tuple[int, ...]]
 
 
 class Original:
-    """An array that can be let go of; several names may have it.
+    """An array that can be released and made again; several names may share it.
 
     Args:
         array: the array.
-        recover: makes it anew, bit for bit; None where nothing does so far.
+        recover: returns the array again, bit for bit; None if it cannot be released yet.
 
     Attributes:
         shape, dtype: the array's.
-        asks: how often somebody has asked for the array, whose values may have decided something.
+        asks: how often ``array`` was read, so that its values may have decided something.
 
-    >>> one = Original(np.arange(3))
-    >>> one.recovered_by(lambda: np.arange(3))
-    >>> one.let_go()
-    >>> one.shape, one.array
+    >>> original = Original(np.arange(3))
+    >>> original.recovered_by(lambda: np.arange(3))
+    >>> original.let_go()
+    >>> original.shape, original.array
     ((3,), array([0, 1, 2]))
     """
 
     __slots__ = (
-        *("__weakref__", "_array", "_fresh", "_lent", "_read", "_recover", "_turns", "_views"),
+        *(
+            "__weakref__",
+            "_array",
+            "_fresh",
+            "_weak_array",
+            "_read",
+            "_recover",
+            "_turns",
+            "_views",
+        ),
         *("asks", "dtype", "shape"),
     )
 
@@ -56,20 +65,25 @@ class Original:
         self._recover = recover
         self._read: Read | None = None
         self._fresh = False
-        self._lent = _lend(array)
+        self._weak_array = _weak_view(array)
         self._views: dict[tuple[int, ...], Original] = {}
         self._turns: dict[tuple[int, ...], Original] = {}
         self.asks = 0
 
     @classmethod
     def deferred(cls, shape: tuple[int, ...], dtype: np.dtype[Any], read: Read) -> Original:
-        """Of an array that nobody has read so far; ``read`` reads the bytes of its elements."""
-        made = cls.__new__(cls)
-        made.shape, made.dtype, made._read, made._fresh = shape, dtype, read, True
-        made._recover = partial(_viewed, read, reused, dtype, shape)
-        made._array, made._lent, made._views, made._turns = None, _nobody, {}, {}
-        made.asks = 0
-        return made
+        """Return an original that is not read yet; ``read`` reads the bytes of its elements."""
+        original = cls.__new__(cls)
+        original.shape, original.dtype, original._read, original._fresh = shape, dtype, read, True
+        original._recover = partial(_viewed, read, reused, dtype, shape)
+        original._array, original._weak_array, original._views, original._turns = (
+            None,
+            _no_array,
+            {},
+            {},
+        )
+        original.asks = 0
+        return original
 
     @property
     def ndim(self) -> int:
@@ -83,48 +97,51 @@ class Original:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements."""
+        """The bytes of all elements."""
         return self.size * self.dtype.itemsize
 
     @property
     def array(self) -> Array:
-        """The array, recovered if it was let go of."""
+        """The array, made again if it was released; counted in ``asks``."""
         self.asks += 1
         return self.now()
 
     def now(self) -> Array:
-        """As ``array``, for who decides nothing by its values."""
+        """Return ``array`` without counting it in ``asks``: nothing is decided by its values."""
         array = self._array
         if array is None:
-            array = self._lent()
+            array = self._weak_array()
         if array is None:
-            assert self._recover is not None, "nothing is let go of that cannot be recovered"
+            assert self._recover is not None, "an array is released only if it can be recovered"
             array = self._recover()
-            self._lent = _lend(array)
+            self._weak_array = _weak_view(array)
         return array
 
     @property
     def reader(self) -> Read | None:
-        """What reads it, where nobody has so far; the file has its elements in their order."""
+        """The function that reads the file; None once the array was read.
+
+        The file has the elements in the array's own order.
+        """
         return self._read if self._fresh and not self.held else None
 
     @property
     def whole(self) -> Original:
-        """What this is another shape of; else this."""
+        """The original of which this is a view of another shape; else this one."""
         return self
 
     @property
     def root(self) -> Original:
-        """The original that this is derived from, by any number of ``steps``; else this."""
+        """The original from which this one is derived by ``steps``; else this one."""
         return self
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The orders of axes and shapes that lead from ``root`` to this, in turn."""
+        """The changes of order and shape from ``root`` to this one, in turn."""
         return ()
 
     def derived(self, steps: Iterable[Step]) -> Original:
-        """Return this original in other orders of axes and shapes, as ``steps`` lists them.
+        """Return this original after changes of order and shape, as ``steps`` lists them.
 
         >>> Original(np.arange(6)).derived([("shape", (2, 3)), ("order", (1, 0))]).array.tolist()
         [[0, 3], [1, 4], [2, 5]]
@@ -137,36 +154,40 @@ class Original:
 
     @property
     def held(self) -> bool:
-        """Whether the array is in memory, here or since somebody has it."""
-        return self._array is not None or self._lent() is not None
+        """True if the array is in memory, here or because a caller still has it."""
+        return self._array is not None or self._weak_array() is not None
 
     def recovered_by(self, recover: Callable[[], Array]) -> None:
-        """This makes the array anew, bit for bit."""
+        """Set the function that returns the array again, bit for bit."""
         self._recover, self._fresh = recover, False
 
     def let_go(self) -> None:
-        """Keep only what makes the array anew, where something does."""
+        """Release the array, if it can be recovered."""
         if self._recover is not None:
             self._array = None
 
     def hold(self) -> None:
-        """Have what nobody has read in memory until it is let go of, on pages that then go back."""
+        """Read an unread array into long-lived memory, and keep it until it is released."""
         if self._array is None and self._read is not None:
             self._array = _viewed(self._read, lasting, self.dtype, self.shape)
-            self._lent = _lend(self._array)
+            self._weak_array = _weak_view(self._array)
 
     def reshape(self, shape: tuple[int, ...]) -> Original:
-        """The same elements under other sizes: one for each shape, which is let go of with this."""
+        """Return the original with the same elements in another shape, released with this one.
+
+        Equal shapes give the same original.
+        """
         if shape == self.shape:
             return self
         return self._views.setdefault(shape, _View(self, shape))
 
     def turned(self, axes: tuple[int, ...]) -> Original:
-        """The same elements with their axes in another order: one for each order, made of this when
-        somebody asks.
+        """Return the original with its axes in another order, transposed when it is first read.
 
-        >>> one = Original(np.arange(6).reshape(2, 3)).turned((1, 0))
-        >>> one.shape, one.array.tolist()
+        Equal orders give the same original.
+
+        >>> turned = Original(np.arange(6).reshape(2, 3)).turned((1, 0))
+        >>> turned.shape, turned.array.tolist()
         ((3, 2), [[0, 3], [1, 4], [2, 5]])
         """
         if axes == tuple(range(self.ndim)):
@@ -175,48 +196,49 @@ class Original:
 
 
 class _Turned(Original):
-    """Another order of an original's axes."""
+    """An original with its axes in another order."""
 
-    __slots__ = ("_axes", "_given")
+    __slots__ = ("_axes", "_source")
 
     def __init__(self, given: Original, axes: tuple[int, ...]) -> None:
-        self._given, self._axes = given, axes
+        self._source, self._axes = given, axes
         self.shape, self.dtype = tuple(given.shape[axis] for axis in axes), given.dtype
-        self._recover = partial(_turned, given, axes)
-        self._array, self._lent, self._views, self._turns = None, _nobody, {}, {}
+        self._recover = partial(_transposed, given, axes)
+        self._array, self._weak_array, self._views, self._turns = None, _no_array, {}, {}
         self._read, self._fresh = None, False
 
     @property
     def root(self) -> Original:
-        return self._given.root
+        return self._source.root
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        return (*self._given.steps, ("order", self._axes))
+        return (*self._source.steps, ("order", self._axes))
 
     def hold(self) -> None:
         self._array = self.now()
 
     def turned(self, axes: tuple[int, ...]) -> Original:
-        return self._given.turned(tuple(self._axes[axis] for axis in axes))
+        return self._source.turned(tuple(self._axes[axis] for axis in axes))
 
     @property
     def asks(self) -> int:
-        return self._given.asks
+        return self._source.asks
 
     @asks.setter
     def asks(self, asks: int) -> None:
-        self._given.asks = asks
+        self._source.asks = asks
 
 
-def _turned(given: Original, axes: tuple[int, ...]) -> Array:
+def _transposed(given: Original, axes: tuple[int, ...]) -> Array:
+    """Return a read-only copy of an original's array with its axes in another order."""
     array = contiguous(given.now().transpose(axes))
     array.flags.writeable = False
     return array
 
 
 class _View(Original):
-    """Another shape of an original."""
+    """An original in another shape, which shares the array."""
 
     __slots__ = ("_whole",)
 
@@ -270,10 +292,11 @@ class _View(Original):
 
 
 class Originals(MutableMapping[str, Array]):
-    """The constants of a graph that nobody but the graph has.
+    """The constants of a graph, as arrays or originals that can be released.
 
     Args:
-        given: arrays, and originals, which are let go of for all who have them.
+        given: arrays and originals by name. An original that is released is released for all
+            graphs that share it.
     """
 
     def __init__(self, given: Mapping[str, Array | Original] | None = None) -> None:
@@ -281,34 +304,37 @@ class Originals(MutableMapping[str, Array]):
 
     @classmethod
     def of(cls, given: Mapping[str, Array | Original], known: Iterable[Original] = ()) -> Originals:
-        """Each array with an original, a known one or its own; names of one memory share it."""
-        places: dict[Hashable, Original] = {place(one.array): one for one in known}
-        kept: Mapping[str, Array | Original] = given
+        """Return constants that all are originals: given ones, or ``known`` ones of equal memory.
+
+        An array that no known original has gets a new one.
+        """
+        places: dict[Hashable, Original] = {place(original.array): original for original in known}
+        entries: Mapping[str, Array | Original] = given
         if isinstance(given, Originals):
-            kept = given.origins()
-        made = cls()
-        for name, one in kept.items():
-            if not isinstance(one, Original):
-                one = places.setdefault(place(one), Original(one))
-            made.put(name, one)
-        return made
+            entries = given.origins()
+        constants = cls()
+        for name, array in entries.items():
+            if not isinstance(array, Original):
+                array = places.setdefault(place(array), Original(array))
+            constants.put(name, array)
+        return constants
 
     def copy(self) -> Originals:
-        """As of a dictionary: what is let go of here is let go of there."""
+        """Return a shallow copy, which shares the originals."""
         return Originals(self._origins)
 
     __copy__ = copy
 
     def origin(self, name: str) -> Array | Original:
-        """An array, or what holds it."""
+        """Return the array or the Original of a name."""
         return self._origins[name]
 
     def origins(self) -> Mapping[str, Array | Original]:
-        """Arrays, and what holds them, by name."""
+        """Return the arrays and Originals by name."""
         return self._origins
 
     def put(self, name: str, origin: Array | Original) -> None:
-        """Give a name to an array, or to what holds one."""
+        """Set the array or Original of a name."""
         self._origins[name] = origin
 
     def __getitem__(self, name: str) -> Array:
@@ -330,44 +356,48 @@ class Originals(MutableMapping[str, Array]):
         return len(self._origins)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copied or written down, they are a dictionary of arrays."""
+        """Copy and pickle as a dictionary of arrays."""
         return dict, ({**self},)
 
 
 def copied(constants: Mapping[str, Array]) -> MutableMapping[str, Array]:
-    """A mapping of its own with the same arrays."""
+    """Return a mutable copy of a mapping of constants, with the same arrays."""
     return constants.copy() if isinstance(constants, Originals) else dict(constants)
 
 
-def array_of(one: Array | Original) -> Array:
-    """An array, or what somebody holds."""
-    return one.array if isinstance(one, Original) else one
+def array_of(constant: Array | Original) -> Array:
+    """Return an array, or the array of an Original."""
+    return constant.array if isinstance(constant, Original) else constant
 
 
-def one_memory(one: Array | Original, other: Array | Original) -> bool:
-    """They have the same array, or parts of it."""
-    if isinstance(one, Original) and isinstance(other, Original) and one.whole is other.whole:
+def one_memory(first: Array | Original, second: Array | Original) -> bool:
+    """Return whether two constants may share memory."""
+    if isinstance(first, Original) and isinstance(second, Original) and first.whole is second.whole:
         return True
-    return np.may_share_memory(array_of(one), array_of(other))
+    return np.may_share_memory(array_of(first), array_of(second))
 
 
 def place(array: Array) -> Hashable:
-    """Where an array lies, and how: as long as both live, two of the same place are the same."""
+    """Return a key of an array's memory: address, shape, strides and element type.
+
+    Arrays with equal keys are equal while both are alive.
+    """
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
 
 
 def _viewed(
     read: Read, room: Callable[[int], Array], dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Array:
+    """Read an array into memory from ``room``, and return it with element type and shape."""
     return read(room).view(dtype).reshape(shape)
 
 
-def _nobody() -> None:
-    """There is no array."""
+def _no_array() -> None:
+    """Return None: there is no array."""
 
 
-def _lend(array: Array) -> Callable[[], Array | None]:
-    """What has an array as long as somebody has its memory."""
+def _weak_view(array: Array) -> Callable[[], Array | None]:
+    """Return a function that returns the array while its memory is alive, else None."""
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -381,8 +411,8 @@ def _lend(array: Array) -> Callable[[], Array | None]:
         if (memory := alive()) is None:
             return None
         shape, dtype, begin, strides = like
-        found = np.ndarray(shape, dtype, memory, begin, strides)
-        found.flags.writeable = writeable
-        return found
+        view = np.ndarray(shape, dtype, memory, begin, strides)
+        view.flags.writeable = writeable
+        return view
 
     return lent

@@ -1,10 +1,10 @@
-"""A product of which only slices are read is computed in slices: nothing is copied out of it.
+"""A product of which only slices are read is computed in slices, so that none is copied out.
 
     slice(f(x * w + b))  becomes  f(x * slice(w) + slice(b))
 
-Queries, keys and values of an attention are made so: by one matrix of constants, whose columns are
-reshaped, turned and cut. Which operators are linear in what, and which only rename, reshape or cut,
-is their own declaration (the traits ``Linear`` and ``Structural``).
+Exporters compute queries, keys and values of an attention so: by one product with a matrix of
+constants, which is then reshaped, transposed and sliced. Operators declare that they are linear in
+an operand, or that they only rename, reshape or slice (the traits ``Linear`` and ``Structural``).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Linear
 
-#: A slice has at least so many columns: kernels for fewer are slower than a copy.
-LEAST = 64
+#: The columns that each slice has at least: kernels for fewer are slower than a copy.
+MIN_COLUMNS = 64
 
 
 def part(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """The same network with every product in slices of which nothing but slices is read.
+    """Return the same network with products computed in slices if only slices of them are read.
 
-    Only products with a matrix of constants that nobody else reads; what lies between them and the
-    slices changes names, sizes or single elements. A node that is pinned stays.
+    The other factor is a matrix of constants that nothing else reads. Nodes between product and
+    slices rename, reshape or are element-wise. A chain with a pinned node stays.
 
     Args:
         graph: sealed; it is not changed.
@@ -47,7 +47,7 @@ def part(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     if not chains:
         return graph
     constants = Computed(graph.constants)
-    made = replace(
+    sliced = replace(
         graph,
         values=dict(graph.values),
         constants=constants,
@@ -55,10 +55,10 @@ def part(graph: Graph, preferences: Preferences = EVERY) -> Graph:
         merged=dict(graph.merged),
     )
     for chain in chains:
-        work = _Parts(made, constants, chain)
-        if work.made():
+        work = _Parts(sliced, constants, chain)
+        if work.build():
             work.replace()
-    return made
+    return sliced
 
 
 def _pinned(preferences: Preferences, node: Node) -> bool:
@@ -66,15 +66,15 @@ def _pinned(preferences: Preferences, node: Node) -> bool:
 
 
 @dataclass(frozen=True)
-class _Chain:
-    """A product, nodes one behind another, and the slices that alone read the last of them.
+class _SlicedProduct:
+    """A product, the nodes after it, and the slices that are the only readers of the last node.
 
     Attributes:
         lead: the product.
-        weights: the name of its matrix.
-        between: the nodes behind it, in order.
-        cuts: the slices, each with its begin and end.
-        dims: the dim that is cut, in the value of the lead and of each node between.
+        weights: the name of its matrix of constants.
+        between: the nodes between product and slices, in order.
+        cuts: the slices by name, each with the begin and end of its range.
+        dims: the sliced dim, by its name in the value of the lead and of each node between.
     """
 
     lead: Node
@@ -85,12 +85,12 @@ class _Chain:
 
     @property
     def nodes(self) -> list[Node]:
-        """All of them."""
+        """The nodes of the chain."""
         return [self.lead, *self.between, *(node for node, _, _ in self.cuts.values())]
 
 
-def _chain(graph: Graph, lead: Node, readers: Readers) -> _Chain | None:
-    """The chain behind a node; None where it is no such product, or more than slices are read."""
+def _chain(graph: Graph, lead: Node, readers: Readers) -> _SlicedProduct | None:
+    """Return the chain after a node; None if it is no such product or has other readers."""
     weights, between = _weights(graph, lead, readers), list[Node]()
     if weights is None:
         return None
@@ -98,25 +98,27 @@ def _chain(graph: Graph, lead: Node, readers: Readers) -> _Chain | None:
     while (node := readers.only(value)) is not None and _passes(graph, node, value):
         between.append(node)
         value = node.outputs[0]
-    cuts = {node.name: (node, *_range(graph, node)) for node in readers.of(value) if _cuts(node)}
+    cuts = {
+        node.name: (node, *_range(graph, node)) for node in readers.of(value) if _is_slice(node)
+    }
     if len(cuts) < max(2, len(readers.of(value))):
         return None
     ops: list[Any] = [node.op for node, _, _ in cuts.values()]
     dims = {op.axes for op in ops}
     dim = _traced(graph, between, next(iter(dims))[0]) if len(dims) == 1 else []
     holding = [name for name in lead.inputs if dim and dim[0] in graph.values[name].dims]
-    if holding != [weights]:  # a dim that the other factor has too is no column
+    if holding != [weights]:  # a dim of the other factor is no column of the matrix
         return None
     unit = graph.values[lead.outputs[0]].size(dim[0]) // graph.values[value].size(dim[-1])
     ranges = sorted((begin, end) for _, begin, end in cuts.values())
-    disjoint = all(one[1] <= other[0] for one, other in pairwise(ranges))
-    if not disjoint or any((end - begin) * unit < LEAST for begin, end in ranges):
+    disjoint = all(first[1] <= second[0] for first, second in pairwise(ranges))
+    if not disjoint or any((end - begin) * unit < MIN_COLUMNS for begin, end in ranges):
         return None
-    return _Chain(lead, weights, between, cuts, dim)
+    return _SlicedProduct(lead, weights, between, cuts, dim)
 
 
 def _weights(graph: Graph, lead: Node, readers: Readers) -> str | None:
-    """The matrix of constants that a node is linear in."""
+    """Return the name of the constant matrix that a node is linear in and alone reads, or None."""
     info = info_of(lead.op)
     linear = info.trait(Linear)
     roles = info.roles(len(lead.inputs), 0) if linear and len(lead.outputs) == 1 else ()
@@ -127,15 +129,15 @@ def _weights(graph: Graph, lead: Node, readers: Readers) -> str | None:
     return None
 
 
-def _cuts(node: Node) -> bool:
-    """A slice of neighbours along one dim."""
+def _is_slice(node: Node) -> bool:
+    """Return whether a node is a slice of step 1 along one dim."""
     op: Any = node.op
     return info_of(op).structural == "slice" and len(op.axes) == 1 and op.steps == (1,)
 
 
 def _range(graph: Graph, node: Node) -> tuple[int, int]:
-    """Where a slice begins and ends."""
-    if not _cuts(node):
+    """Return the begin and end of a slice, at most the size of its dim."""
+    if not _is_slice(node):
         return 0, 0
     op: Any = node.op
     size = graph.values[node.inputs[0]].size(op.axes[0])
@@ -144,7 +146,7 @@ def _range(graph: Graph, node: Node) -> tuple[int, int]:
 
 
 def _passes(graph: Graph, node: Node, value: str) -> bool:
-    """A node that a slice may pass: each of its elements is made of one of the value's."""
+    """Return whether a slice may move before a node: each element depends on one element only."""
     info = info_of(node.op)
     if info.structural in ("rename", "reshape"):
         return True
@@ -154,33 +156,34 @@ def _passes(graph: Graph, node: Node, value: str) -> bool:
 
 
 def _traced(graph: Graph, between: Sequence[Node], dim: str) -> list[str]:
-    """The dim that is cut, from the lead's value on; empty where it is none of its dims, or inner.
+    """Return the sliced dim's name in the lead's value and after each node between.
 
-    A reshape keeps the order of elements: neighbours along a dim are neighbours along a dim of the
-    input before which as many elements lie, if its size is a multiple.
+    Empty if no dim of the lead's value corresponds to it. A reshape keeps the order of elements: a
+    dim corresponds to the input's dim whose outer dims have the same product, if the size of the
+    input's dim is a multiple of its own.
     """
-    found = [dim]
+    names = [dim]
     for node in reversed(between):
         before, after = (graph.values[name].dims for name in (node.inputs[0], node.outputs[0]))
         if info_of(node.op).structural == "rename":
             op: Any = node.op
             old = {new: old for old, new in op.names}
-            found.insert(0, old.get(found[0], found[0]))
+            names.insert(0, old.get(names[0], names[0]))
         elif info_of(node.op).structural == "reshape":
-            place = list(after).index(found[0])
-            ahead = prod([*after.values()][:place])
-            rows = reversed([row for row in _ahead(before) if not is_one(before[row[0]])])
-            old_dim = next((dim for dim, ahead_of in rows if ahead_of == ahead), "")
-            if not old_dim or before[old_dim] % after[found[0]]:
+            place = list(after).index(names[0])
+            count = prod([*after.values()][:place])
+            rows = [row for row in _outer_counts(before) if not is_one(before[row[0]])]
+            old_dim = next((dim for dim, outer in reversed(rows) if outer == count), "")
+            if not old_dim or before[old_dim] % after[names[0]]:
                 return []
-            found.insert(0, old_dim)
+            names.insert(0, old_dim)
         else:
-            found.insert(0, found[0])
-    return found
+            names.insert(0, names[0])
+    return names
 
 
-def _ahead(dims: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Each dim with how many combinations there are of those before it."""
+def _outer_counts(dims: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield each dim with the product of the sizes of the dims before it."""
     count = 1
     for dim, size in dims.items():
         yield dim, count
@@ -189,24 +192,26 @@ def _ahead(dims: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 @dataclass
 class _Parts:
-    """What becomes of a chain: a chain for each slice.
+    """The replacement of a chain by one chain for each slice.
 
     Attributes:
-        graph, constants: to be changed.
-        chain: what is replaced.
-        nodes, values, sources: new nodes in order, new values, and the constants that new ones are
-            parts of, with the dim and the range.
+        graph: the graph, changed by ``replace``.
+        constants: its constants.
+        chain: the chain to replace.
+        nodes: the new nodes, in order.
+        values: the new values by name.
+        sources: by new constant, the constant it is a part of, the axis and the range.
     """
 
     graph: Graph
     constants: Computed
-    chain: _Chain
+    chain: _SlicedProduct
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, VTensor] = field(default_factory=dict)
     sources: dict[str, tuple[str, int, slice]] = field(default_factory=dict)
 
-    def made(self) -> bool:
-        """Make all parts; False where an operator does not take one."""
+    def build(self) -> bool:
+        """Build all parts; return False if an operator refuses, or a result's dims differ."""
         try:
             return all(
                 self._part(number, *cut) for number, cut in enumerate(self.chain.cuts.values())
@@ -215,17 +220,17 @@ class _Parts:
             return False
 
     def _part(self, number: int, cut: Node, begin: int, end: int) -> bool:
-        """The chain of one slice; its last value is the slice's."""
+        """Build the chain of one slice; return whether its last value equals the slice's output."""
         value, chain = "", self.chain
         row = [chain.lead, *chain.between]
         for node, dim in zip(row, chain.dims, strict=True):
             whole = self.graph.values[node.outputs[0]].size(dim)
             unit = whole // self.graph.values[cut.inputs[0]].size(chain.dims[-1])
-            taken = slice(begin * unit, end * unit)
+            span = slice(begin * unit, end * unit)
             first = node is chain.lead
             cut_too = {chain.weights} if first else self.graph.constants.keys()
             inputs = [
-                self._constant(name, dim, taken, whole)
+                self._constant(name, dim, span, whole)
                 if name in cut_too
                 else (name if first else value)
                 for name in node.inputs
@@ -234,49 +239,50 @@ class _Parts:
             if info_of(op).structural == "reshape":
                 sizes = self.graph.values[node.outputs[0]].dims
                 pairs = tuple(
-                    (d, s if d != dim else taken.stop - taken.start) for d, s in sizes.items()
+                    (d, s if d != dim else span.stop - span.start) for d, s in sizes.items()
                 )
                 op = OPERATORS.structural("reshape").cls(pairs)
             name = node.name if number == 0 else self._free(f"{node.name}:{number}")
             value = cut.outputs[0] if node is row[-1] else self._free(f"{node.outputs[0]}:{number}")
-            given = [self.values.get(n) or self.graph.values[n] for n in inputs]
-            [out] = run_compute(Context(node=name), op, given)
+            operands = [self.values.get(n) or self.graph.values[n] for n in inputs]
+            [out] = run_compute(Context(node=name), op, operands)
             self.values[value] = VTensor(out.dtype, out.dims, Option(name=value))
             self.nodes.append(Node(name, op, label_of(op), tuple(inputs), (value,)))
-        wanted, found = self.graph.values[value], self.values[value]
-        return (wanted.dtype, [*wanted.dims.items()]) == (found.dtype, [*found.dims.items()])
+        wanted, result = self.graph.values[value], self.values[value]
+        return (wanted.dtype, [*wanted.dims.items()]) == (result.dtype, [*result.dims.items()])
 
-    def _constant(self, name: str, dim: str, taken: slice, whole: int) -> str:
-        """A constant's part along a dim; the constant where it has no such dim, or repeats it."""
+    def _constant(self, name: str, dim: str, span: slice, whole: int) -> str:
+        """Return the name of a constant's part along a dim; of the constant if it lacks the dim."""
         value = self.graph.values[name]
         if value.dims.get(dim, 1) != whole or whole == 1:
             return name
-        short = f"{name}[{taken.start}:{taken.stop}]"
-        sizes = {**value.dims, dim: taken.stop - taken.start}
+        short = f"{name}[{span.start}:{span.stop}]"
+        sizes = {**value.dims, dim: span.stop - span.start}
         self.values[short] = VTensor(value.dtype, sizes, Option(name=short))
-        self.sources[short] = name, list(value.dims).index(dim), taken
+        self.sources[short] = name, list(value.dims).index(dim), span
         return short
 
     def replace(self) -> None:
-        """Put the parts in the chain's place."""
+        """Put the parts into the graph in place of the chain."""
         graph, lead = self.graph, self.chain.lead
-        gone = dict.fromkeys(node.name for node in self.chain.nodes)
+        removed = dict.fromkeys(node.name for node in self.chain.nodes)
         order = dict[str, Node]()
         for name, node in graph.nodes.items():
             if name == lead.name:
-                order.update({one.name: one for one in self.nodes})
-            elif name not in gone:
+                order.update({new.name: new for new in self.nodes})
+            elif name not in removed:
                 order[name] = node
         graph.nodes.clear()
         graph.nodes.update(order)
         graph.values.update(self.values)
-        graph.merged.update({name: lead.name for name in gone if name not in order})
-        for name, (source, axis, taken) in self.sources.items():
-            key = axis, taken.start, taken.stop
-            made = Made(partial(cut, taken=key), key, taken=key)
-            self.constants.derive(name, source, made)
+        graph.merged.update({name: lead.name for name in removed if name not in order})
+        for name, (source, axis, span) in self.sources.items():
+            key = axis, span.start, span.stop
+            function = Made(partial(cut, taken=key), key, taken=key)
+            self.constants.derive(name, source, function)
 
     def _free(self, name: str) -> str:
+        """Return ``name``, with apostrophes added until it is new."""
         while name in self.graph.values or name in self.graph.nodes or name in self.values:
             name += "'"
         return name

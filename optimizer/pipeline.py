@@ -1,8 +1,8 @@
-"""Which passes run at which level.
+"""The passes of each level, and functions that run them.
 
 A pass is a function from a lowered graph to a lowered graph of the same network. A simplification
 is a function from a graph to a graph, and runs before layouts are resolved. Constants are
-transformed ahead of time at every level, by the runtime: no pass does that.
+transformed ahead of time at every level, by the runtime and by no pass.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 
     Pass: TypeAlias = Callable[[LoweredGraph, Settings], LoweredGraph]
 
-#: The names of all simplifications, in the order in which they run: each is a function of its name
-#: in a file of its name, which a session that takes a plan as it was kept does not import.
+#: The names of all simplifications, in running order. Each is a function of that name in a file of
+#: that name, imported at first use: a session that reads its plan from the cache needs none.
 SIMPLIFICATIONS = ("bypass", "rewrite", "order", "part", "fold", "thin", "fuse")
 
-
-#: Every pass by name: the module and the function that run it, imported at first use. No level has
-#: the last two, which rebuild a graph as layout-aware frameworks do; levels are compared with them.
+#: Every pass by name: the module and the function that run it, imported at first use. The last
+#: two are in no level: they are baselines that rebuild a graph as layout-aware frameworks do.
 PASSES: dict[str, str] = {
     "lho": "optimizer.lho:hoist",
     "ewo": "optimizer.ewo:reconcile",
@@ -48,17 +47,17 @@ PASSES: dict[str, str] = {
     "held": "resolver.modes:held",
 }
 
-#: The pass that goes by time where times are measured.
+#: The pass that uses times, if they are measured.
 MEASURED = "joint"
 
-#: Those that ask libraries what else they have for nodes, which takes long.
+#: The passes that ask libraries for further variants of nodes, which takes long.
 ASKING = (MEASURED, "sink", "rise")
 
-#: The one that asks libraries whether they read a value where it lies.
+#: The pass that asks libraries whether they read a value in another layout.
 READING = "absorb"
 
-#: The passes of each level. The rules behind EWO find nothing where its objective is ``shared`` and
-#: its solver ended; they are for what else may be.
+#: The passes of each level. Passes after EWO find nothing to do if its objective is ``shared`` and
+#: the solver proved an optimum; they are for other objectives and for a solver that fails.
 LEVELS: dict[str, tuple[str, ...]] = {
     "none": (),
     "lho": ("lho",),
@@ -91,15 +90,15 @@ def import_passes() -> None:
             import_module(module)
 
 
-#: What stands before the name of a rule, and before what a list takes away again.
+#: Prefixes of names in a list of passes: of a rewrite rule, and of a pass or rule to leave out.
 RULE, WITHOUT = "rewrite.", "-"
 
 
 def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
-    """The passes that a level or a list of names means.
+    """Return the names of the passes of a level, or of a list of levels and passes.
 
-    A list may name levels, too; ``-thin`` in it takes a pass away again, and ``-rewrite.gelu`` one
-    rule of the pass ``rewrite``.
+    ``-thin`` in a list leaves out a pass that precedes it; ``-rewrite.gelu`` leaves out one rule of
+    the pass ``rewrite``.
 
     Raises:
         InputError: the level, a pass or a rule does not exist.
@@ -138,7 +137,7 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
 def _check(
     name: object, known: Collection[str], kind: str = "passes", given: object = None
 ) -> None:
-    """Raise an InputError that shows ``given``, or the name, unless the name is a known one."""
+    """Raise an InputError that shows ``given``, or ``name``, unless ``name`` is known."""
     if name not in known:
         raise InputError(f"optimize: no pass {given or name!r}; {kind}: {', '.join(known)}")
 
@@ -149,13 +148,13 @@ def simplify(
     preferences: Preferences = EVERY,
     only: Collection[tuple[str, str]] | None = None,
 ) -> Graph:
-    """Run the simplifications of a level; the graph notes their names.
+    """Run the simplifications of a level, and note their names in the graph.
 
     Args:
         graph: sealed; it is not changed.
         optimize: the level, or names of passes.
         preferences: which nodes are pinned, and which libraries may be used.
-        only: as for ``rewrite``.
+        only: the rules and nodes to rewrite, as (rule, name of the last node); None is all.
 
     Raises:
         InputError: the level or a pass does not exist.
@@ -163,7 +162,7 @@ def simplify(
     names = pass_names(optimize)
     from libdesc.registry import ready
 
-    ready()  # so that every operator is found which a simplification may add
+    ready()  # registers every operator that a simplification may add
     off = [name.removeprefix(WITHOUT + RULE) for name in names if name.startswith(WITHOUT)]
     for name in SIMPLIFICATIONS:
         if name in names:
@@ -179,13 +178,13 @@ def optimise(
     optimize: str | Sequence[str] = "all",
     settings: Settings | None = None,
 ) -> LoweredGraph:
-    """Run the other passes of a level, in order; the graph notes their names.
+    """Run the passes of a level on a lowered graph, and note their names in the graph.
 
     Raises:
         InputError: the level or a pass does not exist.
     """
     settings = settings or Settings()
-    if settings.speeds is not None:  # several passes want them
+    if settings.speeds is not None:  # called once for all passes
         settings = replace(settings, speeds=cache(settings.speeds))
     for name in pass_names(optimize):
         if name in PASSES:

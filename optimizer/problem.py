@@ -1,9 +1,9 @@
-"""The choice of variants as a problem: the layouts in which values are made and wanted, and costs.
+"""The choice of variants as a problem: layouts in which values are made and wanted, and costs.
 
-Each node runs in one of its variants; a node with one variant is fixed. A graph's inputs and
-outputs are fixed too. A Transform is owed for each (value, layout) that somebody wants and that is
-not the layout in which the value is made; identical ones count once. A choice is the number of a
-variant by open node; 0, the resolver's, where nothing is said.
+Each node runs in one of its variants; a node with one variant is fixed, as are the graph's inputs
+and outputs. A Transform is needed for each (value, layout) that is wanted, unless the value is made
+in that layout; identical ones count once. A choice maps open nodes to the index of a variant; nodes
+that it lacks have index 0, the resolver's variant.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from resolver.lowered import LoweredGraph, OpNode, Value
 from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 
-#: The price of a Transform that has no time: more than any plan gains, so that a plan has one only
-#: where the resolver's own variants need it.
+#: Nanoseconds charged for a Transform of unknown time: more than any plan gains, so that a plan
+#: has one only if the resolver's own variants need it.
 UNTIMED_NS = 10**9
 
-#: What a time may be off by, as a part of it: one that was measured in passing and is compared with
-#: estimates; and one of a plan that is measured, where each kernel ran on memory of its own.
+#: The noise of measured times, as a part of them: of times that were measured while planning and
+#: are compared with estimates; and of a tuned plan's, whose kernels ran on memory of their own.
 NOISE, TUNED_NOISE = 0.05, 0.1
 
-#: What the time of a node whose followers run as steps of their own may be off by, as a part of it:
-#: these were timed with all that they read in the caches, and the same kernel on other memory
-#: differs by more than a follower takes.
+#: The noise of the measured time of a node whose followers are steps of their own, as a part of it:
+#: they were timed with warm caches, and a kernel's time varies with its memory by more than a
+#: follower takes.
 PIECES_NOISE = 0.2
 
-#: What may need a Transform: a value, the layout in which it is made, and the one that is wanted.
+#: A possible Transform: a value, the layout in which it is made, and the layout that is wanted.
 Edge = tuple[str, Layout, Layout]
 
 
 def with_doubt(variant: Variant) -> int:
-    """What a variant takes; if it was measured as several steps, and what that may be off by."""
+    """Return a variant's nanoseconds; plus their noise, if several steps were measured."""
     ns = variant.ns or 0
     return ns + ceil(ns * PIECES_NOISE) if variant.pieces and variant.basis == "measured" else ns
 
 
 class Cost(NamedTuple):
-    """What Transforms move, padded bytes read plus written; and how many there are."""
+    """The padded bytes that Transforms read and write, and the number of Transforms."""
 
     bytes: int
     transforms: int
 
 
 class Use(NamedTuple):
-    """Who wants a value: an input of a node, by its place; a delivery has a layout and no node."""
+    """A use of a value: a node's input, by its index; or a delivery: a layout and no node."""
 
     node: str
     place: int
@@ -64,20 +64,20 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """Variants, and the edges between them.
+    """The variants of a graph's nodes, the edges between them, and limits.
 
     Attributes:
-        graph: whose nodes and values these are, without Transforms.
+        graph: the lowered graph, without Transforms.
         variants: the variants of each open node, the resolver's first; nodes in topological order.
-        clock: what the objective ``time`` takes Transforms' nanoseconds from.
-        margin: what ``time`` charges for another library or kernel than the first variant's, and
-            for fewer followers, as a part of what the first takes, unless times were measured; then
-            see ``with_doubt``.
+        clock: times of Transforms, for the objective ``time``.
+        margin: charge of ``time`` for another library or kernel than the first variant's, and for
+            fewer followers, as a part of the first variant's time. Variants with measured times are
+            not charged (``with_doubt``).
         shares: what each inexact variant adds to the error of the results.
-        allowed: what all of them may add; None where there is no inexact variant.
-        room: bytes by which packed constants may take more than in the resolver's variants; None
-            is any.
-        price: nanoseconds that ``time`` charges for each Transform beside all else.
+        allowed: the limit of all these errors; None if there is no inexact variant.
+        room: bytes by which packed constants may exceed those of the resolver's variants; None is
+            no limit.
+        price: nanoseconds that ``time`` charges for each Transform on top of its time.
     """
 
     graph: LoweredGraph
@@ -101,16 +101,17 @@ class Problem:
         room: int | None = None,
         price: float = 0.0,
     ) -> Problem:
-        """The problem of a graph; nodes with one variant are left out.
+        """Return the problem of a graph, without the nodes that have one variant.
 
-        Here the price of a Transform is a part of what all nodes take in their first variants.
+        ``price`` is here a part of the time of all nodes in their first variants. Other arguments
+        are as the attributes.
         """
-        charge = ceil(price * sum(found[0].ns or 0 for found in variants.values()))
+        charge = ceil(price * sum(of_node[0].ns or 0 for of_node in variants.values()))
         graph, shares = graph.bare, Shares()
         if allowed is not None:
             nodes = {node.name: node for node in graph.operators}
             variants, shares = charged(nodes, variants, allowed)
-        several = {name: tuple(found) for name, found in variants.items() if len(found) > 1}
+        several = {name: tuple(of_node) for name, of_node in variants.items() if len(of_node) > 1}
         return cls(graph, several, clock, margin, shares, allowed, room, charge)
 
     @cached_property
@@ -120,33 +121,33 @@ class Problem:
 
     @cached_property
     def makers(self) -> dict[str, str]:
-        """The node that makes a value."""
+        """The name of the node that makes a value, by value."""
         return {name: node.name for node in self.graph.operators for name in node.outputs}
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:
-        """Who wants each value that is no constant; nobody who takes it in whatever layout."""
-        found: dict[str, list[Use]] = {}
+        """The uses of each value that is no constant, without deliveries in any layout."""
+        uses: dict[str, list[Use]] = {}
         for node in self.graph.operators:
             for index, name in enumerate(node.inputs):
                 if not self.value(name).constant:
-                    found.setdefault(name, []).append(Use(node.name, index))
+                    uses.setdefault(name, []).append(Use(node.name, index))
         for alias, name in self.graph.outputs.items():
             layout = self.graph.delivery.get(alias, Layout.plain(self.value(name).dims))
             if not layout.is_any and not self.value(name).constant:
-                found.setdefault(name, []).append(Use("", 0, layout))
-        return found
+                uses.setdefault(name, []).append(Use("", 0, layout))
+        return uses
 
     def value(self, name: str) -> Value:
-        """A value of the network."""
+        """Return a value of the graph."""
         return self.graph.values[name]
 
     def variants_of(self, node: str) -> Sequence[Variant]:
-        """All variants of a node."""
+        """Return all variants of a node, open or fixed."""
         return self.variants.get(node) or (self.nodes[node].variant,)
 
     def same(self, value: str, layout: Layout) -> Layout:
-        """One layout for all that put every element of a value at the same place."""
+        """Return one representative of the layouts that place each element of a value alike."""
         dims = self.value(value).dims
         known = self._known.setdefault(tuple(dims.items()), {})
         if layout not in known:
@@ -155,7 +156,7 @@ class Problem:
         return known[layout]
 
     def made(self, value: str, number: int) -> Layout:
-        """The layout in which a value is made when its maker runs in a variant."""
+        """Return the layout in which a value is made if its maker runs in variant ``number``."""
         if value not in self.makers:
             return self.same(value, self.value(value).layout)
         node = self.nodes[self.makers[value]]
@@ -163,48 +164,48 @@ class Problem:
         return self.same(value, self.variants_of(node.name)[number].layouts[place])
 
     def wanted(self, value: str, use: Use, number: int) -> Layout:
-        """The layout in which a use wants a value when its node runs in a variant."""
+        """Return the layout in which a use wants a value if its node runs in variant ``number``."""
         if use.layout is not None:
             return self.same(value, use.layout)
         return self.same(value, self.variants_of(use.node)[number].layouts[use.place])
 
     def bytes(self, value: str, source: Layout, target: Layout) -> int:
-        """What a Transform of a value reads and writes, pads included."""
+        """Return the bytes that a Transform of a value reads and writes, pads included."""
         tensor = self.value(value)
         return sum(layout.nbytes(tensor.dims, tensor.dtype) for layout in (source, target))
 
     def ns(self, value: str, source: Layout, target: Layout) -> int:
-        """What a Transform of a value takes on this machine; ``UNTIMED_NS`` if it has no time."""
+        """Return what ``time`` charges for a Transform; ``UNTIMED_NS`` if its time is unknown."""
         assert self.clock is not None, "the objective time has a clock"
-        found = self.clock.transform(self.graph.tensors[value], LayoutChange(source, target))
-        return UNTIMED_NS if found is None else found + self.doubt(value) + self.price
+        ns = self.clock.transform(self.graph.tensors[value], LayoutChange(source, target))
+        return UNTIMED_NS if ns is None else ns + self.doubt(value) + self.price
 
     def doubt(self, value: str) -> int:
-        """What the objective ``time`` charges for any Transform of a value beside what it takes.
+        """Return the nanoseconds that ``time`` charges for any Transform of a value as noise.
 
-        It is the noise of measured times: of two choices that differ by less, the one with fewer
-        Transforms is the cheaper.
+        It is the noise of the times measured around the value: of two choices that differ by less,
+        the one with fewer Transforms is cheaper.
         """
         around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}
         firsts = (self.variants[node][0] for node in around & self.variants.keys())
-        ns = max((one.ns or 0 for one in firsts if one.basis == "measured"), default=0)
+        ns = max((v.ns or 0 for v in firsts if v.basis == "measured"), default=0)
         return ceil(ns * (NOISE if self.margin else TUNED_NOISE))
 
     def charged(self, node: str, number: int) -> int:
-        """What the objective ``time`` charges for an open node in a variant, in nanoseconds."""
+        """Return the nanoseconds that ``time`` charges for an open node in a variant."""
         first, variant = self.variants[node][0], self.variants[node][number]
         same = (variant.library, variant.kernel) == (first.library, first.kernel)
         doubtful = (not same or bool(variant.pieces)) and variant.basis != "measured"
         return with_doubt(variant) + doubtful * ceil((first.ns or 0) * self.margin)
 
     def chosen_shares(self, chosen: Mapping[str, int]) -> tuple[Share, ...]:
-        """What the inexact variants of a choice add to the error of the results."""
+        """Return the shares of the inexact variants of a choice in the error of the results."""
         none: Mapping[int, Share] = {}
-        found = ((self.shares.get(name, none), number) for name, number in chosen.items())
-        return tuple(shares[number] for shares, number in found if number in shares)
+        rows = ((self.shares.get(name, none), number) for name, number in chosen.items())
+        return tuple(shares[number] for shares, number in rows if number in shares)
 
     def packed_more(self, node: str, number: int) -> int:
-        """By how many bytes an open node's constants take more in a variant than in the first."""
+        """Return the bytes that a variant's packed constants take beyond the first variant's."""
         first, variant = self.variants[node][0], self.variants[node][number]
         return sum(
             now.nbytes(value.dims, value.dtype) - then.nbytes(value.dims, value.dtype)
@@ -215,7 +216,7 @@ class Problem:
         )
 
     def fits(self, chosen: Mapping[str, int]) -> bool:
-        """A choice keeps to the budget of errors and to the room for constants."""
+        """Return whether a choice keeps within the error budget and the room for constants."""
         if self.allowed and expected(self.chosen_shares(chosen)) > self.allowed.budget:
             return False
         more = sum(self.packed_more(name, chosen.get(name, 0)) for name in self.variants)
@@ -224,9 +225,9 @@ class Problem:
     def edges(
         self, chosen: Mapping[str, int], values: Iterable[str] | None = None
     ) -> Iterator[tuple[str, Layout, Layout, Use]]:
-        """Value, layout in which it is made, layout in which it is wanted, by whom.
+        """Yield each use: value, layout in which it is made, layout in which it is wanted, use.
 
-        ``values`` are those to look at; None is all.
+        ``values`` restricts the edges to these values; None is all.
         """
         for value in self.uses if values is None else values:
             source = self.made(value, chosen.get(self.makers.get(value, ""), 0))
@@ -234,50 +235,53 @@ class Problem:
                 yield value, source, self.wanted(value, use, chosen.get(use.node, 0)), use
 
     def avoidable(self, edge: Edge) -> bool:
-        """Some choice needs no such Transform: its value is made, or wanted, otherwise."""
+        """Return whether some choice makes or wants the value in other layouts than ``edge``."""
         value, source, _ = edge
-        if any(self.made(value, one) != source for one in self._numbers(self.makers.get(value))):
+        if any(self.made(value, i) != source for i in self._numbers(self.makers.get(value))):
             return True
-        return all(self._spares(edge, use.node) for use in self.uses[value])
+        return all(self._can_avoid(edge, use.node) for use in self.uses[value])
 
-    def _spares(self, edge: Edge, node: str) -> bool:
-        """In some variant a node wants the value of an edge otherwise, wherever it takes it."""
+    def _can_avoid(self, edge: Edge, node: str) -> bool:
+        """Return whether a node has a variant that does not need the Transform ``edge``."""
         value, _, target = edge
         uses = [use for use in self.uses[value] if use.node == node]
         numbers = self._numbers(node)
-        return any(all(self.wanted(value, use, one) != target for use in uses) for one in numbers)
+        return any(all(self.wanted(value, use, i) != target for use in uses) for i in numbers)
 
     def _numbers(self, node: str | None) -> range:
-        """The numbers of a node's variants; callers, who give and take, have one."""
+        """Return the indices of a node's variants; a caller of the session has one."""
         return range(len(self.variants.get(node or "", [0])))
 
     def shared_cost(self, chosen: Mapping[str, int], values: Iterable[str] | None = None) -> Cost:
-        """The objective ``shared``: identical Transforms of a value count once."""
+        """Return the cost for the objective ``shared``: identical Transforms count once.
+
+        ``values`` restricts it to Transforms of these values; None is all.
+        """
         owed = self._owed(chosen, values)
         return Cost(sum(self.bytes(*edge) for edge in owed), len(owed))
 
     def time_cost(self, chosen: Mapping[str, int]) -> int:
-        """The objective ``time``: nanoseconds of open nodes, and of Transforms as in ``shared``."""
+        """Return the nanoseconds of open nodes, and of Transforms counted as in ``shared``."""
         kernels = (self.charged(node, chosen.get(node, 0)) for node in self.variants)
         return sum(kernels) + sum(self.ns(*edge) for edge in self._owed(chosen))
 
-    def returned(self, chosen: Mapping[str, int]) -> dict[str, int]:
-        """A choice without what gains no time: such nodes keep the variant that they had."""
+    def without_idle_changes(self, chosen: Mapping[str, int]) -> dict[str, int]:
+        """Return a choice without the changes of variants that gain no time."""
         kept = {node: number for node, number in chosen.items() if number}
         for name in reversed(list(kept)):
-            back = {node: number for node, number in kept.items() if node != name}
+            without = {node: number for node, number in kept.items() if node != name}
             node = self.nodes[name]
             around = self.uses.keys() & {*node.inputs, *node.outputs}
-            then, now = (
-                self.charged(name, one.get(name, 0))
-                + sum(self.ns(*edge) for edge in self._owed(one, around))
-                for one in (back, kept)
+            ns_without, ns_kept = (
+                self.charged(name, choice.get(name, 0))
+                + sum(self.ns(*edge) for edge in self._owed(choice, around))
+                for choice in (without, kept)
             )
-            kept = back if then <= now else kept
+            kept = without if ns_without <= ns_kept else kept
         return kept
 
     def objective(self, name: str) -> Callable[[Mapping[str, int]], int]:
-        """A cost function by the name of what it is the objective of."""
+        """Return the cost function of an objective, from a choice to a whole number."""
         return {
             "shared": lambda chosen: self.shared_cost(chosen).bytes,
             "paper": self.paper_cost,
@@ -285,10 +289,11 @@ class Problem:
         }[name]
 
     def _owed(self, chosen: Mapping[str, int], values: Iterable[str] | None = None) -> set[Edge]:
+        """Return the Transforms that a choice needs."""
         return {(v, s, t) for v, s, t, _ in self.edges(chosen, values) if s != t}
 
     def paper_cost(self, chosen: Mapping[str, int]) -> int:
-        """The objective ``paper``: the edges whose two ends differ.
+        """Return the cost for the objective ``paper``: the number of edges whose two ends differ.
 
         Source: the paper, section 5.2, the cost matrix C_ij.
         """

@@ -1,4 +1,4 @@
-"""The lowered graph in other variants, and identical Transforms once."""
+"""A lowered graph rebuilt in other variants, with identical Transforms shared."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from resolver.lowered import LoweredGraph
 
 
 def remade(graph: LoweredGraph, problem: Problem, chosen: Mapping[str, int]) -> LoweredGraph:
-    """The graph with each node in the variant that is chosen for it.
+    """Return the graph with each node in its chosen variant.
 
-    Its Transforms are then exactly those that the objective ``shared`` counts.
+    Its Transforms are exactly those that the objective ``shared`` counts.
     """
     variants = {node: problem.variants[node][number] for node, number in chosen.items()}
-    others = {n: one for n, one in variants.items() if one is not problem.nodes[n].variant}
+    others = {n: v for n, v in variants.items() if v is not problem.nodes[n].variant}
     return share(changed(graph, others), Settings())

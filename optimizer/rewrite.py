@@ -1,9 +1,9 @@
-"""What exporters spell out in many nodes becomes the one operator that it is.
+"""Patterns of nodes, such as exporters write, become one operator.
 
     x * (1 + erf(x / sqrt(2))) / 2  becomes  gelu(x)
 
-The rules are data: each stands in the file of the operator that it makes, and is registered as the
-operators are (``libdesc/rules.py``). The pass knows no operator.
+The rules are data: each is in the file of the operator that it makes, and is registered as
+operators are (``libdesc/rules.py``). The pass itself knows no operator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready
-from optimizer.match import Matcher, Met
+from optimizer.match import Matched, Matcher
 from optimizer.originals import copied
 from optimizer.readers import Readers
 from ptensor.background_work import checkpoint
@@ -30,7 +30,7 @@ from vtensor.language.rules import Apply, Hole, Match, Named, Number, Pattern, R
 from vtensor.language.symbolic_arrays import SymbolicArray
 from vtensor.language.tensor import CPU, Option, VTensor
 
-#: Element types that rules are for.
+#: Element types of values that rules are applied to.
 FLOATS = ("f32", "f64", "f16", "bf16")
 
 
@@ -43,20 +43,20 @@ def rewrite(
     native: bool = True,
     only: Collection[tuple[str, str]] | None = None,
 ) -> Graph:
-    """The same network, in which every pattern of a rule is replaced by what the rule makes.
+    """Return the same network with each match of a rule's pattern replaced by the rule's result.
 
-    A pattern stays where one of its nodes is pinned, or where another node or an output needs a
-    value inside it.
+    A match stays if one of its nodes is pinned, or if a node outside or an output needs a value
+    inside it.
 
     Args:
         graph: sealed; it is not changed.
         preferences: which nodes are pinned, and which libraries may be used.
-        rules: the names of those that may be applied; None is all.
-        off: the names of those that may not.
-        native: a pattern also stays where each of its operators has a native invoker among these
-            libraries, and one of those that would be made has none.
-        only: the rules and last nodes at which patterns are looked for; None is everywhere. So the
-            graph of other sizes is rewritten at once as another one was.
+        rules: the names of the rules that may be applied; None is all.
+        off: the names of rules that may not be applied.
+        native: True also keeps a match if each of its operators has a native invoker in an allowed
+            library, and an operator of the result has none.
+        only: pairs of a rule and the last node of a match, to which the search is restricted; None
+            is no restriction. They are the ``applied`` of the graph for other sizes.
     """
     by_root = defaultdict[str, list[tuple[Rule, Apply]]](list)
     operators = {info_of(node.op).name for node in graph.nodes.values()}
@@ -64,19 +64,19 @@ def rewrite(
         if (rules is None or name in rules) and name not in off:
             for pattern in rule.roots:
                 by_root[pattern.op].append((rule, pattern))
-    made = replace(
+    rewritten = replace(
         graph,
         values=dict(graph.values),
         constants=copied(graph.constants),
         nodes=dict(graph.nodes),
         merged=dict(graph.merged),
     )
-    work = _Work(made, Readers(made), preferences, native)
+    work = _Rewriting(rewritten, Readers(rewritten), preferences, native)
     roots = graph.nodes if only is None else {root for _, root in only}
     for name in (name for name in graph.nodes if name in roots):
         checkpoint()
         applied = True
-        while applied and (root := made.nodes.get(name)) is not None:
+        while applied and (root := rewritten.nodes.get(name)) is not None:
             fitting = [
                 (rule, pattern)
                 for rule, pattern in by_root.get(info_of(root.op).name, ())
@@ -84,19 +84,22 @@ def rewrite(
             ]
             applied = any(work.apply(rule, pattern, root) for rule, pattern in fitting)
     done = frozenset(work.done)
-    return replace(made, nodes=dict(work.order()), rewritten=dict(work.count), applied=done)
+    return replace(rewritten, nodes=dict(work.order()), rewritten=dict(work.count), applied=done)
 
 
 @dataclass
-class _Work:
+class _Rewriting:
     """A graph that is being rewritten.
 
     Attributes:
+        graph: the graph.
+        readers: the makers and readers of its values.
+        preferences: which nodes are pinned, and which libraries may be used.
         native: as for ``rewrite``.
-        before: new nodes, by the one that they come before.
-        done: rules that have been applied at a node: each once, so that it ends.
-        count: how often each rule has been.
-        native_ones: whether operators run in native code, by name, so far as that was asked.
+        before: new nodes, by the node that they come before.
+        done: pairs of a rule and a node at which it was applied: each once, so that the pass ends.
+        count: how often each rule was applied.
+        runs_native: whether an operator has a native invoker, by the names asked for so far.
     """
 
     graph: Graph
@@ -106,10 +109,10 @@ class _Work:
     before: dict[str, list[Node]] = field(default_factory=dict)
     done: set[tuple[str, str]] = field(default_factory=set)
     count: Counter[str] = field(default_factory=Counter)
-    native_ones: dict[str, bool] = field(default_factory=dict)
+    runs_native: dict[str, bool] = field(default_factory=dict)
 
     def apply(self, rule: Rule, pattern: Apply, root: Node) -> bool:
-        """Apply a rule where a pattern of it ends at a node; False where it cannot be."""
+        """Apply a rule to the first usable match that ends at ``root``; return False if none is."""
         graph = self.graph
         if (rule.name, root.name) in self.done or graph.values[root.outputs[0]].dtype not in FLOATS:
             return False
@@ -117,35 +120,41 @@ class _Work:
             if any(self._pinned(graph.nodes[name]) for name in met.nodes):
                 continue
             match = self._match(met, root)
-            given = rule.given(match)
-            if given is None:
+            computed = rule.given(match)
+            if computed is None:
                 continue
-            new = _Making(graph, root, match, {**match.numbers, **met.parameters, **given})
-            if new.made(rule.makes) and not self._worse(met, new):
+            new = _Replacement(graph, root, match, {**match.numbers, **met.parameters, **computed})
+            if new.build(rule.makes) and not self._worse(met, new):
                 self._replace(met, new)
                 self.done.add((rule.name, root.name))
                 self.count[rule.name] += 1
                 return True
         return False
 
-    def _worse(self, met: Met, new: _Making) -> bool:
-        """Native code would become a call back into Python."""
+    def _worse(self, met: Matched, new: _Replacement) -> bool:
+        """Return whether native code would be replaced by a call-back into Python."""
         nodes = (self.graph.nodes[name] for name in met.nodes)
-        return self.native and not all(map(self._runs, new.nodes)) and all(map(self._runs, nodes))
+        return (
+            self.native
+            and not all(map(self._is_native, new.nodes))
+            and all(map(self._is_native, nodes))
+        )
 
-    def _runs(self, node: Node) -> bool:
-        """A library that may be used has native code for an operator."""
+    def _is_native(self, node: Node) -> bool:
+        """Return whether an allowed library has native code for an operator."""
         name, allows = info_of(node.op).name, self.preferences.allows
-        if name not in self.native_ones:
+        if name not in self.runs_native:
             rows = ready().candidates(name, CPU)
             found = any(allows(info.library) and not info.python for _, info in rows)
-            self.native_ones[name] = found
-        return self.native_ones[name]
+            self.runs_native[name] = found
+        return self.runs_native[name]
 
     def _pinned(self, node: Node) -> bool:
+        """Return whether a node is pinned to a library."""
         return self.preferences.pinned(node.name, info_of(node.op).name) is not None
 
-    def _match(self, met: Met, root: Node) -> Match:
+    def _match(self, met: Matched, root: Node) -> Match:
+        """Return a match with its values and constants instead of names, as rules read it."""
         values = {hole: self.graph.values[name] for hole, name in met.values.items()}
         arrays: dict[str, Any] = {
             hole: self.graph.constants.get(name) for hole, name in met.values.items()
@@ -159,7 +168,8 @@ class _Work:
         }
         return Match(values, met.parameters, numbers, self.graph.values[root.outputs[0]])
 
-    def _replace(self, met: Met, new: _Making) -> None:
+    def _replace(self, met: Matched, new: _Replacement) -> None:
+        """Replace the nodes of a match by the new ones."""
         graph, root = self.graph, new.root
         *others, last = new.nodes
         gone = [name for name in graph.nodes if name in met.nodes]
@@ -177,19 +187,19 @@ class _Work:
             self.readers.add(node)
 
     def order(self) -> Iterator[tuple[str, Node]]:
-        """All nodes in running order: new ones in front of that which they are for."""
+        """Yield all nodes in running order, new ones before the node that they were made for."""
         early = {node.name for nodes in self.before.values() for node in nodes}
         for name, node in self.graph.nodes.items():
-            for one in self.before.get(name, ()):
-                if one.name in self.graph.nodes:
-                    yield one.name, one
+            for new in self.before.get(name, ()):
+                if new.name in self.graph.nodes:
+                    yield new.name, new
             if name not in early:
                 yield name, node
 
 
 @dataclass
-class _Making:
-    """What a rule makes in the place of a node."""
+class _Replacement:
+    """The nodes, values and constants that a rule makes in place of the node ``root``."""
 
     graph: Graph
     root: Node
@@ -199,26 +209,27 @@ class _Making:
     values: dict[str, VTensor] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
 
-    def made(self, template: Apply) -> bool:
-        """Make all nodes; False where they are not what is replaced, or no operator takes them."""
+    def build(self, template: Apply) -> bool:
+        """Build all nodes; return False if an operator refuses or type or dims differ."""
         [result, *_], wanted = self.root.outputs, self.match.output
         try:
-            found = self._operand(template)
+            result_value = self._operand(template)
         except VTensorError:
             return False
-        assert found is not None, "it is a node's"
-        if (found.dtype, dict(found.dims)) != (wanted.dtype, dict(wanted.dims)):
+        assert result_value is not None, "a node makes it"
+        if (result_value.dtype, dict(result_value.dims)) != (wanted.dtype, dict(wanted.dims)):
             return False
-        if [*found.dims] != [*wanted.dims]:
+        if [*result_value.dims] != [*wanted.dims]:
             names = tuple((dim, dim) for dim in wanted.dims)
-            found = self._node(OPERATORS.structural("rename").cls(names), [found])
-        node, *rest = self.nodes[-1], *self.nodes[-1].outputs[1:]
+            result_value = self._node(OPERATORS.structural("rename").cls(names), [result_value])
+        node, *more_outputs = self.nodes[-1], *self.nodes[-1].outputs[1:]
         del self.values[node.outputs[0]]
-        self.values[result] = VTensor(found.dtype, found.dims, Option(name=result))
-        self.nodes[-1] = replace(node, name=self.root.name, outputs=(result, *rest))
+        self.values[result] = VTensor(result_value.dtype, result_value.dims, Option(name=result))
+        self.nodes[-1] = replace(node, name=self.root.name, outputs=(result, *more_outputs))
         return True
 
     def _operand(self, pattern: Pattern) -> VTensor | None:
+        """Return the value of a pattern, building its nodes; None for a hole without a value."""
         match pattern:
             case Hole(name):
                 if (value := self.match.values.get(name)) is not None:
@@ -228,16 +239,18 @@ class _Making:
             case Number(value):
                 return self._constant(value, ())
             case Apply(op, operands, parameters):
-                given = [made for one in operands if (made := self._operand(one)) is not None]
-                rows = {key: self._parameter(one) for key, one in parameters.items()}
-                known = {key: one for key, one in rows.items() if one is not None}
-                return self._node(OPERATORS[op].cls(**known), given)
-        raise AssertionError("a rule makes no choice")
+                built = [self._operand(operand) for operand in operands]
+                values = {key: self._parameter(given) for key, given in parameters.items()}
+                known = {key: value for key, value in values.items() if value is not None}
+                return self._node(OPERATORS[op].cls(**known), [v for v in built if v is not None])
+        raise AssertionError("a rule's result has no alternatives")
 
     def _parameter(self, given: object) -> Any:
+        """Return the value of an operator's parameter; of a named one, by its name."""
         return self.parameters.get(given.name) if isinstance(given, Named) else given
 
     def _constant(self, values: Any, dims: Sequence[str]) -> VTensor:
+        """Add a constant with these values and dims, and return it."""
         name, dtype = self._free(f"{self.root.name}:constant"), self.match.output.dtype
         kind = numpy_dtype(dtype)
         known = isinstance(values, SymbolicArray) and values.dtype == kind
@@ -247,6 +260,7 @@ class _Making:
         return self.values[name]
 
     def _node(self, op: Any, given: Sequence[VTensor]) -> VTensor:
+        """Add a node on the values ``given``, and return its first output."""
         name = self._free(f"{self.root.name}:{label_of(op).lower()}")
         outputs = run_compute(Context(node=name), op, given)
         names = tuple(self._free(f"{name}:{i}") if i else name for i in range(len(outputs)))
@@ -256,6 +270,7 @@ class _Making:
         return self.values[name]
 
     def _free(self, name: str) -> str:
+        """Return ``name``, with apostrophes added until it is new."""
         taken = (self.graph.values, self.graph.nodes, self.values)
         while any(name in names for names in taken):
             name += "'"

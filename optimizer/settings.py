@@ -1,4 +1,4 @@
-"""What passes are told, beside the graph."""
+"""The options of passes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from optimizer.estimate import Speeds
     from optimizer.problem import Clock, Probing
 
-#: Seconds that a solver may take.
+#: The default time limit of a solver, in seconds.
 TIME_LIMIT = 10.0
 
-#: What the integer program may minimise.
+#: The objectives of the integer program.
 OBJECTIVES = ("shared", "paper", "time")
 
 
@@ -27,21 +27,24 @@ class Settings:
         objective: ``shared`` (bytes that Transforms move, identical ones once), ``paper`` (edges
             whose ends differ) or ``time`` (nanoseconds of kernels and Transforms, as measured);
             empty is the pass's own: bytes for EWO, estimated nanoseconds for the joint choice.
-        clock: where measured nanoseconds come from.
-        speeds: what libraries reach on this machine, for estimates; called where one is needed.
-            None is what they declare.
-        probe: times nodes whose kernels may be far from their estimates, where ``clock`` is None;
-            None times nothing.
+        clock: measured times, for the objective ``time``; else None.
+        speeds: returns the rates that libraries reach on this machine, for estimates; called when
+            the first estimate is made. None uses declared rates.
+        probe: times nodes that may be far from their estimates, if ``clock`` is None; None times
+            nothing.
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
-        only: nodes that the joint choice may have in other variants; None is all.
-        allowed: the error that results may have, where ``clock`` measures; None is strict.
-        room: bytes by which packed constants may take more; None is any.
-        price: what each Transform is charged beside its time, as a part of what all nodes take.
-        light: readers of Transforms are asked only where they are light: others hardly ever gain.
+        only: names of the nodes whose variants the joint choice may change; None is all.
+        allowed: the error that results may have, if ``clock`` measures; None admits no inexact
+            variants.
+        room: bytes by which packed constants may exceed those of the resolver's variants; None is
+            no limit.
+        price: a charge for each Transform on top of its time, as a part of the time of all nodes.
+        light: True absorbs no Transform that has a heavy reader: these hardly ever gain.
 
     Raises:
-        InputError: there is no such objective, or a clock is missing, or given for another one.
+        InputError: the objective is unknown, or it is ``time`` without a clock, or another with a
+            clock.
     """
 
     objective: str = ""
@@ -57,7 +60,7 @@ class Settings:
     light: bool = False
 
     def may_change(self, node: str) -> bool:
-        """The joint choice may have a node in another variant."""
+        """Return whether the joint choice may change a node's variant."""
         return self.only is None or node in self.only
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Equal Transforms of one value become one, whoever else uses the value."""
+"""Equal Transforms of one value become one, also if other nodes use the value."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A Transform passes a node that does not mind: below it, or above it, when that costs less.
+"""A Transform moves below or above a node if that costs less.
 
-What minds and what does not is not said here: a node's variants tell.
+A node that it can pass has variants for both layouts; no operator is named here.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Fits = Callable[[Problem, OpNode, dict[str, int], int], bool]
 
 
 def sink(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-    """f(T(v)) = T(f(v)), where that is cheaper: from top to bottom."""
-    return _moved(graph, _takes_what_comes, downwards=True)
+    """f(T(v)) = T(f(v)), if that is cheaper: from top to bottom."""
+    return _with_improvements(graph, _takes_what_comes, downwards=True)
 
 
 def rise(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-    """T(f(v, w)) = f(T(v), T(w)), where that is cheaper: from bottom to top."""
-    return _moved(graph, _makes_what_is_wanted, downwards=False)
+    """T(f(v, w)) = f(T(v), T(w)), if that is cheaper: from bottom to top."""
+    return _with_improvements(graph, _makes_what_is_wanted, downwards=False)
 
 
-def _moved(graph: LoweredGraph, fits: Fits, downwards: bool) -> LoweredGraph:
-    """Change one node's variant after another while the cost falls.
+def _with_improvements(graph: LoweredGraph, fits: Fits, downwards: bool) -> LoweredGraph:
+    """Change one node's variant after another while the cost falls, and return the new graph.
 
-    Cost is a pair of whole numbers of at least 0 that each rewriting lowers, so it ends.
+    The cost is a pair of whole numbers, at least 0, that each change lowers, so the pass ends.
     """
     settled = graph.certificate is not None and graph.certificate.settled
     if settled or not any(graph.transforms()):
@@ -44,24 +44,24 @@ def _moved(graph: LoweredGraph, fits: Fits, downwards: bool) -> LoweredGraph:
 
 
 def _improved(problem: Problem, node: OpNode, chosen: dict[str, int], fits: Fits) -> bool:
-    """Give a node the cheapest variant that fits, if it is cheaper than its own."""
+    """Choose the cheapest fitting variant of a node; return whether it is cheaper than its own."""
     around: Iterable[str] = {*node.inputs, *node.outputs} & problem.uses.keys()
-    own = chosen.get(node.name, 0)
+    current = chosen.get(node.name, 0)
     numbers = range(len(problem.variants[node.name]))
     costs = {
         number: problem.shared_cost({**chosen, node.name: number}, around)
         for number in numbers
-        if number == own or fits(problem, node, chosen, number)
+        if number == current or fits(problem, node, chosen, number)
     }
-    best = min(costs, key=lambda number: (costs[number], number != own))
-    if costs[best] < costs[own]:
+    best = min(costs, key=lambda number: (costs[number], number != current))
+    if costs[best] < costs[current]:
         chosen[node.name] = best
         return True
     return False
 
 
 def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], number: int) -> bool:
-    """Some input is wanted as it is made."""
+    """Return whether variant ``number`` wants some input in the layout that it is made in."""
     changed = {**chosen, node.name: number}
     ends = problem.edges(changed, node.inputs)
     return any(use.node == node.name and made == wanted for _, made, wanted, use in ends)
@@ -70,6 +70,6 @@ def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], nu
 def _makes_what_is_wanted(
     problem: Problem, node: OpNode, chosen: dict[str, int], number: int
 ) -> bool:
-    """Some output is made as it is wanted."""
+    """Return whether variant ``number`` makes some output in a layout that is wanted."""
     changed = {**chosen, node.name: number}
     return any(made == wanted for _, made, wanted, _ in problem.edges(changed, node.outputs))

@@ -1,4 +1,4 @@
-"""Solving an integer program: HiGHS where it is installed, else the CBC that comes with PuLP."""
+"""Solvers of integer programs: HiGHS if it is installed, else the CBC that comes with PuLP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vtensor.language.records import dataclass
 
 
 class SolverError(Exception):
-    """A solver is missing, crashed, or found nothing; the plan stays as it was."""
+    """A solver is missing, failed, or found nothing within its time."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Solved:
     """How a solver ended.
 
     Attributes:
-        solver: its name.
-        status: ``optimal``, or ``time limit``: the best that was found by then.
-        objective: the value of what was found.
-        bound: no solution is below it.
-        seconds: how long it took.
+        solver: the solver's name.
+        status: ``optimal``, or ``time limit`` if the solution is the best found by then.
+        objective: the objective's value of the solution.
+        bound: a lower bound of the objective.
+        seconds: the time that the solver took.
     """
 
     solver: str
@@ -39,31 +39,31 @@ class Solved:
 
     @property
     def gap(self) -> float:
-        """How far the objective may be from the best, relative to it."""
-        import_on_thread = max(self.objective - self.bound, 0.0)
-        return import_on_thread / abs(self.objective) if import_on_thread else 0.0
+        """The largest distance of the objective from the best one, relative to the objective."""
+        distance = max(self.objective - self.bound, 0.0)
+        return distance / abs(self.objective) if distance else 0.0
 
 
 def solver_name() -> str:
-    """The solver that ``solve`` takes."""
+    """Return the name of the solver that ``solve`` uses by default."""
     return "HiGHS" if importlib.util.find_spec("highspy") else "CBC"
 
 
 def solve(model: Any, solver: str = "", time_limit: float = TIME_LIMIT) -> Solved:
-    """Solve a ``pulp.LpProblem`` to proven optimality, or as far as the time goes.
+    """Solve a ``pulp.LpProblem`` to proven optimality, or until the time limit.
 
     Args:
-        model: its variables hold the solution afterwards.
+        model: the problem; its variables hold the solution afterwards.
         solver: ``HiGHS`` or ``CBC``; empty is ``solver_name()``.
         time_limit: seconds.
 
     Raises:
-        SolverError: the solver is not there, fails, or finds nothing in its time.
+        SolverError: the solver is missing, fails, or finds nothing within its time.
     """
     name, begin = solver or solver_name(), time.perf_counter()
     try:
         ended, bound = _highs(model, time_limit) if name == "HiGHS" else _cbc(model, time_limit)
-    except Exception as error:  # whatever a solver raises, the plan goes on without it
+    except Exception as error:  # callers go on without a solution, whatever a solver raises
         pass_signals(error)
         raise SolverError(f"{name}: {type(error).__name__}: {error}") from error
     objective = model.objective.value() if model.objective else 0.0
@@ -77,6 +77,7 @@ def solve(model: Any, solver: str = "", time_limit: float = TIME_LIMIT) -> Solve
 
 
 def _highs(model: Any, time_limit: float) -> tuple[str, float]:
+    """Solve with HiGHS; return the status in words and the lower bound."""
     pulp = import_on_thread("pulp")
     model.solve(pulp.HiGHS(msg=False, gapRel=0.0, timeLimit=time_limit, threads=1))
     ended = model.solverModel.getModelStatus().name
@@ -85,13 +86,17 @@ def _highs(model: Any, time_limit: float) -> tuple[str, float]:
 
 
 def _cbc(model: Any, time_limit: float) -> tuple[str, float]:
+    """Solve with CBC; return the status in words and the lower bound that its log states.
+
+    The bound of an optimal solution is NaN: it is the objective.
+    """
     pulp = import_on_thread("pulp")
-    from tempfile import TemporaryDirectory  # with much else, which a start does not need
+    from tempfile import TemporaryDirectory  # imported here: it imports much else
 
     with TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         command = pulp.COIN_CMD(
-            path=pulp.PULP_CBC_CMD.pulp_cbc_path,  # the one that PuLP brings
+            path=pulp.PULP_CBC_CMD.pulp_cbc_path,  # the solver that PuLP includes
             msg=False,
             gapRel=0.0,
             timeLimit=time_limit,
@@ -102,7 +107,7 @@ def _cbc(model: Any, time_limit: float) -> tuple[str, float]:
         text = log.read_text() if log.is_file() else ""
     if model.sol_status == pulp.LpSolutionOptimal:
         return "optimal", math.nan
-    found = re.search(r"Lower bound:\s+(\S+)", text)
+    logged = re.search(r"Lower bound:\s+(\S+)", text)
     timed_out = model.sol_status == pulp.LpSolutionIntegerFeasible
-    bound = float(found[1]) if found else -math.inf
+    bound = float(logged[1]) if logged else -math.inf
     return "time limit" if timed_out else pulp.LpSolution[model.sol_status], bound

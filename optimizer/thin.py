@@ -26,45 +26,47 @@ from vtensor.language.traits import Picks, Thins
 
 Steps = Mapping[str, int]
 
-#: How many element-wise nodes there may be between windows, one behind another.
+#: The most element-wise nodes in a row that are followed from a value towards its windows.
 DEPTH = 100
 
 
 def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """The same graph, in which values lack the elements that nobody reads.
+    """Return the same graph, in which values lack elements that are not read.
 
-    A value keeps all of them where it is an output, where no window computes it, or where more
-    operands would have to be sliced than windows compute less.
+    A value keeps all its elements if it is an output, if no window computes it, or if more operands
+    would be sliced than windows thinned.
 
     Args:
         graph: sealed; it is not changed.
-        preferences: the libraries; where none of them cuts in native code, nothing is cut. A node
-            that is pinned to one stays there.
+        preferences: the libraries. If none of them slices in native code, nothing is sliced. A
+            pinned node stays on its library.
     """
-    made = replace(graph, values=dict(graph.values), nodes=dict(graph.nodes))
-    readers, may_cut = Readers(made), cache(partial(_cutting, preferences))
+    thinned = replace(graph, values=dict(graph.values), nodes=dict(graph.nodes))
+    readers, may_cut = Readers(thinned), cache(partial(_cutting, preferences))
     for value in reversed([name for node in graph.nodes.values() for name in node.outputs]):
-        if (picked := _picked(made, readers.of(value))) is not None:
-            steps, without = picked
-            change = _Change(made, readers, steps, may_cut(graph.values[value].device))
-            if change.made(value) and 0 < change.windows >= len(change.cuts):
-                made.values.update(change.values)
-                made.nodes = dict(change.order(without))
-                readers = Readers(made)
-    return made
+        if (picked := _picked(thinned, readers.of(value))) is not None:
+            steps, new_readers = picked
+            change = _Thinning(thinned, readers, steps, may_cut(graph.values[value].device))
+            if change.thin_value(value) and 0 < change.windows >= len(change.cuts):
+                thinned.values.update(change.values)
+                thinned.nodes = dict(change.order(new_readers))
+                readers = Readers(thinned)
+    return thinned
 
 
 def _cutting(preferences: Preferences, device: str) -> bool:
-    """True where a library that may be used cuts without calling back into Python."""
+    """Return whether an allowed library slices on ``device`` without a call-back into Python."""
     rows = ready().candidates(OPERATORS.structural("slice").name, device)
     return any(preferences.allows(info.library) and not info.python for _, info in rows)
 
 
 def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]] | None:
-    """The elements that all of some nodes read of their first input, and the nodes on those alone;
-    None where one reads others, or every element.
+    """Return the steps with which all of ``nodes`` read their first input, and the new nodes.
+
+    A new node, by name, reads the thinned input. None if nodes differ in steps, or one reads every
+    element.
     """
-    without, found = dict[str, Node](), list[Steps]()
+    thinned_nodes, all_steps = dict[str, Node](), list[Steps]()
     for node in nodes:
         picks = info_of(node.op).trait(Picks)
         if picks is None or len({*node.inputs}) < len(node.inputs):
@@ -73,24 +75,26 @@ def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]
         if picked is None:
             return None
         steps, op = picked
-        found.append({dim: step for dim, step in steps.items() if step > 1})
-        without[node.name] = replace(node, op=op, op_name=label_of(op))
-    if not found or not found[0] or any(steps != found[0] for steps in found):
+        all_steps.append({dim: step for dim, step in steps.items() if step > 1})
+        thinned_nodes[node.name] = replace(node, op=op, op_name=label_of(op))
+    if not all_steps or not all_steps[0] or any(steps != all_steps[0] for steps in all_steps):
         return None
-    return found[0], without
+    return all_steps[0], thinned_nodes
 
 
 @dataclass
-class _Change:
-    """What becomes of a value and of those that it is made of.
+class _Thinning:
+    """The changes that thin a value and the values from which it is computed.
 
     Attributes:
-        graph, readers: as it is.
-        steps: by dim, of the elements that are left.
-        cutting: values that stay whole may be cut.
-        values, nodes: those that change, by name.
-        cuts: nodes that take the elements of values that stay whole, by those.
-        windows: how many nodes have less to do.
+        graph: the graph, which is not changed.
+        readers: the makers and readers of its values.
+        steps: the step between elements that remain, by dim.
+        cutting: True if values that stay whole may be sliced.
+        values: the changed values by name.
+        nodes: the changed nodes by name.
+        cuts: the new slices, by the value that they slice.
+        windows: the number of windows that compute less.
     """
 
     graph: Graph
@@ -102,8 +106,8 @@ class _Change:
     cuts: dict[str, Node] = field(default_factory=dict)
     windows: int = 0
 
-    def made(self, value: str, depth: int = 0) -> bool:
-        """Let a value have fewer elements; False where what makes it cannot do so."""
+    def thin_value(self, value: str, depth: int = 0) -> bool:
+        """Thin a value; return False if its maker can neither be thinned nor passed."""
         node = self.readers.maker(value)
         if node is None or len(node.outputs) > 1 or depth > DEPTH:
             return False
@@ -122,20 +126,20 @@ class _Change:
         return self._computed(self.nodes[node.name])
 
     def _operand(self, name: str, depth: int) -> str:
-        """What an element-wise node reads instead of a value; empty where that cannot be."""
+        """Return the name that a node reads instead of ``name``; empty if it cannot be thinned."""
         dims = self.graph.values[name].dims
         if all(dims.get(dim, 1) == 1 for dim in self.steps):
             return name
         before = dict(self.values), dict(self.nodes), dict(self.cuts), self.windows
-        if self.readers.only(name) is not None and self.made(name, depth):
+        if self.readers.only(name) is not None and self.thin_value(name, depth):
             return name
         self.values, self.nodes, self.cuts, self.windows = before
         return self._cut(name)
 
     def _cut(self, name: str) -> str:
-        """The elements of a value that are read, by a node of its own.
+        """Add a slice of a value that stays whole, and return its name; empty if it may not be.
 
-        Only where steps divide a dim: then libraries can see the elements as a part of the memory.
+        Steps have to divide the dims: libraries can then read the slice in place.
         """
         if name in self.cuts:
             return self.cuts[name].name
@@ -145,18 +149,18 @@ class _Change:
         if not self.cutting or any(end % step for end, step in zip(ends, steps, strict=True)):
             return ""
         op = OPERATORS.structural("slice").cls(axes, (0,) * len(axes), ends, steps)
-        made = f"{name}:thin"
-        while made in self.graph.values or made in self.values:
-            made += "'"
-        self.cuts[name] = Node(made, op, label_of(op), (name,), (made,))
+        slice_name = f"{name}:thin"
+        while slice_name in self.graph.values or slice_name in self.values:
+            slice_name += "'"
+        self.cuts[name] = Node(slice_name, op, label_of(op), (name,), (slice_name,))
         self._computed(self.cuts[name])
-        return made
+        return slice_name
 
     def _computed(self, node: Node) -> bool:
-        """Have the value of a node as it now is; False where it is not the one that is wanted."""
-        given = [self.values.get(n) or self.graph.values[n] for n in node.inputs]
+        """Compute a node's value again; return whether it has the thinned sizes."""
+        operands = [self.values.get(n) or self.graph.values[n] for n in node.inputs]
         try:
-            [out] = run_compute(Context(node=node.name), node.op, given)
+            [out] = run_compute(Context(node=node.name), node.op, operands)
         except VTensorError:
             return False
         [name] = node.outputs
@@ -166,12 +170,13 @@ class _Change:
         return wanted is None or dict(out.dims) == wanted
 
     def order(self, others: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
-        """All nodes, those that change and these others in their places.
+        """Yield all nodes in order, with the changed ones and ``others`` in their places.
 
-        A cut comes as soon as it can: before windows that it may be fused behind as an operand.
+        A slice comes as early as possible, so that it precedes windows to which a reader may be
+        fused.
         """
-        given = (cut for name, cut in self.cuts.items() if self.readers.maker(name) is None)
-        yield from ((cut.name, cut) for cut in given)
+        of_inputs = (cut for name, cut in self.cuts.items() if self.readers.maker(name) is None)
+        yield from ((cut.name, cut) for cut in of_inputs)
         for name, node in self.graph.nodes.items():
             yield name, self.nodes.get(name) or others.get(name) or node
             cuts = (self.cuts[value] for value in node.outputs if value in self.cuts)

@@ -1,4 +1,4 @@
-"""The part of a choice that removes a Transform, without what is changed for nothing."""
+"""The part of a choice that removes a Transform, without needless changes."""
 
 from __future__ import annotations
 
@@ -8,49 +8,51 @@ from optimizer.problem import Cost, Edge, Problem
 
 
 def trimmed(problem: Problem, chosen: Mapping[str, int], edge: Edge) -> dict[str, int]:
-    """The variants that must change, by node; at the same cost, or less of what is saved elsewhere.
+    """Return the changes of a choice that are needed to remove the Transform ``edge``, by node.
 
-    Nodes that share no value do not touch one another's cost, so only those remain that hang
-    together with the edge's value. Of them, a node goes back to its own if that costs no more.
+    Nodes that share no value do not affect one another's cost, so only nodes connected with the
+    edge's value remain. Of these, a node returns to its first variant if that costs no more.
     """
     changed = {node: number for node, number in chosen.items() if number}
     kept = {node: changed[node] for node in _connected(problem, changed, edge[0])}
     for node in reversed(kept):
-        back = {one: number for one, number in kept.items() if one != node}
+        without = {name: number for name, number in kept.items() if name != node}
         around = values_of(problem, [node])
-        cheap = problem.shared_cost(back, around) <= problem.shared_cost(kept, around)
-        if cheap and not owes(problem, back, edge):
-            kept = back
+        cheap = problem.shared_cost(without, around) <= problem.shared_cost(kept, around)
+        if cheap and not owes(problem, without, edge):
+            kept = without
     return kept
 
 
 def owes(problem: Problem, chosen: Mapping[str, int], edge: Edge) -> bool:
-    """A choice of variants needs this Transform."""
+    """Return whether a choice of variants needs the Transform ``edge``."""
     return any((v, s, t) == edge for v, s, t, _ in problem.edges(chosen, edge[:1]))
 
 
 def values_of(problem: Problem, nodes: Iterable[str]) -> set[str]:
-    """The values that nodes make or want and on which Transforms may stand."""
-    found = (problem.nodes[name] for name in nodes)
+    """Return the values of nodes on which there may be Transforms."""
+    of_names = (problem.nodes[name] for name in nodes)
     return {
-        value for node in found for value in (*node.inputs, *node.outputs)
+        value for node in of_names for value in (*node.inputs, *node.outputs)
     } & problem.uses.keys()
 
 
 def extra(problem: Problem, chosen: Mapping[str, int]) -> Cost:
-    """What a choice costs more than the variants that the nodes have; less where it is negative."""
+    """Return the cost of a choice minus that of the first variants; negative if it is cheaper."""
     around = values_of(problem, chosen)
     now, then = problem.shared_cost({}, around), problem.shared_cost(chosen, around)
     return Cost(then.bytes - now.bytes, then.transforms - now.transforms)
 
 
 def _connected(problem: Problem, nodes: Iterable[str], value: str) -> dict[str, None]:
-    """The nodes that share a value with each other and with this one, the nearest first."""
-    found: dict[str, None] = {}
-    values, left = {value}, dict.fromkeys(nodes)
-    while adjacent := [node for node in left if not values.isdisjoint(values_of(problem, [node]))]:
+    """Return the nodes connected with a value by shared values, the nearest first."""
+    connected: dict[str, None] = {}
+    values, pending = {value}, dict.fromkeys(nodes)
+    while adjacent := [
+        node for node in pending if not values.isdisjoint(values_of(problem, [node]))
+    ]:
         for node in adjacent:
-            del left[node]
-            found[node] = None
+            del pending[node]
+            connected[node] = None
         values = values_of(problem, adjacent)
-    return found
+    return connected

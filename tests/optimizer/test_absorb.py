@@ -11,7 +11,7 @@ import pytest
 from libdesc.eigen.memory import nested
 from libdesc.preferences import EVERY
 from ops import Add, Conv2D, Mean, Mul, Relu, Rename, Reshape, Softmax
-from optimizer.absorb import _Absorbing, absorb
+from optimizer.absorb import _Removal, absorb
 from optimizer.pipeline import pass_names, simplify
 from optimizer.settings import Settings
 from ptensor import Layout
@@ -90,13 +90,13 @@ def heavy() -> Graph:
 def test_heavy_readers_are_not_asked_for_a_first_plan(
     make: Callable[[], Graph], light: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, ask = list[str](), _Absorbing._reading
+    asked, ask = list[str](), _Removal._variant_for
 
-    def counting(self: _Absorbing, reader: OpNode) -> Variant | None:
+    def counting(self: _Removal, reader: OpNode) -> Variant | None:
         asked.append(reader.op_name)
         return ask(self, reader)
 
-    monkeypatch.setattr(_Absorbing, "_reading", counting)
+    monkeypatch.setattr(_Removal, "_variant_for", counting)
     resolved = extend(resolve(simplify(make(), pass_names("none"), EVERY)))
     left = absorb(resolved, Settings(light=light))
     if make is heavy:

@@ -16,7 +16,7 @@ from libdesc.winograd import native
 from ops import BiasAdd, Conv2D, DepthwiseConv2D, Mean, Relu, Softmax
 from optimizer import joint as joint_module
 from optimizer.candidates import other_libraries
-from optimizer.elsewhere import Elsewhere
+from optimizer.elsewhere import FurtherVariants
 from optimizer.estimate import REFERENCE, Estimate
 from optimizer.ilp import choose
 from optimizer.joint import MARGIN, SAMPLES, joint, timed_variants
@@ -245,11 +245,11 @@ def test_kernels_on_pads_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
 
     joint(resolved, Settings(probe=Seen({})))
     least, most = min(sizes), max(sizes)
-    monkeypatch.setattr(joint_module, "PADDED", 10**6)
+    monkeypatch.setattr(joint_module, "MAX_PAD_RATIO", 10**6)
     joint(resolved, Settings(probe=Seen({})))
     if max(sizes) == most:
         pytest.skip("there is no such kernel here")
-    assert most <= joint_module.PADDED_BYTES or most <= 8 * least < max(sizes)
+    assert most <= joint_module.MIN_PADDED_BYTES or most <= 8 * least < max(sizes)
 
 
 class Moving(Timed):
@@ -313,14 +313,14 @@ def test_a_tenth_is_not_clear(ns: int, number: int) -> None:
     own = replace(resolved.operators[0].variant, ns=100)
     rows = {"relu": [own, replace(own, library="eigen", ns=ns)]}
     problem = Problem.of(resolved, rows, Estimate(), MARGIN)
-    chosen = problem.returned(choose(problem, "time").chosen)
+    chosen = problem.without_idle_changes(choose(problem, "time").chosen)
     assert chosen.get("relu", 0) == number
 
 
 def apart(graph: LoweredGraph) -> list[Variant]:
     """The variants of the convolution with fewer followers than it has."""
     spares = dict.fromkeys(libraries(graph), 10**9)
-    found = Elsewhere(graph.bare, Estimate(), spares, Estimate())
+    found = FurtherVariants(graph.bare, Estimate(), spares, Estimate())
     [conv] = [node for node in graph.bare.operators if node.followers]
     return [one for one in found.variants(conv) if one.pieces]
 
@@ -364,7 +364,7 @@ def test_a_kernel_takes_no_more_than_its_parts() -> None:
     own = replace(conv.variant, kernel="k")
     split = next(one for one in apart(resolved) if one.layouts == own.layouts)
     pair = [own, replace(split, kernel="k")]
-    inside = Elsewhere(resolved.bare, Estimate(), {}, Estimate()).graph.tensors
+    inside = FurtherVariants(resolved.bare, Estimate(), {}, Estimate()).graph.tensors
     found = joint_module._fastest(inside, conv, pair, Disturbed(0))
     assert found[0].ns == 100 + 10 * (len(split.pieces) - 1)
 
@@ -446,4 +446,4 @@ def test_fewer_transforms_where_measuring_does_not_tell(gain: int, number: int) 
     problem = Problem.of(resolved, {"middle": variants}, Fixed(), MARGIN)
     assert choose(problem, "time").chosen["middle"] == number
     if number:
-        assert problem.returned({"middle": 1}) == {"middle": 1}
+        assert problem.without_idle_changes({"middle": 1}) == {"middle": 1}
