@@ -1,4 +1,4 @@
-"""What ``@invoker`` registers, and what must hold of it."""
+"""The record that ``@invoker`` registers, and its checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from vtensor.language.operators import OPERATORS
 from vtensor.language.records import dataclass
 from vtensor.language.table import OperatorInfo
 
-#: Returns what it would call, a Routine or several in order; None where it does all itself.
+#: Takes ``(ctx, op, *operands)``; returns the call as a Routine, or several in order; None in the
+#: long form, which makes the call itself.
 InvokerFunction = Callable[..., object]
 When = Callable[..., bool | str]
 First = Callable[..., bool]
@@ -23,13 +24,16 @@ class InvokerInfo:
     """A registered invoker.
 
     Attributes:
-        dtypes: element types that it takes, by role or, under ``""``, for every operand.
-        when: a condition on ``(op, *operands)``; text is the reason for declining.
-        priority: overrides the library's for this operator.
-        python: it computes in Python and becomes a call-back step.
-        inplace: roles of inputs, over any of which it may write its first output.
-        first: a condition on ``(op, *inputs)`` under which it goes before higher priorities.
-        before: the libraries of higher priority that it goes before then.
+        op, library, device: names of the operator, the library and the device.
+        function: the invoker itself.
+        dtypes: accepted element types, by role or, under ``""``, for every operand.
+        when: a condition on ``(op, *operands)``; False or a text (the reason) declines the call.
+        priority: overrides the library's priority for this operator; None keeps it.
+        python: True if it computes in Python and so becomes a call-back step.
+        file, line: where the function is defined.
+        inplace: roles of the inputs that the first output may overwrite.
+        first: a condition on ``(op, *inputs)`` under which it is tried before ``before``.
+        before: libraries of higher priority that it precedes if ``first`` holds.
     """
 
     op: str
@@ -60,10 +64,10 @@ def make_invoker(
     first: First | None,
     before: Sequence[str],
 ) -> InvokerInfo:
-    """An invoker from what ``@invoker`` was told.
+    """Check the arguments of ``@invoker`` and return the record of the invoker.
 
     Raises:
-        LibraryError: something of it is not what it must be.
+        LibraryError: an argument has a wrong type, or only one of first and before is given.
         DTypeError: an element type does not exist.
     """
     who = f"invoker of {op} on {library}"
@@ -84,7 +88,7 @@ def make_invoker(
     if isinstance(before, str):
         raise LibraryError(f"{who}: before={before!r} must be libraries in a list ({place})")
     if bool(before) != (first is not None):
-        raise LibraryError(f"{who}: first and before, whom it goes before, go together ({place})")
+        raise LibraryError(f"{who}: first and before go together: give both or neither ({place})")
     if isinstance(inplace, str):
         raise LibraryError(f"{who}: inplace={inplace!r} must be roles in a list ({place})")
     file, _, line = place.rpartition(":")
@@ -114,7 +118,9 @@ def _types(
 
 
 def fault_of(info: InvokerInfo) -> str:
-    """Why an invoker does not fit its operator; empty if it fits, or that is not imported."""
+    """Return why an invoker does not fit its operator; empty if it fits or the operator is not yet
+    imported.
+    """
     operator = OPERATORS.data.get(info.op)
     if operator is None:
         return ""

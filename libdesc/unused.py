@@ -1,4 +1,4 @@
-"""Why a library whose description is right would still never be used."""
+"""Reasons why a library with a correct description would still never be used."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from vtensor.language.tensor import CPU
 
-#: The kinds of devices that nodes are placed on.
-KINDS = (CPU,)
+#: The kinds of devices that nodes can be placed on.
+DEVICE_KINDS = (CPU,)
 
 
 def why_unused(
@@ -17,12 +17,13 @@ def why_unused(
     own: Collection[str] = (),
     owes_invokers: bool = True,
 ) -> list[str]:
-    """The reasons, empty where there are none.
+    """Return the reasons why a library would never be used; empty if it can be.
 
     Args:
-        invokers: the library and the device of every invoker that there is.
-        own: the libraries that the invokers which come with it name.
-        owes_invokers: False where invokers may still follow, or where it only changes layouts.
+        name, devices: from the library's description.
+        invokers: the library and the device of every registered invoker.
+        own: the libraries that the library's own invokers name.
+        owes_invokers: False if invokers may still follow, or if it only changes layouts.
 
     >>> why_unused("direct", ["gpu"], [("direkt", "cpu")], ["direkt"])
     ["no invoker names this library; invokers there name 'direkt'", \
@@ -38,7 +39,7 @@ def why_unused(
     elif mine and mine.isdisjoint(devices):
         theirs = ", ".join(sorted(mine))
         reasons.append(f"its invokers are for {theirs}, it says devices = {list(devices)}")
-    if set(devices).isdisjoint(KINDS):
+    if set(devices).isdisjoint(DEVICE_KINDS):
         kinds = " or ".join(devices)
         reasons.append(f"no device of kind {kinds} here: it will never be used")
     return reasons
