@@ -70,29 +70,33 @@ def make_invoker(
         LibraryError: an argument has a wrong type, or only one of first and before is given.
         DTypeError: an element type does not exist.
     """
-    who = f"invoker of {op} on {library}"
+    subject = f"invoker of {op} on {library}"
     if not inspect.isfunction(function):
-        raise LibraryError(f"{who}: {function!r} is no function: write def ... below @invoker(...)")
+        raise LibraryError(
+            f"{subject}: {function!r} is no function: write def ... below @invoker(...)"
+        )
     place = place_of(function)
     for key, value in (("op", op), ("library", library), ("device", device)):
         if not isinstance(value, str):
-            raise LibraryError(f"{who}: {key}={value!r} must be a name ({place})")
+            raise LibraryError(f"{subject}: {key}={value!r} must be a name ({place})")
     if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
-        raise LibraryError(f"{who}: priority={priority!r} must be an integer ({place})")
+        raise LibraryError(f"{subject}: priority={priority!r} must be an integer ({place})")
     conditions: dict[str, object] = {"when": when, "first": first}
     for key, condition in conditions.items():
         if condition is not None and not callable(condition):
             takes = "operands" if key == "when" else "inputs"
             text = f"{key}={condition!r} must be a function of (op, *{takes})"
-            raise LibraryError(f"{who}: {text} ({place})")
+            raise LibraryError(f"{subject}: {text} ({place})")
     if isinstance(before, str):
-        raise LibraryError(f"{who}: before={before!r} must be libraries in a list ({place})")
+        raise LibraryError(f"{subject}: before={before!r} must be libraries in a list ({place})")
     if bool(before) != (first is not None):
-        raise LibraryError(f"{who}: first and before go together: give both or neither ({place})")
+        raise LibraryError(
+            f"{subject}: first and before go together: give both or neither ({place})"
+        )
     if isinstance(inplace, str):
-        raise LibraryError(f"{who}: inplace={inplace!r} must be roles in a list ({place})")
+        raise LibraryError(f"{subject}: inplace={inplace!r} must be roles in a list ({place})")
     file, _, line = place.rpartition(":")
-    types, roles = _types(dtypes, who, place), tuple(inplace)
+    types, roles = _types(dtypes, subject, place), tuple(inplace)
     return InvokerInfo(
         *(op, library, device, function, types, when, priority, python, file, int(line), roles),
         first=first,
@@ -101,17 +105,19 @@ def make_invoker(
 
 
 def _types(
-    dtypes: Sequence[str] | Mapping[str, Sequence[str]] | None, who: str, place: str
+    dtypes: Sequence[str] | Mapping[str, Sequence[str]] | None, subject: str, place: str
 ) -> dict[str, frozenset[str]]:
     rows = dtypes if isinstance(dtypes, Mapping) else {} if dtypes is None else {"": dtypes}
     for row in rows.values():
         if isinstance(row, str):
-            raise DTypeError(f"{who}: dtypes: {row!r} must be element types in a list ({place})")
+            raise DTypeError(
+                f"{subject}: dtypes: {row!r} must be element types in a list ({place})"
+            )
     types = {role: frozenset(row) for role, row in rows.items()}
     unknown = sorted(frozenset().union(*types.values()) - ITEMSIZE.keys(), key=str)
     if unknown:
         raise DTypeError(
-            f"{who}: dtypes {', '.join(map(repr, unknown))} are unknown;"
+            f"{subject}: dtypes {', '.join(map(repr, unknown))} are unknown;"
             f" there are {', '.join(ITEMSIZE)} ({place})"
         )
     return types

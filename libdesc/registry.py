@@ -133,11 +133,11 @@ class Registry:
         return dict(sorted(self.rules.items(), key=lambda row: place.get(row[0], last)))
 
     def why_unused(
-        self, library: RegisteredLibrary, own: Collection[str] = (), owes_invokers: bool = True
+        self, library: RegisteredLibrary, named: Collection[str] = (), owes_invokers: bool = True
     ) -> list[str]:
         """Return the reasons why a library would never be used; see ``libdesc.unused``."""
         pairs = {(info.library, info.device) for info in self.invokers.values()}
-        return why_unused(library.name, library.devices, pairs, own, owes_invokers)
+        return why_unused(library.name, library.devices, pairs, named, owes_invokers)
 
     def ties(self) -> list[str]:
         """Return a line for each pair of libraries of equal priority; names decide their order."""

@@ -14,7 +14,7 @@ def why_unused(
     name: str,
     devices: Sequence[str],
     invokers: Collection[tuple[str, str]],
-    own: Collection[str] = (),
+    named: Collection[str] = (),
     owes_invokers: bool = True,
 ) -> list[str]:
     """Return the reasons why a library would never be used; empty if it can be.
@@ -22,7 +22,7 @@ def why_unused(
     Args:
         name, devices: from the library's description.
         invokers: the library and the device of every registered invoker.
-        own: the libraries that the library's own invokers name.
+        named: the libraries that the library's own invokers name.
         owes_invokers: False if invokers may still follow, or if it only changes layouts.
 
     >>> why_unused("direct", ["gpu"], [("direkt", "cpu")], ["direkt"])
@@ -31,8 +31,8 @@ def why_unused(
     """
     reasons = []
     mine = {device for library, device in invokers if library == name}
-    others = ", ".join(repr(library) for library in sorted(set(own) - {name}))
-    if not mine and (own or owes_invokers):
+    others = ", ".join(repr(library) for library in sorted(set(named) - {name}))
+    if not mine and (named or owes_invokers):
         reasons.append(
             "no invoker names this library" + (f"; invokers there name {others}" if others else "")
         )

@@ -158,8 +158,8 @@ def test_reshape_asks_for_the_order_of_presentation_where_no_other_will_do(
     ("op", "follower", "reason"),
     [
         (Softmax(("C",)), Relu(), "onednn : its invoker does not take Relu behind it"),
-        (MatMul("C"), Softmax(("K",)), "MatMul does not take Softmax behind it so"),
-        (MatMul("C"), Clip(1.0, 2.0), "MatMul does not take Clip behind it so"),
+        (MatMul("C"), Softmax(("K",)), "MatMul cannot fuse Softmax here"),
+        (MatMul("C"), Clip(1.0, 2.0), "MatMul cannot fuse Clip here"),
     ],
 )
 def test_a_follower_is_declined_by_name(op: object, follower: object, reason: str) -> None:
