@@ -78,7 +78,7 @@ def sibling_file(name: str, description: Path) -> Path:
             f"{description}: {name} leads out of the description's folder, to {file}"
         )
     if not file.is_file():
-        raise DescriptionError(f"{description}: {name} names no file beside it, {file.name}")
+        raise DescriptionError(f"{description}: {name} names no file next to it, {file.name}")
     return file
 
 

@@ -319,7 +319,8 @@ class ConstantWriter:
         Raises:
             NotSaved: the constant trace has not made it.
         """
-        if not (type(step) is Foreign and step.trace is self.outer and type(step.where) is int):
+        has_row = type(step) is Foreign and step.trace is self.outer and type(step.where) is int
+        if not has_row:
             raise NotSaved("a step was made without a trace")
         self.places[step.where] = None
         return step.where  # type: ignore[no-any-return]

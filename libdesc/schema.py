@@ -25,8 +25,12 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "confirm": ((str,), False, '"module:function"(call, row) -> None, or why not'),
     "version": ((str,), False, '"module:function" -> text: version, and where it was found'),
     "limit_isa": ((str,), False, '"module:function"(cap) caps the instruction set'),
-    "peaks": ((str,), False, '"module:function"(nbytes) -> steps that show what the machine can'),
-    "let_go": ((str,), False, '"module:function" drops what a plan looked at and did not take'),
+    "peaks": ((str,), False, '"module:function"(nbytes) -> steps that measure peak speed'),
+    "let_go": (
+        (str,),
+        False,
+        '"module:function" releases kernels that planning made in vain',
+    ),
     "python": ((bool,), False, "true when the transformer computes in Python"),
     "invokers": ((list,), False, "modules that hold the library's own invokers"),
 }
@@ -219,5 +223,5 @@ def _check_module(file: Path, key: str, value: object, module: str) -> None:
     if not all(part.isidentifier() for part in module.removeprefix(".").split(".")):
         raise DescriptionError(
             f"{file}: library.{key} = {value!r}: {module!r} must be a dotted name, or a dot and "
-            'the name of a file beside the description: "package.module", ".handlers"'
+            'the name of a file next to the description: "package.module", ".handlers"'
         )

@@ -97,7 +97,7 @@ class Attention(Routine):
 
 
 def _orders(tensor: VTensor, row: str, column: str) -> Iterator[Layout]:
-    """Yield layouts with the rows of the first batch dim contiguous, then those of more dims."""
+    """Yield plain layouts with the row dim after the first batch dim, ..., after all of them."""
     batch = [dim for dim in tensor.dims if dim not in (row, column)]
     for count in range(min(len(batch), 1), len(batch) + 1):
         yield Layout.plain([*batch[:count], row, *batch[count:], column])

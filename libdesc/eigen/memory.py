@@ -168,7 +168,7 @@ def cuts(source: Layout, target: Layout, extents: Mapping[str, int]) -> list[lis
 
 
 def _pieces(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
-    """Cut begin .. end into pieces that no block of these lengths cuts; blocks begin at multiples.
+    """Yield pieces of begin .. end that cross no boundary between blocks of these lengths.
 
     >>> [piece.start for piece in _pieces(0, 30, {4, 6})]
     [0, 4, 6, 8, 24, 28]
@@ -191,7 +191,7 @@ def _pieces(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
 
 
 def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
-    """Cut begin .. end like ``_pieces``, if no common multiple of all units lies between them."""
+    """Yield pieces like ``_pieces``; no common multiple of all units is between begin and end."""
     coarse = {unit for unit in units if not any(u != unit and u % unit == 0 for u in units)}
     marks = {k * unit for unit in coarse for k in range(begin // unit + 1, -(-end // unit))}
     for pair in pairwise(sorted({begin, end, *marks})):

@@ -29,7 +29,7 @@ def declared(tensor: VTensor) -> Layout:
 
 
 def anyhow(tensor: VTensor) -> Layout:  # noqa: ARG001  # called for each operand
-    """Return ANY: all operands have one layout, whichever it is."""
+    """Return ANY: all operands have one layout, any one."""
     return Layout.ANY
 
 

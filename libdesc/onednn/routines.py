@@ -309,7 +309,7 @@ def within(order: Order, dims: Mapping[str, int]) -> Order:
 def compiled(make: Callable[[], Primitive]) -> Iterator[Primitive]:
     """Yield a primitive and oneDNN's next kernels for it, up to the first reference kernel.
 
-    There are none if ``make`` declines.
+    There are at most ``MAX_KERNELS``, and none if ``make`` declines.
     """
     with suppress(LayoutError, Decline):
         kernel: Primitive | None = make()

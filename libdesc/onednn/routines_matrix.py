@@ -156,7 +156,7 @@ class MatMul(RowWise, FusingRoutine):
                     yield convolution
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Return the layouts that a primitive works in, whichever of the three kinds it is."""
+        """Return the layouts that a primitive works in, of any of its three kinds."""
         kinds = {"inner_product": self.inner, "convolution": self.image}
         operands = kinds.get(primitive.kind, self.core)
         return layouts_of(primitive, self.all(operands, matrix=primitive.kind not in kinds))
@@ -181,7 +181,7 @@ class MatMul(RowWise, FusingRoutine):
 
 
 def _takes_images(left: VTensor, over: str) -> bool:
-    """Return whether ``FILTER_KERNEL`` can be asked for, given the left factor.
+    """Return whether ``FILTER_KERNEL`` may serve for this left factor.
 
     It needs more than one row: with one pixel, strides do not show that channels are last.
     """

@@ -124,7 +124,7 @@ class Convolution(WindowRoutine):
 
     def rows(self) -> Iterator[Row]:
         """Yield rows for a kernel faster than oneDNN's first choice, then leave all to oneDNN."""
-        if self._is_slow_favourite:
+        if self._second_kernel_is_faster:
             taps = [dim for dim in self.core[1].order if dim not in ("O", "I")]
             for block in OUTPUT_BLOCKS:
                 weights = Layout.of_axes([*((dim, 0) for dim in ("O", *taps, "I")), ("O", block)])
@@ -132,8 +132,8 @@ class Convolution(WindowRoutine):
         yield from super().rows()
 
     @property
-    def _is_slow_favourite(self) -> bool:
-        """Whether oneDNN's first choice for a window of one element is slower than its second.
+    def _second_kernel_is_faster(self) -> bool:
+        """Whether oneDNN's second kernel for a window of one element is faster than its first.
 
         On AVX2 the first (``jit_1x1``) computes four pixels and eight outputs at a time. The second
         (``brgconv_1x1``) is faster for 25 to 100 pixels, and for 16 or 32 outputs.

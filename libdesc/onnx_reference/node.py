@@ -48,7 +48,7 @@ class OneNode:
 
     @cached_property
     def model(self) -> ModelProto:
-        """The model; its inputs and outputs are those of the node that are used, in order."""
+        """The parsed model; its inputs and outputs are the node's used ones, in order."""
         from onnx import ModelProto
 
         model: ModelProto = ModelProto.FromString(self.data)
@@ -98,13 +98,13 @@ class OneNode:
 
 @operator("OnnxNode", dims={"x": "*", "*y": "*"}, traits=[DefinedBy(LIBRARY)])
 class OnnxNode:
-    """Do what an ONNX operator does, whichever it is.
+    """Apply an ONNX operator that has no definition here.
 
     Dims:
-        x: any, an operand each input that the node is given    y: as ``outputs`` says
+        x: any; one operand for each input that the node has    y: as in ``outputs``
     Args:
         node: the node.
-        outputs: element type and sizes by dim of each output that is used.
+        outputs: element type, and sizes by dim, of each output that is used.
 
     Source: ``onnx.reference.ReferenceEvaluator``.
     """
