@@ -60,7 +60,10 @@ def _image_routine(tensors: Sequence[VTensor], run: Callable[..., None]) -> Rout
 
 
 def matmul(left: VTensor, right: VTensor, dst: VTensor, *over: str) -> Routine:
-    """Return a product of matrices, summed over dims: left is B M K, right B K N, dst B M N."""
+    """Return the routine of a product of matrices, summed over the dims ``over``.
+
+    left is B M K, right B K N, dst B M N, each any number of dims.
+    """
     groups = Groups.of(left, right, *over)
 
     def run(a: PTensor, b: PTensor, y: PTensor) -> None:
@@ -91,7 +94,7 @@ class Slide(NamedTuple):
 def convolution(
     src: VTensor, weights: VTensor, dst: VTensor, slide: Slide, groups: int = 1
 ) -> Routine:
-    """Return a convolution: images with channels last, weights in the order G d h w I O."""
+    """Return the routine of a convolution: channels last, weights in the order G d h w I O."""
 
     def run(x: PTensor, w: PTensor, y: PTensor) -> None:
         window = _window(x, y, slide)
@@ -102,7 +105,10 @@ def convolution(
 
 
 def depthwise(src: VTensor, weights: VTensor, dst: VTensor, slide: Slide) -> Routine:
-    """Return a depthwise convolution: channels last, weights in the order d h w G O I, I = 1."""
+    """Return the routine of a depthwise convolution.
+
+    Images have channels last, weights the order d h w G O I with I = 1.
+    """
 
     def run(x: PTensor, w: PTensor, y: PTensor) -> None:
         emit(native.load().depthwise(src.dtype, _window(x, y, slide), w.size("O")), [x, w, y])
@@ -126,7 +132,7 @@ def _sliding(
 
 
 def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 0) -> Routine:
-    """Return a pooling of images with channels last.
+    """Return the routine of a pooling of images with channels last.
 
     Args:
         kind: ``max``, ``avg_include_padding``, ``avg_exclude_padding``, or ``lp``, the norm.
@@ -143,7 +149,7 @@ def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 
 
 
 def mean_of_images(src: VTensor, dst: VTensor, slide: Slide) -> Routine:
-    """Return the mean of each channel over whole images, in any layout."""
+    """Return the routine of the mean of each channel over whole images, in any layout."""
     if src.dtype in DTYPES and produced(src) == _channels_last(src):
         return pooling("avg_exclude_padding", src, dst, slide)
     return reduction("mean", src, dst, tuple(dim for dim in "DHW" if dim in src.dims))
@@ -152,7 +158,7 @@ def mean_of_images(src: VTensor, dst: VTensor, slide: Slide) -> Routine:
 def largest_place(
     src: VTensor, dst: VTensor, indices: VTensor, slide: Slide, column_major: bool
 ) -> Routine:
-    """Return a max pooling with indices, of images with channels last.
+    """Return the routine of a max pooling with indices, of images with channels last.
 
     Args:
         src, dst: the images.
@@ -203,7 +209,7 @@ def _to_three_dims(sizes: Sizes, missing: int) -> list[int]:
 
 
 def softmax(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
-    """Return a softmax over dims, which come last in the layout."""
+    """Return the routine of a softmax over dims, which come last in the layout."""
     length = prod(map(src.size, axes))
     rows = prod(size for dim, size in src.dims.items() if dim not in axes)
 
@@ -214,7 +220,7 @@ def softmax(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
 
 
 def dynamic_quantize(src: VTensor, dst: VTensor, scale: VTensor, zero: VTensor) -> Routine:
-    """Return a dynamic quantization to u8, in any layout; it zeroes the pads of dst."""
+    """Return the routine of a dynamic quantization to u8, in any layout; dst's pads are zeroed."""
 
     def run(x: PTensor, y: PTensor, s: PTensor, z: PTensor) -> None:
         size = x.required_layout.num_elements(x.dims)
@@ -224,7 +230,7 @@ def dynamic_quantize(src: VTensor, dst: VTensor, scale: VTensor, zero: VTensor) 
 
 
 def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: float) -> Routine:
-    """Return a local response normalization over C, which comes last in the layout."""
+    """Return the routine of a local response normalization over C, which comes last."""
     rows = prod(extent for dim, extent in src.dims.items() if dim != "C")
 
     def run(x: PTensor, y: PTensor) -> None:
@@ -239,7 +245,7 @@ def _planes(tensor: VTensor) -> Layout:
 
 
 def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
-    """Return Col2Im: windows are added up in an image, each at its position.
+    """Return the routine of Col2Im: windows are added up in an image, each at its position.
 
     Args:
         src: the windows, N K L.
@@ -257,7 +263,7 @@ def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
 
 
 def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) -> Routine:
-    """Return a deformable convolution: a tensor of offsets shifts the sampled positions.
+    """Return the routine of a deformable convolution: offsets shift the sampled positions.
 
     Args:
         tensors: src, weights, offsets, an optional mask, dst.
@@ -278,7 +284,7 @@ def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) 
 
 
 def unpool(src: VTensor, indices: VTensor, dst: VTensor, counted: Sizes) -> Routine:
-    """Return MaxUnpool: elements go to indexed positions of an image, and 0 elsewhere.
+    """Return the routine of MaxUnpool: elements go to indexed positions, and 0 elsewhere.
 
     Args:
         src, indices, dst: the operands.
@@ -298,7 +304,7 @@ def unpool(src: VTensor, indices: VTensor, dst: VTensor, counted: Sizes) -> Rout
 
 
 def determinant(src: VTensor, dst: VTensor, rows: str, columns: str) -> Routine:
-    """Return the determinants of square matrices with the dims ``rows`` and ``columns``."""
+    """Return the routine of determinants of matrices with the dims ``rows`` and ``columns``."""
 
     def run(x: PTensor, y: PTensor) -> None:
         many = prod(dst.dims.values())
@@ -310,7 +316,7 @@ def determinant(src: VTensor, dst: VTensor, rows: str, columns: str) -> Routine:
 
 
 def fourier(tensors: Sequence[VTensor], wants: Sequence[Layout], frames: Frames) -> Routine:
-    """Return Fourier transforms of frames of x.
+    """Return the routine of Fourier transforms of frames of x.
 
     Args:
         tensors: x, an optional window, and y.

@@ -76,7 +76,7 @@ class SameLayout(Routine):
 
 
 def picked(x: VTensor, y: VTensor, runs: Mapping[str, Sequence[Run]], value: float = 0) -> Routine:
-    """Return a copy of elements of x at positions that are known before a run.
+    """Return the routine that copies elements of x at positions known before a run.
 
     Args:
         x, y: the same dims.
@@ -140,7 +140,7 @@ def _steps(tensor: PTensor) -> dict[str, int]:
 def joined(
     sources: Sequence[VTensor], dst: VTensor, dim: str, follow: Sequence[Follower] = ()
 ) -> Routine:
-    """Return the concatenation of sources along a dim, and what its followers compute of it."""
+    """Return the routine that concatenates sources along a dim and computes the followers."""
     if follow:
         return of_joined(sources, dst, dim, follow)
 
@@ -159,7 +159,10 @@ def joined(
 
 
 def expanded(x: VTensor, y: VTensor) -> Routine:
-    """Return x repeated along dims that it lacks or has with size 1; both in declared order."""
+    """Return the routine that repeats x along dims that it lacks or has with size 1.
+
+    Both operands are in declared order.
+    """
 
     def run(src: PTensor, dst: PTensor) -> None:
         steps = _steps(src)
@@ -174,7 +177,7 @@ def expanded(x: VTensor, y: VTensor) -> Routine:
 
 
 def squares(x: VTensor, y: VTensor, block: int, columns_first: bool) -> Routine:
-    """Return DepthToSpace or SpaceToDepth: squares of pixels become channels, or the reverse.
+    """Return the routine of DepthToSpace or SpaceToDepth: squares of pixels to channels, or back.
 
     Args:
         x, y: the images; the deeper one has block * block times as many channels.
@@ -206,7 +209,7 @@ def squares(x: VTensor, y: VTensor, block: int, columns_first: bool) -> Routine:
 
 
 def diagonal(x: VTensor, y: VTensor, order: Sequence[str], k: int) -> Routine:
-    """Return ones on a diagonal of y and zeros elsewhere; x is not read.
+    """Return the routine that writes ones on a diagonal of y and zeros elsewhere; x is not read.
 
     Args:
         order: the dims of rows and columns.
@@ -225,7 +228,7 @@ def diagonal(x: VTensor, y: VTensor, order: Sequence[str], k: int) -> Routine:
 
 
 def triangle(x: VTensor, y: VTensor, order: Sequence[str], k: int, upper: bool) -> Routine:
-    """Return a triangle of each matrix, with zeros elsewhere.
+    """Return the routine that copies a triangle of each matrix, with zeros elsewhere.
 
     Args:
         order: all dims; the last two are rows and columns.
@@ -244,7 +247,7 @@ def triangle(x: VTensor, y: VTensor, order: Sequence[str], k: int, upper: bool) 
 def gather(
     x: VTensor, i: VTensor, y: VTensor, wants: Sequence[Layout], axes: Sequence[str], row: str = ""
 ) -> Routine:
-    """Return the elements of x at positions that indices give along some dims.
+    """Return the routine that copies the elements of x at positions that indices give.
 
     Args:
         x, i, y: source, indices and result.
@@ -269,7 +272,7 @@ def scatter(
     reduction: str,
     row: str = "",
 ) -> Routine:
-    """Return x with some elements replaced or reduced with updates.
+    """Return the routine that copies x and replaces or reduces elements with updates.
 
     Args:
         tensors: x, indices, updates and y.
@@ -307,7 +310,7 @@ def _positions(x: PTensor, i: PTensor, picked: PTensor, axes: Sequence[str], row
 
 
 def one_hot(i: VTensor, values: VTensor, y: VTensor, depth: int) -> Routine:
-    """Return OneHot: a value at each index along y's last dim, another value elsewhere.
+    """Return the routine of OneHot: a value at each index along y's last dim, another elsewhere.
 
     Args:
         i: the indices.
@@ -325,7 +328,7 @@ def one_hot(i: VTensor, values: VTensor, y: VTensor, depth: int) -> Routine:
 
 
 def reverse_sequence(tensors: Sequence[VTensor], wants: Sequence[Layout]) -> Routine:
-    """Return x with the first elements of each sequence reversed.
+    """Return the routine that copies x with the first elements of each sequence reversed.
 
     Args:
         tensors: x, lengths and y.
@@ -348,7 +351,7 @@ def _around(x: PTensor, axis: str) -> tuple[int, int, int]:
 
 
 def extreme_place(x: VTensor, y: VTensor, axis: str, largest: bool, last: bool) -> Routine:
-    """Return the index along a dim of the largest or smallest element, the first or last one."""
+    """Return the routine of ArgMax or ArgMin along a dim; among equal elements first or last."""
 
     def run(src: PTensor, dst: PTensor) -> None:
         around = _around(src, axis)
@@ -358,7 +361,7 @@ def extreme_place(x: VTensor, y: VTensor, axis: str, largest: bool, last: bool) 
 
 
 def hardmax(x: VTensor, y: VTensor, axes: Sequence[str]) -> Routine:
-    """Return 1 for the first of the largest elements over some dims, 0 for all others."""
+    """Return the routine that writes 1 for the first of the largest elements over dims, else 0."""
     order = [*(dim for dim in x.dims if dim not in axes), *axes]
     length = prod(map(x.size, axes))
     rows = prod(size for dim, size in x.dims.items() if dim not in axes)
@@ -372,7 +375,7 @@ def hardmax(x: VTensor, y: VTensor, axes: Sequence[str]) -> Routine:
 def top(
     x: VTensor, values: VTensor, indices: VTensor, axis: str, count: int, largest: bool
 ) -> Routine:
-    """Return TopK: the ``count`` largest or smallest elements along a dim, and their indices."""
+    """Return the routine of TopK: the ``count`` largest or smallest elements, and indices."""
 
     def run(src: PTensor, *results: PTensor) -> None:
         kernel = native.load().top(x.dtype, *_around(src, axis), count, largest)
@@ -384,7 +387,7 @@ def top(
 def running(
     x: VTensor, y: VTensor, axis: str, multiplies: bool, exclusive: bool, reverse: bool
 ) -> Routine:
-    """Return running sums or products along a dim.
+    """Return the routine of running sums or products along a dim.
 
     Args:
         x, y: the same dims.
@@ -402,7 +405,7 @@ def running(
 
 
 def overwritten(tensors: Sequence[VTensor], axis: str, batch: str, circular: bool) -> Routine:
-    """Return a tensor with some elements along a dim overwritten.
+    """Return the routine that copies a tensor with some elements along a dim overwritten.
 
     Args:
         tensors: the tensor, the update, optional starts (s64), one per batch, and dst.

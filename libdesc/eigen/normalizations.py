@@ -30,7 +30,7 @@ def normalization(
     epsilon: float = 0.0,
     follow: Sequence[Follower] = (),
 ) -> Routine:
-    """Return a normalization over some dims.
+    """Return the routine of a normalization over some dims.
 
     The dims come last, or all operands have the layout in which src is produced, if its runs of
     contiguous elements are long enough.

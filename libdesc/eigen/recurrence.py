@@ -26,7 +26,7 @@ def recurrent(
     clip: float = 0,
     coupled: bool = False,
 ) -> Routine:
-    """Return a recurrent network over sequences of different lengths.
+    """Return the routine of a recurrent network over sequences of different lengths.
 
     Args:
         tensors: x, the weights of x and of the state, optional inputs, y and the last states.

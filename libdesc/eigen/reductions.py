@@ -23,7 +23,7 @@ ORDERED = (*NUMBERS, "bool")
 
 
 def reduction(kind: str, src: VTensor, dst: VTensor, axes: tuple[str, ...]) -> Routine:
-    """Return a reduction over some dims of src.
+    """Return the routine of a reduction over some dims of src.
 
     Args:
         kind: the native kernel's name of it: ``sum``, ``mean``, ``max``, ...

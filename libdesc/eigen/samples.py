@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 def blended(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> Routine:
-    """Return weighted sums of neighbours, one dim after another: an image at another size.
+    """Return the routine of weighted sums of neighbours, one dim after another, as for resizing.
 
     Args:
         x, y: the same dims.
@@ -56,7 +56,7 @@ def _to_three_dims(tensor: VTensor, missing: int = 1) -> list[int]:
 def grid_sample(
     x: VTensor, grid: VTensor, y: VTensor, mode: str, padding: str, corners: bool
 ) -> Routine:
-    """Return GridSample: an image sampled at the positions in a grid.
+    """Return the routine of GridSample: an image sampled at the positions in a grid.
 
     Args:
         x, grid, y: the operands.
@@ -75,7 +75,7 @@ def grid_sample(
 
 
 def roi_align(tensors: Sequence[VTensor], align: Align) -> Routine:
-    """Return RoiAlign: boxes of images, resampled to one size.
+    """Return the routine of RoiAlign: boxes of images, resampled to one size.
 
     Args:
         tensors: x, boxes, image indices of the boxes, and y.
