@@ -276,7 +276,7 @@ def scatter(
 
     Args:
         tensors: x, indices, updates and y.
-        wants, axes, row: as for ``gather``.
+        wants, axes, row: see ``gather``.
         reduction: ``none`` (replaces), ``add``, ``mul``, ``max`` or ``min``.
     """
     x, i, *_ = tensors

@@ -154,7 +154,7 @@ class FusingRoutine(OneDnnRoutine):
         """Return the primitive with its followers, on any kernel; all layouts are decided.
 
         Args:
-            operands, make, matrix: as for ``fused``.
+            operands, make, matrix: see ``fused``.
             row: layouts of all operands.
 
         Raises:

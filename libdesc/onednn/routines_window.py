@@ -119,7 +119,7 @@ class WindowRoutine(FusingRoutine):
 class Convolution(WindowRoutine):
     """A convolution; with a window of one element also a product of matrices.
 
-    Args: as for ``WindowRoutine``.
+    Args: see ``WindowRoutine``.
     """
 
     def rows(self) -> Iterator[Row]:
@@ -180,7 +180,7 @@ class Convolution(WindowRoutine):
 class Deconvolution(WindowRoutine):
     """A transposed convolution: each element of src is spread over a window of dst.
 
-    Args: as for ``WindowRoutine``, but ``pads`` are cut off dst; an end pad below 0, by less than a
+    Args: see ``WindowRoutine``, but ``pads`` are cut off dst; an end pad below 0, by less than a
     stride, extends dst.
     """
 
