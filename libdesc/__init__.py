@@ -1,4 +1,4 @@
-"""Libraries as data: descriptions, the registry, and the code that is generated from them."""
+"""Libraries as data: descriptions, the registry, and the code generated from them."""
 
 from vtensor.language.public import names_of
 

@@ -1,8 +1,8 @@
-"""The Dispatcher, generated: parameter and dimension checks, then the first library that takes the
-call: by priority, or in the session's order.
+"""Generated dispatchers: each checks parameters and dims, then calls the first library that takes
+the call, by priority or in the session's order.
 
-``dispatcher_source`` prints the text and ``dispatcher`` compiles that very text; both follow the
-registry, so a new invoker needs no glue and a removed one is gone from both.
+``dispatcher_source`` prints the text and ``dispatcher`` compiles that very text. Both follow the
+registry: a new invoker needs no glue, and a removed invoker is gone from both.
 
 Source: the paper, sections 2.2 and 4.4.
 """
@@ -50,52 +50,57 @@ Dispatch = Callable[["DispatchContext", object, Sequence[VTensor], Sequence[VTen
 
 @dataclass
 class DispatchContext(Context):
-    """The context of a node that meets libraries.
+    """The context in which a node's ``compute`` reaches libraries.
 
     Attributes:
-        variant: what was decided for the node, or None while that is still to be found.
-        preferences: which libraries may take it, and their order.
+        variant: the variant chosen for the node; None until a library has taken the call.
+        preferences: which libraries may take the node, and their order.
     """
 
     variant: Variant | None = None
     preferences: Preferences = EVERY
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
-        """Call the dispatcher that was generated for the operator and this device."""
+        """Call the generated dispatcher of the operator on this device."""
         dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
 
 
 def dispatcher(op: str, device: str = CPU) -> Dispatch:
-    """The compiled dispatcher of an operator; generated again when the registry has changed."""
-    found = ready()
-    version = found.version
-    have = found.dispatchers.get((op, device))
-    if have is not None and have[0] == version:
-        return have[1]
+    """Return the compiled dispatcher of an operator, generated anew if the registry has changed.
+
+    Raises:
+        GraphError: no operator has this name.
+    """
+    registry = ready()
+    version = registry.version
+    cached = registry.dispatchers.get((op, device))
+    if cached is not None and cached[0] == version:
+        return cached[1]
     info = _operator(op)
-    text, names = _generate(found, info, device)
+    text, names = _generate(registry, info, device)
     names |= {f"check_{op}": compile_check(info.check), "invoke": _invoke()}
     code = compile_text(text, f"<generated dispatcher of {op} on {device}>", names)
     function: Dispatch = code[f"dispatch_{op}"]
-    found.dispatchers[op, device] = (version, function)
+    registry.dispatchers[op, device] = (version, function)
     return function
 
 
 def dispatcher_source(op: str, device: str = CPU) -> str:
-    """The text of an operator's dispatcher, exactly as it is compiled: its check, what is done with
-    each library's routine, which all dispatchers share, and the order of the libraries.
+    """Return the text of an operator's dispatcher, exactly as it is compiled: the operator's check,
+    the function ``invoke`` that all dispatchers share, and the libraries by priority.
 
     Raises:
         GraphError: no operator has this name.
     """
     info = _operator(op)
-    own, _ = _generate(ready(), info, device)
-    return "\n\n".join([check_source(info.check), _INVOKE, own])
+    dispatch, _ = _generate(ready(), info, device)
+    return "\n\n".join([check_source(info.check), _INVOKE, dispatch])
 
 
 @cache
 def _invoke() -> Callable[..., None]:
-    names = {one.__name__: one for one in (PTensor, described, lib_tagger, sides)}
+    used = (PTensor, described, lib_tagger, sides)
+    names = {value.__name__: value for value in used}
     function: Callable[..., None] = compile_text(_INVOKE, "<generated invoke>", names)["invoke"]
     return function
 
@@ -107,13 +112,13 @@ def _operator(op: str) -> OperatorInfo:
     return OPERATORS[op]
 
 
-def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, dict[str, Any]]:
+def _generate(registry: Registry, info: OperatorInfo, device: str) -> tuple[str, dict[str, Any]]:
     names: dict[str, Any] = {
         "Candidate": Candidate,
         "attempt": attempt,
         "no_invoker": no_invoker,
     }
-    rows = found.candidates(info.name, device)
+    rows = registry.candidates(info.name, device)
     for _, row in rows:
         names |= {f"describe_{row.library}": row.function, f"when_{row.library}": row.when}
     lines = [
@@ -126,23 +131,23 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
         f'    """{info.name} on {device}: the first library that takes the call."""',
         f"    check_{info.name}(ctx.node, op, inputs, outputs)",
         "    refused = []",
-        "    for one in sorted(CANDIDATES, key=lambda one: ctx.preferences.rank(one.library)):",
-        "        if attempt(ctx, op, inputs, outputs, refused, one, invoke):",
+        "    for row in sorted(CANDIDATES, key=lambda row: ctx.preferences.rank(row.library)):",
+        "        if attempt(ctx, op, inputs, outputs, refused, row, invoke):",
         "            return",
         "    raise no_invoker(ctx, op, inputs, outputs, refused)",
     ]
     return "\n".join(lines) + "\n", names
 
 
-#: What is done with the routine that an invoker returns: the paper's own sequence.
+#: Source of ``invoke``, which runs an invoker and then its routine: the paper's own sequence.
 _INVOKE = """\
 def invoke(library, describe, ctx, op, operands):
     routine = described(describe(ctx, op, *operands))
-    if routine is None:  # the long form has done by itself what follows
+    if routine is None:  # the long form: the invoker has done all of this itself
         return
     tensors = [PTensor(tensor) for tensor in routine.tensors]
     for tensor, wanted in zip(tensors, routine.wants):
-        if wanted is not None:  # else the library's guideline answers
+        if wanted is not None:  # else the library's guideline decides
             tensor.require(wanted)
     if not lib_tagger(library, *sides(tensors), routine.follow):
         routine(*tensors)
@@ -153,20 +158,20 @@ def _candidate(priority: int, row: InvokerInfo) -> list[str]:
     when = f"when_{row.library}" if row.when is not None else "None"
     dtypes = {role: tuple(sorted(types)) for role, types in sorted(row.dtypes.items())}
     return [
-        f"# {_short(row.file)}:{row.line}",
+        f"# {_short_path(row.file)}:{row.line}",
         f"Candidate(library={row.library!r}, priority={priority}, describe=describe_{row.library},",
         f"          dtypes={dtypes!r}, when={when}, python={row.python}),",
     ]
 
 
-def _short(file: str) -> str:
+def _short_path(file: str) -> str:
     path = Path(file)
     return f"{path.parent.name}/{path.name}"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A library that has an invoker of an operator; ``InvokerInfo`` says what the fields mean."""
+    """A library with an invoker of an operator; ``InvokerInfo`` documents the fields."""
 
     library: str
     priority: int
@@ -182,12 +187,19 @@ def attempt(
     inputs: Sequence[VTensor],
     outputs: Sequence[VTensor],
     refused: list[Refusal],
-    one: Candidate,
+    candidate: Candidate,
     invoke: Callable[..., None],
 ) -> bool:
-    """Let one library try; true when it took the call. A refusal is added to ``refused``."""
+    """Offer a call to one library and return whether it took it.
+
+    A taken call sets ``ctx.variant``; a refusal is added to ``refused``.
+
+    Raises:
+        InvokerError: the invoker or its condition failed.
+        ContractError: the library declines a call that was decided for it, or breaks the contract.
+    """
     variant = ctx.variant
-    if variant is not None and variant.library != one.library:
+    if variant is not None and variant.library != candidate.library:
         return False
     info = info_of(op)
     evaluation = current_evaluation()
@@ -197,40 +209,47 @@ def attempt(
         ctx.node,
         op,
         info.name,
-        one.library,
+        candidate.library,
         ctx.device,
         (*inputs, *posted),
         tuple(outputs),
         (*roles[: len(inputs)], *post_roles(len(posted)), *roles[len(inputs) :]),
         evaluation,
-        one.python,
+        candidate.python,
         variant,
-        place=place_of(one.describe),
+        place=place_of(candidate.describe),
         posted=len(posted),
         followers=ctx.followers,
     )
     try:
         if variant is None or evaluation.confirming:
-            _eligible(ctx, call, one)
-        run_call(call, lambda: invoke(one.library, one.describe, ctx, op, (*inputs, *outputs)))
+            _eligible(ctx, call, candidate)
+        run_call(
+            call,
+            lambda: invoke(candidate.library, candidate.describe, ctx, op, (*inputs, *outputs)),
+        )
     except Decline as why:
         if variant is not None:
             raise call.misuse(f"declines what was decided: {why}", at=call.place) from None
-        refused.append(Refusal(one.priority, one.library, str(why)))
+        refused.append(Refusal(candidate.priority, candidate.library, str(why)))
         return False
     if variant is None and call.variant is not None:
-        made = call.variant
-        ctx.variant = replace(made, refused=tuple(refused))
+        ctx.variant = replace(call.variant, refused=tuple(refused))
     return True
 
 
 def post_roles(count: int) -> tuple[str, ...]:
-    """The roles of the operands of what is fused behind an operator."""
+    """Return the roles of ``count`` operands of fused followers."""
     return tuple(f"post{i}" for i in range(count))
 
 
-def _eligible(ctx: DispatchContext, call: Call, one: Candidate) -> None:
-    """Decline on what can be said without asking the invoker."""
+def _eligible(ctx: DispatchContext, call: Call, candidate: Candidate) -> None:
+    """Check what needs no call of the invoker: preferences, presence, element types, condition.
+
+    Raises:
+        Decline: one of them rules the library out.
+        InvokerError: the condition failed.
+    """
     reason = (
         ctx.preferences.refusal(call.node, call.op_name, call.library)
         or ready().libraries[call.library].absent
@@ -238,46 +257,48 @@ def _eligible(ctx: DispatchContext, call: Call, one: Candidate) -> None:
     if reason:
         raise Decline(reason)
     for role, operand in zip(call.roles, call.operands, strict=True):
-        allowed = one.dtypes.get(
-            role, one.dtypes.get(role.rstrip("0123456789"), one.dtypes.get(""))
+        allowed = candidate.dtypes.get(
+            role, candidate.dtypes.get(role.rstrip("0123456789"), candidate.dtypes.get(""))
         )
         if allowed is not None and operand.dtype not in allowed:
             raise Decline(f"dtype {operand.dtype} of {role} is not among {', '.join(allowed)}")
-    if one.when is not None:
-        answer = _condition(call, one.when)
+    if candidate.when is not None:
+        answer = _condition(call, candidate.when)
         if isinstance(answer, str) or not answer:
             raise Decline(answer or "the condition of its invoker does not hold")
 
 
 def _condition(call: Call, when: When) -> bool | str:
-    """What an invoker's condition answers.
+    """Return the result of an invoker's condition: True, or False or a reason for declining.
 
     Raises:
-        InvokerError: it fails, or forgets to answer.
+        InvokerError: the condition raised, or returned None.
     """
-    own = call.inputs[: len(call.inputs) - call.posted]
-    who = f"the condition ({place_of(when)}) of the {call.library} invoker ({call.place})"
+    inputs = call.inputs[: len(call.inputs) - call.posted]
+    subject = f"the condition ({place_of(when)}) of the {call.library} invoker ({call.place})"
     try:
-        answer = when(call.op, *own, *call.outputs)
+        answer = when(call.op, *inputs, *call.outputs)
     except (Decline, MemoryError):
         raise
-    except Exception as error:  # an author's own; he may have missed a dim, too
+    except Exception as error:  # of the author's code; a missing dim is among these
         pass_signals(error)
-        raise InvokerError(call.failure(raised(error, place_of(when)), who)) from error
+        raise InvokerError(call.failure(raised(error, place_of(when)), subject)) from error
     if answer is None:
         raise InvokerError(
             call.failure(
-                "answers None: it must return True, or False or a reason for declining", who
+                "answers None: it must return True, or False or a reason for declining", subject
             )
         )
     return answer
 
 
 def run_call(call: Call, run: Callable[[], None]) -> None:
-    """Run an invoker in a call scope of its own and see that it kept the contract.
+    """Run an invoker in a call scope of its own and check that it kept the contract.
 
     Raises:
-        InvokerError: it failed in Python, or in calling its library; names node and operands.
+        InvokerError: the invoker failed in Python, or in calling its library; names node and
+            operands.
+        ContractError: the invoker returned without calling ``lib_tagger``.
     """
     if call.python and call.evaluation.mode is Mode.RECORD:
         call.evaluation.callback(call, run)
@@ -286,12 +307,12 @@ def run_call(call: Call, run: Callable[[], None]) -> None:
         with entered(call):
             run()
     except DimError as error:
-        if "\n" in str(error):  # it has the node and its operands
+        if "\n" in str(error):  # the message has the node and its operands already
             raise
         raise DimError(call.failure(raised(error, call.place, kind=False))) from error
     except (VTensorError, Decline, MemoryError):
         raise
-    except Exception as error:  # an author's own, or what the operator or its library cannot take
+    except Exception as error:  # of the author's code, or what the operator or library cannot take
         pass_signals(error)
         raise InvokerError(call.failure(raised(error, call.place))) from error
     finally:
@@ -307,7 +328,7 @@ def no_invoker(
     outputs: Sequence[VTensor],
     refused: Sequence[Refusal],
 ) -> NoInvokerError:
-    """The error of a call that no library takes."""
+    """Return the error of a call that no library takes."""
     info = info_of(op)
     operands = (*inputs, *outputs)
     rows = {
@@ -328,7 +349,7 @@ def no_invoker(
 
 
 def _fault(ctx: DispatchContext, info: OperatorInfo, refused: Sequence[Refusal]) -> tuple[str, str]:
-    """What is wrong where nobody takes a call, and what to do."""
+    """Return headline and remedy for a call that no library takes."""
     pinned = ctx.preferences.pinned(ctx.node, info.name)
     if pinned is not None:
         return (

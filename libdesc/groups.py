@@ -1,4 +1,4 @@
-"""Matrices in tensors: the dims of a product by what they are to it, and rows as they lie."""
+"""Matrices in tensors: the dims of a product by their part in it, and contiguous rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from vtensor.language.tensor import VTensor
 
 
 class Groups(NamedTuple):
-    """The dims of a product of matrices: of both factors, of the left, of the right; summed."""
+    """The dims of a product of matrices, by their part in it.
+
+    Attributes:
+        batch: dims of both factors that are not summed over.
+        rows, columns: dims of the left factor only, and of the right factor only.
+        over: the dims that are summed over.
+    """
 
     batch: Sequence[str]
     rows: Sequence[str]
@@ -19,26 +25,26 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, a: VTensor, b: VTensor, *over: str) -> Groups:
-        """The groups of the dims of a and b."""
+        """Return the groups of the dims of the factors a and b, summed over the dims ``over``."""
         batch = [dim for dim in a.dims if dim in b.dims and dim not in over]
         rows, columns = ([dim for dim in t.dims if dim not in (*batch, *over)] for t in (a, b))
         return cls(batch, rows, columns, over)
 
     @property
     def orders(self) -> list[Layout]:
-        """Of matrices side by side: of the left factor, the right one, and the product."""
+        """Plain layouts of left factor, right factor and product, as batches of matrices."""
         batch, rows, columns, over = self
         parts = [*batch, *rows, *over], [*batch, *over, *columns], [*batch, *rows, *columns]
         return [Layout.plain(dims) for dims in parts]
 
 
 def side_by_side(layout: Layout, extents: Mapping[str, int], dim: str) -> bool:
-    """Elements along a dim are neighbours, all of them, and nothing is padded: rows of a matrix.
+    """Return whether a layout stores a matrix whose rows run along ``dim``: contiguous, not padded.
 
     >>> sizes = {"B": 4, "N": 49, "C": 96}
     >>> [side_by_side(Layout(text), sizes, "C") for text in ("BNC", "BN2b7nC", "BCN", "BN5nC")]
     [True, True, False, False]
     """
     whole = all(size % layout.block(name) == 0 for name, size in extents.items())
-    own = layout.axes[-1:] == ((dim, 0),) and not layout.blocks(dim)
-    return own and whole and layout.encoding is None
+    contiguous = layout.axes[-1:] == ((dim, 0),) and not layout.blocks(dim)
+    return contiguous and whole and layout.encoding is None

@@ -1,4 +1,4 @@
-"""``guideline``: what a library would like for one operand of the call that is under way."""
+"""``guideline``: the layout that a library prefers for an operand of the current call."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from vtensor.errors import ContractError
 
 
 def guideline(library: str, tensor: PTensor) -> Layout | Sequence[Layout]:
-    """The layout that a library would like for an operand; several come in order of preference.
+    """Return the layout that a library prefers for an operand, or several in order of preference.
 
-    ANY means that it takes whatever comes. The library's handler sees the whole call, since a
-    convolution's answer needs all operands, and is asked once a call. Once layouts are decided,
-    the answer is the layout decided.
+    ANY means that the library takes every layout. The library's handler is asked once per call and
+    sees the whole call, since a convolution's answer needs all operands. Once the node's layouts
+    are decided, the decided layout is returned.
 
     Args:
-        library: the library's name; the invoker's own.
-        tensor: a PTensor of the call that is under way.
+        library: the name of the invoker's own library.
+        tensor: a PTensor of the current call.
 
     Raises:
-        ContractError: no call is under way, or it is another library's.
+        ContractError: there is no current call, or it is another library's.
         Decline: the library does not take this call.
 
     Source: the paper, section 4.2, ``LayoutGuideLine``.
@@ -41,4 +41,4 @@ def guideline(library: str, tensor: PTensor) -> Layout | Sequence[Layout]:
     answer = guideline_of(call, library).get(tensor.index, Layout.ANY)
     if isinstance(answer, Layout):
         return from_base(answer, tensor.tensor)
-    return [from_base(one, tensor.tensor) for one in answer]
+    return [from_base(layout, tensor.tensor) for layout in answer]

@@ -1,7 +1,8 @@
 """Handlers: the functions that a description names, and the error when one fails.
 
-A handler is called with what ``ARGUMENTS`` says. One that takes something else is refused when its
-library is registered; what one raises becomes an error that names description, key and handler.
+``ARGUMENTS`` says with which arguments each handler is called. A handler that takes other arguments
+is refused when its library is registered. An exception that it raises becomes an error that names
+description, key and handler.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from vtensor.language.failures import place_of, raised
 from vtensor.language.interrupts import pass_signals
 from vtensor.language.records import dataclass
 
-#: What a handler may raise that says enough as it is.
-PASSED = (VTensorError, Decline, MemoryError)
+#: Exceptions of handlers that are passed on unchanged: their messages suffice.
+PASSED_ON = (VTensorError, Decline, MemoryError)
 
 
 @dataclass(frozen=True, eq=False)
 class Handler:
-    """A handler, as it is called: its function, and where the description names it."""
+    """A handler: its function, and the key and text by which a description names it."""
 
     file: Path
     key: str
@@ -43,32 +44,32 @@ class Handler:
         return f"({', '.join(ARGUMENTS[self.key])})"
 
     def __call__(self, *args: Any) -> Any:
-        """Call the function.
+        """Call the function and return its result.
 
         Raises:
-            InvokerError: it failed within a call; names node and operands, too.
-            LibraryError: it failed elsewhere.
+            InvokerError: the function failed within a call; names node and operands, too.
+            LibraryError: the function failed elsewhere.
         """
         try:
             return self.function(*args)
-        except PASSED:
+        except PASSED_ON:
             raise
-        except Exception as error:  # whatever a stranger's function raises
+        except Exception as error:  # whatever a third-party function raises
             pass_signals(error)
             raise self.failure(raised(error, place_of(self.function))) from error
 
     def each(self, *args: Any) -> Iterator[Any]:
-        """What a handler that is a generator yields; it fails as a call of it does."""
+        """Yield what the function yields, a generator; errors are those of a call."""
         try:
             yield from self.function(*args)
-        except PASSED:
+        except PASSED_ON:
             raise
         except Exception as error:
             pass_signals(error)
             raise self.failure(raised(error, place_of(self.function))) from error
 
     def failure(self, what: str) -> VTensorError:
-        """The error of a handler that went wrong, with the call that is under way, if any."""
+        """Return the error of a handler that failed, with the current call if there is one."""
         text = f"{self.label}, called with {self.called_with}: {what}"
         call = current_call()
         if call is None:
@@ -77,37 +78,37 @@ class Handler:
 
 
 def find_handler(description: Description, key: str) -> Handler | None:
-    """The handler that a description names for a key, or None where it names none.
+    """Return the handler that a description names for a key; None if it names none.
 
     Raises:
-        DescriptionError: its module does not import, has no such function, or one that takes
-            something else than it is called with.
+        DescriptionError: the handler's module does not import or has no such function, or the
+            function does not take the arguments that it is called with.
     """
     text = description.handlers.get(key)
     if text is None:
         return None
-    module_name, _, function = text.partition(":")
+    module_name, _, function_name = text.partition(":")
     try:
         module = import_module(module_name, description.file)
-        found = getattr(module, function)
-    except (Exception, SystemExit) as error:  # whatever a module raises while it is imported
+        function = getattr(module, function_name)
+    except (Exception, SystemExit) as error:  # whatever importing a module raises
         pass_signals(error)
         why = str(error).removeprefix(f"{description.file}: ")
         why = why if isinstance(error, DescriptionError) else f"{type(error).__name__}: {why}"
         raise DescriptionError(
             f"{description.file}: library.{key} = {text!r} does not import: {why}"
         ) from error
-    if not callable(found):
+    if not callable(function):
         raise DescriptionError(f"{description.file}: library.{key} = {text!r} is no function")
-    made = Handler(description.file, key, text, found)
-    _check_signature(made)
-    return made
+    handler = Handler(description.file, key, text, function)
+    _check_signature(handler)
+    return handler
 
 
 def _check_signature(handler: Handler) -> None:
     try:
         signature = inspect.signature(handler.function)
-    except (TypeError, ValueError):  # a function in C need not say what it takes
+    except (TypeError, ValueError):  # a function in C may have no signature
         return
     try:
         signature.bind(*ARGUMENTS[handler.key])

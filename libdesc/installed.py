@@ -1,7 +1,7 @@
-"""What installed distributions offer: their entry points; and their versions.
+"""Entry points and versions of installed distributions.
 
-``importlib.metadata`` costs more to import than most sessions to make, and most installations have
-nobody who offers anything: then a look at the files that would say so is enough.
+Importing ``importlib.metadata`` takes longer than making most sessions. Most installations have no
+distribution with entry points for VTensor: reading the ``entry_points.txt`` files is enough there.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ from vtensor.language.interrupts import ignored, pass_signals
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-#: How the headings of our groups of entry points begin; our own command is in another group.
-_OURS = b"[vtensor."
+#: Prefix of the headings of VTensor's entry-point groups; its own command is in another group.
+_GROUP_PREFIX = b"[vtensor."
 
-#: How the names of variables begin that say how VTensor works; these say where it keeps things.
-_PREFIX, _CACHES = "VTENSOR_", ("VTENSOR_CACHE", "VTENSOR_CACHE_DIR")
+#: Prefix of the environment variables that configure VTensor; two of them only place the cache.
+_VARIABLE_PREFIX, _CACHE_VARIABLES = "VTENSOR_", ("VTENSOR_CACHE", "VTENSOR_CACHE_DIR")
 
-#: How the names of folders end that say what a distribution is.
-_INFO = ".dist-info"
+#: Suffix of the folder with a distribution's metadata.
+_METADATA_SUFFIX = ".dist-info"
 
 
 def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
-    """The entry points of each of these groups of ours, of all distributions that Python finds."""
-    if "importlib.metadata" not in sys.modules and not _offered():
+    """Return the entry points of each of these groups, of all distributions that Python finds.
+
+    Args:
+        groups: names that begin with ``vtensor.``.
+    """
+    if "importlib.metadata" not in sys.modules and not _may_offer_entry_points():
         return {group: [] for group in groups}
     from importlib import metadata
 
@@ -38,67 +42,80 @@ def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
 
 
 def state() -> list[object]:
-    """What differs once other distributions are installed, or the environment says something else.
+    """Return facts that change when distributions are installed or removed, or when a variable that
+    configures VTensor changes.
 
-    Where another finder than Python's own knows of distributions, that finder is part of it.
+    Finders of distributions other than Python's own are among the facts by their type.
     """
-    said = (row for row in os.environ.items() if row[0].startswith(_PREFIX))
-    facts: list[object] = [*sorted(row for row in said if row[0] not in _CACHES)]
-    facts += [type(one).__qualname__ for one in sys.meta_path if hasattr(one, "find_distributions")]
+    variables = (row for row in os.environ.items() if row[0].startswith(_VARIABLE_PREFIX))
+    facts: list[object] = [*sorted(row for row in variables if row[0] not in _CACHE_VARIABLES)]
+    facts += [
+        type(entry).__qualname__ for entry in sys.meta_path if hasattr(entry, "find_distributions")
+    ]
     for folder in dict.fromkeys(sys.path):
         with ignored(OSError):
             if Path(folder).is_file():
                 facts.append((folder, Path(folder).stat().st_mtime_ns))
                 continue
-            with os.scandir(folder or os.curdir) as found:
-                rows = [one for one in found if one.name.endswith((_INFO, ".egg-info", ".egg"))]
+            with os.scandir(folder or os.curdir) as entries:
+                rows = [
+                    entry
+                    for entry in entries
+                    if entry.name.endswith((_METADATA_SUFFIX, ".egg-info", ".egg"))
+                ]
                 if rows:
-                    states = ((one.name, one.stat().st_mtime_ns) for one in rows)
+                    states = ((entry.name, entry.stat().st_mtime_ns) for entry in rows)
                     facts.append((folder, sorted(states)))
     return facts
 
 
 def version_of(name: str) -> str:
-    """The version of a distribution, by the name of the folder that says what it is.
+    """Return the version of a distribution, from the name of its metadata folder if there is one.
 
     Args:
-        name: as that folder has it: in small letters, without hyphens.
+        name: the distribution's name as that folder spells it: lower case, without hyphens.
 
     Raises:
-        PackageNotFoundError: it is not installed.
+        PackageNotFoundError: the distribution is not installed.
     """
     for folder in dict.fromkeys(sys.path):
         with ignored(OSError), os.scandir(folder or os.curdir) as entries:
-            for one in entries:
-                found, _, version = one.name.removesuffix(_INFO).partition("-")
-                if found == name and one.name.endswith(_INFO):
+            for entry in entries:
+                distribution, _, version = entry.name.removesuffix(_METADATA_SUFFIX).partition("-")
+                if distribution == name and entry.name.endswith(_METADATA_SUFFIX):
                     return version
     from importlib import metadata
 
     return metadata.version(name)
 
 
-def _offered() -> bool:
-    """Some distribution may have entry points of ours."""
-    finders = [one for one in sys.meta_path if hasattr(one, "find_distributions")]
-    return finders != [PathFinder] or any(map(_mentions, dict.fromkeys(sys.path)))
+def _may_offer_entry_points() -> bool:
+    """Return whether some distribution may have entry points of VTensor's groups."""
+    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_distributions")]
+    return finders != [PathFinder] or any(map(_folder_may_offer, dict.fromkeys(sys.path)))
 
 
-def _mentions(folder: str) -> bool:
-    """A distribution in a folder may have entry points of ours; so may what is no plain folder."""
+def _folder_may_offer(folder: str) -> bool:
+    """Return whether a distribution in a folder of ``sys.path`` may have entry points of VTensor's
+    groups; always True for an archive or an egg.
+    """
     if folder.endswith(".egg") or Path(folder).is_file():
         return True
-    return any(_OURS in text for text in _entry_point_files(folder or os.curdir))
+    return any(_GROUP_PREFIX in text for text in _entry_point_files(folder or os.curdir))
 
 
 def _entry_point_files(folder: str) -> Iterator[bytes]:
-    """What the distributions in a folder say of their entry points."""
+    """Yield the contents of the ``entry_points.txt`` files of the distributions in a folder."""
     try:
         with os.scandir(folder) as entries:
-            found = [one.path for one in entries if one.name.endswith((_INFO, ".egg-info"))]
-    except OSError as error:  # it is not there, as some of Python's own are not
+            folders = [
+                entry.path
+                for entry in entries
+                if entry.name.endswith((_METADATA_SUFFIX, ".egg-info"))
+            ]
+    except OSError as error:  # folders of sys.path need not exist
         pass_signals(error)
         return
-    for one in found:
-        with ignored(OSError), open(f"{one}/entry_points.txt", "rb") as file:  # noqa: PTH123
-            yield file.read()  # it may have none
+    for entry in folders:
+        with ignored(OSError), open(f"{entry}/entry_points.txt", "rb") as file:  # noqa: PTH123
+            yield file.read()  # a distribution may have no such file

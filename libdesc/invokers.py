@@ -1,4 +1,4 @@
-"""What ``@invoker`` registers, and what must hold of it."""
+"""The record that ``@invoker`` registers, and its checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from vtensor.language.operators import OPERATORS
 from vtensor.language.records import dataclass
 from vtensor.language.table import OperatorInfo
 
-#: Returns what it would call, a Routine or several in order; None where it does all itself.
+#: Takes ``(ctx, op, *operands)``; returns the call as a Routine, or several in order; None in the
+#: long form, which makes the call itself.
 InvokerFunction = Callable[..., object]
 When = Callable[..., bool | str]
 First = Callable[..., bool]
@@ -23,13 +24,16 @@ class InvokerInfo:
     """A registered invoker.
 
     Attributes:
-        dtypes: element types that it takes, by role or, under ``""``, for every operand.
-        when: a condition on ``(op, *operands)``; text is the reason for declining.
-        priority: overrides the library's for this operator.
-        python: it computes in Python and becomes a call-back step.
-        inplace: roles of inputs, over any of which it may write its first output.
-        first: a condition on ``(op, *inputs)`` under which it goes before higher priorities.
-        before: the libraries of higher priority that it goes before then.
+        op, library, device: names of the operator, the library and the device.
+        function: the invoker itself.
+        dtypes: accepted element types, by role or, under ``""``, for every operand.
+        when: a condition on ``(op, *operands)``; False or a text (the reason) declines the call.
+        priority: overrides the library's priority for this operator; None keeps it.
+        python: True if it computes in Python and so becomes a call-back step.
+        file, line: where the function is defined.
+        inplace: roles of the inputs that the first output may overwrite.
+        first: a condition on ``(op, *inputs)`` under which it is tried before ``before``.
+        before: libraries of higher priority that it precedes if ``first`` holds.
     """
 
     op: str
@@ -60,35 +64,39 @@ def make_invoker(
     first: First | None,
     before: Sequence[str],
 ) -> InvokerInfo:
-    """An invoker from what ``@invoker`` was told.
+    """Check the arguments of ``@invoker`` and return the record of the invoker.
 
     Raises:
-        LibraryError: something of it is not what it must be.
+        LibraryError: an argument has a wrong type, or only one of first and before is given.
         DTypeError: an element type does not exist.
     """
-    who = f"invoker of {op} on {library}"
+    subject = f"invoker of {op} on {library}"
     if not inspect.isfunction(function):
-        raise LibraryError(f"{who}: {function!r} is no function: write def ... below @invoker(...)")
+        raise LibraryError(
+            f"{subject}: {function!r} is no function: write def ... below @invoker(...)"
+        )
     place = place_of(function)
     for key, value in (("op", op), ("library", library), ("device", device)):
         if not isinstance(value, str):
-            raise LibraryError(f"{who}: {key}={value!r} must be a name ({place})")
+            raise LibraryError(f"{subject}: {key}={value!r} must be a name ({place})")
     if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
-        raise LibraryError(f"{who}: priority={priority!r} must be an integer ({place})")
+        raise LibraryError(f"{subject}: priority={priority!r} must be an integer ({place})")
     conditions: dict[str, object] = {"when": when, "first": first}
     for key, condition in conditions.items():
         if condition is not None and not callable(condition):
             takes = "operands" if key == "when" else "inputs"
             text = f"{key}={condition!r} must be a function of (op, *{takes})"
-            raise LibraryError(f"{who}: {text} ({place})")
+            raise LibraryError(f"{subject}: {text} ({place})")
     if isinstance(before, str):
-        raise LibraryError(f"{who}: before={before!r} must be libraries in a list ({place})")
+        raise LibraryError(f"{subject}: before={before!r} must be libraries in a list ({place})")
     if bool(before) != (first is not None):
-        raise LibraryError(f"{who}: first and before, whom it goes before, go together ({place})")
+        raise LibraryError(
+            f"{subject}: first and before go together: give both or neither ({place})"
+        )
     if isinstance(inplace, str):
-        raise LibraryError(f"{who}: inplace={inplace!r} must be roles in a list ({place})")
+        raise LibraryError(f"{subject}: inplace={inplace!r} must be roles in a list ({place})")
     file, _, line = place.rpartition(":")
-    types, roles = _types(dtypes, who, place), tuple(inplace)
+    types, roles = _types(dtypes, subject, place), tuple(inplace)
     return InvokerInfo(
         *(op, library, device, function, types, when, priority, python, file, int(line), roles),
         first=first,
@@ -97,24 +105,28 @@ def make_invoker(
 
 
 def _types(
-    dtypes: Sequence[str] | Mapping[str, Sequence[str]] | None, who: str, place: str
+    dtypes: Sequence[str] | Mapping[str, Sequence[str]] | None, subject: str, place: str
 ) -> dict[str, frozenset[str]]:
     rows = dtypes if isinstance(dtypes, Mapping) else {} if dtypes is None else {"": dtypes}
     for row in rows.values():
         if isinstance(row, str):
-            raise DTypeError(f"{who}: dtypes: {row!r} must be element types in a list ({place})")
+            raise DTypeError(
+                f"{subject}: dtypes: {row!r} must be element types in a list ({place})"
+            )
     types = {role: frozenset(row) for role, row in rows.items()}
     unknown = sorted(frozenset().union(*types.values()) - ITEMSIZE.keys(), key=str)
     if unknown:
         raise DTypeError(
-            f"{who}: dtypes {', '.join(map(repr, unknown))} are unknown;"
+            f"{subject}: dtypes {', '.join(map(repr, unknown))} are unknown;"
             f" there are {', '.join(ITEMSIZE)} ({place})"
         )
     return types
 
 
 def fault_of(info: InvokerInfo) -> str:
-    """Why an invoker does not fit its operator; empty if it fits, or that is not imported."""
+    """Return why an invoker does not fit its operator; empty if it fits or the operator is not yet
+    imported.
+    """
     operator = OPERATORS.data.get(info.op)
     if operator is None:
         return ""

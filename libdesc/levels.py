@@ -1,4 +1,4 @@
-"""Extension modules that are compiled once an instruction set, and which of them is used."""
+"""Extension modules compiled once per instruction set, and the choice between them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from vtensor.errors import LibraryError
 from vtensor.language.openmp import import_native
 from vtensor.language.records import dataclass
 
-#: Instruction sets, from the least; and the best of them that a cap of VTensor leaves.
+#: The instruction sets that modules are compiled for, the smallest first.
 LEVELS = ("baseline", "avx2", "avx512")
+
+#: The best of these levels under each cap on the instruction set.
 CAPS = {"sse41": "baseline", "avx2": "avx2", "avx512": "avx512", "amx": "avx512", "max": "avx512"}
 
 
 class Leveled(Protocol):
-    """What each module says of itself."""
+    """The attributes that each compiled module has."""
 
     level: str
 
     def machine_level(self) -> str:
-        """The best of the modules that this machine runs."""
+        """Return the best level that this machine runs."""
 
 
 M = TypeVar("M", bound=Leveled)
@@ -30,8 +32,12 @@ M = TypeVar("M", bound=Leveled)
 class Levels(Generic[M]):
     """The modules of one library, ``libdesc.<library>._<library>_<level>``.
 
-    The choice is the process's, whose kernels are of one instruction set: results do not depend on
-    the session.
+    A process uses kernels of one instruction set, so that results do not depend on the session.
+
+    Attributes:
+        library: the library's name.
+        cap: a key of ``CAPS``.
+        loaded: the chosen module; None before the first ``load``.
     """
 
     library: str
@@ -39,12 +45,12 @@ class Levels(Generic[M]):
     loaded: M | None = None
 
     def load(self) -> M:
-        """The module for the best instruction set of the machine that the cap leaves.
+        """Return the module for the machine's best instruction set under the cap.
 
-        After the first call the choice stands.
+        The first call fixes the choice for the process.
 
         Raises:
-            LibraryError: the extension is not there, or does not load; says why.
+            LibraryError: the extension module is missing or does not load; says why.
         """
         if self.loaded is None:
             self.loaded = self._module(self._best(self.cap))
@@ -54,7 +60,7 @@ class Levels(Generic[M]):
         """Cap the instruction set.
 
         Raises:
-            LibraryError: another one is in use already, or there is no such cap.
+            LibraryError: a module of another level is in use already, or there is no such cap.
         """
         if cap not in CAPS:
             raise LibraryError(f"{self.library}: there is no cap {cap!r}; one of {', '.join(CAPS)}")
@@ -66,10 +72,10 @@ class Levels(Generic[M]):
         self.cap = cap
 
     def baseline(self) -> M:
-        """The module that every machine runs; loading it decides nothing.
+        """Return the module that every machine runs; this does not fix the choice.
 
         Raises:
-            LibraryError: as ``load``.
+            LibraryError: the extension module is missing or does not load; says why.
         """
         return self._module("baseline")
 

@@ -1,4 +1,4 @@
-"""A registered library: its description, its handlers, and the look-ups generated from them."""
+"""A registered library: its description, its handlers, and the functions generated from them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class RegisteredLibrary:
-    """A library that is registered, available or not.
+    """A registered library, available or not.
 
     Attributes:
-        description: what its file says.
-        text: the generated look-ups: guideline, library_desc, the body of a Transform.
-        code: the same, compiled; these functions are what runs.
-        absent: why the library cannot be used here; empty when it can.
+        description: its description, as read from the file.
+        text: the generated source of guideline, confirm, library_desc and the Transform's body.
+        code: the compiled functions of ``text``, and the handlers as ``<key>_handler``, by name.
+        absent: why the library cannot be used here; empty if it can.
         origin: how its description was found.
     """
 
@@ -46,72 +46,81 @@ class RegisteredLibrary:
 
     @property
     def priority(self) -> int:
-        """Larger is tried first."""
+        """The priority among libraries; the largest is tried first."""
         return self.description.priority
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Where its invokers may run."""
+        """The devices on which its invokers may run."""
         return self.description.devices
 
     @property
     def rates(self) -> Rates:
-        """The speed of one of its threads, roughly."""
+        """The approximate speed of one of its threads."""
         return self.description.rates
 
     def version(self) -> str:
-        """What the library says of itself: its version and where it was found; may be empty."""
-        about = self.code["version_handler"]
-        return "" if about is None or self.absent else str(about())
+        """Return the library's version and where it was found; empty if it has no handler."""
+        handler = self.code["version_handler"]
+        return "" if handler is None or self.absent else str(handler())
 
     def limit_isa(self, cap: str) -> None:
-        """Cap the instruction set for the rest of the process, if the library can.
+        """Cap the instruction set for the rest of the process; does nothing without a handler.
 
         Raises:
-            LibraryError: it has already fixed another cap.
+            LibraryError: the library has fixed another instruction set already.
         """
-        limit = self.code["limit_isa_handler"]
-        if limit is not None and not self.absent:
-            limit(cap)
+        handler = self.code["limit_isa_handler"]
+        if handler is not None and not self.absent:
+            handler(cap)
 
     def peaks(self, nbytes: int) -> Iterator[tuple[str, Step, int]]:
-        """Steps that show how fast the machine is, if the library has such.
+        """Yield steps that measure the machine's peak speed; none without a handler.
 
-        Each with what it counts: ``"product"``, operations on f32, or ``"copy"``, bytes read and
-        written while ``nbytes`` are copied. The costs of plans take the first of each kind.
+        Each is (kind, step, count): ``"product"`` counts floating-point operations on f32,
+        ``"copy"`` the bytes read and written while ``nbytes`` are copied. The cost model uses the
+        first step of each kind.
         """
         if self.shows_peaks:
             yield from self.code["peaks_handler"].each(nbytes)
 
     @property
     def shows_peaks(self) -> bool:
-        """True when it has steps that show how fast the machine is."""
+        """Whether ``peaks`` yields any steps."""
         return self.code["peaks_handler"] is not None and not self.absent
 
     def let_go(self) -> None:
-        """Drop what the calling thread made for a plan and no step has, if the library can."""
+        """Release kernels that the calling thread made while planning and that no step holds."""
         handler = self.code["let_go_handler"]
         if handler is not None and not self.absent:
             handler()
 
     @property
     def transforms(self) -> bool:
-        """True when it can change layouts."""
+        """Whether the library can change layouts."""
         return "transformer" in self.description.handlers
 
     @property
     def guideline_place(self) -> str:
-        """File and line of the handler that answers ``guideline``, if there is one."""
-        asked = self.code["guideline_handler"]
-        return "" if asked is None else place_of(asked.function)
+        """File and line of the guideline handler; empty if there is none."""
+        handler = self.code["guideline_handler"]
+        return "" if handler is None else place_of(handler.function)
 
     def guideline(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """What the library would like for each operand of a call."""
+        """Return the layouts that the library prefers, one or several each, by operand index."""
         answers: Mapping[int, Layout | Sequence[Layout]] = self.code["guideline"](call)
         return answers
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None if the library takes the call with a layout for each operand, else the reason."""
+        """Return None if the library takes a call in these layouts, else the reason why not.
+
+        Args:
+            call: the call.
+            row: a layout per operand.
+
+        Raises:
+            LibraryError, InvokerError: the handler failed, or returned something else.
+        """
         reason: str | None = self.code["confirm"](call, row)
         if reason is not None and not isinstance(reason, str):
             raise self.code["confirm_handler"].failure(
@@ -120,27 +129,31 @@ class RegisteredLibrary:
         return reason
 
     def library_desc(self, tensor: CallOperand) -> Any:
-        """The library's own description of a PTensor."""
+        """Return the library's own description of a PTensor.
+
+        Raises:
+            LayoutNotSupported: the library has no word for its layout.
+        """
         return self.code["library_desc"](tensor)
 
 
 def library_source(description: Description) -> str:
-    """The text of a library's look-ups, from its description."""
-    name, given, words = description.name, description.handlers, description.layout_names
+    """Return the source of a library's generated functions, from its description."""
+    name, handlers, words = description.name, description.handlers, description.layout_names
     guideline = "call.routine.preferred(call) if call.routine else {}"
     confirm = "call.routine.confirm(call, row) if call.routine else None"
     lines = [
         f"# generated from {description.file.name}: the library {name}",
         "",
         "def guideline(call):",
-        f"    return {'guideline_handler(call)' if 'guideline' in given else guideline}",
+        f"    return {'guideline_handler(call)' if 'guideline' in handlers else guideline}",
         "",
         "def confirm(call, row):",
-        f"    return {'confirm_handler(call, row)' if 'confirm' in given else confirm}",
+        f"    return {'confirm_handler(call, row)' if 'confirm' in handlers else confirm}",
         "",
         "def library_desc(ptensor):",
     ]
-    if "layout_mapper" in given:
+    if "layout_mapper" in handlers:
         lines += ["    return layout_mapper_handler(ptensor)", ""]
     elif words:
         lines += [
@@ -154,14 +167,14 @@ def library_source(description: Description) -> str:
         ]
     else:
         lines += ["    return ptensor.required_layout", ""]
-    if "transformer" in given:
+    if "transformer" in handlers:
         lines += [
             "def transform(x, y, source, target, permutation):",
             "    src, dst = PTensor(x).require(source), PTensor(y).require(target)",
-            # It must know both, or says itself which changes of layout it knows.
+            # Without a confirm handler, both layouts must be known to the layout mapper.
             *(
                 []
-                if "confirm" in given
+                if "confirm" in handlers
                 else [f"    src.library_desc({name!r}), dst.library_desc({name!r})"]
             ),
             f"    if lib_tagger({name!r}, [src], [dst]):",
@@ -173,10 +186,10 @@ def library_source(description: Description) -> str:
 
 
 def check_layout_names(description: Description) -> None:
-    """See that the keys of ``[layout_names]`` are layouts.
+    """Check that the keys of ``[layout_names]`` are layouts.
 
     Raises:
-        DescriptionError: one is not.
+        DescriptionError: a key does not parse as a layout.
     """
     for layout in description.layout_names:
         try:
@@ -186,11 +199,15 @@ def check_layout_names(description: Description) -> None:
 
 
 def build_library(description: Description, origin: str = "") -> RegisteredLibrary:
-    """Import the handlers, generate the look-ups, and probe.
+    """Import a library's handlers, generate its functions, probe it, and return it.
+
+    Args:
+        description: the library's description.
+        origin: how the description was found.
 
     Raises:
-        DescriptionError: a handler does not import or takes something else than it is called with,
-            or a layout in ``[layout_names]`` does not parse.
+        DescriptionError: a handler does not import or does not take its arguments, or a layout in
+            ``[layout_names]`` does not parse.
     """
     check_layout_names(description)
     handlers = {f"{key}_handler": find_handler(description, key) for key in HANDLERS}
@@ -206,12 +223,12 @@ def build_library(description: Description, origin: str = "") -> RegisteredLibra
 
 
 def _probe(probe: Handler | None) -> str:
-    """Why the library is absent, empty where it is not."""
+    """Call the probe and return why the library is absent; empty if it is present."""
     if probe is None:
         return ""
     try:
         answer = probe.function()
-    except Exception as error:  # a probe that fails is a library that is not there
+    except Exception as error:  # a library whose probe fails is absent
         pass_signals(error)
         return f"its probe failed: {raised(error, place_of(probe.function))}"
     if answer is None or isinstance(answer, str):

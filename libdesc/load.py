@@ -1,8 +1,7 @@
-"""Finding descriptions and operators, and importing the modules in which they are.
+"""Find descriptions and operators, and import the modules that hold them.
 
 Descriptions come from this folder, from the entry-point group ``vtensor.libraries`` and from the
-paths in ``VTENSOR_LIBRARIES``. One that is broken is reported and skipped; it never breaks the
-import of anything.
+paths in ``VTENSOR_LIBRARIES``. A broken description is reported and skipped, and fails no import.
 """
 
 from __future__ import annotations
@@ -24,12 +23,17 @@ from vtensor.language.wording import reason
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-#: How the names begin under which Python knows modules that lie beside a description.
+#: Prefix, in ``sys.modules``, of modules imported from a description's folder.
 MODULE_PREFIX = "vtensor_library_"
 
 
 def import_module(name: str, description: Path) -> Any:
-    """Import a module by name; one that begins with a dot lies beside the description."""
+    """Import a module and return it; a name with a leading dot is a file next to the description.
+
+    Raises:
+        DescriptionError: there is no such file next to the description. What the import raises
+            passes unchanged.
+    """
     if not name.startswith("."):
         return importlib.import_module(name)
     file = sibling_file(name, description)
@@ -50,17 +54,22 @@ def import_module(name: str, description: Path) -> Any:
 
 
 def forget_modules(kept: Collection[str], names: Collection[str]) -> None:
-    """Have modules imported anew: these, and all beside a description, but those that are kept."""
+    """Remove modules from ``sys.modules``: ``names``, and those of descriptions' folders.
+
+    Args:
+        kept: modules that stay in any case.
+        names: further modules to remove.
+    """
     for name in set(sys.modules).difference(kept):
         if name in names or name.startswith(MODULE_PREFIX):
             del sys.modules[name]
 
 
 def sibling_file(name: str, description: Path) -> Path:
-    """The file of a module whose name begins with a dot, in the description's folder.
+    """Return the file of a module whose name begins with a dot, in the description's folder.
 
     Raises:
-        DescriptionError: there is none, or links lead out of the folder.
+        DescriptionError: there is no such file, or links lead out of the folder.
     """
     folder = description.parent.resolve()
     file = folder.joinpath(*name[1:].split(".")).with_suffix(".py").resolve()
@@ -69,43 +78,49 @@ def sibling_file(name: str, description: Path) -> Path:
             f"{description}: {name} leads out of the description's folder, to {file}"
         )
     if not file.is_file():
-        raise DescriptionError(f"{description}: {name} names no file beside it, {file.name}")
+        raise DescriptionError(f"{description}: {name} names no file next to it, {file.name}")
     return file
 
 
 def description_file(path: Path) -> Path:
-    """The file that a path means: itself, or ``<folder>/<folder's name>.toml``.
+    """Return the description file at a path: the path itself, or ``<folder>/<folder's name>.toml``.
 
     Raises:
-        DescriptionError: there is none.
+        DescriptionError: there is no such file, or it cannot be read.
     """
     try:
         file = path / f"{path.name}.toml" if path.is_dir() else path
-        there = file.is_file()
+        exists = file.is_file()
     except OSError as error:
         pass_signals(error)
         raise DescriptionError(f"{path}: cannot be read: {reason(error)}") from error
-    if not there:
+    if not exists:
         raise DescriptionError(f"{path}: no description there; a TOML file or a folder with one")
     return file
 
 
 def own_descriptions() -> list[Path]:
-    """The descriptions that come with VTensor."""
+    """Return the description files that come with VTensor."""
     return sorted(Path(__file__).parent.glob("*/*.toml"))
 
 
 def foreign_descriptions(
     offered: Iterable[EntryPoint],
 ) -> Iterator[tuple[str, Callable[[], Path]]]:
-    """Where others' descriptions come from, and how to get each one's path (which may fail)."""
+    """Yield, for each third-party description, its origin and a function that returns its path.
+
+    The function imports the other distribution's module and may raise anything.
+
+    Args:
+        offered: the entry points of the group ``vtensor.libraries``.
+    """
     for entry in offered:
 
         def locate(entry: EntryPoint = entry) -> Path:
-            found = entry.load()
-            if not isinstance(found, (str, os.PathLike)):
-                found = found()
-            return Path(found)
+            location = entry.load()
+            if not isinstance(location, (str, os.PathLike)):
+                location = location()
+            return Path(location)
 
         yield f"entry point {entry.name} = {entry.value}", locate
     for path in listed_descriptions():
@@ -113,21 +128,25 @@ def foreign_descriptions(
 
 
 def listed_descriptions() -> list[Path]:
-    """The paths in ``VTENSOR_LIBRARIES``."""
+    """Return the paths in ``VTENSOR_LIBRARIES``."""
     listed = os.environ.get("VTENSOR_LIBRARIES", "").split(os.pathsep)
     return [Path(text) for text in listed if text]
 
 
 def own_operators(loaded: Callable[[Sequence[str]], None]) -> Index:
-    """Where the operators of ``ops/`` are; a file that its index does not have is imported now."""
+    """Return the index of the operators in ``ops/``; import the files that ``index.txt`` lacks.
+
+    Args:
+        loaded: called with the names of operators once their module has been imported.
+    """
     ops = importlib.import_module("ops")
     text = Path(ops.__path__[0], "index.txt").read_text(encoding="utf-8")
     rows = [row_of(line, "ops") for line in text.splitlines() if not line.startswith("#")]
-    found, indexed = set(_own_modules()), {row.module for row in rows}
-    for module in sorted(found - indexed):
+    modules, indexed = set(_own_modules()), {row.module for row in rows}
+    for module in sorted(modules - indexed):
         if not module.startswith("ops._"):
             importlib.import_module(module)
-    return Index((row for row in rows if row.module in found), loaded)
+    return Index((row for row in rows if row.module in modules), loaded)
 
 
 def import_own_operators() -> None:
@@ -137,7 +156,7 @@ def import_own_operators() -> None:
 
 
 def _own_modules() -> list[str]:
-    folders = importlib.import_module("ops").__path__  # where somebody tries one, it is in another
+    folders = importlib.import_module("ops").__path__  # one may be in development elsewhere
     names = [name for folder in folders for name in sorted(os.listdir(folder))]  # noqa: PTH208
     files = dict.fromkeys(name for name in names if name.endswith(".py") and name != "__init__.py")
     return [f"ops.{name[:-3]}" for name in files]

@@ -1,9 +1,9 @@
 """Traces of native calls, in rows next to those of sizes.
 
-While a trace is the current tracer, a native call is made with the numbers of now and is written
-down. Two traces share the work. The constant trace has the calls that depend on no size: other
+While a trace is the current tracer, a native call is made with the current sizes and recorded as a
+row. Two traces share the work. The constant trace has the calls that depend on no size: other
 processes repeat them. A trace with symbols has the calls that depend on one of its symbols: they
-are repeated for other sizes, and their plain answers (texts, element types, layouts) are guards.
+are repeated for other sizes, and their plain results (texts, element types, layouts) are guards.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from vtensor.language.trace import SymbolicSize, Trace
 for _function in TRACED:
     pure(_function)
 
-#: Answers that must be the same for other sizes.
-_ANSWERS = (str, bool, float, bytes, type(None), Layout)
+#: Types of results that are guards: they must be equal for other sizes.
+_GUARDED_TYPES = (str, bool, float, bytes, type(None), Layout)
 
-#: Constants that data has as they are.
-_PLAIN = (str, int, float, bool, type(None))
+#: Types of constants that are data without conversion.
+_PLAIN_TYPES = (str, int, float, bool, type(None))
 
-#: What a module may say of its build.
-_BUILDS = ("level", "version", "isa", "library_path")
+#: Attributes in which a native module may describe its build.
+_BUILD_ATTRIBUTES = ("level", "version", "isa", "library_path")
 
-#: Where a native thing comes from: the place of the row that makes it, the names that lead to it
-#: from a module, or None where data cannot say.
+#: The source of a native object: the place of the row that makes it, or the path of names that
+#: leads to it from a module; None if data cannot express it.
 Where = int | tuple[str, ...] | None
 
 
@@ -67,7 +67,7 @@ class NativeTrace(Trace):
         return Rows([], len(self.values), *parts)
 
     def forget(self) -> None:
-        """Release what was made for the sizes of now; of a constant trace also its rows."""
+        """Release the objects made for the current sizes; a constant trace also drops its rows."""
         self.values = [value if type(value) is int else 0 for value in self.values]
         self._cached.clear()
         if self.outer is None:
@@ -79,14 +79,14 @@ class NativeTrace(Trace):
         self._proxies.clear()
 
     def traced(self, native: Any) -> Any:
-        """Return a proxy of a native module, or of a function."""
+        """Return a proxy of a native module or of a function."""
         path = (native.__name__,) if isinstance(native, ModuleType) else None
         return Foreign(self.outer or self, native, path)
 
     def cached(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any]
     ) -> Any:
-        """Return the result of a cached function, whose own calls are traced."""
+        """Return the result of a cached function and trace the calls inside it."""
         if self.outer is not None:
             if self._is_open(arguments) or self._is_open((*named.values(),)):
                 return function(*arguments, **named)
@@ -94,15 +94,15 @@ class NativeTrace(Trace):
                 return self.outer.cached(function, arguments, named)
         key = function, arguments, (*named.items(),)
         try:
-            known = self._cached.get(key)
-        except TypeError:  # a native thing is among them
+            result = self._cached.get(key)
+        except TypeError:  # a native object is among the arguments
             return function(*arguments, **named)
-        if known is None:
-            known = self._cached[key] = function(*arguments, **named)
-        return known
+        if result is None:
+            result = self._cached[key] = function(*arguments, **named)
+        return result
 
     def attribute(self, of: Foreign, name: str) -> Any:
-        """Return an attribute of a native thing."""
+        """Return an attribute of a native object."""
         if self.outer is not None and not self._is_open(of):
             return self.outer.attribute(of, name)
         value = getattr(of.own, name)
@@ -125,8 +125,8 @@ class NativeTrace(Trace):
                 raise
         kind = COMPUTE if self.outer is None else CALL
         try:
-            by_name = {name: _real(value) for name, value in named.items()}
-            result = of.own(*map(_real, arguments), **by_name)
+            by_name = {name: _unwrapped(value) for name, value in named.items()}
+            result = of.own(*map(_unwrapped, arguments), **by_name)
         except Exception as error:
             self._refused(error)
             raise
@@ -137,26 +137,26 @@ class NativeTrace(Trace):
         return self._answer(self._row((kind, self.place_of(of), places, names), result))
 
     def equal(self, of: Foreign, other: object) -> bool:
-        """Return whether two native things are equal, and guard it for other sizes."""
-        same = bool(of.own == _real(other))
+        """Return whether two native objects are equal, and guard the result for other sizes."""
+        same = bool(of.own == _unwrapped(other))
         if self.outer is not None and self._is_open((of, other)):
             self.guard(same, "==", self.place_of(of), self.place_of(other))
         return same
 
     def place_of(self, value: Any) -> int:
-        """Return the place of an argument: of a row's result, or of a constant."""
+        """Return the place of an argument: that of a row's result, or of a constant."""
         if type(value) is not Foreign:
-            return super().place_of(value if self.reads(value) else _real(value))
+            return super().place_of(value if self.reads(value) else _unwrapped(value))
         if value.trace is self and type(value.where) is int:
             return value.where
-        path, own = isinstance(value.where, tuple), value.where is not None
-        key = (Foreign, 0 if path else id(value.trace), value.where) if own else None
+        from_module, has_source = isinstance(value.where, tuple), value.where is not None
+        key = (Foreign, 0 if from_module else id(value.trace), value.where) if has_source else None
         place = self.constant(value.own, key)
         self._sources.setdefault(-1 - place, value)
         return place
 
     def reads(self, value: Any) -> bool:
-        """Return whether an argument is no constant; a native thing has a place of its own."""
+        """Return whether an argument is no constant; every native object counts as none."""
         return type(value) is Foreign or super().reads(value)
 
     def _is_open(self, value: Any) -> bool:
@@ -171,11 +171,11 @@ class NativeTrace(Trace):
         self.failed = self.failed or f"a library refuses: {error}"
 
     def _answer(self, place: int) -> Any:
-        """Return what a caller gets for the value of a row."""
+        """Return the value of a row as its caller gets it: a guarded value, a symbol or a proxy."""
         value, symbolic = self.values[place], self.outer is not None
         if symbolic and type(value) is int:
             return self._symbol(place)
-        if symbolic and (isinstance(value, _ANSWERS) or _is_words(value)):
+        if symbolic and (isinstance(value, _GUARDED_TYPES) or _is_text_tuple(value)):
             self._guard_same(place, value)
             return value
         if _is_error(value) or (not symbolic and _is_plain(value)):
@@ -203,17 +203,17 @@ class NativeTrace(Trace):
 
 
 class Foreign:
-    """A proxy of a native thing, of which the current tracer writes down what is done with it.
+    """A proxy of a native object, whose uses the current tracer records.
 
     Attributes:
         trace: the trace that has its row; the constant trace if it depends on no size.
-        own: the thing.
-        where: the place of its row, the names that lead to it from a module, or None.
+        own: the native object.
+        where: its source, see ``Where``.
     """
 
     __slots__ = ("own", "trace", "where")
 
-    #: A table that has it as a key would serve others.
+    #: Not hashable: a cache with a proxy as key would be shared by traces.
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, trace: NativeTrace, own: Any, where: Where) -> None:
@@ -231,42 +231,42 @@ class Foreign:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         tracer = _tracer()
         if tracer is None:
-            by_name = {name: _real(value) for name, value in named.items()}
-            return self.own(*map(_real, arguments), **by_name)
+            by_name = {name: _unwrapped(value) for name, value in named.items()}
+            return self.own(*map(_unwrapped, arguments), **by_name)
         return tracer.called(self, arguments, named)
 
     def __eq__(self, other: object) -> bool:
         tracer = _tracer()
-        return bool(self.own == _real(other)) if tracer is None else tracer.equal(self, other)
+        return bool(self.own == _unwrapped(other)) if tracer is None else tracer.equal(self, other)
 
 
 def _tracer() -> NativeTrace | None:
     return TRACER.get()  # type: ignore[return-value]
 
 
-def _real(value: Any) -> Any:
-    """Return an argument as native code takes it."""
+def _unwrapped(value: Any) -> Any:
+    """Return an argument with the values of symbolic sizes, and native objects for proxies."""
     kind = type(value)
     if kind is SymbolicSize:
         return value.value
     if kind is Foreign:
         return value.own
     if isinstance(value, list):
-        return [*map(_real, value)]
-    return tuple(map(_real, value)) if isinstance(value, tuple) else value
+        return [*map(_unwrapped, value)]
+    return tuple(map(_unwrapped, value)) if isinstance(value, tuple) else value
 
 
 def _is_error(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, BaseException)
 
 
-def _is_words(value: Any) -> bool:
+def _is_text_tuple(value: Any) -> bool:
     return type(value) is tuple and all(type(word) is str for word in value)
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether no native thing is in a value."""
-    if isinstance(value, (int, *_ANSWERS)) or _is_error(value):
+    """Return whether a value contains no native object."""
+    if isinstance(value, (int, *_GUARDED_TYPES)) or _is_error(value):
         return True
     if type(value) in (tuple, list):
         return all(map(_is_plain, value))
@@ -277,13 +277,13 @@ class ConstantWriter:
     """Writes the constants of traces as data.
 
     Args:
-        outer: the constant trace, whose things the constants of other traces may be.
+        outer: the constant trace; constants of other traces may be objects that it has made.
         array: returns an array, or a model's array (``StoredArray``), as data: a dict that has
             "array" or "bytes".
 
     Attributes:
-        places: the things of the constant trace that are needed, in order.
-        modules: the native modules that are needed.
+        places: places of the constant trace's objects that are needed, in order.
+        modules: names of the native modules that are needed.
     """
 
     def __init__(self, outer: NativeTrace, array: Callable[[Any], Any] | None = None) -> None:
@@ -296,7 +296,7 @@ class ConstantWriter:
         """Return rows as data.
 
         Raises:
-            NotSaved: they have a constant that cannot be data.
+            NotSaved: a constant of the rows cannot be data.
         """
 
         def constant(value: Any, index: int) -> Any:
@@ -306,21 +306,21 @@ class ConstantWriter:
         return rows.data(constant)
 
     def outer_rows(self) -> dict[str, Any]:
-        """Return the rows of the constant trace that make the things of ``places``, as data.
+        """Return the rows of the constant trace that make the objects of ``places``, as data.
 
         Raises:
-            NotSaved: as ``rows``.
+            NotSaved: a constant of the rows cannot be data.
         """
         return self.rows(self.outer.rows().pruned(self.places))
 
     def place(self, step: Any) -> int:
-        """Return the place of a thing that the constant trace has made.
+        """Return the place of an object that the constant trace has made.
 
         Raises:
-            NotSaved: it has not.
+            NotSaved: the constant trace has not made it.
         """
-        made = type(step) is Foreign and step.trace is self.outer and type(step.where) is int
-        if not made:
+        has_row = type(step) is Foreign and step.trace is self.outer and type(step.where) is int
+        if not has_row:
             raise NotSaved("a step was made without a trace")
         self.places[step.where] = None
         return step.where  # type: ignore[no-any-return]
@@ -335,7 +335,7 @@ class ConstantWriter:
         value = value.own if type(value) is Foreign else value
         if isinstance(value, np.generic):
             value = value.item()
-        if type(value) in _PLAIN:
+        if type(value) in _PLAIN_TYPES:
             return [value]
         if isinstance(value, Layout):
             return {"layout": str(value)}
@@ -362,7 +362,7 @@ class ConstantReader:
 
     Args:
         module: returns a native module by its name.
-        things: the values of the constant trace, by place.
+        things: the objects of the constant trace, by place.
         array: returns an array from data.
 
     Raises:
@@ -380,7 +380,7 @@ class ConstantReader:
 
     def __call__(self, data: Any) -> Any:
         match data:
-            case [value] if type(value) in _PLAIN:
+            case [value] if type(value) in _PLAIN_TYPES:
                 return value
             case {"layout": str(text)}:
                 return Layout(text)
@@ -410,7 +410,7 @@ def native_module(name: str) -> ModuleType:
     """Return a native module of VTensor's own libraries, the one that this process uses.
 
     Raises:
-        ValueError: there is none of such a name, or the process uses another one.
+        ValueError: there is no such module, or the process uses another one of that library.
     """
     package, library, *_ = [*name.split("."), ""]
     if package != "libdesc" or not library.isidentifier():
@@ -422,6 +422,6 @@ def native_module(name: str) -> ModuleType:
 
 
 def build_of(module: Any) -> list[str]:
-    """Return which build of a library a native module is, in its own words."""
-    words = [getattr(module, name) for name in _BUILDS if hasattr(module, name)]
+    """Return texts that identify the build of a native module: its level, version, ISA and file."""
+    words = [getattr(module, name) for name in _BUILD_ATTRIBUTES if hasattr(module, name)]
     return [str(word() if callable(word) else word) for word in words]

@@ -1,4 +1,4 @@
-"""Whether an expression has a form that a library computes: patterns with numbers left open."""
+"""Match expressions with patterns that have placeholders for numbers."""
 
 from __future__ import annotations
 
@@ -7,82 +7,88 @@ from typing import NamedTuple
 
 from vtensor.language.expression import Expression
 
-#: The value that a pattern is of, the other operand, and numbers that a pattern leaves open.
+#: The value that a pattern is applied to, another operand, and placeholders for numbers.
 X, OTHER = Expression(0), Expression(1)
 ALPHA, BETA, LOW, HIGH = (Expression(function="number", operand=index) for index in range(4))
 
-#: Functions of which the operands may change places.
+#: Functions whose two arguments may be exchanged.
 COMMUTATIVE = frozenset(("add", "mul", "max", "min"))
 
+#: The number that each placeholder stands for, by its index: 0 is ALPHA.
 Numbers = dict[int, float]
 
 
 class Bounds(NamedTuple):
-    """min(max(x, low), high)."""
+    """The bounds of ``min(max(x, low), high)``."""
 
     low: float
     high: float
 
 
-def matched(one: Expression | float, pattern: Expression | float) -> Numbers | None:
-    """The numbers that a pattern leaves open, where an expression is of its form; else None.
+def matched(expression: Expression | float, pattern: Expression | float) -> Numbers | None:
+    """Return the numbers for a pattern's placeholders; None if the expression does not match it.
 
     >>> matched(X * 2 + 1, X * ALPHA + BETA)
     {0: 2.0, 1: 1.0}
     """
-    found: Numbers = {}
-    return found if _fits(one, pattern, found) else None
+    numbers: Numbers = {}
+    return numbers if _match_numbers(expression, pattern, numbers) else None
 
 
-def _fits(one: Expression | float, pattern: Expression | float, found: Numbers) -> bool:
+def _match_numbers(
+    expression: Expression | float, pattern: Expression | float, numbers: Numbers
+) -> bool:
     if not isinstance(pattern, Expression):
-        return not isinstance(one, Expression) and float(one) == float(pattern)
+        return not isinstance(expression, Expression) and float(expression) == float(pattern)
     if pattern.function == "number":
-        if isinstance(one, Expression):
+        if isinstance(expression, Expression):
             return False
-        return found.setdefault(pattern.operand, float(one)) == float(one)
-    if not isinstance(one, Expression) or one.function != pattern.function:
+        return numbers.setdefault(pattern.operand, float(expression)) == float(expression)
+    if not isinstance(expression, Expression) or expression.function != pattern.function:
         return False
-    if not one.function:
-        return one.operand == pattern.operand
-    orders = [one.arguments]
-    if one.function in COMMUTATIVE:
-        orders.append(one.arguments[::-1])
+    if not expression.function:
+        return expression.operand == pattern.operand
+    orders = [expression.arguments]
+    if expression.function in COMMUTATIVE:
+        orders.append(expression.arguments[::-1])
     for arguments in orders:
-        trial = dict(found)
+        trial = dict(numbers)
         pairs = zip(arguments, pattern.arguments, strict=True)
-        if all(_fits(argument, part, trial) for argument, part in pairs):
-            found.update(trial)
+        if all(_match_numbers(argument, part, trial) for argument, part in pairs):
+            numbers.update(trial)
             return True
     return False
 
 
-def split_bounds(one: Expression) -> tuple[Expression, Expression]:
-    """An expression without the bounds that it ends in, if it is a sum or a product before that;
-    and those bounds.
+def split_bounds(expression: Expression) -> tuple[Expression, Expression]:
+    """Split ``alpha * x + beta`` with bounds into the linear part and the bounds.
 
-    >>> before, behind = split_bounds((X * 2 + 1).max(0).min(1))
-    >>> matched(before, X * ALPHA + BETA), bounds(behind)
+    Any other expression is returned as the second part, after the identity.
+
+    >>> linear, limits = split_bounds((X * 2 + 1).max(0).min(1))
+    >>> matched(linear, X * ALPHA + BETA), bounds(limits)
     ({0: 2.0, 1: 1.0}, Bounds(low=0.0, high=1.0))
     """
     linear = X * ALPHA + BETA
-    numbers = matched(one, linear.max(LOW).min(HIGH))
+    numbers = matched(expression, linear.max(LOW).min(HIGH))
     if numbers is None:
-        return X, one
+        return X, expression
     alpha, beta, low, high = (numbers[part.operand] for part in (ALPHA, BETA, LOW, HIGH))
     return X * alpha + beta, X.max(low).min(high)
 
 
-def bounds(one: Expression) -> Bounds | None:
-    """The bounds that an expression is, if the lower one is a number."""
-    if (numbers := matched(one, X.max(ALPHA))) is not None:
+def bounds(expression: Expression) -> Bounds | None:
+    """Return the bounds that an expression computes, with infinity for no upper one; None if it
+    computes something else.
+    """
+    if (numbers := matched(expression, X.max(ALPHA))) is not None:
         return Bounds(numbers[0], float("inf"))
-    if (numbers := matched(one, X.max(ALPHA).min(BETA))) is not None:
+    if (numbers := matched(expression, X.max(ALPHA).min(BETA))) is not None:
         return Bounds(numbers[0], numbers[1])
     return None
 
 
-#: Functions of the value and another operand. oneDNN's max and min lose a NaN.
+#: Functions of the value and another operand. max and min are absent: oneDNN's lose a NaN.
 BINARY: Mapping[str, Expression] = {
     "add": X + OTHER,
     "mul": X * OTHER,
@@ -91,6 +97,8 @@ BINARY: Mapping[str, Expression] = {
 }
 
 
-def binary(one: Expression) -> str | None:
-    """The name of the function of the value and another operand that an expression is."""
-    return next((alg for alg, pattern in BINARY.items() if matched(one, pattern) is not None), None)
+def binary(expression: Expression) -> str | None:
+    """Return the name, in ``BINARY``, of the function that an expression computes; None if none."""
+    return next(
+        (alg for alg, pattern in BINARY.items() if matched(expression, pattern) is not None), None
+    )

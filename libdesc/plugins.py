@@ -1,16 +1,18 @@
-"""Whether anybody but VTensor has registered operators or libraries."""
+"""Whether other distributions or the program have registered operators or libraries."""
 
 from __future__ import annotations
 
 import sys
 
-#: Where operators register, which no registry knows of that is not imported yet.
+#: The module in which operators register. Before its import nothing can be registered.
 _OPERATORS = "vtensor.language.operators"
 
 
 def no_plugins() -> bool:
-    """Whether nothing is registered but what VTensor brings, as far as anybody has imported it."""
-    if _OPERATORS not in sys.modules:  # then nor is the registry
+    """Return whether only VTensor's own operators, libraries and rules are registered, as far as
+    modules have been imported.
+    """
+    if _OPERATORS not in sys.modules:  # then the registry is not imported either
         return True
     from libdesc import registry
 
@@ -18,7 +20,7 @@ def no_plugins() -> bool:
 
 
 def plugins_version() -> int:
-    """Return a number that is another one after each registration by others; 0 before the first."""
+    """Return a number that changes with each registration by others; 0 before the first."""
     if no_plugins():
         return 0
     from libdesc import registry

@@ -1,4 +1,4 @@
-"""Which library goes before others of higher priority, where its invoker says that it is faster."""
+"""Precedence over libraries of higher priority, by an invoker's condition ``first``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vtensor.language.tensor import VTensor
 
 
 def precedes(row: InvokerInfo, name: str, op: object, inputs: Sequence[VTensor]) -> bool:
-    """Whether a library goes before those that its invoker names, for a call.
+    """Return whether a library is tried before those that its invoker's ``before`` names.
 
     Args:
-        row: its invoker.
-        name, op, inputs: of the node, without what is fused behind it.
+        row: the library's invoker of the node's operator.
+        name, op, inputs: the node's name, operator and inputs, without those of fused followers.
 
     Raises:
-        InvokerError: the condition fails, or forgets to answer.
+        InvokerError: the condition failed, or returned None or a text.
     """
     if row.first is None:
         return False
@@ -32,7 +32,7 @@ def precedes(row: InvokerInfo, name: str, op: object, inputs: Sequence[VTensor])
         return False
     except MemoryError:
         raise
-    except Exception as error:  # an author's own
+    except Exception as error:  # of the author's code
         pass_signals(error)
         raise _fault(row, name, op, inputs, raised(error, place_of(row.first))) from error
     if answer is None or isinstance(answer, str):
@@ -44,12 +44,14 @@ def _fault(
     row: InvokerInfo, name: str, op: object, inputs: Sequence[VTensor], fault: str
 ) -> InvokerError:
     assert row.first is not None, "it has failed"
-    who = f"the condition ({place_of(row.first)}) under which {row.library} goes first"
+    subject = f"the condition ({place_of(row.first)}) under which {row.library} goes first"
     roles = info_of(op).roles(len(inputs), 0)
-    rows = {role: (one.dtype, one.dims) for role, one in zip(roles, inputs, strict=True)}
-    return InvokerError(describe(f"{label_of(op)} {name!r}, {who}: {fault}", rows))
+    rows = {
+        role: (operand.dtype, operand.dims) for role, operand in zip(roles, inputs, strict=True)
+    }
+    return InvokerError(describe(f"{label_of(op)} {name!r}, {subject}: {fault}", rows))
 
 
 def present(libraries: Iterable[str]) -> set[str]:
-    """Those that can be used in this process."""
-    return {one for one in libraries if not ready().libraries[one].absent}
+    """Return the libraries among these that can be used in this process."""
+    return {name for name in libraries if not ready().libraries[name].absent}

@@ -1,4 +1,4 @@
-"""What a session says of libraries: which may be used, in what order, and what is pinned to one."""
+"""A session's preferences: which libraries may be used, in what order, and pins of nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vtensor.language.tensor import CPU
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph
 
-#: The library that defines every operator: where no listed library takes a call, it does.
+#: The library that defines every operator; it takes the calls that no listed library takes.
 DEFINITION = "numpy"
 
 
@@ -22,10 +22,10 @@ class Preferences:
     """Which library may take which node.
 
     Attributes:
-        order: the libraries that may be used, in the order of trial; None is all, by priority.
-        barred: libraries that are never used, even if ``order`` names them.
-        operators: the one library that may take an operator's nodes, by operator.
-        nodes: the one library that may take a node, by node; it goes before its operator's.
+        order: the libraries that may be used, in the order of trial; None: all, by priority.
+        barred: libraries that are not used, even if ``order`` names them.
+        operators: pins by operator: the only library that may take the operator's nodes.
+        nodes: pins by node; a node's pin overrides its operator's.
     """
 
     order: tuple[str, ...] | None = None
@@ -34,10 +34,11 @@ class Preferences:
     nodes: Mapping[str, str] = field(default_factory=dict)
 
     def check_nodes(self, graph: Graph) -> None:
-        """See that each pinned node is in the graph, and that its library has an invoker of it.
+        """Check that each pinned node is in the graph and that its library has an invoker for it.
 
         Raises:
-            InputError: it is not; lists the graph's operators and nodes.
+            InputError: a node is not in the graph (lists the graph's operators and nodes), or its
+                library has no invoker.
         """
         from vtensor.language.operators import info_of
 
@@ -53,22 +54,22 @@ class Preferences:
             check_invoker(name, operators[name], library, device)
 
     def allows(self, library: str) -> bool:
-        """True where a library may be used without a pin; the definition always may."""
+        """Return whether a library may be used without a pin; the definition always may."""
         listed = self.order is None or library in self.order
         return library == DEFINITION or (listed and library not in self.barred)
 
     def rank(self, library: str) -> int:
-        """A library's place in the order of trial; among equals, priority decides."""
+        """Return a library's place in the order of trial; among equal places priority decides."""
         if self.order is None:
             return 0
         return self.order.index(library) if library in self.order else len(self.order)
 
     def pinned(self, node: str, op: str) -> str | None:
-        """The library that a node is pinned to."""
+        """Return the library that a node is pinned to, by name or operator; None without a pin."""
         return self.nodes.get(node, self.operators.get(op))
 
     def refusal(self, node: str, op: str, library: str) -> str:
-        """Why a library may not take a node; empty where it may."""
+        """Return why a library may not take a node; empty if it may."""
         pinned = self.pinned(node, op)
         if pinned is not None:
             return "" if library == pinned else f"pinned to {pinned}"
@@ -79,7 +80,7 @@ class Preferences:
         return f"not among this session's libraries ({', '.join(self.order or ())})"
 
     def unlisted(self, node: str, op: str, library: str) -> bool:
-        """True where the definition takes a node because no listed library does."""
+        """Return whether a library that ``order`` does not list took a node without a pin."""
         return self.order is not None and library not in self.order and not self.pinned(node, op)
 
 
@@ -88,21 +89,25 @@ EVERY = Preferences()
 
 
 def check_invoker(key: str, op: str, library: str, device: str = CPU) -> None:
-    """See that a library has an invoker of the operator that is pinned to it.
+    """Check that a library has an invoker of the operator that is pinned to it.
+
+    Args:
+        key: the pinned node or operator, for the message.
+        op, library, device: names of the operator, the library and the device.
 
     Raises:
-        InputError: it has none; lists the libraries that have one.
+        InputError: the library has no invoker; lists the libraries that have one.
     """
     from libdesc.registry import ready
 
-    able = [row.library for _, row in ready().candidates(op, device)]
-    if library not in able:
+    libraries = [row.library for _, row in ready().candidates(op, device)]
+    if library not in libraries:
         raise InputError(
             f"pin {key!r}: {library} has no invoker of {op} on {device}; these have one: "
-            f"{listed(able)}"
+            f"{listed(libraries)}"
         )
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in a message."""
+    """Return names as a list for a message."""
     return ", ".join(sorted(names)) or "none"

@@ -1,8 +1,9 @@
-"""The registry: operators, rules, libraries, invokers; what the dispatchers are generated from.
+"""The registry of operators, rules, libraries and invokers; dispatchers are generated from it.
 
-When it is first asked, descriptions and others' operators are imported: VTensor's own, then
-others'. A file of VTensor's own operators, whose ``@operator`` and ``@invoker`` lines register
-themselves, is imported when one of them is asked for; ``registry()`` asks for all, ``ready()`` not.
+Its first use imports VTensor's own descriptions, then the libraries and operators of other
+distributions. A file of VTensor's own operators registers itself by its ``@operator`` and
+``@invoker`` lines; it is imported when one of its operators is asked for. ``registry()`` imports
+all of these files, ``ready()`` none.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ _log = logger("vtensor.libraries")
 #: A compiled dispatcher.
 Dispatcher = Callable[..., None]
 
-#: No two registries of a process ever have the same version: what is kept by version, such as
-#: dispatchers and sessions, is never taken for another registry's.
+#: Versions are unique among all registries of the process: what is cached by version, such as
+#: dispatchers, never serves another registry.
 _versions = itertools.count()
 
-#: How the descriptions of VTensor's own libraries are found.
+#: The origin of VTensor's own libraries, see ``RegisteredLibrary.origin``.
 OWN = "VTensor's own"
 
 
@@ -62,15 +63,18 @@ class Registry:
     """Operators by name, libraries by name, and invokers by (operator, library, device).
 
     Attributes:
-        rules: what the simplification that rewrites graphs may do, by name.
-        problems: what is broken and skipped, and where it came from.
-        dispatchers: compiled, by operator and device, each with the version that it was made for.
-        version: another one after each change of libraries and invokers.
-        settled: the version that it had then.
-        filled: the libraries and the operators of others have been imported; VTensor's own
-            operators are in the index until they are.
-        filler: the thread that imports them now; in a forked child one that may not be there.
-        index: where VTensor's own operators are.
+        operators, libraries, invokers: the tables by name.
+        problems: (origin, message) of each thing that is broken and skipped.
+        rules: the rewrite rules, by name.
+        dispatchers: compiled dispatchers by operator and device, each with the version that it was
+            made for.
+        version: changes with every change of libraries and invokers.
+        filled: whether libraries, and the operators of other distributions, have been imported.
+            VTensor's own operators may still be in ``index`` only.
+        filler: the thread that is filling the registry, 0 if none; in a forked child that thread
+            may not exist.
+        settled: the version right after filling.
+        index: the modules of VTensor's own operators that are not imported yet.
     """
 
     operators: dict[str, OperatorInfo] = field(default_factory=dict)
@@ -88,19 +92,19 @@ class Registry:
     index: Index = field(default_factory=Index)
 
     def copy(self) -> Registry:
-        """Another registry with the same content, which is all there then."""
+        """Import all of the index and return another registry with the same content."""
         self.index.load_all()
         tables = dict(self.operators), dict(self.libraries), dict(self.invokers)
         return Registry(*tables, list(self.problems), dict(self.rules))
 
     def change(self, work: Callable[[], T], known: bool = True) -> T:
-        """Run ``work``, which changes libraries or invokers, and return its result; the version is
-        another one afterwards.
+        """Run ``work`` under the registry's lock, give the registry a new version, and return the
+        result.
 
         Args:
             work: makes the change.
-            known: False where only an operator changes that nobody has been given yet: nothing was
-                made with what it was before.
+            known: False if the change concerns only operators that were never handed out. The
+                version then stays: nothing was made from the former state.
         """
         with _changing:
             result = work()
@@ -109,7 +113,7 @@ class Registry:
             return result
 
     def candidates(self, op: str, device: str) -> list[tuple[int, InvokerInfo]]:
-        """An operator's invokers on a device with their priorities, best first; ties by name."""
+        """Return (priority, invoker) of an operator on a device, highest first; ties by name."""
         rows = []
         self.index.load(op)
         for info in list(self.invokers.values()):
@@ -120,57 +124,74 @@ class Registry:
         return sorted(rows, key=lambda row: (-row[0], row[1].library))
 
     def rules_for(self, operators: Collection[str]) -> dict[str, Rule]:
-        """The rules, in order; at least those that can apply where a graph has these operators."""
+        """Return rules by name, in the order of the index: at least all that can apply to a graph
+        with these operators.
+        """
         self.index.load_rules(operators)
         last = len(self.index.rules)
         place = {name: at for at, name in enumerate(self.index.rules)}
         return dict(sorted(self.rules.items(), key=lambda row: place.get(row[0], last)))
 
     def why_unused(
-        self, library: RegisteredLibrary, own: Collection[str] = (), owes_invokers: bool = True
+        self, library: RegisteredLibrary, named: Collection[str] = (), owes_invokers: bool = True
     ) -> list[str]:
-        """Why a library would never be used here; see ``libdesc.unused``."""
+        """Return the reasons why a library would never be used; see ``libdesc.unused``."""
         pairs = {(info.library, info.device) for info in self.invokers.values()}
-        return why_unused(library.name, library.devices, pairs, own, owes_invokers)
+        return why_unused(library.name, library.devices, pairs, named, owes_invokers)
 
     def ties(self) -> list[str]:
-        """Pairs of libraries of the same priority, for a report: their names decide the order."""
+        """Return a line for each pair of libraries of equal priority; names decide their order."""
+        pairs = itertools.combinations(sorted(self.libraries.items()), 2)
         return [
-            f"{a} and {b} both have priority {one.priority}; the name decides"
-            for (a, one), (b, other) in itertools.combinations(sorted(self.libraries.items()), 2)
-            if one.priority == other.priority
+            f"{a} and {b} both have priority {library.priority}; the name decides"
+            for (a, library), (b, other) in pairs
+            if library.priority == other.priority
         ]
 
     def report(self, origin: str, error: BaseException) -> None:
-        """Note that something is broken; what cannot be used is skipped."""
+        """Add a problem and log it.
+
+        Args:
+            origin: the library, invoker, operator or rule that is broken.
+            error: what is wrong with it.
+        """
         text = str(error) if isinstance(error, VTensorError) else f"{type(error).__name__}: {error}"
         self.problems.append((origin, text))
         _log.warning("problem with %s: %s", origin, text)
 
     def add(self, description: Description, origin: str) -> RegisteredLibrary:
-        """Register a library with its invokers; after an error nothing of it is registered."""
+        """Register a library with its invokers and return it; after an error it is not registered.
+
+        Args:
+            description: the library's description.
+            origin: how the description was found.
+
+        Raises:
+            DescriptionError: a handler or a layout name is wrong.
+            LibraryError: the name is taken, or a module of invokers does not import.
+        """
         library = build_library(description, origin)
 
         def register() -> None:
-            have = self.libraries.setdefault(library.name, library)
-            if have is not library:
+            present = self.libraries.setdefault(library.name, library)
+            if present is not library:
                 raise LibraryError(
                     f"{description.file}: library {library.name!r} is already registered "
-                    f"by {have.description.file}"
+                    f"by {present.description.file}"
                 )
 
         self.change(register)
         try:
-            own = {info.library for info in self.import_invokers(description)}
+            named = {info.library for info in self.import_invokers(description)}
         except BaseException:
             self.remove(library)
             raise
-        for reason in self.why_unused(library, own, owes_invokers=bool(description.invokers)):
+        for reason in self.why_unused(library, named, owes_invokers=bool(description.invokers)):
             _log.warning("library %s (%s): %s", library.name, description.file, reason)
         return library
 
     def remove(self, library: RegisteredLibrary) -> None:
-        """Undo ``add``, once or again; the library's invokers stay, without effect."""
+        """Unregister a library, if it still is registered; its invokers stay, without effect."""
 
         def remove() -> None:
             if self.libraries.get(library.name) is library:
@@ -179,10 +200,12 @@ class Registry:
         self.change(remove)
 
     def import_invokers(self, description: Description) -> list[InvokerInfo]:
-        """The invokers that come with a library, newly registered; none where one is wrong.
+        """Import the modules of a library's invokers and return the newly registered invokers.
+
+        After an error none of them stays registered, except those of VTensor's own modules.
 
         Raises:
-            LibraryError: one is registered already, or a module does not import.
+            LibraryError: an invoker is registered already, or a module does not import.
         """
         before, modules = dict(self.invokers), set(sys.modules)
         try:
@@ -191,7 +214,7 @@ class Registry:
                     import_module(module, description.file)
                 except VTensorError:
                     raise
-                except (Exception, SystemExit) as error:  # what a module raises as it is imported
+                except (Exception, SystemExit) as error:  # whatever importing a module raises
                     pass_signals(error)
                     text = f"{module!r} does not import: {type(error).__name__}: {error}"
                     raise LibraryError(f"{description.file}: library.invokers: {text}") from error
@@ -201,7 +224,7 @@ class Registry:
 
             def forget() -> None:
                 forget_modules(modules, {info.function.__module__ for info in theirs.values()})
-                self.invokers = {k: one for k, one in self.invokers.items() if k not in theirs}
+                self.invokers = {k: info for k, info in self.invokers.items() if k not in theirs}
 
             self.change(forget)
             raise
@@ -209,11 +232,15 @@ class Registry:
 
     @property
     def modules(self) -> set[str]:
-        """The names of the modules that its invokers stand in."""
+        """Names of the modules that define its invokers."""
         return {info.function.__module__ for info in self.invokers.values()}
 
     def fill(self) -> None:
-        """Import libraries and others' operators; another thread waits, this one sees half."""
+        """Import libraries and the operators of other distributions, once.
+
+        Other threads wait meanwhile. A nested call in the filling thread returns at once, with the
+        registry half filled.
+        """
         with importing:
             if self.filled or self.filler == threading.get_ident():
                 return
@@ -235,7 +262,7 @@ class Registry:
         for origin, locate in foreign_descriptions(offered["vtensor.libraries"]):
             try:
                 self.add(Description.read(description_file(locate())), origin)
-            except (Exception, SystemExit) as error:  # whatever a stranger's module raises
+            except (Exception, SystemExit) as error:  # whatever a third-party module raises
                 pass_signals(error)
                 self.report(origin, error)
         for entry in offered["vtensor.operators"]:
@@ -248,11 +275,11 @@ class Registry:
         self._check([name for name in self.operators if name not in self.index.pending])
 
     def _report_names(self) -> None:
-        """Report invokers and rules of operators that there are not."""
+        """Report invokers and rules of operators that do not exist."""
         known = {*self.operators, *self.index.places}
         named = {info.op for info in self.invokers.values()}
         if not named <= known:
-            self.index.load_all()  # a file may have it, and the index not yet
+            self.index.load_all()  # the index may be out of date
             known = set(self.operators)
         for info in self.invokers.values():
             if info.op not in known:
@@ -265,10 +292,10 @@ class Registry:
                 self.report(f"rule {rule.name}", LibraryError(f"there is no operator {op!r}{hint}"))
 
     def _check(self, names: Sequence[str]) -> None:
-        """Report what is wrong about operators that were imported, and their invokers."""
+        """Report invokers that do not fit these imported operators, and missing definitions."""
         rows = [info for info in self.invokers.values() if info.op in names]
         for info in rows:
-            if fault := fault_of(info):  # it was registered before its operator
+            if fault := fault_of(info):  # it was registered before its operator, so unchecked
                 self.report(f"invoker {info.file}:{info.line}", LibraryError(fault))
         have = {(info.op, info.library) for info in rows}
         for name in names:
@@ -280,91 +307,101 @@ class Registry:
 
 
 def no_plugins() -> bool:
-    """Whether nothing is registered but what VTensor brings, as far as anybody has imported it."""
-    found = _installed
-    counts = len(found.libraries), len(found.invokers), len(found.operators), len(found.rules)
-    return _only_own(id(found), (found.version, found.settled, found.filled, *counts))
+    """Return whether only VTensor's own operators, libraries, invokers and rules are registered, as
+    far as modules have been imported.
+    """
+    current = _installed
+    tables = current.libraries, current.invokers, current.operators, current.rules
+    counts = tuple(map(len, tables))
+    return _only_own(id(current), (current.version, current.settled, current.filled, *counts))
 
 
 @lru_cache(maxsize=1)
-def _only_own(which: int, state: tuple[int, ...]) -> bool:  # noqa: ARG001  # asked again then
-    """The same, as long as nothing is registered; the cache keeps no registry alive."""
-    found = _installed
-    modules = {rule.module for rule in found.rules.values()}
-    modules |= {info.cls.__module__ for info in found.operators.values()}
+def _only_own(which: int, state: tuple[int, ...]) -> bool:  # noqa: ARG001  # the cache's key
+    """Compute ``no_plugins``, cached by the registry's id and state; it holds no registry."""
+    current = _installed
+    modules = {rule.module for rule in current.rules.values()}
+    modules |= {info.cls.__module__ for info in current.operators.values()}
     return (
-        all(one.origin == OWN for one in found.libraries.values())
-        and all(map(_is_own, found.invokers.values()))
-        and all(one.startswith(("ops.", "libdesc.")) for one in modules)
-        and (not found.filled or found.version == found.settled)
+        all(library.origin == OWN for library in current.libraries.values())
+        and all(map(_is_own, current.invokers.values()))
+        and all(module.startswith(("ops.", "libdesc.")) for module in modules)
+        and (not current.filled or current.version == current.settled)
     )
 
 
 def _is_own(info: InvokerInfo) -> bool:
-    """It came with an operator of VTensor's, which somebody else's import has asked for."""
+    """Return whether an invoker is defined in VTensor's own modules.
+
+    Importing third-party invokers may import such a module, too.
+    """
     return info.function.__module__.startswith(("ops.", "libdesc."))
 
 
-#: Held while a registry is changed. Importing what registers itself changes it: ``importing`` is
-#: never taken while this is held. It is the process's: a fork waits for it.
+#: Held while a registry is changed; a fork waits for it. Order of locks: ``importing`` first, since
+#: importing a module registers its content; never ``importing`` while this is held.
 _changing = process_lock()
 
-#: The registry that is installed. Modules are imported once a process, and ``@operator`` and
-#: ``@invoker`` register with it; so the process has one, in whose place a test installs its own.
+#: The registry in use, with which ``@operator`` and ``@invoker`` register. A process has one, since
+#: it imports modules once; a test may install its own.
 _installed = Registry(OPERATORS.data, filled=False)
 
 
 def registry(fill: bool = True) -> Registry:
-    """The installed registry with all that is in it; without ``fill``, as far as it is."""
+    """Return the installed registry.
+
+    Args:
+        fill: import its libraries and all of its operators first.
+    """
     if fill:
         ready().index.load_all()
     return _installed
 
 
 def ready() -> Registry:
-    """The installed registry with its libraries; an operator is imported when it is asked for."""
+    """Return the installed registry with its libraries; its operators are imported as needed."""
     if not _installed.filled:
         _installed.fill()
     return _installed
 
 
 @contextmanager
-def installed(one: Registry) -> Iterator[Registry]:
-    """Work with this registry inside the block, in all threads.
+def installed(replacement: Registry) -> Iterator[Registry]:
+    """Install a registry for the duration of the block, in all threads, and yield it.
 
-    ``with installed(registry().copy()): ...`` leaves the registry as it was.
+    ``with installed(registry().copy()): ...`` leaves the registry unchanged.
 
-    Modules that registered their invokers with it are forgotten at the end, so that whoever imports
-    them later registers them again.
+    At the end, modules that registered invokers with it are removed from ``sys.modules``: a later
+    import registers them again.
     """
     before = _installed
     before.index.load_all()
     modules = set(sys.modules)
-    _install(one)
+    _install(replacement)
     try:
-        yield one
+        yield replacement
     finally:
         _install(before)
-        forget_modules(modules, one.modules - before.modules)
+        forget_modules(modules, replacement.modules - before.modules)
 
 
-def _install(one: Registry) -> None:
+def _install(new: Registry) -> None:
     global _installed
-    _installed, OPERATORS.data, OPERATORS.index = one, one.operators, one.index
-    LIBRARIES.data = cast("dict[str, Library]", one.libraries)
+    _installed, OPERATORS.data, OPERATORS.index = new, new.operators, new.index
+    LIBRARIES.data = cast("dict[str, Library]", new.libraries)
 
 
 _install(_installed)
 
 
 class Registration:
-    """A registration that can be undone: call ``undo()`` or use it as a context manager."""
+    """A registered library that can be unregistered: by ``undo()``, or as a context manager."""
 
     def __init__(self, library: RegisteredLibrary) -> None:
         self.library = library
 
     def undo(self) -> None:
-        """Unregister the library; a second call does nothing."""
+        """Unregister the library; further calls do nothing."""
         registry().remove(self.library)
 
     def __enter__(self) -> RegisteredLibrary:
@@ -375,19 +412,19 @@ class Registration:
 
 
 def register(source: str | Path | Description) -> Registration:
-    """Register a library from a description file, the folder with that file, or a Description.
+    """Register a library from a description file, a folder with one, or a Description.
 
     Raises:
         DescriptionError: the description is wrong or a handler does not import; nothing is
-        registered.
-        LibraryError: the name is taken.
+            registered.
+        LibraryError: the name is taken, or an invoker is wrong; nothing is registered.
 
     ``with register("mylib.toml"): ...`` unregisters it at the end of the block.
     """
-    found = registry()
+    current = registry()
     if not isinstance(source, Description):
         source = Description.read(description_file(Path(source)))
-    return Registration(found.add(source, "libdesc.register"))
+    return Registration(current.add(source, "libdesc.register"))
 
 
 def invoker(
@@ -403,7 +440,7 @@ def invoker(
     first: First | None = None,
     before: Sequence[str] = (),
 ) -> Callable[[InvokerFunction], InvokerFunction]:
-    """Register a function as a library's invoker of an operator.
+    """Return a decorator that registers a function as a library's invoker of an operator.
 
     Args:
         op: the operator's name.
@@ -411,22 +448,22 @@ def invoker(
         device: where it runs.
         dtypes: the element types that every operand may have, or those of each operand by role;
             None is any.
-        when: called with ``(op, *inputs, *outputs)``. Where it returns False or a text (the
-            reason), the call is declined and the next library is asked.
+        when: called with ``(op, *inputs, *outputs)``. If it returns False or a text (the reason),
+            the call is declined and the next library is asked.
         priority: overrides the library's priority for this operator.
         python: True if it computes in Python: a plan then calls it back in every run.
         inplace: roles of the inputs whose memory the first output may be written over, if both
             have the same layout and nothing reads the input later.
-        first: called with ``(op, *inputs)``. Where it returns True, this library is asked before
-            those that ``before`` names, whether it takes the call with all that may be fused behind
-            it; where it does not, the order is as ever. So it is, too, where the session names an
-            order or a pin, and where another library of higher priority would be passed over. What
-            is chosen for some sizes is taken over to others, whatever it returns there.
-        before: the libraries of higher priority than which it is faster then, by name.
+        first: called with ``(op, *inputs)``. If it returns True, this library is asked before those
+            that ``before`` names, whether it takes the call with all operators that may be fused;
+            if it does not, the order is unchanged. The order is unchanged, too, if the session sets
+            an order or a pin, or if another library of higher priority would be passed over. A
+            choice that is reused for other sizes keeps its library, whatever this returns there.
+        before: names of the libraries of higher priority that it is faster than if ``first``.
 
     Raises:
         LibraryError: another function is registered for the same operator, library and device, or
-            these arguments do not fit the operator.
+            the arguments are wrong or do not fit the operator.
         DTypeError: ``dtypes`` names an element type that does not exist.
 
     Source: the paper, section 4.3, ``REGISTER`` and ``libraryInvoker``.
@@ -436,19 +473,19 @@ def invoker(
         info = make_invoker(
             op, library, device, function, dtypes, when, priority, python, inplace, first, before
         )
-        key, found = (op, library, device), registry(fill=False)
-        have = found.invokers.get(key)
-        name = function.__qualname__
-        if found.filled:  # before, its operator is looked at when that is imported
+        key, current = (op, library, device), registry(fill=False)
+        present = current.invokers.get(key)
+        if current.filled:  # else the operator's import checks it later
             OPERATORS.find(op, wait=False)
-        if have is not None and (have.file, have.function.__qualname__) != (info.file, name):
+        place = info.file, function.__qualname__
+        if present is not None and (present.file, present.function.__qualname__) != place:
             raise LibraryError(
-                f"{op} on {library}, {device} already has an invoker: {have.file}:{have.line}"
+                f"{op} on {library}, {device} already has an invoker: {present.file}:{present.line}"
             )
         if fault := fault_of(info):
             raise LibraryError(f"invoker of {op} on {library} ({info.file}:{info.line}): {fault}")
-        known = op not in found.index.pending
-        found.change(partial(found.invokers.__setitem__, key, info), known)
+        known = op not in current.index.pending
+        current.change(partial(current.invokers.__setitem__, key, info), known)
         return function
 
     return add
@@ -461,18 +498,18 @@ def without_invoker(op: str, library: str, device: str = CPU) -> Iterator[None]:
     Raises:
         LibraryError: there is no such invoker.
     """
-    found = registry()
+    current = registry()
     key = (op, library, device)
-    if key not in found.invokers:
+    if key not in current.invokers:
         raise LibraryError(f"{op} has no invoker on {library}, {device}")
-    info = found.change(partial(found.invokers.pop, key))
+    info = current.change(partial(current.invokers.pop, key))
     try:
         yield
     finally:
-        found.change(partial(found.invokers.__setitem__, key, info))
+        current.change(partial(current.invokers.__setitem__, key, info))
 
 
 def invokers_of(library: str) -> list[InvokerInfo]:
-    """The invokers of one library, by operator."""
+    """Return the invokers of one library, sorted by operator."""
     rows = [info for info in registry().invokers.values() if info.library == library]
     return sorted(rows, key=lambda info: info.op)

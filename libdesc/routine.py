@@ -1,8 +1,8 @@
-"""A routine: one library call, described before it is made.
+"""Routines: library calls that are described before they are made.
 
-An invoker returns the routine that it would call, made from its VTensors and parameters. Making one
-has no effect. The library's guideline then knows what is about to be called without knowing any
-operator, and the same description makes the call.
+An invoker makes a routine from its VTensors and parameters and returns it; this has no effect. The
+library's guideline reads from the routine what is about to be called, so that it need not know any
+operator. The same routine then makes the call.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from vtensor.errors import ContractError
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
-#: What a routine asks of an operand: a layout, several in order of preference, ANY; None leaves it
-#: to the library's guideline.
+#: A requirement on an operand: a layout, several in order of preference, or ANY; None leaves the
+#: choice to the library's guideline.
 Wanted = Layout | str | Sequence[Layout | str] | None
 
 
 def reference_kernel(kernel: str) -> bool:
-    """True for the name of a kernel that is, or contains, a library's reference code.
+    """Return whether the name of a kernel says that it is, or contains, a library's reference code.
 
     >>> [reference_kernel(name) for name in ("ref:any", "conv:any+ref:any", "brgconv:avx2")]
     [True, True, False]
@@ -45,10 +45,10 @@ class Routine:
     Attributes:
         heavy: True if arithmetic, not memory, takes the time, as in a product of matrices.
         reference: True if the library has only slow reference code for the layouts confirmed last.
-        each: True if operands for which ANY is asked may lie in different layouts, as far as
-            ``confirm`` takes them: the call reads each where it is.
+        each: True if operands that may be in ANY layout may have different layouts, as far as
+            ``confirm`` accepts them: the call reads each operand in place.
         inexact: True if results differ by more than the order of sums, as of arithmetic in another
-            domain: taken only where the session's tolerance allows it.
+            domain: chosen only if the session's tolerance allows it.
     """
 
     heavy: bool = False
@@ -69,15 +69,20 @@ class Routine:
         self._run = run
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:  # noqa: ARG002
-        """The layouts that the library would like, by operand index."""
+        """Return the layouts that the library prefers, one or several each, by operand index."""
         return {}
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
-        """None if the library takes the call with these layouts, else the reason why not."""
+        """Return None if the library takes the call in these layouts, else the reason why not.
+
+        Args:
+            call: the call.
+            row: a layout per operand of the call.
+        """
         return None
 
     def variants(self, call: Call) -> Iterable[Variant]:  # noqa: ARG002
-        """The variants that are worth measuring; empty where there is nothing to choose."""
+        """Return the variants that are worth measuring; empty if there is nothing to choose."""
         return ()
 
     def __call__(self, *tensors: PTensor) -> None:
@@ -88,65 +93,68 @@ class Routine:
 
 
 class InOrder(Routine):
-    """Several routines of one library, one after another.
+    """Several routines of one library, run one after another.
 
-    An operand of several is as the first of them asks that asks for anything; each confirms the row
-    that comes out.
+    If several of them use one tensor, the first stated requirement on its layout wins. Each routine
+    then confirms the combined layouts.
     """
 
     def __init__(self, routines: Sequence[Routine]) -> None:
         self.routines = tuple(routines)
-        self.heavy = any(one.heavy for one in routines)
-        self.inexact = any(one.inexact for one in routines)
+        self.heavy = any(routine.heavy for routine in routines)
+        self.inexact = any(routine.inexact for routine in routines)
         wants: dict[int, Wanted] = {}
         tensors: dict[int, VTensor] = {}
-        for one in routines:
-            for tensor, wanted in zip(one.tensors, one.wants, strict=True):
+        for routine in routines:
+            for tensor, wanted in zip(routine.tensors, routine.wants, strict=True):
                 tensors.setdefault(id(tensor), tensor)
                 if wants.get(id(tensor)) is None:
                     wants[id(tensor)] = wanted
-        follow = dict.fromkeys(follower for one in routines for follower in one.follow)
+        follow = dict.fromkeys(follower for routine in routines for follower in routine.follow)
         super().__init__([*tensors.values()], [*wants.values()], [*follow])
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """The preferences of the first routine that has any."""
+        """Return the preferred layouts; each operand has those of the first routine with any."""
         answers: dict[int, Layout | Sequence[Layout]] = {}
-        for one in reversed(self.routines):
-            answers |= one.preferred(call)
+        for routine in reversed(self.routines):
+            answers |= routine.preferred(call)
         return answers
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """The first reason why one of them does not take the layouts, or None."""
-        refused = next(filter(None, (one.confirm(call, row) for one in self.routines)), None)
-        self.reference = any(one.reference for one in self.routines)
+        """Return None if all routines take the layouts, else the first reason why one does not."""
+        refused = next(
+            filter(None, (routine.confirm(call, row) for routine in self.routines)), None
+        )
+        self.reference = any(routine.reference for routine in self.routines)
         return refused
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Make the calls."""
-        made = {id(tensor): one for tensor, one in zip(self.tensors, tensors, strict=True)}
-        for one in self.routines:
-            one(*(made[id(tensor)] for tensor in one.tensors))
+        """Make the calls of all routines, in order."""
+        by_id = {id(tensor): ptensor for tensor, ptensor in zip(self.tensors, tensors, strict=True)}
+        for routine in self.routines:
+            routine(*(by_id[id(tensor)] for tensor in routine.tensors))
 
 
 def described(answer: object) -> Routine | None:
-    """Register the routine that an invoker returned with the call that is under way.
+    """Register the routine that an invoker returned with the current call, and return it.
 
     Args:
-        answer: what the invoker returned: a routine, several in order, or None of the long form.
+        answer: the invoker's result: a routine, several in order, or None of the long form, which
+            is returned as None.
 
     Raises:
-        ContractError: it is something else.
+        ContractError: there is no current call, or the result is something else.
     """
     call = current_call()
     if call is None:
         raise ContractError(f"a routine outside a call ({caller()})")
     if answer is None:
         return None
-    given = answer if isinstance(answer, (list, tuple)) else [answer]
-    routines = [one for one in given if isinstance(one, Routine)]
+    returned = answer if isinstance(answer, (list, tuple)) else [answer]
+    routines = [item for item in returned if isinstance(item, Routine)]
     if call.tagged:
         raise call.misuse(f"returned {answer!r} after lib_tagger", at=call.place)
-    if not routines or len(routines) < len(given):
+    if not routines or len(routines) < len(returned):
         text = f"returned {answer!r}, which is no Routine: return what it would call"
         raise call.misuse(text, at=call.place)
     routine = routines[0] if len(routines) == 1 else InOrder(routines)
@@ -156,6 +164,6 @@ def described(answer: object) -> Routine | None:
 
 
 def sides(tensors: Sequence[PTensor]) -> tuple[list[PTensor], list[PTensor]]:
-    """The inputs among the PTensors of one call, and its outputs."""
-    inputs = [one for one in tensors if one.index < len(one.call.inputs)]
-    return inputs, [one for one in tensors if one.index >= len(one.call.inputs)]
+    """Split the PTensors of one call into inputs and outputs."""
+    inputs = [tensor for tensor in tensors if tensor.index < len(tensor.call.inputs)]
+    return inputs, [tensor for tensor in tensors if tensor.index >= len(tensor.call.inputs)]

@@ -1,4 +1,4 @@
-"""Registers rewrite rules: each stands in the file of the operator that it makes."""
+"""Registration of rewrite rules; each rule stands in the file of the operator that it makes."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ def rewrite(
     given: Given | None = None,
     example: Mapping[str, Any] | None = None,
 ) -> Rule:
-    """Register a rule: where a graph holds the pattern, the session may run what it makes.
+    """Register a rewrite rule and return it: a session may replace ``pattern`` by ``makes``.
 
     Args:
-        name: what switches it off: ``optimize=["all", "-rewrite.NAME"]``.
-        equation: what both sides compute.
-        pattern, makes: expressions of registered operators; ``vtensor/language/rules.py`` says how
-            they are written.
-        given: called with what was met (``Match``); returns further parameters for ``makes``, or
-            None where the rule does not hold.
-        example: for tests. The dims of holes, ``"N C H W"`` where nothing is said: each of a size
-            that is drawn, ``I=C`` of the size of C, ``h=2`` of 2; truth values behind ``?``. The
-            numbers of scalars, and parameters; those that go by the sizes are functions of them.
+        name: switches the rule off: ``optimize=["all", "-rewrite.NAME"]``.
+        equation: the mathematical identity, for people.
+        pattern, makes: expressions of registered operators, in the grammar of
+            ``vtensor/language/rules.py``.
+        given: called with the ``Match``; returns further parameters for ``makes``, or None if the
+            rule does not hold.
+        example: for tests. The dims of holes, by default ``"N C H W"``: each of a random size,
+            ``I=C`` of the size of C, ``h=2`` of size 2; ``?`` in front makes truth values. The
+            numbers of scalars, and parameters; those that depend on sizes are functions of them.
 
     Raises:
         GraphError: the name is taken, or a text is no expression.
     """
-    more = {"given": given} if given else {}
+    optional = {"given": given} if given else {}
     example = dict(example or {})
-    rule = Rule.of(name, equation, pattern, makes, example=example, module=_module(), **more)
-    found = registry(fill=False)
-    if found.rules.get(name, rule).pattern != rule.pattern:
+    rule = Rule.of(name, equation, pattern, makes, example=example, module=_module(), **optional)
+    current = registry(fill=False)
+    if current.rules.get(name, rule).pattern != rule.pattern:
         raise GraphError(f"a rule {name!r} is already registered")
-    known = name not in found.index.pending_rules
-    found.change(partial(found.rules.__setitem__, name, rule), known)
+    known = name not in current.index.pending_rules
+    current.change(partial(current.rules.__setitem__, name, rule), known)
     return rule
 
 
 def _module() -> str:
-    """The module that is being imported, whose line called for this one."""
+    """Return the name of the innermost module whose import is on the call stack; empty if none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back

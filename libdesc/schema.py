@@ -1,4 +1,4 @@
-"""A library description: what its TOML file may say; errors name file, key and what is allowed."""
+"""The schema of library descriptions. Errors name the file, the key and the allowed values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vtensor.language.records import dataclass
 from vtensor.language.user_files import parse_toml, read_text
 from vtensor.language.wording import reason
 
-#: Keys of ``[library]``: the type of each, and whether it must be there.
+#: Keys of ``[library]``: the types of each, whether it is required, and its meaning.
 KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "name": ((str,), True, "an identifier"),
     "priority": ((int,), True, "an integer; larger is tried first"),
@@ -25,12 +25,16 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "confirm": ((str,), False, '"module:function"(call, row) -> None, or why not'),
     "version": ((str,), False, '"module:function" -> text: version, and where it was found'),
     "limit_isa": ((str,), False, '"module:function"(cap) caps the instruction set'),
-    "peaks": ((str,), False, '"module:function"(nbytes) -> steps that show what the machine can'),
-    "let_go": ((str,), False, '"module:function" drops what a plan looked at and did not take'),
+    "peaks": ((str,), False, '"module:function"(nbytes) -> steps that measure peak speed'),
+    "let_go": (
+        (str,),
+        False,
+        '"module:function" releases kernels that planning made in vain',
+    ),
     "python": ((bool,), False, "true when the transformer computes in Python"),
     "invokers": ((list,), False, "modules that hold the library's own invokers"),
 }
-#: What each handler is called with.
+#: The parameters of each handler.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "probe": (),
     "layout_mapper": ("ptensor",),
@@ -47,12 +51,12 @@ HANDLERS = tuple(ARGUMENTS)
 
 @dataclass(frozen=True)
 class Rates:
-    """The speed of one thread of a library, roughly; its kernels' times are estimated from it.
+    """The approximate speed of one thread of a library, from which kernels' times are estimated.
 
     Attributes:
-        gflops: 10^9 operations a second, in a product of f32 matrices.
-        gbytes: 10^9 bytes a second, read and written.
-        call_us: microseconds of a call that has nothing to do.
+        gflops: 10^9 floating-point operations per second, in a product of f32 matrices.
+        gbytes: 10^9 bytes per second, read and written.
+        call_us: overhead of a call, in microseconds.
     """
 
     gflops: float = 20.0
@@ -60,7 +64,12 @@ class Rates:
     call_us: float = 2.0
 
     def ns(self, operations: int, nbytes: int) -> int:
-        """Nanoseconds for so much: what takes longer, arithmetic or memory, and the call.
+        """Return the estimated time of a call in nanoseconds: arithmetic or memory, whichever takes
+        longer, plus the overhead.
+
+        Args:
+            operations: floating-point operations of the call.
+            nbytes: bytes that it reads and writes.
 
         >>> Rates(gflops=100, gbytes=10, call_us=1).ns(operations=100_000, nbytes=200)
         2000
@@ -68,7 +77,7 @@ class Rates:
         return round(max(operations / self.gflops, nbytes / self.gbytes) + self.call_us * 1e3)
 
     def scaled(self, arithmetic: float, memory: float) -> Rates:
-        """So many times faster in arithmetic and in memory; a call takes as long."""
+        """Return rates multiplied by two factors; the overhead of a call stays."""
         return Rates(self.gflops * arithmetic, self.gbytes * memory, self.call_us)
 
 
@@ -77,16 +86,16 @@ class Description:
     """A library as its file describes it; handlers are still text.
 
     Attributes:
-        name: the library's only identifier.
-        priority: larger is tried first.
-        devices: where its invokers may run.
-        handlers: ``"module:function"`` by key; a module that begins with a dot lies beside the
-        file.
-        layout_names: the library's word for each layout, where no ``layout_mapper`` gives it.
-        python: its transformer computes in Python.
+        name: the library's unique name, an identifier.
+        priority: the library with the largest is tried first.
+        devices: the devices on which its invokers may run.
+        handlers: ``"module:function"`` by key; a module with a leading dot is a file next to the
+            description.
+        layout_names: the library's word for each layout, if no ``layout_mapper`` gives it.
+        python: whether its transformer computes in Python.
         invokers: modules to import for its invokers.
-        file: where it was read.
-        rates: how fast it is.
+        file: the description file.
+        rates: its approximate speed.
 
     Source: the paper, section 4.2.
     """
@@ -103,10 +112,10 @@ class Description:
 
     @classmethod
     def read(cls, file: Path) -> Description:
-        """Read a description file.
+        """Read, check and return a description file.
 
         Raises:
-            DescriptionError: it cannot be read, is no TOML, or says something that is not allowed.
+            DescriptionError: the file cannot be read, is no TOML, or breaks the schema.
         """
         try:
             table = parse_toml(read_text(file))
@@ -119,12 +128,20 @@ class Description:
 
     @classmethod
     def from_table(cls, table: dict[str, Any], file: Path) -> Description:
-        """Check a parsed file, key by key."""
-        _only(file, "", table, ("library", "layout_names", "rates"))
+        """Check a parsed file, key by key, and return the description.
+
+        Args:
+            table: the parsed TOML.
+            file: its path, for messages and for modules next to it.
+
+        Raises:
+            DescriptionError: a key or value breaks the schema.
+        """
+        _check_keys(file, "", table, ("library", "layout_names", "rates"))
         if not isinstance(table.get("library"), dict):
             raise DescriptionError(f"{file}: a table [library] is missing")
         library = table["library"]
-        _only(file, "library.", library, tuple(KEYS))
+        _check_keys(file, "library.", library, tuple(KEYS))
         for key, (types, required, what) in KEYS.items():
             if key not in library:
                 if required:
@@ -158,18 +175,18 @@ class Description:
 
 
 def _rates(file: Path, table: object) -> Rates:
-    """A table ``[rates]``; keys that are missing have the default."""
-    known = [one.name for one in fields(Rates)]
+    """Return the rates of a table ``[rates]``; missing keys have their defaults."""
+    known = [rate.name for rate in fields(Rates)]
     if not isinstance(table, dict):
         raise DescriptionError(f"{file}: rates = {table!r} must be a table [rates]")
-    _only(file, "rates.", table, tuple(known))
+    _check_keys(file, "rates.", table, tuple(known))
     for key, value in table.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
             raise DescriptionError(f"{file}: rates.{key} = {value!r} must be a number above 0")
     return Rates(**table)
 
 
-def _only(file: Path, prefix: str, table: dict[str, Any], allowed: tuple[str, ...]) -> None:
+def _check_keys(file: Path, prefix: str, table: dict[str, Any], allowed: tuple[str, ...]) -> None:
     for key in table:
         if key not in allowed:
             raise DescriptionError(
@@ -199,9 +216,12 @@ def _modules(file: Path, value: list[Any]) -> tuple[str, ...]:
 
 
 def _check_module(file: Path, key: str, value: object, module: str) -> None:
-    """A path, or dots that climb, would lead out of the description's folder."""
+    """Raise a DescriptionError unless a module is a dotted name, with at most one leading dot.
+
+    Slashes or several leading dots would lead out of the description's folder.
+    """
     if not all(part.isidentifier() for part in module.removeprefix(".").split(".")):
         raise DescriptionError(
             f"{file}: library.{key} = {value!r}: {module!r} must be a dotted name, or a dot and "
-            'the name of a file beside the description: "package.module", ".handlers"'
+            'the name of a file next to the description: "package.module", ".handlers"'
         )

@@ -1,7 +1,7 @@
-"""The way into native code, by way of the tracer that writes down the calls made there.
+"""Entry to native code, through the tracer that records calls.
 
-A native entry takes its module from ``traced``: the module, or a proxy of it while a tracer is
-current (``libdesc/native_trace.py``).
+Python code that calls a native module gets it from ``traced``, which returns the module, or a proxy
+of it while a tracer is current (``libdesc/native_trace.py``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: The packages that are searched for pure functions which data names.
+#: The packages from which pure functions may be imported by name.
 PACKAGES = ("libdesc", "ops")
 
 
 class Tracer(Protocol):
-    """A trace that writes down native calls."""
+    """A trace that records native calls."""
 
     def traced(self, native: Any) -> Any:
         """Return a proxy of a native module, or of a function."""
@@ -29,16 +29,16 @@ class Tracer(Protocol):
     def cached(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any]
     ) -> Any:
-        """Return the result of a cached function, whose own calls are traced."""
+        """Return the result of a cached function and trace the calls inside it."""
 
 
-#: The tracer of this thread's calls.
+#: The current tracer of this context; None if calls are not traced.
 TRACER: ContextVar[Tracer | None] = ContextVar("TRACER", default=None)
 
-#: Functions that data may name, by name.
+#: Pure functions by the name that saved traces use.
 _PURE: dict[str, Callable[..., Any]] = {}
 
-#: Those of them that rows may call.
+#: The pure functions that rows of a saved trace may call.
 _CALLED: set[Callable[..., Any]] = set()
 
 
@@ -59,8 +59,9 @@ def traced(native: T) -> T:
 
 
 def pure(function: Callable[P, T], name: str = "") -> Callable[P, T]:
-    """Let data name a function of Python's: its arguments decide its result, and it changes
-    nothing.
+    """Register a Python function that saved traces may name, and return it.
+
+    The function is pure: its arguments decide its result, and it changes nothing.
 
     Args:
         function: the function.
@@ -74,8 +75,8 @@ def pure(function: Callable[P, T], name: str = "") -> Callable[P, T]:
 
 
 def pure_name(function: object) -> str | None:
-    """Return the name of a pure function; None of anything else."""
-    return next((name for name, known in _PURE.items() if known is function), None)
+    """Return the name under which a function is registered as pure; None if it is not."""
+    return next((name for name, registered in _PURE.items() if registered is function), None)
 
 
 def pure_function(name: str, called: bool = False) -> Callable[..., Any]:
@@ -83,7 +84,7 @@ def pure_function(name: str, called: bool = False) -> Callable[..., Any]:
 
     Args:
         name: as ``pure_name`` gives it.
-        called: rows are to call it.
+        called: True if rows of a trace will call it.
 
     Raises:
         ValueError: there is no such function, or rows may not call it.
@@ -97,10 +98,10 @@ def pure_function(name: str, called: bool = False) -> Callable[..., Any]:
 
 
 def cached(function: Callable[P, T]) -> Callable[P, T]:
-    """Cache a function by its arguments, which makes or reads native things.
+    """Cache a function that makes or reads native objects, by its arguments.
 
-    While calls are traced, those inside of the function are, too, if an argument depends on
-    symbolic sizes; and once a trace for each choice of arguments, if none does.
+    While calls are traced, the calls inside the function are traced, too: each time if an argument
+    depends on symbolic sizes, else once per trace and arguments.
     """
 
     @wraps(function)

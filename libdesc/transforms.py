@@ -1,8 +1,8 @@
-"""Transforms: who runs a change of layout, and how.
+"""Transforms: which library runs a change of layout, and how.
 
 A Transform runs on the consumer's library if that can describe both layouts, else on the
-producer's, else on the first that can, by priority or in the session's order, else by NumPy's
-definition: a call-back, also where NumPy itself consumes.
+producer's, else on the first that can, by priority or in the session's order, else on NumPy's
+definition, which is a call-back.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from vtensor.language.tensor import VTensor
 
 @dataclass(frozen=True)
 class LayoutChange:
-    """A Transform as a call sees it, in the place of an operator instance."""
+    """The layouts of a Transform; a call has it in the place of an operator instance."""
 
     source: Layout
     target: Layout
 
     @property
     def permutation(self) -> tuple[int, ...]:
-        """For each dim of the target, slowest first, its place in the source."""
+        """The position in the source of each dim of the target, slowest first."""
         return tuple(self.source.dims.index(dim) for dim in self.target.dims)
 
 
@@ -41,14 +41,22 @@ def run_transform(
     evaluation: Evaluation,
     decided: bool = True,
 ) -> None:
-    """Run a Transform's generated body on one library, in whatever way the evaluation says.
+    """Run a Transform's generated body on one library, in the mode of the evaluation.
+
+    Args:
+        node: the Transform's name.
+        library: the library's name.
+        x, y: source and target.
+        change: their layouts.
+        evaluation: partial, or recording.
+        decided: False while a library is still being chosen.
 
     Raises:
-        Decline: only when nothing is decided yet: the library does not know one of the layouts.
+        Decline: the library does not know one of the layouts; only if not ``decided``.
     """
-    found = ready().libraries[library]
-    requirements = tuple(Requirement((one,), __file__, 0) for one in (change.source, change.target))
+    registered = ready().libraries[library]
     layouts = (change.source, change.target)
+    requirements = tuple(Requirement((layout,), __file__, 0) for layout in layouts)
     variant = Variant(library, forms_on(x.device, layouts), requirements) if decided else None
     roles = ("x", "y")
     call = Call(
@@ -61,11 +69,11 @@ def run_transform(
         (y,),
         roles,
         evaluation,
-        found.description.python,
+        registered.description.python,
         variant,
         converts=True,
     )
-    body = found.code["transform"]
+    body = registered.code["transform"]
     run_call(call, lambda: body(x, y, change.source, change.target, change.permutation))
 
 
@@ -76,17 +84,17 @@ def choose_library(
     evaluation: Evaluation,
     preferences: Preferences = EVERY,
 ) -> str:
-    """The library that runs a Transform.
+    """Return the name of the library that runs a Transform.
 
     Args:
-        x: what is transformed.
-        change: from which layout to which.
+        x: the tensor that is transformed.
+        change: its layout before and after.
         preferred: libraries to ask first: the consumer's, the producer's.
-        evaluation: a partial one.
-        preferences: which libraries may be used, and their order; pins say nothing of Transforms.
+        evaluation: a partial evaluation.
+        preferences: which libraries may be used, and their order; pins do not apply to Transforms.
 
     Raises:
-        NoInvokerError: not even the definition takes it.
+        NoInvokerError: no library takes it, not even the definition.
     """
     known = ready().libraries
     others = sorted(known, key=lambda name: (preferences.rank(name), -known[name].priority, name))

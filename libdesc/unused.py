@@ -1,4 +1,4 @@
-"""Why a library whose description is right would still never be used."""
+"""Reasons why a library with a correct description would still never be used."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from collections.abc import Collection, Sequence
 
 from vtensor.language.tensor import CPU
 
-#: The kinds of devices that nodes are placed on.
-KINDS = (CPU,)
+#: The kinds of devices that nodes can be placed on.
+DEVICE_KINDS = (CPU,)
 
 
 def why_unused(
     name: str,
     devices: Sequence[str],
     invokers: Collection[tuple[str, str]],
-    own: Collection[str] = (),
+    named: Collection[str] = (),
     owes_invokers: bool = True,
 ) -> list[str]:
-    """The reasons, empty where there are none.
+    """Return the reasons why a library would never be used; empty if it can be.
 
     Args:
-        invokers: the library and the device of every invoker that there is.
-        own: the libraries that the invokers which come with it name.
-        owes_invokers: False where invokers may still follow, or where it only changes layouts.
+        name, devices: from the library's description.
+        invokers: the library and the device of every registered invoker.
+        named: the libraries that the library's own invokers name.
+        owes_invokers: False if invokers may still follow, or if it only changes layouts.
 
     >>> why_unused("direct", ["gpu"], [("direkt", "cpu")], ["direkt"])
     ["no invoker names this library; invokers there name 'direkt'", \
@@ -30,15 +31,15 @@ def why_unused(
     """
     reasons = []
     mine = {device for library, device in invokers if library == name}
-    others = ", ".join(repr(library) for library in sorted(set(own) - {name}))
-    if not mine and (own or owes_invokers):
+    others = ", ".join(repr(library) for library in sorted(set(named) - {name}))
+    if not mine and (named or owes_invokers):
         reasons.append(
             "no invoker names this library" + (f"; invokers there name {others}" if others else "")
         )
     elif mine and mine.isdisjoint(devices):
         theirs = ", ".join(sorted(mine))
         reasons.append(f"its invokers are for {theirs}, it says devices = {list(devices)}")
-    if set(devices).isdisjoint(KINDS):
+    if set(devices).isdisjoint(DEVICE_KINDS):
         kinds = " or ".join(devices)
         reasons.append(f"no device of kind {kinds} here: it will never be used")
     return reasons

@@ -151,8 +151,8 @@ def test_check_runs_nothing_and_lists_all_problems(tmp_path: Path) -> None:
     ran = vtensor("libs", "--check", file)
     assert ran.exit_code == 1
     assert "library x has 2 problems\n" in ran.stdout
-    assert "  problem: library.guideline = '.no:f': .no names no file beside it, " in ran.stdout
-    assert "  problem: library.invokers: '.none': .none names no file beside it, " in ran.stdout
+    assert "  problem: library.guideline = '.no:f': .no names no file next to it, " in ran.stdout
+    assert "  problem: library.invokers: '.none': .none names no file next to it, " in ran.stdout
     done = vtensor("libs", "--check", file, "--json")
     assert done.exit_code == 1
     assert len(json.loads(done.stdout)["problems"]) == 2

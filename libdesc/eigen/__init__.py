@@ -1,7 +1,7 @@
 """Eigen as a library of VTensor: its description, its handlers, and its native kernels.
 
-The routines here are what invokers return. Importing them loads nothing native; each
-comes with its module when it is first asked for.
+Invokers return the routines of this package. Importing it loads nothing native; each routine's
+module is imported when the routine is first asked for.
 """
 
 from vtensor.language.public import names_of

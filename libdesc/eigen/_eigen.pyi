@@ -1,7 +1,6 @@
-"""What each of the extension modules is: the same kernels, compiled once an instruction set.
+"""The types of the extension modules, which have the same kernels, once per instruction set.
 
-No module of this name is there: it is for types. A test compares it with what the modules say of
-themselves.
+There is no module of this name. A test compares this file with the modules' own signatures.
 """
 
 from __future__ import annotations
@@ -11,35 +10,38 @@ from typing import Protocol
 
 Sizes = Sequence[int]
 
-#: Source (-1: none), shape, where it begins there, strides there, where in dst, strides, and the
-#: bits that fill it where there is no source.
+#: A box of memory: source (-1 fills), shape, offset and strides in the source, offset and strides
+#: in dst, bits of the fill. Offsets and strides are in elements.
 Box = tuple[int, Sizes, int, Sizes, int, Sizes, int]
-#: Images, channels, then per spatial dim: src, dst, kernel, strides, dilations, pads at the begin.
+#: A window over images: images, channels, then per spatial dim: sizes of src and dst, kernel,
+#: strides, dilations, pads at the beginning.
 Window = tuple[int, int, Sizes, Sizes, Sizes, Sizes, Sizes, Sizes]
 
-#: How many elements, where the first lies in src (-1: they are filled), and how far on the next.
+#: A run of elements: count, offset of the first in src (-1 fills), step.
 Run = tuple[int, int, int]
-#: Of places that indices say: shape, strides among the indices, strides in the tensor, the axes
-#: that are addressed (size, stride, name), elements at a place, how many indices and elements.
+#: Indexed positions: shape, strides in the indices, strides in the tensor, the indexed axes (size,
+#: stride, name), elements per position, number of indices, number of elements of the tensor.
 Places = tuple[Sizes, Sizes, Sizes, Sequence[tuple[int, int, str]], int, int, int]
-#: Sizes before, along and behind an axis, where the taps of each element end, neighbours, weights.
+#: Weighted sums along an axis: sizes before, along and after it; end of each element's taps in the
+#: lists that follow; index and weight of each tap.
 Blend = tuple[int, int, int, Sizes, Sizes, Sequence[float]]
-#: Images, channels, spatial sizes of src and dst, how many of them there are.
+#: Images, channels, spatial sizes of src and dst, number of spatial dims.
 Sampled = tuple[int, int, Sizes, Sizes, int]
-#: Boxes, images, channels, height, width, bins down and across, whether the largest is taken,
-#: places in a bin, places at most, scale, whether centres lie at a half.
+#: Boxes, images, channels, height, width, bins down and across, whether the maximum is taken,
+#: samples per bin, most samples, scale, whether pixel centres are at a half.
 Align = tuple[int, int, int, int, int, int, int, bool, int, int, float, bool]
-#: Rows, the axis (size, stride, name), elements that are overwritten, how large each is, batches
-#: that begin at places of their own (-1: none), whether beyond the last comes the first.
+#: Rows, the axis (size, stride, name), number of overwritten positions, elements per position,
+#: number of starts (-1: no starts), whether the axis is circular.
 Cache = tuple[int, tuple[int, int, str], int, int, int, bool]
-#: Groups, parts with offsets of their own, channels of dst, spatial dims, whether there is a mask.
+#: Groups, groups of offsets, channels of dst, number of spatial dims, whether there is a mask.
 Bends = tuple[int, int, int, int, bool]
-#: Series, their size, parts of a number; frames, from one to the next, numbers taken; length of the
-#: transform, results, their parts; inverse, mirrored, windowed.
+#: Number and size of series, parts of a number (2: complex); number of frames, step between them,
+#: numbers taken; length of the transform, number of results, their parts; whether it is inverse,
+#: mirrored, windowed.
 Frames = tuple[int, int, int, int, int, int, int, int, int, bool, bool, bool]
 
-#: Cell, direction, times, batch, features, units, the functions of each direction (name, alpha,
-#: beta), clip, whether it limits, whether an LSTM's gates are coupled.
+#: Cell, direction, times, batch, features, units, the activations of each direction (name, alpha,
+#: beta), clip, whether clip applies, whether an LSTM's gates are coupled.
 Network = tuple[str, str, int, int, int, int, Sequence[tuple[str, float, float]], float, bool, bool]
 
 class Kernel(Protocol):

@@ -1,4 +1,4 @@
-"""Attention on Eigen: what its kernel is told of operands as they lie."""
+"""The routine of attention on Eigen, for operands in several layouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from vtensor.language.tensor import VTensor
 
 
 class Numbers(NamedTuple):
-    """Of an attention: the factor of products, what hides one, and whether no weights are zeros."""
+    """The constants of an attention.
+
+    Attributes:
+        scale: factor of the scores.
+        masked: the score where a truth mask is false.
+        zero: True if a query whose weights are NaN gets 0.
+    """
 
     scale: float
     masked: float
@@ -25,16 +31,16 @@ class Numbers(NamedTuple):
 
 
 class Attention(Routine):
-    """softmax over ``along`` of (q times k, summed over ``over``), times v.
+    """The product of softmax(q * k) and v, with the softmax over ``along`` and q * k over ``over``.
 
-    Each of q, k, v and dst may lie with its rows side by side, or with those of all heads inside a
-    row. Each input may also lie as it is made, in whatever order of whole rows, in blocks too; dst
-    then lies as q does.
+    Each of q, k, v and dst may have the rows of a head contiguous, or the rows of all heads
+    interleaved. An input may also have any other layout with contiguous rows, with blocks, too; dst
+    then has q's.
 
     Args:
         operands: q, k, v, masks and dst.
         over, along: the dims that are summed over.
-        numbers: what else the operator says.
+        numbers: the constants.
     """
 
     def __init__(self, *operands: VTensor, over: str, along: str, numbers: Numbers) -> None:
@@ -46,15 +52,17 @@ class Attention(Routine):
         self.rows, self.columns, self.numbers = (query, along), (over, value), numbers
         near = [*batch, along, query]  # a vector holds neighbouring queries
         wants = [
-            list(dict.fromkeys([*_orders(tensor, row, column), *_own(tensor, column)]))
+            list(dict.fromkeys([*_orders(tensor, row, column), *_produced(tensor, column)]))
             for tensor, row, column in ((q, query, over), (k, along, over), (v, along, value))
         ]
         wants += [[Layout.plain(dim for dim in near if dim in mask.dims)] for mask in masks]
-        wants.append([*_like(q, over, dst, value), *_orders(dst, query, value)])
+        wants.append([*_like_query(q, over, dst, value), *_orders(dst, query, value)])
         super().__init__(operands, wants)
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None where the blocks of all operands fit one another, and those of dst are q's."""
+        """Return None if the blocks of all operands divide one another and dst is plain or like q,
+        else the reason why not.
+        """
         q, *others, dst = (row[call.index(tensor)] for tensor in self.tensors)
         over, value = self.columns
         if not (dst.is_plain or dst == q.rename({over: value})):
@@ -63,7 +71,7 @@ class Attention(Routine):
         return None if fits else f"blocks of {' '.join(map(str, row))} do not fit one another"
 
     def __call__(self, *tensors: PTensor) -> None:
-        """One step, which takes rows from where they are."""
+        """Emit one step that reads rows in place."""
         q, k, v, *masks, y = tensors
         axes = self._axes([tensor.required_layout for tensor in tensors])
         assert axes is not None, "it was confirmed"
@@ -84,30 +92,30 @@ class Attention(Routine):
         emit(kernel, tensors)
 
     def _axes(self, layouts: Sequence[Layout]) -> list[Axis] | None:
-        """Batch, queries and keys, cut where any operand has blocks; None where it cannot be."""
+        """Return batch, queries and keys as axes, cut at all blocks; None if blocks do not fit."""
         return nested([Layout.plain(self.extents), *layouts], self.extents)
 
 
 def _orders(tensor: VTensor, row: str, column: str) -> Iterator[Layout]:
-    """Rows of the first axis of the batch side by side, then those of all."""
+    """Yield plain layouts with the row dim after the first batch dim, ..., after all of them."""
     batch = [dim for dim in tensor.dims if dim not in (row, column)]
     for count in range(min(len(batch), 1), len(batch) + 1):
         yield Layout.plain([*batch[:count], row, *batch[count:], column])
 
 
-def _own(tensor: VTensor, column: str) -> Iterator[Layout]:
-    """The layout in which a tensor is made, if its rows are whole there."""
-    own = tensor.produced_layout
-    if own is not None and not own.is_any and side_by_side(own, tensor.dims, column):
-        yield own
+def _produced(tensor: VTensor, column: str) -> Iterator[Layout]:
+    """Yield the layout in which a tensor is produced, if its rows are contiguous in it."""
+    layout = tensor.produced_layout
+    if layout is not None and not layout.is_any and side_by_side(layout, tensor.dims, column):
+        yield layout
 
 
-def _like(q: VTensor, over: str, dst: VTensor, value: str) -> Iterator[Layout]:
-    """The layout of dst in which it lies as q does, where q lies in blocks."""
-    for own in _own(q, over):
-        alike = own.rename({over: value})
+def _like_query(q: VTensor, over: str, dst: VTensor, value: str) -> Iterator[Layout]:
+    """Yield the layout of dst that corresponds to q's, if q's has blocks."""
+    for layout in _produced(q, over):
+        alike = layout.rename({over: value})
         fits = set(alike.dims) == dst.dims.keys() and side_by_side(alike, dst.dims, value)
-        if not own.is_plain and fits:
+        if not layout.is_plain and fits:
             yield alike
 
 
@@ -116,6 +124,6 @@ def _strides(tensor: PTensor, axes: Sequence[Axis]) -> list[int]:
 
 
 def _rows(tensor: PTensor, batch: Sequence[Axis], axes: Sequence[Axis]) -> list[int]:
-    """The strides of a batch, then where each of its rows begins, which run along some axes."""
+    """Return the strides along ``batch``, then the offset of each row; rows run along ``axes``."""
     counts = [axis.size for axis in axes]
     return traced(native.joined)(_strides(tensor, batch), counts, _strides(tensor, axes))

@@ -1,4 +1,4 @@
-"""Point-wise operators, one or a run of them, as one program in any layout."""
+"""Point-wise operators, one or several in a row, as one program in any layout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 from types import MappingProxyType
 
 from libdesc.eigen import native
-from libdesc.eigen.memory import PIECE, nested, pads, run_length, strides_along
+from libdesc.eigen.memory import MIN_RUN, nested, pads, run_length, strides_along
 from libdesc.eigen.program import Program, compiled
 from libdesc.routine import Routine
 from ptensor.evaluation import Call, Decline, emit
@@ -23,53 +23,55 @@ from vtensor.language.tensor import VTensor
 def pointwise(
     op: object, sources: Sequence[VTensor], dst: VTensor, follow: Sequence[Follower] = ()
 ) -> Routine:
-    """A point-wise operator, and those behind it, in one pass; pads become 0 again.
+    """Return the routine of a point-wise operator and its followers; it zeroes the pads of dst.
 
-    All operands lie in one joint layout, or each in one of its own whose blocks fit the others'.
+    All operands have one joint layout, or each its own whose blocks fit the others'.
 
     Args:
         op: an operator with the trait ``Pointwise``.
         sources: its inputs.
         dst: the output of the last operator.
-        follow: the operators behind it.
+        follow: the fused followers.
 
     Raises:
-        Decline: there is no program for it.
+        Decline: the native kernel has no program for the operators.
     """
-    tensors = [*sources, *(operand for one in follow for operand in one.operands), dst]
-    return computed(partial(_whole, op, len(sources), follow, dst.dtype), tensors, follow)
+    tensors = [*sources, *(operand for follower in follow for operand in follower.operands), dst]
+    return computed(partial(_fused, op, len(sources), follow, dst.dtype), tensors, follow)
 
 
 def computed(
     function: Callable[..., Expression], tensors: Sequence[VTensor], follow: Sequence[Follower] = ()
 ) -> Routine:
-    """An expression of operands for each element, as ``pointwise``; the last tensor gets it.
+    """Return the routine that computes an expression of the operands for each element.
 
     Args:
-        function: called with an expression an operand.
-        tensors: the operands, of which those with one element may have dims of their own, then dst.
-        follow: the operators whose operands are among them.
+        function: takes an expression per operand and returns the result's.
+        tensors: the operands, then dst. An operand of one element may have dims that dst lacks.
+        follow: the fused followers, whose operands are among the tensors.
 
     Raises:
-        Decline: there is no program for it.
+        Decline: the native kernel has no program for the expression.
     """
     program = compiled(function, [tensor.dtype for tensor in tensors])
     dims = tensors[-1].dims.keys()
-    wants = [Layout.ANY if one.dims.keys() <= dims else Layout.plain(one.dims) for one in tensors]
+    wants = [Layout.ANY if t.dims.keys() <= dims else Layout.plain(t.dims) for t in tensors]
 
-    def run(*made: PTensor) -> None:
-        _run(program, made[:-1], made[-1])
+    def run(*operands: PTensor) -> None:
+        _run(program, operands[:-1], operands[-1])
 
     return _Pointwise(tensors, wants, follow, run)
 
 
 class _Pointwise(Routine):
-    """A program over operands that need not lie alike."""
+    """A program over operands whose layouts may differ."""
 
     each = True
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None where all lie alike, or pieces of some length can be read of those that do not."""
+        """Return None if all have dst's layout or can be read in runs of ``MIN_RUN`` elements, else
+        the reason why not.
+        """
         *sources, dst = ((tensor, row[call.index(tensor)]) for tensor in self.tensors)
         return _misfit(sources, dst)
 
@@ -77,25 +79,25 @@ class _Pointwise(Routine):
 def of_joined(
     parts: Sequence[VTensor], dst: VTensor, dim: str, follow: Sequence[Follower]
 ) -> Routine:
-    """Tensors one behind another along a dim, and what is computed of that, in one pass.
+    """Return the routine that concatenates tensors along a dim and computes the followers.
 
     Args:
         parts: the tensors.
         dst: the output of the last operator.
-        dim: along which they lie.
-        follow: the operators behind it.
+        dim: the dim of the concatenation.
+        follow: the fused followers.
 
     Raises:
-        Decline: there is no program for it.
+        Decline: the native kernel has no program for the followers.
     """
-    others = [operand for one in follow for operand in one.operands]
+    others = [operand for follower in follow for operand in follower.operands]
     types = [tensor.dtype for tensor in (dst, *others, dst)]
-    program = compiled(partial(_behind, follow, dst.dtype), types)
+    program = compiled(partial(_followed, follow, dst.dtype), types)
     return _Joined(parts, others, dst, dim, follow, program)
 
 
 class _Joined(Routine):
-    """A program of which the first operand is in parts, all in one layout with dst."""
+    """A program whose first operand consists of parts, all in dst's layout."""
 
     def __init__(
         self,
@@ -110,7 +112,7 @@ class _Joined(Routine):
         self.parts, self.dim, self.program = tuple(parts), dim, program
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """The layout of the first part, if its blocks cut none; each restricted to its own dims."""
+        """Return the first part's layout for all, without blocks that would cut a part."""
         lead, dst = call.operands[0].produced_layout, self.tensors[-1]
         if lead is None or lead.is_any or set(lead.dims) != dst.dims.keys():
             lead = Layout.plain(dst.dims)
@@ -118,30 +120,32 @@ class _Joined(Routine):
         lead = lead.unblock(self.dim) if self._cut(lead) else lead
         rows = dict[int, Layout | Sequence[Layout]]()
         for place, tensor in enumerate(self.tensors):
-            own = lead.restrict(tensor.dims)
+            layout = lead.restrict(tensor.dims)
             for dim in tensor.dims if place >= len(self.parts) else ():
-                own = own.unblock(dim) if tensor.size(dim) != dst.size(dim) else own
-            rows[call.index(tensor)] = own
+                layout = layout.unblock(dim) if tensor.size(dim) != dst.size(dim) else layout
+            rows[call.index(tensor)] = layout
         return rows
 
     def _cut(self, layout: Layout) -> bool:
         return any(part.size(self.dim) % layout.block(self.dim) for part in self.parts)
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None where the parts lie as dst does, and the others can be read of it."""
-        own = [row[call.index(tensor)] for tensor in self.tensors]
-        count, target = len(self.parts), own[-1]
-        if any(layout != target for layout in own[:count]):
-            return "what is joined must lie alike"
+        """Return None if the parts have dst's layout and the others can be read in its order, else
+        the reason why not.
+        """
+        layouts = [row[call.index(tensor)] for tensor in self.tensors]
+        count, target = len(self.parts), layouts[-1]
+        if any(layout != target for layout in layouts[:count]):
+            return "the parts of a concatenation must have its layout"
         if target.encoding is not None:
-            return f"joins elements as they are, not {target}"
+            return f"joins elements in their own type, not {target}"
         if self._cut(target):
             return f"{target} cuts a part"
-        others = zip(self.tensors[count:-1], own[count:-1], strict=True)
+        others = zip(self.tensors[count:-1], layouts[count:-1], strict=True)
         return _misfit([*others], (self.tensors[-1], target))
 
     def __call__(self, *tensors: PTensor) -> None:
-        """A step, if anything is to be written."""
+        """Emit one step; none if dst is empty."""
         count = len(self.parts)
         parts = [part for part in tensors[:count] if part.size(self.dim)]
         dst = tensors[-1]
@@ -152,57 +156,72 @@ class _Joined(Routine):
 
 
 def _misfit(sources: Sequence[tuple[VTensor, Layout]], dst: tuple[VTensor, Layout]) -> str | None:
-    """Why operands cannot be read in the order of dst; None where they can."""
+    """Return why operands cannot be read in the order of dst; None if they can.
+
+    Args:
+        sources: operands with their layouts.
+        dst: the output with its layout.
+    """
     out, target = dst
-    others = [(t, at) for t, at in sources if not _alike(at, t.dims, target, out.dims)]
+    others = [(t, at) for t, at in sources if not _has_axes_of(at, t.dims, target, out.dims)]
     if not others:
         return None
     if any(at.encoding is not None for _, at in (*sources, dst)):
-        return "reads elements where they are only if all are stored as they are"
+        return "reads operands in different layouts only in their own element types"
     axes = nested([target, *(at for _, at in sources)], out.dims)
     if axes is None:
         return f"the blocks of {' and '.join(str(at) for _, at in others)} do not fit {target}"
-    if any(run_length(axes, at, t.dims) < PIECE for t, at in others):
-        return f"would read pieces of fewer than {PIECE} elements"
+    if any(run_length(axes, at, t.dims) < MIN_RUN for t, at in others):
+        return f"would read pieces of fewer than {MIN_RUN} elements"
     return None
 
 
-def _alike(
+def _has_axes_of(
     layout: Layout, dims: Mapping[str, int], target: Layout, whole: Mapping[str, int]
 ) -> bool:
-    """An operand's axes are among those of dst, where it is not repeated."""
-    there = dict(zip(_places(target), target.physical_shape(whole), strict=True))
-    sizes = zip(_places(layout), layout.physical_shape(dims), strict=True)
-    return all(is_one(size) or there.get(place) == size or size <= 1 for place, size in sizes)
+    """Return whether an operand's axes, where it is not repeated, are among those of dst."""
+    lengths = dict(zip(_axis_keys(target), target.physical_shape(whole), strict=True))
+    sizes = zip(_axis_keys(layout), layout.physical_shape(dims), strict=True)
+    return all(is_one(size) or lengths.get(place) == size or size <= 1 for place, size in sizes)
 
 
-def _whole(
-    op: object, own: int, follow: Sequence[Follower], dtype: str, *values: Expression
+def _fused(
+    op: object, count: int, follow: Sequence[Follower], dtype: str, *values: Expression
 ) -> Expression:
-    """What the last of several operators computes of the operands of all."""
-    first = _known(op, expression_of(op, *values[:own]))
-    return _behind(follow, dtype, first, *values[own:])
+    """Return the result of an operator and its followers as an expression.
+
+    Args:
+        op: the operator.
+        count: number of its operands.
+        follow: its followers.
+        dtype: element type of the result, and of each intermediate value.
+        values: the operands of the operator, then those of the followers.
+    """
+    first = _require_pointwise(op, expression_of(op, *values[:count]))
+    return _followed(follow, dtype, first, *values[count:])
 
 
-def _behind(
+def _followed(
     follow: Sequence[Follower], dtype: str, result: Expression, *operands: Expression
 ) -> Expression:
-    """What the last of several operators computes of a value and their other operands."""
-    rest = iter(operands)
-    for one in follow:
-        others = [next(rest) for _ in one.operands]
-        result = _known(one.op, one.expression(_stored(result, dtype), others))
+    """Return the result of followers, given their first input and their other operands."""
+    remaining = iter(operands)
+    for follower in follow:
+        others = [next(remaining) for _ in follower.operands]
+        result = _require_pointwise(
+            follower.op, follower.expression(_stored(result, dtype), others)
+        )
     return result
 
 
-def _known(op: object, expression: Expression | None) -> Expression:
+def _require_pointwise(op: object, expression: Expression | None) -> Expression:
     if expression is None:
         raise Decline(f"{info_of(op).name} is not point-wise")
     return expression
 
 
 def _stored(value: Expression, dtype: str) -> Expression:
-    """A value between two operators: an integer has no more bits than its type."""
+    """Return a value between two operators: an integer is cut to the bits of its type."""
     return value.to(dtype) if dtype[0] in "su" else value
 
 
@@ -212,18 +231,30 @@ def _run(
     dst: PTensor,
     pieces: Mapping[PTensor, int] = MappingProxyType({}),
 ) -> None:
-    """A step; of pieces with their widths in a row, dst stands for the first source."""
+    """Emit a program as a step, unless dst is empty.
+
+    Args:
+        program: the program.
+        sources: its operands.
+        dst: its result.
+        pieces: the parts of the first operand with their widths in a row; ``sources`` then begins
+            with dst in its place. Empty if it has no parts.
+    """
     if 0 in dst.dims.values():
         return  # there is nothing to write
     target = dst.required_layout
-    if all(_alike(one.required_layout, one.dims, target, dst.dims) for one in sources):
+    if all(
+        _has_axes_of(operand.required_layout, operand.dims, target, dst.dims) for operand in sources
+    ):
         shape = list(target.physical_shape(dst.dims))
         strides = [_strides(source, dst) for source in sources]
     else:
-        axes = nested([target, *(one.required_layout for one in sources)], dst.dims)
+        axes = nested([target, *(operand.required_layout for operand in sources)], dst.dims)
         assert axes is not None, "it was confirmed"
         shape = [axis.size for axis in axes]
-        strides = [strides_along(axes, one.required_layout, one.dims) for one in sources]
+        strides = [
+            strides_along(axes, operand.required_layout, operand.dims) for operand in sources
+        ]
     code = (program.types, program.constants, program.instructions)
     if pieces:
         widths = [*pieces.values()]
@@ -234,18 +265,18 @@ def _run(
 
 
 def _strides(source: PTensor, dst: PTensor) -> list[int]:
-    """Along each axis of dst: how far the operand's elements are, 0 where it is repeated."""
+    """Return an operand's stride along each axis of dst, 0 where it is repeated."""
     layout = source.required_layout
     shape, strides = layout.physical_shape(source.dims), layout.strides(source.dims)
-    own = {place: row for place, *row in zip(_places(layout), shape, strides, strict=True)}
+    axes = {place: row for place, *row in zip(_axis_keys(layout), shape, strides, strict=True)}
     target = dst.required_layout
     return [
         0 if is_one(row[0]) or row[0] != size else row[1]
-        for place, size in zip(_places(target), target.physical_shape(dst.dims), strict=True)
-        if (row := own.get(place, (1, 0)))
+        for place, size in zip(_axis_keys(target), target.physical_shape(dst.dims), strict=True)
+        if (row := axes.get(place, (1, 0)))
     ]
 
 
-def _places(layout: Layout) -> Iterator[tuple[str, int]]:
-    """Dim and unit of each axis: two blocks of a dim may be of one size, as in ``OI4i16o4i``."""
+def _axis_keys(layout: Layout) -> Iterator[tuple[str, int]]:
+    """Yield dim and unit of each axis, which identify it: blocks of a dim may have equal sizes."""
     return zip((axis.dim for axis in layout.axes), layout.units, strict=True)

@@ -1,4 +1,4 @@
-"""The handlers of Eigen's description. Nothing native is loaded before one of them is called."""
+"""The handlers of Eigen's description. Importing them loads nothing native."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vtensor.errors import LibraryError
 
 
 def available() -> str | None:
-    """None, or why Eigen's kernels cannot be used in this process."""
+    """Return None if Eigen's kernels can be used in this process, else the reason why not."""
     try:
         native.load_baseline()
     except LibraryError as error:
@@ -24,27 +24,30 @@ def available() -> str | None:
 
 
 def version() -> str:
-    """Eigen's version, and the instruction set that its kernels use."""
+    """Return Eigen's version and the instruction set that its kernels use, as a text."""
     kernels = native.load()
     return f"{kernels.version} on {kernels.level}"
 
 
 def limit_isa(cap: str) -> None:
-    """Cap the instruction set; see ``native.limit``."""
+    """Cap the instruction set; see ``Levels.limit``."""
     native.limit(cap)
 
 
 def confirm(call: Call, row: Sequence[Layout]) -> str | None:
-    """None when a change of layout is one that ``reorder`` makes; other calls ask their routine."""
+    """Return None if ``reorder`` takes a Transform in these layouts, else the reason why not.
+
+    Other calls ask their routine.
+    """
     if not isinstance(call.op, LayoutChange):
         return call.routine.confirm(call, row) if call.routine else None
     source, target = (layout.stored(t.dtype) for layout, t in zip(row, call.operands, strict=True))
     if source != target:
-        return f"moves elements as they are, not {source} to {target}"
+        return f"moves elements without conversion, not {source} to {target}"
     if source.tile:
-        return f"moves elements as they are, not those of {source}"
+        return f"moves elements without a transform, not those of {source}"
     if source.rest is not None or isinstance(source.zero, tuple) or source.zero:
-        return f"moves one plane whose pads are 0 as they are, not {source}"
+        return f"moves one plane whose pads are 0, not {source}"
     if source.itemsize not in ITEMSIZES:
         return f"{source} takes {source.itemsize} bytes, not {', '.join(map(str, ITEMSIZES))}"
     if too_many(row[0], row[1], call.operands[0].dims):
@@ -53,5 +56,5 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
 
 
 def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
-    """Change a layout: one step; the layouts say more than the permutation."""
+    """Emit one copy from source to target; their layouts replace the permutation."""
     copy([source], target, changes(source, target))

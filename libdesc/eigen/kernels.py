@@ -1,7 +1,6 @@
-"""Eigen's routines: what an invoker returns.
+"""Eigen's routines for products, windows and transforms, as invokers return them.
 
-Element-wise kernels run in any layout. Kernels with spatial or channel structure want the channels
-last.
+Most kernels with spatial or channel structure need the channels last.
 """
 
 from __future__ import annotations
@@ -25,42 +24,46 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box, Frames, Kernel, Sizes, Window
 
-#: The element type that all kernels have, and the sizes of elements that can be copied.
+#: The element types that every kernel here supports.
 DTYPES = ("f32",)
-#: Those that products of matrices have.
+#: The element types of products of matrices and convolutions.
 MULTIPLIED = ("f32", "s32")
+#: The sizes of elements that can be copied, in bytes.
 ITEMSIZES = (1, 2, 4, 8)
 
 
 def _channels_last(x: VTensor) -> Layout:
-    """N, then D, H and W as far as there are such, then C."""
+    """Return the layout with the dims D, H, W and C last, in this order, as far as they exist."""
     return _last(x, [dim for dim in "DHWC" if dim in x.dims])
 
 
 def _last(x: VTensor, dims: Sequence[str]) -> Layout:
-    """The declared order with some dims moved behind the others, in the order given."""
+    """Return the plain layout in declared order with some dims moved to the end."""
     return Layout.plain([*(dim for dim in x.dims if dim not in dims), *dims])
 
 
 def copy(sources: Sequence[PTensor], dst: PTensor, boxes: Sequence[Box]) -> None:
-    """Boxes of sources to where they belong in dst; elements of any one type."""
+    """Emit a step that copies boxes of elements of one size from sources to dst."""
     sizes = [t.required_layout.num_elements(t.dims) for t in (*sources, dst)]
     itemsize = dst.required_layout.stored(dst.dtype).itemsize
     emit(native.load().copy(sizes, boxes, itemsize), [*sources, dst])
 
 
 def emit_kernel(kernel: Kernel, operands: Sequence[PTensor]) -> None:
-    """A step of the kernel, with scratch memory if it needs some."""
+    """Emit a kernel as a step, with scratch memory if it needs any."""
     emit(kernel, [*operands, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
 
 
 def _image_routine(tensors: Sequence[VTensor], run: Callable[..., None]) -> Routine:
-    """A call that wants the channels of all operands last."""
+    """Return a routine that needs the channels of all operands last."""
     return Routine(tensors, [_channels_last(tensor) for tensor in tensors], run=run)
 
 
 def matmul(left: VTensor, right: VTensor, dst: VTensor, *over: str) -> Routine:
-    """The sum over dims K of left times right: left in the order B M K, right B K N, dst B M N."""
+    """Return the routine of a product of matrices, summed over the dims ``over``.
+
+    left is B M K, right B K N, dst B M N, each any number of dims.
+    """
     groups = Groups.of(left, right, *over)
 
     def run(a: PTensor, b: PTensor, y: PTensor) -> None:
@@ -80,7 +83,7 @@ def _batch_strides(tensor: PTensor, batch: Sequence[str]) -> list[int]:
 
 
 class Slide(NamedTuple):
-    """A window over the spatial dims of an image: one number a dim, pads at begin, then at end."""
+    """A window over an image: one number per spatial dim; pads at all beginnings, then all ends."""
 
     kernel: Sizes
     strides: Sizes
@@ -91,7 +94,7 @@ class Slide(NamedTuple):
 def convolution(
     src: VTensor, weights: VTensor, dst: VTensor, slide: Slide, groups: int = 1
 ) -> Routine:
-    """Images with channels last, kernels in the order G d h w I O."""
+    """Return the routine of a convolution: channels last, weights in the order G d h w I O."""
 
     def run(x: PTensor, w: PTensor, y: PTensor) -> None:
         window = _window(x, y, slide)
@@ -102,7 +105,10 @@ def convolution(
 
 
 def depthwise(src: VTensor, weights: VTensor, dst: VTensor, slide: Slide) -> Routine:
-    """Images with channels last, kernels in the order d h w G O I, I = 1."""
+    """Return the routine of a depthwise convolution.
+
+    Images have channels last, weights the order d h w G O I with I = 1.
+    """
 
     def run(x: PTensor, w: PTensor, y: PTensor) -> None:
         emit(native.load().depthwise(src.dtype, _window(x, y, slide), w.size("O")), [x, w, y])
@@ -113,23 +119,28 @@ def depthwise(src: VTensor, weights: VTensor, dst: VTensor, slide: Slide) -> Rou
 def _sliding(
     src: VTensor, weights: VTensor, dst: VTensor, order: str, run: Callable[..., None]
 ) -> Routine:
-    """A kernel of weights in an order, of which they may lack some dims, slides over an image."""
+    """Return a routine on images with channels last and weights in an order of dims.
+
+    Args:
+        src, weights, dst: the operands.
+        order: the dims of the weights, slowest first; the weights may lack some.
+        run: makes the call.
+    """
     kernel = Layout.plain(dim for dim in order if dim in weights.dims)
     wants = [_channels_last(src), kernel, _channels_last(dst)]
     return Routine([src, weights, dst], wants, run=run)
 
 
 def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 0) -> Routine:
-    """Pooling of images with channels last.
+    """Return the routine of a pooling of images with channels last.
 
     Args:
         kind: ``max``, ``avg_include_padding``, ``avg_exclude_padding``, or ``lp``, the norm.
         src, dst: the images.
-        tensors: src, weights, the offsets, a mask if there is one, dst.
         slide: the window.
-        power: of the norm.
+        power: exponent of the norm.
     """
-    ends = _three(slide.pads[len(slide.kernel) :], 0)
+    ends = _to_three_dims(slide.pads[len(slide.kernel) :], 0)
 
     def run(x: PTensor, y: PTensor) -> None:
         emit(native.load().pooling(kind, _window(x, y, slide), ends, power), [x, y])
@@ -138,7 +149,7 @@ def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 
 
 
 def mean_of_images(src: VTensor, dst: VTensor, slide: Slide) -> Routine:
-    """Mean of each channel of whole images, in whatever layout the images have."""
+    """Return the routine of the mean of each channel over whole images, in any layout."""
     if src.dtype in DTYPES and produced(src) == _channels_last(src):
         return pooling("avg_exclude_padding", src, dst, slide)
     return reduction("mean", src, dst, tuple(dim for dim in "DHW" if dim in src.dims))
@@ -147,7 +158,14 @@ def mean_of_images(src: VTensor, dst: VTensor, slide: Slide) -> Routine:
 def largest_place(
     src: VTensor, dst: VTensor, indices: VTensor, slide: Slide, column_major: bool
 ) -> Routine:
-    """The largest element of each window, and where it is, of images with channels last."""
+    """Return the routine of a max pooling with indices, of images with channels last.
+
+    Args:
+        src, dst: the images.
+        indices: gets the position of each maximum in an image of the order N C D H W.
+        slide: the window.
+        column_major: True if positions count the first spatial dim fastest.
+    """
 
     def run(x: PTensor, *results: PTensor) -> None:
         emit(
@@ -158,34 +176,40 @@ def largest_place(
 
 
 def _window(src: PTensor, dst: PTensor, slide: Slide) -> Window:
-    """As the native kernels take it: three spatial dims, those that lack are 1."""
-    return _slid(src.size("N"), src.size("C"), _spatial(src), _spatial(dst), slide)
+    """Return a window as the native kernels take it, with three spatial dims."""
+    return _native_window(src.size("N"), src.size("C"), _spatial(src), _spatial(dst), slide)
 
 
 def _spatial(tensor: PTensor) -> list[int]:
     return [tensor.size(dim) for dim in "DHW" if dim in tensor.dims]
 
 
-def _slid(images: int, channels: int, before: Sizes, after: Sizes, slide: Slide) -> Window:
-    """A window over images of some spatial sizes, at so many places along each dim."""
+def _native_window(images: int, channels: int, before: Sizes, after: Sizes, slide: Slide) -> Window:
+    """Return a native window, padded to three spatial dims.
+
+    Args:
+        images, channels: their numbers.
+        before, after: spatial sizes of the input, and the number of windows along each dim.
+        slide: the window.
+    """
     return (
         images,
         channels,
-        _three(before, 1),
-        _three(after, 1),
-        _three(slide.kernel, 1),
-        _three(slide.strides, 1),
-        _three(slide.dilations, 1),
-        _three(slide.pads[: len(slide.kernel)], 0),
+        _to_three_dims(before, 1),
+        _to_three_dims(after, 1),
+        _to_three_dims(slide.kernel, 1),
+        _to_three_dims(slide.strides, 1),
+        _to_three_dims(slide.dilations, 1),
+        _to_three_dims(slide.pads[: len(slide.kernel)], 0),
     )
 
 
-def _three(sizes: Sizes, missing: int) -> list[int]:
+def _to_three_dims(sizes: Sizes, missing: int) -> list[int]:
     return [missing] * (3 - len(sizes)) + list(sizes)
 
 
 def softmax(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
-    """Softmax over axes that lie last."""
+    """Return the routine of a softmax over dims, which come last in the layout."""
     length = prod(map(src.size, axes))
     rows = prod(size for dim, size in src.dims.items() if dim not in axes)
 
@@ -196,7 +220,7 @@ def softmax(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
 
 
 def dynamic_quantize(src: VTensor, dst: VTensor, scale: VTensor, zero: VTensor) -> Routine:
-    """Steps of the scale that just holds every value, in any layout; pads become 0 again."""
+    """Return the routine of a dynamic quantization to u8, in any layout; dst's pads are zeroed."""
 
     def run(x: PTensor, y: PTensor, s: PTensor, z: PTensor) -> None:
         size = x.required_layout.num_elements(x.dims)
@@ -206,7 +230,7 @@ def dynamic_quantize(src: VTensor, dst: VTensor, scale: VTensor, zero: VTensor) 
 
 
 def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: float) -> Routine:
-    """Local response normalization over C, which lies last."""
+    """Return the routine of a local response normalization over C, which comes last."""
     rows = prod(extent for dim, extent in src.dims.items() if dim != "C")
 
     def run(x: PTensor, y: PTensor) -> None:
@@ -216,29 +240,36 @@ def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: 
 
 
 def _planes(tensor: VTensor) -> Layout:
-    """N, C, then the spatial dims."""
+    """Return the layout N, C, then the spatial dims."""
     return Layout.plain(dim for dim in "NCDHW" if dim in tensor.dims)
 
 
 def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
-    """Windows (N K L) of an image added up, each at its place; so many along each spatial dim."""
+    """Return the routine of Col2Im: windows are added up in an image, each at its position.
+
+    Args:
+        src: the windows, N K L.
+        dst: the image.
+        windows: number of windows along each spatial dim.
+        slide: the window.
+    """
 
     def run(x: PTensor, y: PTensor) -> None:
         layers = y.size("N") * y.size("C")
-        window = _slid(layers, 1, _spatial(y), windows, slide)
+        window = _native_window(layers, 1, _spatial(y), windows, slide)
         emit(native.load().col2im(src.dtype, window), [x, y])
 
     return Routine([src, dst], [Layout.plain("NKL"), _planes(dst)], run=run)
 
 
 def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) -> Routine:
-    """A convolution that takes elements beside their places.
+    """Return the routine of a deformable convolution: offsets shift the sampled positions.
 
     Args:
-        tensors: src, weights, the offsets, a mask if there is one, dst.
+        tensors: src, weights, offsets, an optional mask, dst.
         slide: the window.
-        groups: into which the channels fall.
-        parts: of the channels that have offsets of their own.
+        groups: number of groups of channels.
+        parts: number of groups of channels that share offsets.
     """
     src, weights, *bends, dst = tensors
 
@@ -248,16 +279,24 @@ def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) 
         emit_kernel(native.load().deformed(window, form), [x, *others])
 
     kernel = Layout.plain(dim for dim in "OIdhw" if dim in weights.dims)
-    places = [Layout.plain(dim for dim in "NKDHW" if dim in one.dims) for one in bends]
+    places = [Layout.plain(dim for dim in "NKDHW" if dim in bend.dims) for bend in bends]
     return Routine(tensors, [_planes(src), kernel, *places, _planes(dst)], run=run)
 
 
 def unpool(src: VTensor, indices: VTensor, dst: VTensor, counted: Sizes) -> Routine:
-    """Elements at the places that indices count in an image of these spatial sizes; else 0."""
+    """Return the routine of MaxUnpool: elements go to indexed positions, and 0 elsewhere.
+
+    Args:
+        src, indices, dst: the operands.
+        counted: spatial sizes of the image in which the indices count.
+    """
 
     def run(x: PTensor, *others: PTensor) -> None:
-        layers, sizes = x.size("N") * x.size("C"), _three(_spatial(others[-1]), 1)
-        whole, item = (layers, prod(_spatial(x)), _three(counted, 1), sizes), ITEMSIZE[src.dtype]
+        layers, sizes = x.size("N") * x.size("C"), _to_three_dims(_spatial(others[-1]), 1)
+        whole, item = (
+            (layers, prod(_spatial(x)), _to_three_dims(counted, 1), sizes),
+            ITEMSIZE[src.dtype],
+        )
         emit(native.load().unpool(*whole, item), [x, *others])
 
     tensors = [src, indices, dst]
@@ -265,7 +304,7 @@ def unpool(src: VTensor, indices: VTensor, dst: VTensor, counted: Sizes) -> Rout
 
 
 def determinant(src: VTensor, dst: VTensor, rows: str, columns: str) -> Routine:
-    """The determinant of each matrix of two dims of one size."""
+    """Return the routine of determinants of matrices with the dims ``rows`` and ``columns``."""
 
     def run(x: PTensor, y: PTensor) -> None:
         many = prod(dst.dims.values())
@@ -277,11 +316,12 @@ def determinant(src: VTensor, dst: VTensor, rows: str, columns: str) -> Routine:
 
 
 def fourier(tensors: Sequence[VTensor], wants: Sequence[Layout], frames: Frames) -> Routine:
-    """Fourier transforms of frames of x; tensors are x, a window if there is one, and y.
+    """Return the routine of Fourier transforms of frames of x.
 
     Args:
-        wants: plain layouts: the dim that is transformed, then the parts of a number, lie last.
-        frames: as the native kernel takes them.
+        tensors: x, an optional window, and y.
+        wants: their layouts: plain, with the transformed dim and then the parts of a number last.
+        frames: see ``_eigen.pyi``.
     """
 
     def run(*operands: PTensor) -> None:

@@ -1,4 +1,4 @@
-"""Eigen's routines that move and pick elements, whatever these mean."""
+"""Eigen's routines that move, pick and compare elements."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Places, Run
 
-#: The element types that can be moved, and those that can be compared and summed up in a row.
+#: The element types that can be moved.
 MOVED = tuple(name for name, size in ITEMSIZE.items() if size in (1, 2, 4, 8))
+#: The element types that can be compared and summed up in a row.
 COMPARED = ("f64", "f32", "f16", "bf16", "s64", "s32", "s8", "u8")
 
 
-class Following(Routine):
-    """A call whose operands all lie as the first one does, each restricted to its own dims.
+class SameLayout(Routine):
+    """A call whose operands all have the first one's layout, restricted to their own dims.
 
     Args:
-        tensors: the operands of the call in their order; the first one has the dims of all.
-        unblocked: the dims that must not be blocked; by default all of them.
+        tensors: the operands in the order of the call; the first one has the dims of all.
         run: makes the call.
+        unblocked: the dims that must not be blocked; None for all of them.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Following(Routine):
         self.unblocked = set(tensors[0].dims if unblocked is None else unblocked)
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """The layout of the first operand, without the blocks that must not be there."""
+        """Return the first operand's layout for all, without blocks of the dims ``unblocked``."""
         lead = call.operands[0].produced_layout
         if lead is None or lead.is_any or set(lead.dims) != self.tensors[0].dims.keys():
             lead = Layout.plain(self.tensors[0].dims)
@@ -61,25 +62,27 @@ class Following(Routine):
         return [lead.restrict(tensor.dims) for tensor in self.tensors]
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
-        """None where all operands lie alike, in plain elements, unblocked where they must be."""
+        """Return None if all operands have the first one's layout, without encoding and forbidden
+        blocks, else the reason why not.
+        """
         lead = row[0]
         if lead.encoding is not None:
-            return f"moves elements as they are, not {lead}"
+            return f"moves elements without conversion, not {lead}"
         if blocked := [dim for dim in self.unblocked if lead.block(dim) != 1]:
             return f"{lead} blocks {', '.join(sorted(blocked))}"
         if [*row] != self._row(lead):
-            return "all operands must lie alike"
+            return "all operands must have one layout"
         return None
 
 
 def picked(x: VTensor, y: VTensor, runs: Mapping[str, Sequence[Run]], value: float = 0) -> Routine:
-    """Elements of x that are known before a run.
+    """Return the routine that copies elements of x at positions known before a run.
 
     Args:
         x, y: the same dims.
-        runs: of some dims, how its elements are made of x's, as runs (count, begin, step); begin
-            -1 is filled. The others are as in x.
-        value: what fills.
+        runs: y's indices in x by dim, as runs (count, begin, step); begin -1 fills. A missing dim
+            is copied whole.
+        value: the value of filled elements.
     """
     bits = bits_of(value, y.dtype)
 
@@ -100,17 +103,17 @@ def picked(x: VTensor, y: VTensor, runs: Mapping[str, Sequence[Run]], value: flo
             size = layout.num_elements(dst.dims)
             emit(native.load().copy([size], lanes, itemsize), [dst])
 
-    return Following([x, y], run, unblocked=runs)
+    return SameLayout([x, y], run, unblocked=runs)
 
 
 def bits_of(value: float, dtype: str) -> int:
-    """Return the bits of a number as an element, as an unsigned integer."""
+    """Return the bits of a number in an element type, as an unsigned integer."""
     array = stored(np.asarray(value), dtype).astype(numpy_dtype(dtype))
     return int(array.view(np.dtype(f"u{array.itemsize}")))
 
 
 def runs_of(places: Iterable[int]) -> list[Run]:
-    """Places as runs; -1 is filled.
+    """Return indices as runs (count, begin, step); -1 stands for a filled element.
 
     >>> runs_of([3, 4, 5, 5, 5, -1, -1])
     [(3, 3, 1), (2, 5, 0), (2, -1, 0)]
@@ -129,7 +132,7 @@ def runs_of(places: Iterable[int]) -> list[Run]:
 
 
 def _steps(tensor: PTensor) -> dict[str, int]:
-    """In a plain order, how far apart elements are along each dim."""
+    """Return the strides of a tensor in a plain layout, by dim."""
     layout = tensor.required_layout
     return dict(zip(layout.dims, layout.strides(tensor.dims), strict=True))
 
@@ -137,7 +140,7 @@ def _steps(tensor: PTensor) -> dict[str, int]:
 def joined(
     sources: Sequence[VTensor], dst: VTensor, dim: str, follow: Sequence[Follower] = ()
 ) -> Routine:
-    """Sources one behind another along a dim, and what is computed of that."""
+    """Return the routine that concatenates sources along a dim and computes the followers."""
     if follow:
         return of_joined(sources, dst, dim, follow)
 
@@ -152,11 +155,14 @@ def joined(
             begin += source.size(dim)
         copy(parts, whole, boxes)
 
-    return Following([*sources, dst], run)
+    return SameLayout([*sources, dst], run)
 
 
 def expanded(x: VTensor, y: VTensor) -> Routine:
-    """x repeated along the dims that it lacks, or has with size 1; both in declared order."""
+    """Return the routine that repeats x along dims that it lacks or has with size 1.
+
+    Both operands are in declared order.
+    """
 
     def run(src: PTensor, dst: PTensor) -> None:
         steps = _steps(src)
@@ -171,14 +177,17 @@ def expanded(x: VTensor, y: VTensor) -> Routine:
 
 
 def squares(x: VTensor, y: VTensor, block: int, columns_first: bool) -> Routine:
-    """Squares of pixels as channels, or back: the deeper of both has block * block times as many.
+    """Return the routine of DepthToSpace or SpaceToDepth: squares of pixels to channels, or back.
 
-    ``columns_first``: the channels of a square lie side by side (CRD), else those of one place in
-    all squares do (DCR).
+    Args:
+        x, y: the images; the deeper one has block * block times as many channels.
+        block: height and width of a square.
+        columns_first: True if the channels of a square are contiguous (CRD), False if those of one
+            position in all squares are (DCR).
     """
 
     def region_of(tensor: PTensor, deep: bool, sizes: Mapping[str, int]) -> Region:
-        """Its memory as N, c, i, j, H, W: the place in a square is (i, j)."""
+        """Return a tensor's memory as N, c, i, j, H, W; (i, j) is the position in a square."""
         step = _steps(tensor)
         c, h, w = (step[dim] for dim in "CHW")
         if deep:
@@ -196,11 +205,16 @@ def squares(x: VTensor, y: VTensor, block: int, columns_first: bool) -> Routine:
         regions = [region_of(tensor, tensor is small, sizes) for tensor in (src, dst)]
         copy([src], dst, [copied(0, *regions)])
 
-    return Following([x, y], run)
+    return SameLayout([x, y], run)
 
 
 def diagonal(x: VTensor, y: VTensor, order: Sequence[str], k: int) -> Routine:
-    """Ones on a diagonal of y, and zeros elsewhere; x is not looked at."""
+    """Return the routine that writes ones on a diagonal of y and zeros elsewhere; x is not read.
+
+    Args:
+        order: the dims of rows and columns.
+        k: the diagonal: 0 is the main one, larger is to the right.
+    """
 
     def run(_: PTensor, dst: PTensor) -> None:
         height, width = (dst.size(dim) for dim in order)
@@ -214,12 +228,18 @@ def diagonal(x: VTensor, y: VTensor, order: Sequence[str], k: int) -> Routine:
 
 
 def triangle(x: VTensor, y: VTensor, order: Sequence[str], k: int, upper: bool) -> Routine:
-    """A triangle of each matrix of the last two dims of an order."""
-    *rest, height, width = (x.size(dim) for dim in order)
+    """Return the routine that copies a triangle of each matrix, with zeros elsewhere.
+
+    Args:
+        order: all dims; the last two are rows and columns.
+        k: the diagonal that bounds it: 0 is the main one, larger is to the right.
+        upper: True for the part on and above the diagonal, else on and below it.
+    """
+    *batch, height, width = (x.size(dim) for dim in order)
 
     def run(src: PTensor, dst: PTensor) -> None:
         itemsize = ITEMSIZE[x.dtype]
-        emit(native.load().triangle(prod(rest), height, width, k, upper, itemsize), [src, dst])
+        emit(native.load().triangle(prod(batch), height, width, k, upper, itemsize), [src, dst])
 
     return Routine([x, y], [Layout.plain(order)] * 2, run=run)
 
@@ -227,17 +247,18 @@ def triangle(x: VTensor, y: VTensor, order: Sequence[str], k: int, upper: bool) 
 def gather(
     x: VTensor, i: VTensor, y: VTensor, wants: Sequence[Layout], axes: Sequence[str], row: str = ""
 ) -> Routine:
-    """What lies at the places along some axes of x that indices say.
+    """Return the routine that copies the elements of x at positions that indices give.
 
     Args:
-        wants: plain layouts; in y's the dims come first over which places run, in x's the others
-            come last.
-        axes: the dims of x that are addressed.
-        row: the dim of i along which there is one index for each of them; none for one axis.
+        x, i, y: source, indices and result.
+        wants: their layouts, plain: in y's the dims of i come first, in x's the dims that are
+            copied whole come last.
+        axes: the dims of x that are indexed.
+        row: the dim of i with one index for each of ``axes``; empty for a single axis.
     """
 
     def run(src: PTensor, indices: PTensor, dst: PTensor) -> None:
-        places = _places(src, indices, dst, axes, row)
+        places = _positions(src, indices, dst, axes, row)
         itemsizes = ITEMSIZE[i.dtype], ITEMSIZE[x.dtype]
         emit(native.load().gather(places, *itemsizes), [src, indices, dst])
 
@@ -251,12 +272,18 @@ def scatter(
     reduction: str,
     row: str = "",
 ) -> Routine:
-    """x with some elements replaced; ``tensors`` are x, i, updates, y, the rest as ``gather``."""
+    """Return the routine that copies x and replaces or reduces elements with updates.
+
+    Args:
+        tensors: x, indices, updates and y.
+        wants, axes, row: see ``gather``.
+        reduction: ``none`` (replaces), ``add``, ``mul``, ``max`` or ``min``.
+    """
     x, i, *_ = tensors
     moved = reduction == "none"
 
     def run(src: PTensor, indices: PTensor, updates: PTensor, dst: PTensor) -> None:
-        places = _places(src, indices, updates, axes, row)
+        places = _positions(src, indices, updates, axes, row)
         dtype = str(ITEMSIZE[x.dtype]) if moved else x.dtype
         kernel = native.load().scatter(places, ITEMSIZE[i.dtype], dtype, reduction)
         emit(kernel, [src, indices, updates, dst])
@@ -264,12 +291,12 @@ def scatter(
     return Routine(tensors, wants, run=run)
 
 
-def _places(x: PTensor, i: PTensor, picked: PTensor, axes: Sequence[str], row: str) -> Places:
-    """Where the parts of x lie that are picked, by the indices."""
+def _positions(x: PTensor, i: PTensor, picked: PTensor, axes: Sequence[str], row: str) -> Places:
+    """Return the native description of the indexed positions of x, see ``_eigen.pyi``."""
     steps, along = _steps(x), _steps(i)
-    own = {dim for dim in i.dims if dim != row}
+    index_dims = {dim for dim in i.dims if dim != row}
     last = max(x.required_layout.dims.index(dim) for dim in axes)
-    inner = [dim for dim in x.required_layout.dims[last + 1 :] if dim not in own]
+    inner = [dim for dim in x.required_layout.dims[last + 1 :] if dim not in index_dims]
     over = [dim for dim in picked.required_layout.dims if dim not in inner]
     return (
         [picked.size(dim) for dim in over],
@@ -283,7 +310,14 @@ def _places(x: PTensor, i: PTensor, picked: PTensor, axes: Sequence[str], row: s
 
 
 def one_hot(i: VTensor, values: VTensor, y: VTensor, depth: int) -> Routine:
-    """One of a pair of values at each index along y's last dim, the other elsewhere."""
+    """Return the routine of OneHot: a value at each index along y's last dim, another elsewhere.
+
+    Args:
+        i: the indices.
+        values: the two values: elsewhere, and at the index.
+        y: the result.
+        depth: size of y's last dim.
+    """
 
     def run(indices: PTensor, pair: PTensor, dst: PTensor) -> None:
         itemsizes = ITEMSIZE[i.dtype], ITEMSIZE[y.dtype]
@@ -294,7 +328,12 @@ def one_hot(i: VTensor, values: VTensor, y: VTensor, depth: int) -> Routine:
 
 
 def reverse_sequence(tensors: Sequence[VTensor], wants: Sequence[Layout]) -> Routine:
-    """x, lengths and y: x's first two dims are the batch and the dim that is reversed."""
+    """Return the routine that copies x with the first elements of each sequence reversed.
+
+    Args:
+        tensors: x, lengths and y.
+        wants: their layouts; x's first two dims are the batch and the reversed dim.
+    """
 
     def run(src: PTensor, lengths: PTensor, dst: PTensor) -> None:
         batch, time, *inner = src.required_layout.physical_shape(src.dims)
@@ -306,23 +345,23 @@ def reverse_sequence(tensors: Sequence[VTensor], wants: Sequence[Layout]) -> Rou
 
 
 def _around(x: PTensor, axis: str) -> tuple[int, int, int]:
-    """The elements before a dim, along it, and behind it."""
+    """Return the numbers of elements before a dim, along it, and after it, in x's layout."""
     shape, at = x.required_layout.physical_shape(x.dims), x.required_layout.dims.index(axis)
     return prod(shape[:at]), shape[at], prod(shape[at + 1 :])
 
 
 def extreme_place(x: VTensor, y: VTensor, axis: str, largest: bool, last: bool) -> Routine:
-    """Where along a dim the largest or the smallest element is."""
+    """Return the routine of ArgMax or ArgMin along a dim; among equal elements first or last."""
 
     def run(src: PTensor, dst: PTensor) -> None:
         around = _around(src, axis)
         emit(native.load().extreme_place(x.dtype, *around, largest, last), [src, dst])
 
-    return Following([x, y], run)
+    return SameLayout([x, y], run)
 
 
 def hardmax(x: VTensor, y: VTensor, axes: Sequence[str]) -> Routine:
-    """1 for the first of the largest elements along some dims, 0 for all others."""
+    """Return the routine that writes 1 for the first of the largest elements over dims, else 0."""
     order = [*(dim for dim in x.dims if dim not in axes), *axes]
     length = prod(map(x.size, axes))
     rows = prod(size for dim, size in x.dims.items() if dim not in axes)
@@ -336,34 +375,42 @@ def hardmax(x: VTensor, y: VTensor, axes: Sequence[str]) -> Routine:
 def top(
     x: VTensor, values: VTensor, indices: VTensor, axis: str, count: int, largest: bool
 ) -> Routine:
-    """So many of the largest or the smallest elements along a dim, in order."""
+    """Return the routine of TopK: the ``count`` largest or smallest elements, and indices."""
 
     def run(src: PTensor, *results: PTensor) -> None:
         kernel = native.load().top(x.dtype, *_around(src, axis), count, largest)
         emit_kernel(kernel, [src, *results])
 
-    return Following([x, values, indices], run)
+    return SameLayout([x, values, indices], run)
 
 
 def running(
     x: VTensor, y: VTensor, axis: str, multiplies: bool, exclusive: bool, reverse: bool
 ) -> Routine:
-    """Running sums or products along a dim."""
+    """Return the routine of running sums or products along a dim.
+
+    Args:
+        x, y: the same dims.
+        axis: the dim.
+        multiplies: True for products.
+        exclusive: True if an element is not part of its own sum.
+        reverse: True to begin at the end.
+    """
 
     def run(src: PTensor, dst: PTensor) -> None:
-        rest = (multiplies, exclusive, reverse)
-        emit(native.load().running(x.dtype, *_around(src, axis), *rest), [src, dst])
+        flags = (multiplies, exclusive, reverse)
+        emit(native.load().running(x.dtype, *_around(src, axis), *flags), [src, dst])
 
-    return Following([x, y], run)
+    return SameLayout([x, y], run)
 
 
 def overwritten(tensors: Sequence[VTensor], axis: str, batch: str, circular: bool) -> Routine:
-    """A tensor, some of whose elements along an axis are overwritten, in each batch elsewhere.
+    """Return the routine that copies a tensor with some elements along a dim overwritten.
 
     Args:
-        tensors: the tensor, what is written, the places (s64) of each batch if there are any, dst.
-        axis, batch: the dims.
-        circular: beyond the last element comes the first.
+        tensors: the tensor, the update, optional starts (s64), one per batch, and dst.
+        axis, batch: the dims that are written along, and that starts belong to.
+        circular: True if the first element follows the last.
     """
     past, update, *starts, _ = tensors
 
@@ -374,5 +421,5 @@ def overwritten(tensors: Sequence[VTensor], axis: str, batch: str, circular: boo
         emit(native.load().overwrite(rows, ITEMSIZE[past.dtype]), [src, *others])
 
     order = [batch, *(dim for dim in past.dims if dim != batch)]
-    wants = [Layout.plain(dim for dim in order if dim in one.dims) for one in tensors]
+    wants = [Layout.plain(dim for dim in order if dim in tensor.dims) for tensor in tensors]
     return Routine(tensors, wants, run=run)

@@ -1,4 +1,4 @@
-"""The extension module for the machine: the same kernels are compiled once an instruction set."""
+"""Access to the extension modules: the same kernels, compiled once per instruction set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ load_baseline = _levels.baseline
 
 @pure
 def joined(strides: list[int], counts: Sequence[int], steps: Sequence[int]) -> list[int]:
-    """Strides, then where each of some rows begins, which run along axes of so many steps."""
+    """Return ``strides``, then the offset of each row.
+
+    Args:
+        strides: the first part of the result.
+        counts, steps: number of elements and stride of each axis that rows run along.
+    """
     begins = [0]
     for count, step in zip(counts, steps, strict=True):
         begins = [begin + place * step for begin in begins for place in range(count)]

@@ -1,11 +1,11 @@
-"""Normalizations by what the elements themselves are, over any dims."""
+"""Normalizations by statistics of the elements themselves, over any dims."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from libdesc.eigen import native
-from libdesc.eigen.memory import PIECE, Axis, nested, run_length, strides_along
+from libdesc.eigen.memory import MIN_RUN, Axis, nested, run_length, strides_along
 from libdesc.routine import Routine, Wanted
 from ptensor.evaluation import Decline, emit
 from ptensor.layout import Layout
@@ -14,10 +14,10 @@ from vtensor.language.expression import Expression
 from vtensor.language.operators import Follower, info_of
 from vtensor.language.tensor import VTensor
 
-#: How the sum of a value and an operand is written.
+#: The texts of an expression that adds an operand to a value.
 SUMS = ("add(x0, x1)", "add(x1, x0)")
 
-#: The element types that are taken.
+#: The element types of normalizations.
 FRACTIONS = ("f32", "f16", "bf16")
 
 
@@ -30,19 +30,22 @@ def normalization(
     epsilon: float = 0.0,
     follow: Sequence[Follower] = (),
 ) -> Routine:
-    """src normalized over some dims: they lie last, or all lies as src is made, in long pieces.
+    """Return the routine of a normalization over some dims.
+
+    The dims come last, or all operands have the layout in which src is produced, if its runs of
+    contiguous elements are long enough.
 
     Args:
-        kind: the native kernel's word for it.
+        kind: the native kernel's name of it.
         src: any dims.
-        parameters: a scale, and behind it a shift, as far as there are; dims of src, one type.
-        results: dst, and of ``"layer"`` the mean and the factor.
+        parameters: none, a scale, or a scale and a shift; of dims of src and one element type.
+        results: dst, and for ``"layer"`` the mean and the factor.
         axes: the dims.
-        epsilon: what is added to keep the factor finite.
-        follow: behind a scale, the sum with a shift.
+        epsilon: added to keep the factor finite.
+        follow: at most one follower: the sum with a shift, after a scale.
 
     Raises:
-        Decline: it takes no such follower.
+        Decline: it cannot fuse a follower.
     """
     parameters = [*parameters, *_shifts(src, parameters, follow)]
     order = [*(dim for dim in src.dims if dim not in axes), *axes]
@@ -53,19 +56,19 @@ def normalization(
         assert parts is not None, "it was confirmed"
         first = sum(part.dim not in axes for part in parts)
         steps = [
-            strides_along(parts, one.required_layout, one.dims)
-            for one in (x, dst, *others[: len(parameters)])
+            strides_along(parts, tensor.required_layout, tensor.dims)
+            for tensor in (x, dst, *others[: len(parameters)])
         ]
         sizes = [part.size for part in parts]
         types = src.dtype, parameters[0].dtype if parameters else src.dtype
-        made = native.load().normalization(kind, *types, sizes, first, len(parts), steps, epsilon)
-        emit(made, [x, *others])
+        kernel = native.load().normalization(kind, *types, sizes, first, len(parts), steps, epsilon)
+        emit(kernel, [x, *others])
 
     plain, *others = (
-        Layout.plain(dim for dim in order if dim in one.dims)
-        for one in (src, *parameters, *results)
+        Layout.plain(dim for dim in order if dim in tensor.dims)
+        for tensor in (src, *parameters, *results)
     )
-    ways = list(dict.fromkeys([plain, *_in_pieces(src, order, len(axes))]))
+    ways = list(dict.fromkeys([plain, *_produced_in_runs(src, order, len(axes))]))
     wants: list[Wanted] = [ways, *others]
     wants[1 + len(parameters)] = ways
     return Routine([src, *parameters, *results], wants, follow, run)
@@ -74,9 +77,10 @@ def normalization(
 def _parts(
     order: Sequence[str], reduced: int, layouts: Sequence[Layout], dims: Mapping[str, int]
 ) -> list[Axis] | None:
-    """The dims in order, cut where layouts have blocks; None where they cannot be.
+    """Return the dims in ``order`` as axes, cut at all blocks; None if blocks do not fit.
 
-    The last ``reduced`` dims are in the order of the first layout: any order has the same sum.
+    The last ``reduced`` dims are sorted by the first layout's strides, largest first: their order
+    does not change the statistics.
     """
     parts = nested([Layout.plain(order), *layouts], dims)
     if parts is None:
@@ -92,26 +96,30 @@ def _parts(
     ]
 
 
-def _in_pieces(src: VTensor, order: Sequence[str], reduced: int) -> Iterator[Layout]:
-    """The layout in which src is made, if enough elements of a row lie side by side there."""
-    own = src.produced_layout
-    if own is None or own.is_any or own.encoding is not None:
+def _produced_in_runs(src: VTensor, order: Sequence[str], reduced: int) -> Iterator[Layout]:
+    """Yield the layout in which src is produced, if enough elements of a row are contiguous."""
+    layout = src.produced_layout
+    if layout is None or layout.is_any or layout.encoding is not None:
         return
-    parts = _parts(order, reduced, [own], src.dims)
-    if parts is not None and run_length(parts, own, src.dims) >= PIECE:
-        yield own
+    parts = _parts(order, reduced, [layout], src.dims)
+    if parts is not None and run_length(parts, layout, src.dims) >= MIN_RUN:
+        yield layout
 
 
 def _shifts(
     src: VTensor, parameters: Sequence[VTensor], follow: Sequence[Follower]
 ) -> Iterator[VTensor]:
-    """The shift that what is fused behind adds."""
+    """Yield the shifts that followers add.
+
+    Raises:
+        Decline: a follower is no sum with a shift, or there are several.
+    """
     for follower in follow:
-        others = [one.dtype for one in follower.operands]
-        if len(follow) > 1 or others != [one.dtype for one in parameters]:
+        others = [operand.dtype for operand in follower.operands]
+        if len(follow) > 1 or others != [parameter.dtype for parameter in parameters]:
             raise Decline("adds no more than one shift, of the element type of the scale")
         added = str(follower.expression(Expression(0), [Expression(1)]))
         [shift] = follower.operands
         if added not in SUMS or not shift.dims.items() <= src.dims.items():
-            raise Decline(f"does not take {info_of(follower.op).name} behind it so")
+            raise Decline(f"cannot fuse {info_of(follower.op).name} here")
         yield shift

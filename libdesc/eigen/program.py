@@ -1,7 +1,7 @@
-"""Programs: expressions as the native kernel takes them, computed in one pass over memory.
+"""Programs: expressions compiled for the native kernel, which computes them in one pass.
 
-A value of a program is a float or an integer: f32 and what is narrower, and truth values, are f32;
-integers are s64, of which the result has the lower bits.
+A value of a program is f32 or s64. Floats up to f32 and truth values are f32. Integers are s64; the
+result gets their lower bits.
 """
 
 from __future__ import annotations
@@ -15,36 +15,40 @@ from ptensor.evaluation import Decline
 from vtensor.language.expression import Expression
 from vtensor.language.records import dataclass
 
+#: The two kinds of values.
 FLOAT, INTEGER = "f32", "s64"
 
 #: The element types of operands and results.
 TYPES = ("f32", "f16", "bf16", "s64", "s32", "s16", "s8", "u32", "u16", "u8", "bool")
 
-#: How many operands and constants a program may have: the kernel takes no more.
-MOST = 32
+#: The most operands and constants of a program, together: the native kernel takes no more.
+MAX_INPUTS = 32
 
-#: The functions of integers; of all others, integers are floats first.
+#: The functions that are computed on integers. For other functions integers become floats first.
 INTEGERS = frozenset(
     (
         *("add", "sub", "mul", "div", "mod", "fmod", "neg", "abs", "sign", "max", "min"),
         *("and", "or", "xor", "not", "shl", "shr", "eq", "lt", "le", "select"),
     )
 )
-#: Those whose result is a truth value.
+#: The functions whose result is a truth value.
 TRUTHS = frozenset(("eq", "lt", "le"))
 
+#: A function, such as ``"add f32"``, and the numbers of its argument values.
 Instruction = tuple[str, list[int]]
 
 
 @dataclass
 class Program:
-    """An expression in the order in which it is computed; values are numbered, operands first.
+    """An expression as a list of instructions.
+
+    Values are numbered: operands, then constants, then the results of instructions.
 
     Attributes:
         types: the element types of the operands, then the result's.
-        constants: the numbers in it, each with the kind of its value; an integer stays one, which a
-            float of as many bits may lack.
-        instructions: functions, such as ``"add f32"``, and the values that they are of.
+        constants: kind and number of each constant; integers stay Python integers, since a float
+            may not represent them.
+        instructions: the instructions in order.
     """
 
     types: list[str]
@@ -53,14 +57,15 @@ class Program:
 
 
 def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Program:
-    """The program of a function of operands.
+    """Compile a function of operands and return the program.
 
     Args:
-        function: called with an expression an operand.
+        function: takes an expression per operand and returns the result's.
         types: the element types of the operands, then the result's.
 
     Raises:
-        Decline: an element type is not among ``TYPES``, or an integer meets a fraction or a power.
+        Decline: an element type is not among ``TYPES``, an integer meets a fraction or a power, or
+            there are more than ``MAX_INPUTS`` operands and constants.
 
     >>> compiled(lambda x: (x * 2).max(0), ["f32", "f32"]).instructions
     [('mul f32', [0, 1]), ('max f32', [3, 2])]
@@ -72,12 +77,18 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
 
 
 def kind_of(dtype: str) -> str:
-    """What an element is while it is computed with."""
+    """Return the kind of the value that an element of this type becomes."""
     return INTEGER if dtype[0] in "su" else FLOAT
 
 
 class _Value(NamedTuple):
-    """A value of a program: its kind, and which operand, constant or instruction it is."""
+    """A value of a program.
+
+    Attributes:
+        kind: FLOAT or INTEGER.
+        where: ``operand``, ``constant`` or ``code``.
+        number: its number among these.
+    """
 
     kind: str
     where: str
@@ -85,21 +96,25 @@ class _Value(NamedTuple):
 
 
 class _Compiler:
-    """Numbers what is below an expression; a value has its number once all constants are found."""
+    """A compiler of one expression; values get their numbers once all constants are known."""
 
     def __init__(self, types: Sequence[str], operands: Sequence[Expression]) -> None:
         self._types = list(types)
         self._constants: dict[tuple[str, float], int] = {}
         self._code: list[tuple[str, list[_Value]]] = []
         pairs = zip(operands, types[:-1], strict=True)
-        self._known = {
-            id(one): _Value(kind_of(dtype), "operand", index)
-            for index, (one, dtype) in enumerate(pairs)
+        self._values = {
+            id(operand): _Value(kind_of(dtype), "operand", index)
+            for index, (operand, dtype) in enumerate(pairs)
         }
-        self._kept: list[Expression] = []
+        self._alive: list[Expression] = []
 
     def program(self, whole: Expression) -> Program:
-        """The program whose result is the expression's."""
+        """Return the program that computes an expression.
+
+        Raises:
+            Decline: see ``compiled``.
+        """
         value, dst = self._value(whole), self._types[-1]
         whole_part = value.kind == FLOAT and kind_of(dst) == INTEGER
         value = self._converted(dst, value) if whole_part else self._as(kind_of(dst), value)
@@ -107,28 +122,28 @@ class _Compiler:
             self._add(f"copy {value.kind}", value.kind, [value])
         first = {"operand": 0, "constant": len(self._types) - 1}
         first["code"] = first["constant"] + len(self._constants)
-        if first["code"] > MOST:
-            raise Decline(f"computes with {MOST} operands and numbers at most")
+        if first["code"] > MAX_INPUTS:
+            raise Decline(f"computes with {MAX_INPUTS} operands and numbers at most")
         code = [(name, [first[v.where] + v.number for v in values]) for name, values in self._code]
         return Program(self._types, list(self._constants), code)
 
-    def _value(self, one: Expression) -> _Value:
-        if id(one) not in self._known:
-            self._known[id(one)] = self._computed(one)
-            self._kept.append(one)  # so that no other gets its id
-        return self._known[id(one)]
+    def _value(self, expression: Expression) -> _Value:
+        if id(expression) not in self._values:
+            self._values[id(expression)] = self._computed(expression)
+            self._alive.append(expression)  # keeps its id from being reused
+        return self._values[id(expression)]
 
-    def _computed(self, one: Expression) -> _Value:
-        name, arguments = one.function, one.arguments
-        found = [self._value(a) if isinstance(a, Expression) else None for a in arguments]
-        if name.startswith("to_") and found[0] is not None:
-            return self._converted(name.removeprefix("to_"), found[0])
-        if name == "pow" and found[0] is not None and found[0].kind == INTEGER:
+    def _computed(self, expression: Expression) -> _Value:
+        name, arguments = expression.function, expression.arguments
+        operands = [self._value(a) if isinstance(a, Expression) else None for a in arguments]
+        if name.startswith("to_") and operands[0] is not None:
+            return self._converted(name.removeprefix("to_"), operands[0])
+        if name == "pow" and operands[0] is not None and operands[0].kind == INTEGER:
             raise Decline("raises no integers to powers")
-        deciding = found[1:] if name == "select" else found
+        deciding = operands[1:] if name == "select" else operands
         kinds = {value.kind for value in deciding if value is not None}
         kind = INTEGER if kinds == {INTEGER} and name in INTEGERS else FLOAT
-        wanted = [FLOAT, kind, kind] if name == "select" else [kind] * len(found)
+        wanted = [FLOAT, kind, kind] if name == "select" else [kind] * len(operands)
         values = [
             self._constant(want, argument)
             if not isinstance(argument, Expression)
@@ -138,7 +153,7 @@ class _Compiler:
         return self._add(f"{name} {kind}", FLOAT if name in TRUTHS else kind, values)
 
     def _converted(self, dtype: str, value: _Value) -> _Value:
-        """A value in another element type."""
+        """Return a value converted to an element type."""
         if dtype == "bool":
             return self._add(f"to_bool {value.kind}", FLOAT, [value])
         kind = kind_of(dtype)

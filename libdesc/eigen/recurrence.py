@@ -1,4 +1,4 @@
-"""Networks that go along a sequence and carry a state."""
+"""Recurrent networks: they step along a sequence and carry a state."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ def recurrent(
     clip: float = 0,
     coupled: bool = False,
 ) -> Routine:
-    """A network over sequences, each of which may end earlier than the longest.
+    """Return the routine of a recurrent network over sequences of different lengths.
 
     Args:
-        tensors: x, the weights of x and of the state, what is given, y and the last states.
+        tensors: x, the weights of x and of the state, optional inputs, y and the last states.
         cell: ``rnn``, ``gru``, ``lbr_gru`` or ``lstm``.
         direction: ``forward``, ``reverse`` or ``bidirectional``.
-        functions: ONNX's names in lower case, alpha and beta, of each direction.
-        given: ``bias``, ``lengths``, ``hidden``, ``cell`` and ``peepholes`` as far as there are.
-        clip: what goes into functions is at most this far from 0; 0: as it is.
-        coupled: an LSTM forgets as much as it takes in.
+        functions: the activations of each direction: ONNX's name in lower case, alpha, beta.
+        given: names of the optional inputs, in order: ``bias``, ``lengths``, ``hidden``, ``cell``,
+            ``peepholes``.
+        clip: bound on the magnitude of the activations' inputs; 0 for none.
+        coupled: True if an LSTM's input and forget gates are coupled.
 
     Raises:
-        Decline: an extent is 0.
+        Decline: the length, the batch, or the number of features or units is 0.
     """
     x, _, r, *more = tensors
     sizes = (x.size("T"), x.size("N"), x.size("F"), r.size("unit"))

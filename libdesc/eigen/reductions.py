@@ -1,4 +1,4 @@
-"""Reductions over any dims, in whatever joint layout the operands lie."""
+"""Reductions over any dims, in any layouts of the operands."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box
 
-#: The element types that can be added up and compared, and those that can be compared.
+#: The element types that can be added up, and those that can be compared.
 NUMBERS = ("f32", "f16", "bf16", "f64", "s64", "s32", "s8", "u8")
 ORDERED = (*NUMBERS, "bool")
 
 
 def reduction(kind: str, src: VTensor, dst: VTensor, axes: tuple[str, ...]) -> Routine:
-    """A reduction over some dims of src, which dst lacks or has with size 1.
+    """Return the routine of a reduction over some dims of src.
 
     Args:
-        kind: the native kernel's word for it.
+        kind: the native kernel's name of it: ``sum``, ``mean``, ``max``, ...
         src, dst: the operands.
-        axes: the dims.
+        axes: the reduced dims, which dst lacks or has with size 1.
     """
 
     def run(x: PTensor, y: PTensor) -> None:
@@ -41,12 +41,12 @@ def reduction(kind: str, src: VTensor, dst: VTensor, axes: tuple[str, ...]) -> R
 
 
 class _Reduction(Routine):
-    """A call whose operands need not lie alike."""
+    """A call whose operands may have different layouts."""
 
     each = True
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None where the elements that go to one are few boxes."""
+        """Return None if few boxes cover the elements in both layouts, else the reason why not."""
         have, want = (row[call.index(tensor)] for tensor in self.tensors)
         if too_many(have, want, self.tensors[0].dims):
             return "the blocks of both operands share too few boundaries"
@@ -54,10 +54,13 @@ class _Reduction(Routine):
 
 
 def _boxes(x: PTensor, y: PTensor, dims: Mapping[str, int]) -> list[Box]:
-    """All elements along some dims: where they lie in x, and in y, which may lack dims of x."""
+    """Return boxes that pair the elements of x and of y along some dims, which y may lack.
+
+    There are none without elements.
+    """
     if 0 in dims.values() or 0 in y.dims.values():
         return []
-    source = y if 0 in x.dims.values() else x  # where there is none, none is read
+    source = y if 0 in x.dims.values() else x  # nothing is read from an empty x
     have, want = source.required_layout, y.required_layout
     return [
         copied(0, strided(have, pieces, source.dims, dims), strided(want, pieces, y.dims, dims))

@@ -10,7 +10,7 @@ import numpy as np
 
 from libdesc.eigen import native
 from libdesc.eigen.kernels import emit_kernel
-from libdesc.eigen.moves import Following
+from libdesc.eigen.moves import SameLayout
 from libdesc.routine import Routine
 from ptensor.evaluation import emit
 from ptensor.layout import Layout
@@ -25,11 +25,12 @@ Array = np.ndarray[Any, Any]
 
 
 def blended(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> Routine:
-    """Weighted sums of neighbours, one dim after another.
+    """Return the routine of weighted sums of neighbours, one dim after another, as for resizing.
 
     Args:
-        taps: by dim, which elements of x are summed for each element of y, a row each, and what
-            they count; what counts nothing is left out.
+        x, y: the same dims.
+        taps: (indices, weights) by dim: for each element of y a row of indices in x and their
+            weights; weights of 0 are left out.
     """
 
     def run(src: PTensor, dst: PTensor) -> None:
@@ -44,10 +45,10 @@ def blended(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> 
             shape[at] = len(ends)
         emit_kernel(native.load().blend(x.dtype, axes), [src, dst])
 
-    return Following([x, y], run, unblocked=taps)
+    return SameLayout([x, y], run, unblocked=taps)
 
 
-def _three(tensor: VTensor, missing: int = 1) -> list[int]:
+def _to_three_dims(tensor: VTensor, missing: int = 1) -> list[int]:
     sizes = [tensor.size(dim) for dim in "DHW" if dim in tensor.dims]
     return [missing] * (3 - len(sizes)) + sizes
 
@@ -55,8 +56,14 @@ def _three(tensor: VTensor, missing: int = 1) -> list[int]:
 def grid_sample(
     x: VTensor, grid: VTensor, y: VTensor, mode: str, padding: str, corners: bool
 ) -> Routine:
-    """An image sampled where a grid says."""
-    image = (x.size("N"), x.size("C"), _three(x), _three(y), grid.size("axis"))
+    """Return the routine of GridSample: an image sampled at the positions in a grid.
+
+    Args:
+        x, grid, y: the operands.
+        mode, padding: the native kernel's names of ONNX's ``mode`` and ``padding_mode``.
+        corners: ONNX's ``align_corners``.
+    """
+    image = (x.size("N"), x.size("C"), _to_three_dims(x), _to_three_dims(y), grid.size("axis"))
 
     def run(*tensors: PTensor) -> None:
         form = (image, mode, padding, corners)
@@ -68,7 +75,12 @@ def grid_sample(
 
 
 def roi_align(tensors: Sequence[VTensor], align: Align) -> Routine:
-    """x, boxes, image and y: boxes of images, brought to one size."""
+    """Return the routine of RoiAlign: boxes of images, resampled to one size.
+
+    Args:
+        tensors: x, boxes, image indices of the boxes, and y.
+        align: see ``_eigen.pyi``.
+    """
     x, boxes, image, _ = tensors
 
     def run(*operands: PTensor) -> None:

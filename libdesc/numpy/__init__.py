@@ -1,4 +1,4 @@
-"""NumPy: the definition of every operator, and of every transform."""
+"""NumPy as a library of VTensor: it defines every operator and every Transform."""
 
 from libdesc.numpy.definition import anyhow, declared, definition, elementwise
 

@@ -1,4 +1,4 @@
-"""What NumPy invokers share: operands aligned for broadcasting, and windows over an image."""
+"""Helpers of NumPy invokers: operands aligned for broadcasting, and windows over an image."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy
 
 Array = np.ndarray[Any, Any]
 
-#: The element types that an operator takes which divides or takes roots.
+#: The element types of operators that divide or take roots.
 FLOATS = ("f64", "f32", "f16", "bf16")
-#: The element types that one can add and compare.
+#: The element types that can be added and compared.
 NUMBERS = (*FLOATS, "s64", "s32", "s16", "s8", "u64", "u32", "u16", "u8")
 
 
 def aligned(tensor: PTensor, like: PTensor) -> Array:
-    """The elements of an operand with one axis for each axis of ``like``, so that NumPy broadcasts.
+    """Return the array of an operand with one axis for each axis of ``like``, for broadcasting.
 
-    Both are in one joint layout: an axis that the operand lacks, or a block that it broadcasts, has
-    length 1.
+    Both have one joint layout: an axis that the operand lacks, or a block along which it is
+    repeated, has length 1.
     """
     array = tensor.data()
-    have = dict(zip(tensor.required_layout.axes, array.shape, strict=True))
-    return array.reshape([have.get(axis, 1) for axis in like.required_layout.axes])
+    lengths = dict(zip(tensor.required_layout.axes, array.shape, strict=True))
+    return array.reshape([lengths.get(axis, 1) for axis in like.required_layout.axes])
 
 
 def finish(target: PTensor) -> None:
-    """Keep the padding contract: zero every lane past the true extents."""
+    """Set all padding of an output to 0, as the contract of layouts demands."""
     zero_pads(target.data(), target.required_layout, target.dims)
 
 
@@ -45,13 +45,13 @@ def windows(
     dilations: Sequence[int],
     fill: float = 0.0,
 ) -> Array:
-    """Every window of an image: N C H' W' kh kw, a view of the padded image.
+    """Return every window of an image as N C H' W' kh kw, a view of the padded image.
 
     Args:
         x: N C and any number of spatial dims.
-        kernel, strides, dilations: one number a spatial dim, in elements.
-        pads: all beginnings, then all ends; negative pads are not taken.
-        fill: what lies outside.
+        kernel, strides, dilations: one number per spatial dim, in elements.
+        pads: all beginnings, then all ends; at least 0.
+        fill: the value of the pads.
     """
     rank = len(kernel)
     around = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
@@ -63,7 +63,9 @@ def windows(
 
 
 def wide(array: Array) -> Array:
-    """What NumPy can compute with: half and narrower floats as f32, integers below a byte as s8."""
+    """Return an array in a type that NumPy computes with: f32 for half and narrower floats, s8 for
+    integers below a byte, else its own.
+    """
     name = from_numpy(array.dtype)
     if name in NARROW_INTEGERS:
         return array.astype(np.int8)
@@ -73,12 +75,13 @@ def wide(array: Array) -> Array:
 def convolution(
     x: Array, w: Array, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
 ) -> Array:
-    """The sum over each window of the image times the kernel, a matrix product a group: N C' H' W'.
+    """Return a convolution as N C' H' W', computed by a matrix product per group.
 
     Args:
         x: N C and any number of spatial dims.
         w: O I h w, or G O I h w: group g sees channels g*I to (g+1)*I and makes g*O to (g+1)*O.
-        strides, pads, dilations: as for ``windows``.
+        strides, dilations: one number per spatial dim, in elements.
+        pads: all beginnings, then all ends; at least 0.
     """
     groups, out, inner, *kernel = w.shape if w.ndim > x.ndim else (1, *w.shape)
     view = windows(wide(x), kernel, strides, pads, dilations)
@@ -99,19 +102,20 @@ def transposed_convolution(
     dilations: Sequence[int],
     extra: Sequence[int],
 ) -> Array:
-    """The sum of the kernels that every element of the image is multiplied with: N C' H' W'.
+    """Return a transposed convolution as N C' H' W': each element spreads over a window.
 
     Args:
         x: N C and any number of spatial dims.
         w: I O h w, or G I O h w: group g sees channels g*I to (g+1)*I and makes g*O to (g+1)*O.
-        strides, dilations, extra: one number a spatial dim; ``extra`` zeros go to its end.
-        pads: what is cut off at all beginnings, then at all ends.
+        strides, dilations, extra: one number per spatial dim; ``extra`` elements are added at its
+            end.
+        pads: elements cut off at all beginnings, then at all ends.
     """
     if w.ndim > x.ndim:
         channels = w.shape[1]
         parts = [x[:, g * channels : (g + 1) * channels] for g in range(w.shape[0])]
-        rest = (strides, pads, dilations, extra)
-        groups = [transposed_convolution(p, k, *rest) for p, k in zip(parts, w, strict=True)]
+        window = (strides, pads, dilations, extra)
+        groups = [transposed_convolution(p, k, *window) for p, k in zip(parts, w, strict=True)]
         return np.concatenate(groups, axis=1)
     spans = [(size - 1) * stride + 1 for size, stride in zip(x.shape[2:], strides, strict=True)]
     rows = zip(spans, w.shape[2:], dilations, extra, strict=True)
@@ -126,20 +130,20 @@ def transposed_convolution(
             np.tensordot(wide(x), kernel, (1, 0)), -1, 1
         )
     rank = len(whole)
-    cut = zip(pads[:rank], whole, pads[rank:], strict=True)
-    kept = [slice(begin, size - end) for begin, size, end in cut]
-    return result[(slice(None), slice(None), *kept)]
+    borders = zip(pads[:rank], whole, pads[rank:], strict=True)
+    inside = [slice(begin, size - end) for begin, size, end in borders]
+    return result[(slice(None), slice(None), *inside)]
 
 
 def lowest(dtype: np.dtype[Any]) -> float:
-    """What no element is below."""
+    """Return the smallest value of an element type, minus infinity for floats."""
     if dtype.kind == "b":
         return False
     return int(np.iinfo(dtype).min) if dtype.kind in "iu" else -np.inf
 
 
 def highest(dtype: np.dtype[Any]) -> float:
-    """What no element is above."""
+    """Return the largest value of an element type, infinity for floats."""
     if dtype.kind == "b":
         return True
     return int(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf

@@ -1,4 +1,4 @@
-"""From one element type to another, by the tables of ONNX's Cast.
+"""Conversion from one element type to another, by the tables of ONNX's Cast.
 
 Source: ONNX operator Cast, opset 24.
 """
@@ -58,8 +58,8 @@ def _largest(name: str) -> float:
 
 
 def _power(values: Array, saturate: bool, round_mode: str) -> Array:
-    """The powers of two from 2**-127 to 2**127, which f8e8m0 counts from 0; 255 is its NaN."""
-    fraction, exponent = np.frexp(values)  # a fraction from 1/2 on, below 1
+    """Return values in f8e8m0: codes 0 to 254 are the powers 2**-127 to 2**127, and 255 is NaN."""
+    fraction, exponent = np.frexp(values)  # 1/2 <= fraction < 1
     above = {"up": fraction > 0.5, "down": False, "nearest": fraction >= 0.75}[round_mode]
     code = np.where(values == 0, -1, np.where(np.isinf(values), 255, exponent + 126 + above))
     inside = np.clip(code, 0, 254) if saturate else np.where((code < 0) | (code > 254), 255, code)

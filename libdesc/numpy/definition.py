@@ -1,4 +1,4 @@
-"""``definition`` and ``elementwise``: NumPy's invoker, written as what it computes."""
+"""``definition`` and ``elementwise``: decorators that make NumPy invokers of plain functions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from vtensor.language.failures import place_of
 from vtensor.operators import Context
 from vtensor.tensor import VTensor
 
-#: Writes the outputs: called as an invoker is, with a PTensor for each operand.
+#: Takes an invoker's arguments, with a PTensor for each operand, and writes the outputs.
 Compute = Callable[..., None]
 
 
 def declared(tensor: VTensor) -> Layout:
-    """The order in which an operand's dims are declared."""
+    """Return the plain layout in the order in which an operand's dims are declared."""
     return Layout.plain(tensor.dims)
 
 
-def anyhow(tensor: VTensor) -> Layout:  # noqa: ARG001  # an order is asked of each operand
-    """All operands in one layout, whichever it is."""
+def anyhow(tensor: VTensor) -> Layout:  # noqa: ARG001  # called for each operand
+    """Return ANY: all operands have one layout, any one."""
     return Layout.ANY
 
 
@@ -40,18 +40,18 @@ def definition(
     orders: Callable[..., Sequence[Wanted]] | None = None,
     when: When | None = None,
 ) -> Callable[[Compute], Compute]:
-    """Register a function as NumPy's invoker of operators: what their values are.
+    """Return a decorator that registers a function as NumPy's invoker: the definition of operators.
 
     Args:
         ops: the operators' names.
         dtypes, when: as for ``invoker``.
-        order: the layout in which the function wants an operand.
-        orders: the layouts of all operands, from the instance and the operands, where they depend
-            on more than the operand itself.
+        order: returns the layout in which the function takes an operand.
+        orders: returns the layouts of all operands, from the operator instance and the operands;
+            replaces ``order`` if they depend on more than the operand itself.
 
-    The function is called with the context, the instance and the operands as PTensors, once their
-    layouts are decided; it writes every output. NumPy says nothing of what is infinite or no number
-    then: those are results.
+    The function is called with the context, the operator instance and the operands as PTensors, in
+    a run; it writes every output. NumPy's floating-point warnings are off: infinities and NaN are
+    results.
     """
 
     def register(compute: Compute) -> Compute:
@@ -79,18 +79,19 @@ def elementwise(
     keeps_zero: Callable[[Any], bool] = lambda _: False,
     place: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function of arrays as NumPy's invoker of an element-wise operator.
+    """Return a decorator that registers a function of arrays as NumPy's element-wise invoker.
 
     Args:
         op: the operator's name.
         dtypes: as for ``invoker``.
-        widen: half and bf16 come as f32, and what NumPy has no arithmetic for likewise.
-        keeps_zero: of an instance: where all inputs are 0, so is the output.
-        place: file and line of the function, where it is not written in Python.
+        widen: pass inputs through ``wide``: half floats, for instance, arrive as f32.
+        keeps_zero: takes the operator instance; True if inputs of 0 give an output of 0, so that
+            padding stays 0 by itself.
+        place: file and line of the function, if it is not written in Python.
 
-    The function is called with the instance and an array an input, and returns the output. All lie
-    in one layout; an axis that an input lacks, or along which it is repeated, has length 1. The
-    padding of the output is zeroed where the function does not keep it 0.
+    The function is called with the operator instance and an array per input, all in one layout, and
+    returns the output. An axis that an input lacks, or along which it is repeated, has length 1.
+    The padding of the output is zeroed unless ``keeps_zero``.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:

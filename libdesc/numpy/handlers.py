@@ -9,7 +9,7 @@ from ptensor.transform import transform_into
 
 
 def transform(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
-    """Change a layout as the definition says; the layouts say more than the permutation."""
+    """Copy source to target, which differ in layout; layouts replace the permutation."""
     transform_into(
         source.data(),
         target.data(),
@@ -21,5 +21,5 @@ def transform(source: PTensor, target: PTensor, permutation: tuple[int, ...]) ->
 
 
 def version() -> str:
-    """NumPy's version."""
+    """Return NumPy's version."""
     return np.__version__

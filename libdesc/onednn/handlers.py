@@ -1,4 +1,4 @@
-"""The handlers of oneDNN's description. Nothing native is loaded before one of them is called."""
+"""The handlers of oneDNN's description. Importing them loads nothing native."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from vtensor.errors import LayoutNotSupported, LibraryError
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
-#: The element types that a reorder may go between; it rounds to nearest even.
+#: The element types between which a reorder may convert, rounding to nearest even.
 FLOATS = ("f32", "bf16", "f16")
-#: Of a descriptor.
-MOST_DIMS = 12
+#: The most dims of a descriptor of oneDNN.
+MAX_DIMS = 12
 
 
 def available() -> str | None:
-    """None, or why oneDNN cannot be used in this process."""
+    """Return None if oneDNN can be used in this process, else the reason why not."""
     try:
         load()
     except LibraryError as error:
@@ -35,7 +35,7 @@ def available() -> str | None:
 
 
 def version() -> str:
-    """oneDNN's version, the instruction set that it uses, and where it was found."""
+    """Return oneDNN's version, the instruction set that it uses, and its file, as a text."""
     return f"{dnnl.version()} on {dnnl.isa()}, {Path(dnnl.library_path()).resolve()}"
 
 
@@ -43,7 +43,7 @@ def limit_isa(cap: str) -> None:
     """Cap oneDNN's instruction set.
 
     Raises:
-        LibraryError: oneDNN fixed another one at its first use.
+        LibraryError: oneDNN has fixed another instruction set already, or there is no such cap.
     """
     try:
         dnnl.limit_isa(cap)
@@ -55,7 +55,13 @@ def limit_isa(cap: str) -> None:
 
 
 def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
-    """Products of matrices that caches hold, and a copy of so many bytes: what each counts."""
+    """Yield steps that measure peak speed: products of matrices that fit into caches, and a copy.
+
+    Each is (kind, step, count), see ``RegisteredLibrary.peaks``.
+
+    Args:
+        nbytes: bytes to copy.
+    """
     for size in (512, 1024):
         matrix = dnnl.Desc.strided((size, size), "f32", (size, 1))
         packed = dnnl.Desc.any((size, size), "f32")
@@ -65,15 +71,15 @@ def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
 
 
 def let_go() -> None:
-    """Drop the kernels that this thread made for a plan and that the plan did not take."""
+    """Release the kernels that this thread made for a plan and that the plan does not use."""
     dnnl.cache_let_go()
 
 
 def descriptor(tensor: PTensor) -> Desc:
-    """oneDNN's own description of a PTensor in its layout.
+    """Return oneDNN's descriptor of a PTensor in its layout.
 
     Raises:
-        LayoutNotSupported: oneDNN has no word for it; names the layout.
+        LayoutNotSupported: oneDNN has no descriptor of the layout.
     """
     order = canonical_order(tensor.dims)
     return to_desc(tensor.required_layout, order, tensor.dims, tensor.dtype)
@@ -82,10 +88,17 @@ def descriptor(tensor: PTensor) -> Desc:
 def both(
     row: Sequence[Layout], extents: Mapping[str, int], dtypes: Sequence[str]
 ) -> tuple[Desc, Desc]:
-    """The descriptors of one tensor in two layouts; by their common parts where one has no word.
+    """Return the descriptors of one tensor in two layouts, for a reorder.
+
+    If a layout has no descriptor, dims are split into the parts that both layouts share.
+
+    Args:
+        row: source and target layout.
+        extents: sizes by dim.
+        dtypes: element types of source and target.
 
     Raises:
-        LayoutNotSupported: oneDNN describes them neither so nor so.
+        LayoutNotSupported: oneDNN cannot describe the pair in either way.
     """
     order = canonical_order(extents)
     try:
@@ -97,7 +110,7 @@ def both(
         if any(extents[dim] % layout.block(dim) for layout in row for dim in extents):
             raise
         parts = [part for dim in extents for part in _parts(dim, extents[dim], row)]
-        if not parts or len(parts) > MOST_DIMS:
+        if not parts or len(parts) > MAX_DIMS:
             raise error
         names = [layout.stored(dtype) for layout, dtype in zip(row, dtypes, strict=True)]
         if not all(name.simple and name.dtype in FLOATS for name in names):
@@ -111,8 +124,16 @@ def both(
 
 
 def _parts(dim: str, extent: int, row: Sequence[Layout]) -> Iterator[tuple[str, int, int]]:
-    """Dim, unit and size of the parts of a dim that are axes, or parts of axes, of each layout."""
-    rows = ((axis.dim, unit) for one in row for axis, unit in zip(one.axes, one.units, strict=True))
+    """Yield (dim, unit, size) of the coarsest parts of a dim that no axis of the layouts cuts.
+
+    Raises:
+        LayoutNotSupported: the blocks do not divide one another.
+    """
+    rows = (
+        (axis.dim, unit)
+        for layout in row
+        for axis, unit in zip(layout.axes, layout.units, strict=True)
+    )
     units = [*{unit for name, unit in rows if name == dim}]
     marks = sorted(units if extent in units else [extent, *units])
     if any(above % below for below, above in pairwise(marks)):
@@ -123,18 +144,22 @@ def _parts(dim: str, extent: int, row: Sequence[Layout]) -> Iterator[tuple[str, 
 def _strides(
     layout: Layout, extents: Mapping[str, int], parts: Sequence[tuple[str, int, int]]
 ) -> list[int]:
-    """How far apart the elements of each part are: as far as those of the axis that it is of."""
+    """Return the stride of each part in a layout, from the stride of the axis that contains it."""
     axes = list(zip(layout.axes, layout.units, layout.strides(extents), strict=True))
-    found = []
+    strides = []
     for dim, unit, _ in parts:
-        own = [(axis_unit, step) for axis, axis_unit, step in axes if axis.dim == dim]
-        axis_unit, step = max(pair for pair in own if pair[0] <= unit)
-        found.append(step * (unit // axis_unit))
-    return found
+        of_dim = [(axis_unit, step) for axis, axis_unit, step in axes if axis.dim == dim]
+        axis_unit, step = max(pair for pair in of_dim if pair[0] <= unit)
+        strides.append(step * (unit // axis_unit))
+    return strides
 
 
 def confirm(call: Call, row: Sequence[Layout]) -> str | None:
-    """None when oneDNN takes the call with one layout an operand, else why not."""
+    """Return None if oneDNN takes a call with one layout per operand, else the reason why not.
+
+    For a Transform, the reorder must have a kernel that loses nothing; other calls ask their
+    routine.
+    """
     if call.routine is not None:
         return call.routine.confirm(call, row)
     if not isinstance(call.op, LayoutChange):
@@ -149,7 +174,7 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
 
 
 def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
-    """Change a layout: one step; the descriptors say more than the permutation."""
+    """Emit one reorder from source to target; descriptors replace the permutation."""
     row = [source.required_layout, target.required_layout]
     primitive = dnnl.reorder(*both(row, source.dims, [source.dtype, target.dtype]))
     tensors = {"src": source, "dst": target}

@@ -1,7 +1,7 @@
-"""oneDNN's descriptors and VTensor's layouts, each from the other.
+"""Conversion between oneDNN's descriptors and VTensor's layouts.
 
-A descriptor has numbered dims; ``order`` names them, in oneDNN's own logical order, and "" stands
-for one of size 1 that the tensor lacks. Inner blocks are always innermost in a descriptor.
+A descriptor numbers its dims. ``order`` names them in oneDNN's logical order; "" stands for a dim
+of size 1 that the tensor lacks. In a descriptor all blocks are innermost.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from vtensor.errors import LayoutNotSupported
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc
 
-#: oneDNN's element types; they have VTensor's names.
+#: oneDNN's element types, by VTensor's names.
 DTYPES = ("f32", "bf16", "f16", "s32", "s8", "u8")
 
+#: Names of the dims of a descriptor, by number.
 Order = tuple[str, ...]
-#: Outer dims slowest first, then the inner blocks (size, dim) outermost first; dims by number.
+
+#: The memory order of a descriptor: outer dims by number, slowest first, then its blocks as
+#: (size, dim), outermost first.
 Pattern = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 _ACTIVATIONS: Order = ("N", "C", "D", "H", "W")
@@ -33,7 +36,7 @@ _WEIGHTS: Order = ("G", "O", "I", "d", "h", "w")
 
 
 def canonical_order(dims: Sequence[str] | Mapping[str, int]) -> Order:
-    """The order in which oneDNN numbers these dims: its own where the names are its own.
+    """Return the order in which oneDNN numbers dims: its own for names it knows, else as given.
 
     >>> canonical_order(["H", "W", "C", "N"])
     ('N', 'C', 'H', 'W')
@@ -47,16 +50,16 @@ def canonical_order(dims: Sequence[str] | Mapping[str, int]) -> Order:
 
 
 def to_desc(layout: Layout, order: Order, extents: Mapping[str, int], dtype: str) -> Desc:
-    """The descriptor of a tensor in a layout.
+    """Return the descriptor of a tensor in a layout.
 
     Args:
-        layout: one of the tensor's, or ANY: then oneDNN may choose.
+        layout: a layout of the tensor, or ANY, which leaves the choice to oneDNN.
         order: the dims as oneDNN numbers them.
         extents: sizes by dim.
-        dtype: the tensor's element type; the layout's encoding goes before it.
+        dtype: the tensor's element type; the layout's encoding overrides it.
 
     Raises:
-        LayoutNotSupported: oneDNN has no word for it; names the layout.
+        LayoutNotSupported: oneDNN has no descriptor of the layout.
     """
     sizes = tuple([extents.get(dim, 1) for dim in order]) or (1,)
     return _to_desc(layout, order or ("",), sizes, dtype)
@@ -78,8 +81,8 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
         if tag is not None:
             tagged: Desc = dnnl.Desc.tag(sizes, encoding.dtype, tag)
             return tagged
-        if (found := _exchanged((outer, inner))) is not None:
-            tag, exchange = found
+        if (match := _exchanged((outer, inner))) is not None:
+            tag, exchange = match
             other = dnnl.Desc.tag(tuple(sizes[dim] for dim in exchange), encoding.dtype, tag)
             exchanged: Desc = other.permute(exchange)
             return exchanged
@@ -91,20 +94,20 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
 
 @cached
 def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
-    """The layout that a descriptor means.
+    """Return the layout that a descriptor describes.
 
-    Of the layouts that put these extents at the same places it is one that gives the very same
-    strides, those of dims of size 1 included, for oneDNN's kernels compare them too; of several it
-    is the one with the most usual order of dims.
+    Several layouts may place all elements alike. A layout that gives exactly the descriptor's
+    strides is preferred, also for dims of size 1, since oneDNN's kernels compare these; then the
+    most usual order of dims.
 
     Args:
-        desc: what a primitive answers.
+        desc: a descriptor of a primitive.
         order: the names of its dims.
         dtype: the tensor's own element type; another one in the descriptor becomes an encoding.
 
     Raises:
-        LayoutNotSupported: it is opaque, has gaps, blocks a dim that the tensor lacks, or has
-            blocks that ``to_desc`` could not make.
+        LayoutNotSupported: the descriptor is opaque, has gaps, blocks a dim that the tensor lacks,
+            or has blocks that ``to_desc`` could not make.
     """
     order = order or ("",)
     if desc.kind != "blocked":
@@ -124,7 +127,7 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
 
 
 def _pattern(desc: Desc, order: Order) -> Pattern:
-    """The pattern of a descriptor: one with its very strides, if there is one, and with a tag.
+    """Return the pattern of a descriptor: best with exactly its strides, then with a tag.
 
     Raises:
         LayoutNotSupported: no pattern without gaps puts its elements where they are.
@@ -144,7 +147,11 @@ def _pattern(desc: Desc, order: Order) -> Pattern:
 
 
 def _checked(layout: Layout, desc: Desc, order: Order) -> Layout:
-    """The layout, if it takes the bytes that the descriptor takes."""
+    """Return the layout if it takes as many bytes as the descriptor.
+
+    Raises:
+        LayoutNotSupported: it does not, or the descriptor has an offset.
+    """
     extents = {dim: size for dim, size in zip(order, desc.dims, strict=True) if dim}
     if (
         desc.offset0
@@ -157,10 +164,10 @@ def _checked(layout: Layout, desc: Desc, order: Order) -> Layout:
 
 @lru_cache(maxsize=4096)
 def _tag(pattern: Pattern) -> str | None:
-    """A tag of oneDNN; None where it has none.
+    """Return oneDNN's tag for a pattern; None if it has none.
 
-    Most are spelled as their pattern says. Where one is not, all are looked at, which takes longer
-    than what else a small network's start needs of oneDNN.
+    Most tags are spelled like their pattern. Only for others the table of all tags is made, which
+    is slow.
     """
     outer, inner = pattern
     letters = [chr(ord("a") + dim) for dim in range(len(outer))]
@@ -169,17 +176,17 @@ def _tag(pattern: Pattern) -> str | None:
     name = "".join(letters[dim] for dim in outer) + _spelled(inner)
     if (name, len(outer)) in _names() and _pattern_of(name, len(outer)) == pattern:
         return name
-    if inner:  # where its name ends on them
-        return next((tag for tag, one in _tags_with(len(outer), inner) if one == pattern), None)
+    if inner:  # a tag's name ends with its blocks
+        return next((tag for tag, known in _tags_with(len(outer), inner) if known == pattern), None)
     return _tags().get(pattern)
 
 
 @lru_cache(maxsize=4096)
 def _exchanged(pattern: Pattern) -> tuple[str, tuple[int, ...]] | None:
-    """A tag that has the pattern once two dims are exchanged, and the exchange.
+    """Return a tag for the pattern with two dims exchanged, and the exchange; None without one.
 
-    None if oneDNN has no such tag. Filters of transposed convolutions have one: they are those of
-    convolutions with inputs and outputs exchanged.
+    Filters of transposed convolutions have such tags: those of convolutions, with inputs and
+    outputs exchanged.
     """
     outer, inner = pattern
     for i, j in combinations(range(len(outer)), 2):
@@ -193,19 +200,19 @@ def _exchanged(pattern: Pattern) -> tuple[str, tuple[int, ...]] | None:
 
 
 def _spelled(inner: tuple[tuple[int, int], ...]) -> str:
-    """What a tag says of blocks."""
+    """Return the part of a tag's name that spells its blocks."""
     return "".join(f"{block}{chr(ord('a') + dim)}" for block, dim in inner)
 
 
 @cache
 def _names() -> frozenset[tuple[str, int]]:
-    """Every tag of oneDNN, with its rank."""
+    """Return the names and ranks of all tags of oneDNN."""
     return frozenset((name, rank) for name, rank in dnnl.tags())
 
 
 @cache
 def _tags() -> dict[Pattern, str]:
-    """Every tag of oneDNN by its pattern."""
+    """Return all tags of oneDNN, by pattern."""
     table: dict[Pattern, str] = {}
     for name, rank in dnnl.tags():
         table.setdefault(_pattern_of(name, rank), name)
@@ -213,7 +220,7 @@ def _tags() -> dict[Pattern, str]:
 
 
 def _pattern_of(name: str, rank: int) -> Pattern:
-    """What a query of a tag says."""
+    """Return the pattern of a tag, as oneDNN's descriptor of it shows."""
     blocks = dnnl.Desc.tag([1] * rank, "u8", name).padded_dims
     desc = dnnl.Desc.tag([2 * block for block in blocks], "u8", name)
     outer = tuple(sorted(range(rank), key=desc.strides.__getitem__, reverse=True))
@@ -222,24 +229,24 @@ def _pattern_of(name: str, rank: int) -> Pattern:
 
 @cache
 def _orders_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[int, ...], ...]:
-    """The orders of the tags of this rank that have these blocks."""
+    """Return the orders of outer dims of the tags of this rank with these blocks."""
     return tuple(dict.fromkeys(outer for _, (outer, _) in _tags_with(rank, inner)))
 
 
 @cache
 def _tags_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[str, Pattern], ...]:
-    """The tags of this rank that have these blocks, with their patterns."""
+    """Return the tags of this rank with these blocks, each with its pattern."""
     spelled = _spelled(inner)
     named = (name for name, have in dnnl.tags() if have == rank and name[rank:] == spelled)
     patterns = ((name, _pattern_of(name, rank)) for name in named)
-    return tuple(one for one in patterns if one[1][1] == inner)
+    return tuple(row for row in patterns if row[1][1] == inner)
 
 
 def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:
-    """The blocks as oneDNN lists them.
+    """Return the blocks of a layout as oneDNN lists them.
 
     Raises:
-        LayoutNotSupported: a dim stands inside a block, which no descriptor can say.
+        LayoutNotSupported: a block is not innermost, which no descriptor can express.
     """
     blocks = [axis.block for axis in layout.axes]
     first = next((i for i, block in enumerate(blocks) if block), len(blocks))
@@ -249,17 +256,17 @@ def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:
 
 
 def _outer_orders(layout: Layout, order: Order, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Orders of all numbered dims that put the elements where the layout does, the literal first.
+    """Yield orders of all numbered dims that place the elements as the layout does, the best first.
 
-    A dim whose outer part has one position may stand anywhere; one that the tensor lacks stands
-    best where people expect it.
+    A dim whose outer part has size 1 may stand anywhere; a dim that the tensor lacks is put where a
+    familiar order has it.
     """
     place = {dim: i for i, dim in enumerate(layout.dims)}
     block = {dim: layout.block(dim) for dim in layout.dims}
     literal = sorted(range(len(order)), key=lambda i: (place.get(order[i], -1), i))
     if "" not in order:
         yield tuple(literal)
-    else:  # whatever the sizes are
+    else:  # independent of the sizes
         lacked = {i for i, dim in enumerate(order) if not dim}
         yield from _known(order, literal, lacked)
     yield from _known(
@@ -270,25 +277,25 @@ def _outer_orders(layout: Layout, order: Order, sizes: Sequence[int]) -> Iterato
 
 
 def _known(order: Order, literal: Sequence[int], free: Set[int]) -> Iterator[tuple[int, ...]]:
-    """The familiar orders that differ from the literal one in free dims alone."""
+    """Return the familiar orders that differ from the literal one only in where free dims are."""
     fixed = [i for i in literal if i not in free]
     return (o for o in _familiar(order) if [i for i in o if i not in free] == fixed)
 
 
 def _familiar(order: Order) -> Iterator[tuple[int, ...]]:
-    """Orders that people know: as numbered, channels last, and kernels with O last."""
+    """Yield the familiar orders: as numbered, channels last, and kernels with O last."""
     rank = len(order)
     yield tuple(range(rank))
     if rank > 2:
         yield (0, *range(2, rank), 1)
     if "O" in order and "I" in order:
         o, i = order.index("O"), order.index("I")
-        rest = [dim for dim in range(rank) if dim not in (o, i) and order[dim] != "G"]
-        yield (*(dim for dim in range(o) if dim != i), *rest, i, o)
+        window = [dim for dim in range(rank) if dim not in (o, i) and order[dim] != "G"]
+        yield (*(dim for dim in range(o) if dim != i), *window, i, o)
 
 
 def _orders_of(desc: Desc, order: Order) -> Iterator[tuple[int, ...]]:
-    """Orders that a descriptor may be in, the most usual first."""
+    """Yield candidate orders of a descriptor's outer dims, the most usual first."""
     yield from _familiar(order)
     yield from _orders_with(len(order), tuple(desc.inner_blocks))
     sizes = _outer_sizes(desc)
@@ -303,7 +310,7 @@ def _outer_sizes(desc: Desc) -> list[int]:
 
 
 def _strides_of(pattern: Pattern, sizes: Sequence[int]) -> list[int]:
-    """Strides of the outer dims in a pattern without gaps."""
+    """Return the strides of the outer dims, by number, in a pattern without gaps."""
     outer, inner = pattern
     stride = prod(block for block, _ in inner)
     strides = [0] * len(outer)
@@ -314,7 +321,7 @@ def _strides_of(pattern: Pattern, sizes: Sequence[int]) -> list[int]:
 
 
 def _strides(layout: Layout, order: Order, extents: Mapping[str, int]) -> list[int]:
-    """One stride a numbered dim of a plain layout."""
+    """Return the strides of a plain layout, one per numbered dim."""
     by_dim = dict(zip(layout.dims, layout.strides(extents), strict=True))
     whole = max(layout.num_elements(extents), 1)
     return [by_dim[dim] if dim else whole for dim in order]

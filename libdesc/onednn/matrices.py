@@ -1,7 +1,7 @@
-"""Calls that do the same to each row of an operand: its rows may lie in any order, in blocks too.
+"""Calls that do the same to each row of an operand, whose rows may be stored in any order.
 
-oneDNN has no descriptor for a tensor in such blocks, as an image has whose windows are dims of
-their own. It needs none: one behind another, the rows are a matrix.
+Rows may also be in blocks, as in an image whose windows are dims of their own. oneDNN has no
+descriptor of such layouts. It needs none: consecutive rows are a matrix.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class RowWise(OneDnnRoutine):
-    """A routine that can be made on matrices where the rows of its operands lie in blocks.
+    """A routine that runs on matrices if the rows of its operands are stored in blocks.
 
     Attributes:
-        row_dims: by number, the operands that have these rows, the first operand among them; for
-            each the dim along which a row's elements lie side by side.
-        always_flat: rows that lie in no blocks are made one matrix, too: matrices have the better
-            kernel.
+        row_dims: the dim along which a row runs, by number of each operand that has the rows; the
+            first operand is among them.
+        always_flat: True if rows without blocks are made one matrix, too, because matrices have
+            the better kernel.
     """
 
     row_dims: Mapping[int, str]
@@ -35,15 +35,15 @@ class RowWise(OneDnnRoutine):
 
     @cached_property
     def matrices(self) -> OneDnnRoutine | None:
-        """The same call with all rows along one dim; None where that would be another call."""
+        """The same call with all rows along one dim; None if that would compute something else."""
         raise NotImplementedError
 
     def flat(self, row: Row) -> tuple[OneDnnRoutine, Row] | None:
-        """The call on matrices, and their layouts; None where the first operand has no blocks, or
-        its rows do not lie one behind another.
+        """Return the call on matrices and their layouts; None if the first operand has no blocks or
+        its rows are not contiguous.
 
         Raises:
-            Decline: the rows of other operands lie in another order than those of the first one.
+            Decline: the rows of another operand have another order than those of the first one.
         """
         lead = row[0]
         usual = lead.is_any or (lead.is_plain and not self.always_flat)
@@ -51,35 +51,37 @@ class RowWise(OneDnnRoutine):
             return None
         if self.matrices is None:
             return None
-        made = [*row]
+        layouts = [*row]
         for index in [index for index in self.row_dims if index < len(row)]:
             alike = self._alike(lead, index)
             if not (row[index].is_any or row[index].same(alike, self.tensors[index].dims)):
-                raise Decline(f"{self.family}: rows lie in {lead} and in {row[index]}")
-            made[index] = Layout.plain(self.matrices.tensors[index].dims)
-        return self.matrices, made
+                raise Decline(f"{self.family}: rows are stored in {lead} and in {row[index]}")
+            layouts[index] = Layout.plain(self.matrices.tensors[index].dims)
+        return self.matrices, layouts
 
     def primitive(self, row: Row) -> Primitive:
-        """As usual, or on matrices."""
-        found = self.flat(row)
-        return super().primitive(row) if found is None else found[0].primitive(found[1])
+        """Return the primitive for a row of layouts, on matrices if ``flat`` applies."""
+        flat = self.flat(row)
+        return super().primitive(row) if flat is None else flat[0].primitive(flat[1])
 
     def taken(self, primitive: Primitive, row: Row) -> list[Layout]:
-        """As usual; of matrices, all rows lie as those of the first operand do."""
-        found = self.flat(row)
-        if found is None:
+        """Return the layouts that the primitive works in; on matrices, all rows have the order of
+        the first operand's.
+        """
+        flat = self.flat(row)
+        if flat is None:
             return super().taken(primitive, row)
-        layouts = found[0].layouts(primitive)
+        layouts = flat[0].layouts(primitive)
         for index in self.row_dims:
             layouts[index] = self._alike(row[0], index)
         return layouts
 
     def _alike(self, lead: Layout, index: int) -> Layout:
-        """The layout of an operand whose rows lie as in a layout of the first one."""
+        """Return the layout of an operand with rows in the order of the first operand's layout."""
         return lead.rename({self.row_dims[0]: self.row_dims[index]})
 
 
 def matrix(tensor: VTensor, rows: str, row_dim: str) -> VTensor:
-    """A tensor with all dims but ``row_dim`` as one, which is called ``rows``."""
+    """Return a tensor with all dims but ``row_dim`` joined to one dim, named ``rows``."""
     size = tensor.size(row_dim)
     return VTensor(tensor.dtype, {rows: tensor.num_elements // size, row_dim: size})

@@ -1,8 +1,8 @@
-"""Finding oneDNN's shared library and loading the extension module that calls it.
+"""Find oneDNN's shared library and load the extension module that calls it.
 
-The wheel of the library puts it where the extension's run path points. Where that fails (an
-editable install, another prefix), or where ``VTENSOR_ONEDNN_DIR`` names another build, it is
-loaded here first: the extension then takes the one that is already there.
+The library's wheel installs it where the extension's run path points. If that fails (an editable
+install, another prefix), or if ``VTENSOR_ONEDNN_DIR`` names another build, the library is loaded
+here first, and the extension uses the loaded one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
 
     class _AtFirstUse:
-        """The extension module, loaded when something of it is asked for."""
+        """The extension module, loaded at the first access to an attribute."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(traced(load()), name)
@@ -43,13 +43,13 @@ EXTENSION = "libdesc.onednn._onednn"
 
 @cache
 def load() -> ModuleType:
-    """The extension module ``libdesc.onednn._onednn``, with oneDNN loaded.
+    """Load oneDNN and return the extension module ``libdesc.onednn._onednn``.
 
     After the first call, ``from libdesc.onednn import _onednn`` works everywhere; that spelling
     is typed.
 
     Raises:
-        LibraryError: oneDNN or the extension is not there, or cannot be loaded; says why.
+        LibraryError: oneDNN or the extension is missing or does not load; says why.
 
     >>> load().version().split(".")[0]
     '3'
@@ -74,10 +74,10 @@ def _extension() -> ModuleType:
 
 
 def preload(library: Path) -> None:
-    """Load a shared library: what needs one of its name later finds it loaded.
+    """Load a shared library, so that modules that need a library of its name use this one.
 
     Raises:
-        LibraryError: it cannot be loaded.
+        LibraryError: the library cannot be loaded.
     """
     try:
         with brief_spinning():
@@ -103,12 +103,12 @@ def _in_prefix(prefix: Path) -> Path:
 
 
 def find_in_distribution() -> Path:
-    """The library in the installed distribution.
+    """Return the path of the library in the installed distribution.
 
     Raises:
-        LibraryError: the distribution is not installed, or is incomplete.
+        LibraryError: the distribution is not installed, or lacks the library.
     """
-    from importlib import metadata  # slow to import, and most installations need no search
+    from importlib import metadata  # slow to import, and rarely needed
 
     try:
         files = metadata.files(_DISTRIBUTION) or []

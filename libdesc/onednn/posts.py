@@ -1,4 +1,4 @@
-"""Which of oneDNN's functions an expression is: what it can compute behind another primitive."""
+"""oneDNN's functions of one element, which it can compute after another primitive."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import NamedTuple
 from libdesc.patterns import ALPHA, BETA, X, matched
 from vtensor.language.expression import Expression, select
 
-#: What only an attribute's end computes exactly.
+#: GELU by erf, which only ``Attr.gelu``, last in a chain, computes exactly.
 GELU = X * ((1 + (X * sqrt(1 / 2)).erf()) / 2)
 
 
 class Eltwise(NamedTuple):
-    """A function of one element by oneDNN's name, and its constants."""
+    """A function of one element: oneDNN's name of it, and its constants."""
 
     alg: str
     alpha: float
     beta: float
 
 
-#: oneDNN's functions of one element, and what each computes; they keep NaN, infinities and zeros.
-#: Its exp makes infinity of NaN, its relu a bound, and its gelu_erf NaN of infinity.
+#: oneDNN's functions of one element that keep NaN, infinities and zeros, and what each computes.
+#: Absent: its exp makes infinity of NaN, its relu a bound of NaN, its gelu_erf NaN of infinity.
 ELTWISE: tuple[tuple[str, Expression], ...] = (
     ("linear", X * ALPHA),
     ("linear", X * ALPHA + BETA),
@@ -38,9 +38,9 @@ ELTWISE: tuple[tuple[str, Expression], ...] = (
 )
 
 
-def eltwise(one: Expression) -> Eltwise | None:
-    """oneDNN's function of one element that an expression is."""
+def eltwise(expression: Expression) -> Eltwise | None:
+    """Return oneDNN's function of one element that an expression computes; None if it has none."""
     for alg, pattern in ELTWISE:
-        if (found := matched(one, pattern)) is not None:
-            return Eltwise(alg, found.get(0, 0.0), found.get(1, 0.0))
+        if (numbers := matched(expression, pattern)) is not None:
+            return Eltwise(alg, numbers.get(0, 0.0), numbers.get(1, 0.0))
     return None

@@ -1,4 +1,4 @@
-"""A convolution whose window is one element is a product of matrices: all places times channels."""
+"""Convolutions with a window of one element as products of matrices: pixels times channels."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Primitive
     from libdesc.onednn.routines import Operand, Row
 
-#: The primitives that multiply, each with the order in which it numbers the dims of the weights.
+#: The primitives that multiply matrices, and the order in which each numbers the weights' dims.
 PRODUCTS: dict[str, Order] = {"inner_product": ("O", "I"), "matmul": ("I", "O")}
 
 
 def channels_last(image: Operand) -> Layout:
-    """The order in which an image is one matrix: a row a place."""
+    """Return the layout in which an image is a matrix with a row per pixel."""
     return Layout.plain([*(dim for dim in image.order if dim != "C"), "C"])
 
 
-def lies_as_rows(operands: Sequence[Operand], row: Row) -> bool:
-    """All places of both images lie one after another, where a window is one element that moves by
-    one, with no groups.
-    """
+def are_matrices(operands: Sequence[Operand], row: Row) -> bool:
+    """Return whether both images of a convolution are stored as matrices with a row per pixel."""
     src, _, dst = operands
     return all(
         not layout.is_any and layout.same(channels_last(image), image.tensor.dims)
@@ -35,11 +33,16 @@ def lies_as_rows(operands: Sequence[Operand], row: Row) -> bool:
 
 
 def product(kind: str, operands: Sequence[Operand], row: Row) -> Primitive:
-    """One of ``PRODUCTS`` on the operands of a convolution for which ``lies_as_rows`` holds.
+    """Return a product primitive for a convolution with one-element windows and images as matrices.
+
+    Args:
+        kind: a key of ``PRODUCTS``.
+        operands: src, weights and dst of the convolution.
+        row: their layouts; ``are_matrices`` holds.
 
     Raises:
-        LayoutNotSupported: oneDNN has no word for the weights' layout.
-        Unimplemented, ValueError: it has no such product.
+        LayoutNotSupported: oneDNN has no descriptor of the weights' layout.
+        Unimplemented, ValueError: oneDNN has no such product.
     """
     src, weights, dst = operands
     images = []
@@ -55,10 +58,10 @@ def product(kind: str, operands: Sequence[Operand], row: Row) -> Primitive:
 
 
 def product_layouts(primitive: Primitive, operands: Sequence[Operand]) -> list[Layout]:
-    """The layouts of a convolution's operands in which a product works.
+    """Return the layouts of a convolution's operands that a product primitive works in.
 
     Raises:
-        LayoutNotSupported: that of the weights is opaque.
+        LayoutNotSupported: the layout of the weights is opaque.
     """
     src, weights, dst = operands
     order = PRODUCTS[primitive.kind]

@@ -1,7 +1,7 @@
-"""What all routines of oneDNN share: descriptors of their operands, kernels, and the step.
+"""The base classes of oneDNN's routines: descriptors of operands, kernels, and the step.
 
-A routine asks oneDNN for primitive *descriptors* as often as it likes: they are cheap and cached. A
-kernel is compiled only when the step of a decided call is taken.
+A routine asks oneDNN for primitive *descriptors* freely: they are cheap and cached. A kernel is
+compiled only when the step of a decided call is taken.
 """
 
 from __future__ import annotations
@@ -25,17 +25,21 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Primitive
 
+#: A layout per operand.
 Row = Sequence[Layout]
 
-
-#: How many kernels of one request are worth measuring; later ones are for lesser instruction sets.
-KERNELS = 3
+#: The most kernels measured per request; later ones in oneDNN's list are for smaller instruction
+#: sets.
+MAX_KERNELS = 3
 
 
 class Operand(NamedTuple):
     """An operand of the call as an argument of a primitive.
 
-    ``order`` names the dims as oneDNN numbers them; "" is one of size 1 that the tensor lacks.
+    Attributes:
+        argument: the primitive's name of it.
+        tensor: the operand.
+        order: the dims as oneDNN numbers them; "" is a dim of size 1 that the tensor lacks.
     """
 
     argument: str
@@ -44,21 +48,21 @@ class Operand(NamedTuple):
 
 
 class OneDnnRoutine(Routine):
-    """One primitive on its operands; the families below say which.
+    """A routine that runs one primitive; subclasses say which.
 
     Args:
         operands: every operand of the call, each once.
-        wants, follow: as Routine.
+        wants, follow: see ``Routine``.
 
     Raises:
-        Decline: oneDNN does not run the call at all.
+        Decline: oneDNN does not run the call, whatever the layouts.
     """
 
-    #: Gives the primitive on a descriptor an operand, in the order of ``operands``.
+    #: Returns the primitive for descriptors, one per operand in the order of ``operands``.
     make: Callable[..., Primitive]
-    #: The call was decided before, here or for other sizes: it is no more compared with others.
+    #: True if the call's layouts were decided before, here or for other sizes.
     decided = False
-    #: The layouts that are asked for are those that oneDNN has chosen for this very call.
+    #: True if the requested layouts are those that ``preferred`` returned for this call.
     answered = False
 
     def __init__(
@@ -76,20 +80,21 @@ class OneDnnRoutine(Routine):
 
     @property
     def family(self) -> str:
-        """What the primitive is called in messages."""
+        """The name of the primitive in messages."""
         return type(self).__name__
 
     def rows(self) -> Iterator[Row]:
-        """Rows of layouts to ask for, the best first; ANY leaves an operand to oneDNN."""
+        """Yield rows of layouts to ask for, the best first; ANY leaves an operand to oneDNN."""
         yield [Layout.ANY] * len(self.operands)
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """The layouts of the first row for which oneDNN has more than a reference kernel.
+        """Return the layouts of the first row with a kernel that is no reference code, else of the
+        first row with any.
 
         Raises:
-            Decline: it takes none of the rows.
+            Decline: oneDNN takes none of the rows.
         """
-        found: Primitive | None = None
+        best: Primitive | None = None
         reasons: list[str] = []
         for row in self.rows():
             try:
@@ -98,11 +103,11 @@ class OneDnnRoutine(Routine):
             except (LayoutError, Decline) as why:
                 reasons.append(str(why))
                 continue
-            if found is None or not is_reference(primitive):
-                found, answer = primitive, layouts
+            if best is None or not is_reference(primitive):
+                best, answer = primitive, layouts
             if not is_reference(primitive):
                 break
-        if found is None:
+        if best is None:
             raise Decline("; ".join(dict.fromkeys(reasons)))
         self._answer = answer
         return {
@@ -111,18 +116,21 @@ class OneDnnRoutine(Routine):
         }
 
     def confirm(self, call: Call, row: Row) -> str | None:
-        """None when oneDNN takes these layouts; a reference kernel only if there is no better."""
+        """Return None if oneDNN takes these layouts, else the reason why not.
+
+        A reference kernel is taken only if ``alternative_rows`` have no better one.
+        """
         try:
-            own = [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
-            self.answered = own == self._answer
-            kernel = self.chosen(own, call)
-            self._chosen, self.answered = (own, kernel), False
+            layouts = [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
+            self.answered = layouts == self._answer
+            kernel = self.chosen(layouts, call)
+            self._chosen, self.answered = (layouts, kernel), False
         except (LayoutError, Decline) as why:
             return str(why)
         self.reference = is_reference(kernel)
         if not self.reference:
             return None
-        for other in self.alternative_rows(own):
+        for other in self.alternative_rows(layouts):
             try:
                 alternative = self.primitive(other)
             except (LayoutError, Decline):
@@ -133,29 +141,29 @@ class OneDnnRoutine(Routine):
         return None
 
     def alternative_rows(self, row: Row) -> Iterator[Row]:
-        """Rows that confirm compares a reference kernel with: everything in declared order."""
+        """Yield rows whose kernels are preferred to reference code: all dims in declared order."""
         declared = [Layout.plain(operand.tensor.dims) for operand in self.operands]
         if declared != list(row):
             yield declared
 
     def variants(self, call: Call) -> Iterator[Variant]:
-        """Every kernel for each row that is worth asking for, in the layouts that it works in.
+        """Yield a variant for each kernel of each row in ``tried_rows``, in the kernel's layouts.
 
-        None where the routine names the layouts itself.
+        There are none if the routine names all layouts itself.
         """
         if None not in self.wants:
             return
-        known: set[Variant] = set()
+        seen: set[Variant] = set()
         for row in self.tried_rows():
             for kernel in self.kernels(row):
                 with suppress(LayoutError):
                     variant = self._variant(call, self.taken(kernel, row), word_of(kernel))
-                    if variant not in known:
-                        known.add(variant)
+                    if variant not in seen:
+                        seen.add(variant)
                         yield variant
 
     def tried_rows(self) -> Iterator[Row]:
-        """Rows of layouts whose kernels are worth measuring."""
+        """Yield rows of layouts whose kernels are worth measuring."""
         yield from self.rows()
 
     def _variant(self, call: Call, layouts: Row, word: str) -> Variant:
@@ -165,14 +173,15 @@ class OneDnnRoutine(Routine):
         return Variant(call.library, forms_on(call.device, row), kernel=word)
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
-        """oneDNN's kernels for a row, its favourite first, reference code left out."""
+        """Yield oneDNN's kernels for a row, its first choice first, without reference code."""
         yield from compiled(lambda: self.primitive(row))
 
     def chosen(self, row: Row, call: Call) -> Primitive:
-        """The kernel that measuring has chosen, else oneDNN's favourite.
+        """Return the kernel that the call's variant names, else oneDNN's first choice.
 
         Raises:
-            LayoutNotSupported, Decline: as ``primitive``; or there is no such kernel any more.
+            LayoutNotSupported: oneDNN has no descriptor of a layout.
+            Decline: oneDNN has no kernel, or not the named one.
         """
         self.decided = call.evaluation.confirming or not call.partial
         word = call.variant.kernel if call.variant else ""
@@ -184,18 +193,22 @@ class OneDnnRoutine(Routine):
         raise Decline(f"no kernel {word} for {' '.join(str(layout) for layout in row)}")
 
     def primitive(self, row: Row) -> Primitive:
-        """The primitive for one layout an operand, each under the dims that the routine sees.
+        """Return the primitive for a row: a layout per operand, in the dims of ``tensors``.
 
         Raises:
-            LayoutNotSupported: oneDNN has no word for one of them.
-            Decline: it has no kernel for them.
+            LayoutNotSupported: oneDNN has no descriptor of a layout.
+            Decline: oneDNN has no kernel for the row.
         """
         return self.build(self.operands, row, self.make)
 
     def build(
         self, operands: Sequence[Operand], row: Row, make: Callable[..., Primitive]
     ) -> Primitive:
-        """A primitive on descriptors of these operands in these layouts; errors as above."""
+        """Return the primitive that ``make`` gives for operands in layouts.
+
+        Raises:
+            LayoutNotSupported, Decline: as ``primitive``.
+        """
         try:
             descs = [
                 to_desc(layout, operand.order, operand.tensor.dims, operand.tensor.dtype)
@@ -212,50 +225,50 @@ class OneDnnRoutine(Routine):
             raise Decline(f"{self.family}: {error}") from None
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """The layouts that a primitive works in, one an operand.
+        """Return the layouts that a primitive works in, one per operand.
 
         Raises:
-            LayoutNotSupported: one of them is opaque.
+            LayoutNotSupported: a layout is opaque.
         """
         return layouts_of(primitive, self.operands)
 
     def taken(self, primitive: Primitive, row: Row) -> list[Layout]:  # noqa: ARG002
-        """The same, of a primitive that was asked for with a row."""
+        """Return the layouts that a primitive works in, given the row that it was made for."""
         return self.layouts(primitive)
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Make the call: one step on the operands, and on scratch memory where it needs some."""
+        """Emit the primitive as one step, with scratch memory if it needs any."""
         row = [tensor.required_layout for tensor in tensors]
         if self._chosen is None or self._chosen[0] != row:
             self._chosen = row, self.chosen(row, tensors[0].call)
         emit_on(self._chosen[1], self.arguments(tensors))
 
     def arguments(self, tensors: Sequence[PTensor]) -> dict[str, PTensor]:
-        """The operands by argument."""
+        """Return the operands by the primitive's names of them."""
         rows = zip(self.operands, tensors, strict=True)
         return {operand.argument: tensor for operand, tensor in rows}
 
 
 class FollowingRoutine(OneDnnRoutine):
-    """A primitive that works in whatever order its input lies, if it has a kernel for it."""
+    """A routine that keeps the layout of its first input if oneDNN has a kernel for it."""
 
     def rows(self) -> Iterator[Row]:
-        """The layout in which the first input lies; then orders that kernels are written for."""
+        """Yield a row for the first input's layout, then for the layouts of optimised kernels."""
         for layout in followed(self.operands[0]):
             yield self.row(layout)
 
     def row(self, layout: Layout) -> Row:
-        """The first input in a layout, the others left to oneDNN."""
+        """Return a row: the first input in a layout, the others left to oneDNN."""
         return [layout, *[Layout.ANY] * (len(self.operands) - 1)]
 
 
 def followed(lead: Operand) -> Iterator[Layout]:
-    """Layouts to try for an operand: its own, as declared, channels last, blocked channels."""
-    own = produced(lead.tensor)
+    """Yield layouts to try for an operand: its own, declared, channels last, blocked channels."""
+    current = produced(lead.tensor)
     usual = _usual(tuple(lead.tensor.dims), tuple(lead.order))
-    if own is not None and not own.is_any:
-        yield own
-    yield from (layout for layout in usual if layout != own)
+    if current is not None and not current.is_any:
+        yield current
+    yield from (layout for layout in usual if layout != current)
 
 
 @lru_cache(maxsize=1024)
@@ -279,20 +292,28 @@ def layouts_of(primitive: Primitive, operands: Sequence[Operand]) -> list[Layout
 
 
 def emit_on(primitive: Primitive, tensors: Mapping[str, PTensor]) -> None:
-    """A step on tensors by argument; what is not among them is scratch memory."""
+    """Emit a primitive as a step.
+
+    Args:
+        primitive: the primitive.
+        tensors: its operands by argument; scratch memory stands for any other argument.
+    """
     emit(primitive, [tensors.get(name, primitive.scratch_bytes) for name in primitive.slots])
 
 
 def within(order: Order, dims: Mapping[str, int]) -> Order:
-    """A numbering of all dims, as an operand sees it that lacks some of them."""
+    """Return an order of dims with "" for each dim that an operand lacks."""
     return tuple(dim if dim in dims else "" for dim in order)
 
 
 def compiled(make: Callable[[], Primitive]) -> Iterator[Primitive]:
-    """A primitive and the kernels next to it, without reference code; none where it declines."""
+    """Yield a primitive and oneDNN's next kernels for it, up to the first reference kernel.
+
+    There are at most ``MAX_KERNELS``, and none if ``make`` declines.
+    """
     with suppress(LayoutError, Decline):
         kernel: Primitive | None = make()
-        for _ in range(KERNELS):
+        for _ in range(MAX_KERNELS):
             if kernel is None or is_reference(kernel):
                 return
             yield kernel
@@ -300,12 +321,12 @@ def compiled(make: Callable[[], Primitive]) -> Iterator[Primitive]:
 
 
 def word_of(kernel: Primitive) -> str:
-    """The word for a kernel in a variant."""
+    """Return the name of a kernel in a variant."""
     return f"{kernel.kind} {kernel.kernel}"
 
 
 def is_reference(primitive: Primitive) -> bool:
-    """True for a kernel that is there for completeness, not for speed."""
+    """Return whether a primitive's kernel is slow reference code."""
     return reference_kernel(primitive.kernel)
 
 

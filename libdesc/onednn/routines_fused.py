@@ -1,4 +1,4 @@
-"""Primitives that apply what is fused behind them before anything is stored."""
+"""Primitives that apply fused followers before the result is stored."""
 
 from __future__ import annotations
 
@@ -21,62 +21,63 @@ if TYPE_CHECKING:
 
 
 class FusingRoutine(OneDnnRoutine):
-    """A product of src and weights, plus a bias, whatever of the followers it can take.
+    """A product of src and weights, with fused followers.
 
     Args:
         operands: src, weights, dst.
-        follow: a bias along dst's dim ``columns``, which must come first; functions of one element
-            (``libdesc/onednn/posts.py``) and of another operand (``libdesc/patterns.py``); bounds
-            of which the lower is 0, or an f32's gelu, which must come last: only there are they
-            exact. An operand with all of dst's dims lies as dst does.
+        follow: the followers: a bias along dst's dim ``columns``, which must come first; functions
+            of one element (``libdesc/onednn/posts.py``) and of another operand
+            (``libdesc/patterns.py``); bounds with a lower bound of 0, or GELU in f32, which must
+            come last, where alone they are exact. An operand with all of dst's dims has dst's
+            layout.
 
     Raises:
-        Decline: as OneDnnRoutine, or it cannot take a follower.
+        Decline: oneDNN does not run the call, or it cannot fuse a follower.
     """
 
-    #: The number of dst's dim that a bias of oneDNN's lies along: here the channels.
+    #: The index, in dst's order, of the dim that a bias runs along: here the channels.
     columns = 1
 
     def __init__(self, operands: Sequence[Operand], follow: Sequence[Follower]) -> None:
-        self.own = tuple(operands)
-        self.behind: dict[str, VTensor] = {}
+        self.core = tuple(operands)
+        self.follower_operands: dict[str, VTensor] = {}
         self.chain: list[Eltwise | tuple[str, str]] = []
         self.end: Callable[[Attr], Attr] | None = None
         for follower in follow:
             self._take(follower)
-        super().__init__(self.all(self.own), follow=follow)
+        super().__init__(self.all(self.core), follow=follow)
 
     def _take(self, follower: Follower) -> None:
-        """Add a follower to the chain."""
+        """Fuse one more follower, or decline."""
         does = follower.expression(X, [OTHER] * len(follower.operands))
-        _, out, order = self.own[-1]
+        _, out, order = self.core[-1]
         if self.end is not None:
-            raise Decline(f"{self.family} takes nothing behind bounds or gelu")
+            raise Decline(f"{self.family} fuses nothing after bounds or gelu")
         if does is not None and len(follower.operands) == 1 and (alg := binary(does)):
             [tensor] = follower.operands
             dim = order[self.columns]
             if alg == "add" and not self.follows and dict(tensor.dims) == {dim: out.dims.get(dim)}:
-                self.behind["bias"] = tensor
+                self.follower_operands["bias"] = tensor
                 return
-            if _meets(tensor, out):
+            if _broadcasts(tensor, out):
                 name = f"post{len(self.chain)}_src1"
-                self.behind[name] = tensor
+                self.follower_operands[name] = tensor
                 self.chain.append((alg, name))
                 return
         elif does is not None and (function := eltwise(does)):
             self.chain.append(function)
             return
-        elif does is not None and self._ended(does, out):
+        elif does is not None and self._take_end(does, out):
             return
-        raise Decline(f"{self.family} does not take {info_of(follower.op).name} behind it so")
+        raise Decline(f"{self.family} cannot fuse {info_of(follower.op).name} here")
 
-    def _ended(self, does: Expression, out: VTensor) -> bool:
-        """Take what nothing can follow; False where it is no such."""
+    def _take_end(self, does: Expression, out: VTensor) -> bool:
+        """Fuse bounds or GELU, which nothing can follow; return False if it is neither."""
         before, last = split_bounds(does)
-        if (found := bounds(last)) is not None and found.low == 0 <= found.high:
+        if (limits := bounds(last)) is not None and limits.low == 0 <= limits.high:
             if (function := eltwise(before)) is not None:
                 self.chain.append(function)
-            high = found.high
+            high = limits.high
             self.end = lambda attr: bounded(attr, high)
             return True
         if out.dtype == "f32" and matched(does, GELU) is not None:
@@ -86,76 +87,95 @@ class FusingRoutine(OneDnnRoutine):
 
     @property
     def follows(self) -> bool:
-        """Whether anything is fused behind it."""
-        return bool(self.behind or self.chain) or self.end is not None
+        """Whether it has fused followers."""
+        return bool(self.follower_operands or self.chain) or self.end is not None
 
-    def all(self, own: Sequence[Operand], matrix: bool = False) -> tuple[Operand, ...]:
-        """The operands, those of followers as dst numbers its dims; a bias has its own dim alone.
+    def all(self, operands: Sequence[Operand], matrix: bool = False) -> tuple[Operand, ...]:
+        """Return src, weights and dst, then the followers' operands, numbered like dst's dims.
 
         Args:
-            own: src, weights, dst.
-            matrix: a bias has as many dims as dst.
+            operands: src, weights, dst.
+            matrix: True if a bias has as many dims as dst, False if it has one.
         """
-        order = own[-1].order
-        rows = {name: within(order, tensor.dims) for name, tensor in self.behind.items()}
+        order = operands[-1].order
+        rows = {name: within(order, tensor.dims) for name, tensor in self.follower_operands.items()}
         if "bias" in rows and not matrix:
             rows["bias"] = tuple(filter(None, rows["bias"]))
-        return (*own, *(Operand(name, self.behind[name], row) for name, row in rows.items()))
+        return (
+            *operands,
+            *(Operand(name, self.follower_operands[name], row) for name, row in rows.items()),
+        )
 
     def rows(self) -> Iterator[Row]:
-        """What is its own as oneDNN likes; the operands of followers go by dst."""
-        yield [Layout.ANY] * len(self.own)
+        """Yield one row that leaves src, weights and dst to oneDNN."""
+        yield [Layout.ANY] * len(self.core)
 
     def fused(
-        self, own: Sequence[Operand], row: Row, make: Callable[..., Primitive], matrix: bool = False
+        self,
+        operands: Sequence[Operand],
+        row: Row,
+        make: Callable[..., Primitive],
+        matrix: bool = False,
     ) -> Primitive:
-        """The primitive on its operands and those of its followers.
+        """Return the primitive with its followers, on the kernel that it has without them.
 
         Args:
-            own: src, weights, dst.
-            row: their layouts, then those of the followers' operands where they are decided.
-            make: from descriptors of src, weights, bias and dst, and attributes.
-            matrix: a bias has as many dims as dst.
+            operands: src, weights, dst.
+            row: their layouts, then those of the followers' operands if they are decided.
+            make: takes descriptors of src, weights, bias and dst, and an attribute.
+            matrix: True if a bias has as many dims as dst.
 
         Raises:
-            LayoutNotSupported, Decline: as ``primitive``, or the followers cost it its kernel.
+            LayoutNotSupported: oneDNN has no descriptor of a layout.
+            Decline: oneDNN has no kernel, or another one than without the followers.
         """
 
-        unfused = self.build(own, row[:3], lambda s, w, d: make(s, w, None, d))
+        unfused = self.build(operands, row[:3], lambda s, w, d: make(s, w, None, d))
         if not self.follows:
             return unfused
         dst = row[2]
-        if dst.is_any or len(row) < len(self.all(own, matrix)):
-            [dst] = layouts_of(unfused, own[-1:])
+        if dst.is_any or len(row) < len(self.all(operands, matrix)):
+            [dst] = layouts_of(unfused, operands[-1:])
         asked = [*row[:2], dst, *(row[3:] or self._follower_row(dst))]
-        found = self.together(own, asked, make, matrix)
-        if found.kernel != unfused.kernel:
-            raise Decline(f"{found.kernel} would run it so, in place of {unfused.kernel}")
-        return found
+        primitive = self.together(operands, asked, make, matrix)
+        if primitive.kernel != unfused.kernel:
+            raise Decline(
+                f"{primitive.kernel} would run it with its followers, in place of {unfused.kernel}"
+            )
+        return primitive
 
     def together(
-        self, own: Sequence[Operand], row: Row, make: Callable[..., Primitive], matrix: bool = False
+        self,
+        operands: Sequence[Operand],
+        row: Row,
+        make: Callable[..., Primitive],
+        matrix: bool = False,
     ) -> Primitive:
-        """The same in layouts that are all decided, whatever kernel the followers leave it.
+        """Return the primitive with its followers, on any kernel; all layouts are decided.
+
+        Args:
+            operands, make, matrix: see ``fused``.
+            row: layouts of all operands.
 
         Raises:
-            LayoutNotSupported, Decline: as ``primitive``.
+            LayoutNotSupported: oneDNN has no descriptor of a layout.
+            Decline: oneDNN has no kernel.
         """
 
-        def made(src: Desc, weights: Desc, dst: Desc, *rest: Desc) -> Primitive:
-            named = dict(zip(self.behind, rest, strict=True))
+        def make_fused(src: Desc, weights: Desc, dst: Desc, *others: Desc) -> Primitive:
+            named = dict(zip(self.follower_operands, others, strict=True))
             attr = self._attr(named) if self.follows else None
             return make(src, weights, named.get("bias"), dst, attr=attr)
 
-        return self.build(self.all(own, matrix), row, made)
+        return self.build(self.all(operands, matrix), row, make_fused)
 
     def _follower_row(self, dst: Layout) -> Row:
-        """How operands of followers lie where dst lies so."""
+        """Return the layouts of followers' operands for a layout of dst."""
         return [
             dst
-            if dict(tensor.dims) == dict(self.own[-1].tensor.dims)
+            if dict(tensor.dims) == dict(self.core[-1].tensor.dims)
             else Layout.plain(tensor.dims)
-            for tensor in self.behind.values()
+            for tensor in self.follower_operands.values()
         ]
 
     def _attr(self, named: Mapping[str, Desc]) -> Attr:
@@ -169,13 +189,13 @@ class FusingRoutine(OneDnnRoutine):
         return attr if self.end is None else self.end(attr)
 
 
-def _meets(tensor: VTensor, out: VTensor) -> bool:
-    """Whether an operand has no dims but those of the output, of one element or as many."""
+def _broadcasts(tensor: VTensor, out: VTensor) -> bool:
+    """Return whether an operand broadcasts to the output, and has its element type."""
     return tensor.dtype == out.dtype and all(
         is_one(size) or size in (out.dims.get(dim), 1) for dim, size in tensor.dims.items()
     )
 
 
 def bounded(attr: Attr, high: float) -> Attr:
-    """An attribute with the bounds 0 and ``high`` behind it."""
+    """Return an attribute that ends in the bounds 0 and ``high``."""
     return attr.bounds(high)

@@ -1,4 +1,4 @@
-"""Products of matrices, and of rows of matrices."""
+"""Products of matrices, and of tensors whose rows form matrices."""
 
 from __future__ import annotations
 
@@ -26,33 +26,32 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
-#: oneDNN's kernel for filters of one element, and the instruction sets with which it takes five
-#: sixths of the time of those for matrices of constants (Zen 3; sizes of transformers).
-FILTERED, FILTERING = "jit_1x1:avx2", ("avx2", "avx2_vnni", "avx2_vnni_2")
+#: oneDNN's kernel for filters of one element, and the instruction sets on which it is faster than
+#: the kernels for matrices of constants.
+FILTER_KERNEL, FILTER_ISAS = "jit_1x1:avx2", ("avx2", "avx2_vnni", "avx2_vnni_2")
 
-#: Where oneDNN's product of two matrices has kernels of blocks: then it goes before its inner
-#: product. Of many rows it takes 0.75 to 1.05 of the time, of 8 to 48 up to 1.2 (Sapphire Rapids;
-#: sizes of transformers); and its blocks of constants are the same for any number of rows, so that
-#: other sizes have them as they are packed.
-BLOCKS = ("avx512", "amx")
+#: Prefixes of the instruction sets on which oneDNN's matmul has blocked kernels and goes before its
+#: inner product: its packed constants serve any number of rows.
+BLOCKED_ISAS = ("avx512", "amx")
 
 
 class MatMul(RowWise, FusingRoutine):
     """A contraction over one dim: dst = sum over K of left * right.
 
-    Dims that both factors have besides K are a batch. oneDNN takes one row dim M and one column dim
-    N; what a factor has beyond that is batch too, over which the other factor is repeated. By one
-    matrix, rows are multiplied in whatever order they lie; by constants all rows are one matrix
-    first, since a batch of few rows has slow kernels. With AVX-512 a product by a matrix of
-    constants is oneDNN's product of matrices first, else its inner product; for AVX2 it is a
-    convolution whose window is one element, of an image that has a row of M pixels, where that has
-    the kernel written for it.
+    Dims of both factors besides K are a batch. oneDNN takes one row dim M and one column dim N;
+    further dims of a factor are batch dims, too, along which the other factor is repeated. If right
+    is one matrix, rows are multiplied in whatever order they are stored. If it is constant, all
+    rows are made one matrix first, since a batch of few rows has slow kernels.
+
+    A product by one constant matrix has several primitives. With AVX-512 matmul comes first, else
+    the inner product; on AVX2 a convolution with a one-element window, of an image of one row of M
+    pixels, comes before both if it has ``FILTER_KERNEL``.
 
     Args:
-        left, right: the factors; which is which makes no difference to the values.
-        dst: the dims of both, without K.
+        left, right: the factors, in any order: the values are the same.
+        dst: the dims of both factors, without K.
         over: K.
-        follow: operators fused behind it.
+        follow: fused followers, see ``FusingRoutine``.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class MatMul(RowWise, FusingRoutine):
         named = {"src": left, "weights": right, "dst": dst}
         pairs = zip(named.items(), orders, strict=True)
         super().__init__([Operand(name, t, order) for (name, t), order in pairs], follow)
-        src, weights, out = self.own
+        src, weights, out = self.core
         turned = weights._replace(order=weights.order[::-1])
         single = len(weights.order) == 2 and right.constant
         self.inner = (src, turned, out) if single else ()
@@ -85,34 +84,36 @@ class MatMul(RowWise, FusingRoutine):
 
     @cached_property
     def matrices(self) -> MatMul | None:
-        """The product of two matrices; None where there is a batch, or the right factor is none."""
-        left, right, dst = (one.tensor for one in self.own)
+        """The product of two matrices; None if right is not one matrix, or a follower's operand has
+        neither dst's rows nor one value for all of them.
+        """
+        left, right, dst = (operand.tensor for operand in self.core)
         if right.dims.keys() != {self.over, self.column} or self.column in left.dims:
             return None
         rows = f"{self.over}_{self.column}"  # a name that no other dim has
         follow = list[Follower]()
-        for one in self.follow:
-            if not all(self._of_rows(operand) for operand in one.operands):
+        for op in self.follow:
+            if not all(self._of_rows(operand) for operand in op.operands):
                 return None
-            made = (matrix(t, rows, self.column) if len(t.dims) > 1 else t for t in one.operands)
-            follow.append(replace(one, operands=tuple(made)))
+            operands = (matrix(t, rows, self.column) if len(t.dims) > 1 else t for t in op.operands)
+            follow.append(replace(op, operands=tuple(operands)))
         flat = matrix(left, rows, self.over), matrix(dst, rows, self.column)
         return MatMul(flat[0], right, flat[1], self.over, follow)
 
     def _of_rows(self, operand: VTensor) -> bool:
-        """An operand has all of dst's rows, or is the same for all of them."""
-        return operand.dims.keys() <= {self.column} or operand.dims == self.own[-1].tensor.dims
+        """Return whether an operand has all of dst's rows, or is the same for all of them."""
+        return operand.dims.keys() <= {self.column} or operand.dims == self.core[-1].tensor.dims
 
     def rows(self) -> Iterator[Row]:
-        """Constants as oneDNN likes; factors that are computed as they lie, else as declared.
+        """Yield rows that leave constants to oneDNN and keep computed factors' layouts.
 
-        Rows of a matrix stay where they are, also if that takes blocks to say.
+        Rows of left stay in place, also in a layout with blocks.
         """
-        src, weights, _ = self.own
+        src, weights, _ = self.core
         if weights.tensor.constant:
-            here = [produced(src.tensor) or Layout.ANY, Layout.ANY, Layout.ANY]
-            if self.flat(here) is not None:
-                yield here
+            in_place = [produced(src.tensor) or Layout.ANY, Layout.ANY, Layout.ANY]
+            if self.flat(in_place) is not None:
+                yield in_place
             yield [Layout.ANY] * 3
         rights = [Layout.ANY] if weights.tensor.constant else list(followed(weights))
         for left in followed(src):
@@ -120,82 +121,85 @@ class MatMul(RowWise, FusingRoutine):
                 yield [left, right, Layout.ANY]
 
     def primitive(self, row: Row) -> Primitive:
-        """The convolution or inner product where it has its kernel, else the matrix product."""
-        if (found := self.flat(row)) is not None:
-            matrices, there = found
-            return matrices.primitive(there)
+        """Return the best primitive for a row: see the class."""
+        if (flat := self.flat(row)) is not None:
+            matrices, layouts = flat
+            return matrices.primitive(layouts)
         for kernel in self._of_images(row):
             return kernel
-        if self.inner and not dnnl.isa().startswith(BLOCKS):
+        if self.inner and not dnnl.isa().startswith(BLOCKED_ISAS):
             with suppress(LayoutError, Decline):
                 inner = self.fused(self.inner, row, self.make_inner)
                 if not is_reference(inner):
                     return inner
-        return self.fused(self.own, row, self.make, matrix=True)
+        return self.fused(self.core, row, self.make, matrix=True)
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
-        """Those of all primitives."""
-        if (found := self.flat(row)) is not None:
-            matrices, there = found
-            yield from matrices.kernels(there)
+        """Yield the kernels of all primitives that compute the product, the best first."""
+        if (flat := self.flat(row)) is not None:
+            matrices, layouts = flat
+            yield from matrices.kernels(layouts)
             return
         yield from self._of_images(row)
         inner = partial(self.fused, self.inner, row, self.make_inner)
-        product = partial(self.fused, self.own, row, self.make, matrix=True)
+        product = partial(self.fused, self.core, row, self.make, matrix=True)
         ways = [inner, product] if self.inner else [product]
-        for way in reversed(ways) if dnnl.isa().startswith(BLOCKS) else ways:
+        for way in reversed(ways) if dnnl.isa().startswith(BLOCKED_ISAS) else ways:
             yield from compiled(way)
 
     def _of_images(self, row: Row) -> Iterator[Primitive]:
-        """The kernel for filters of one element, if there is one."""
+        """Yield the convolution with ``FILTER_KERNEL``, if there is one for the row."""
         if self.image:
             with suppress(LayoutError, Decline):
-                found = self.fused(self.image, row, self.make_image)
-                if found.kernel == FILTERED:
-                    yield found
+                convolution = self.fused(self.image, row, self.make_image)
+                if convolution.kernel == FILTER_KERNEL:
+                    yield convolution
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """The layouts that the primitive works in."""
+        """Return the layouts that a primitive works in, of any of its three kinds."""
         kinds = {"inner_product": self.inner, "convolution": self.image}
-        own = kinds.get(primitive.kind, self.own)
-        return layouts_of(primitive, self.all(own, matrix=primitive.kind not in kinds))
+        operands = kinds.get(primitive.kind, self.core)
+        return layouts_of(primitive, self.all(operands, matrix=primitive.kind not in kinds))
 
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """The primitive on left, right, bias and dst."""
+        """Return the matmul primitive."""
         return dnnl.matmul(src, weights, bias, dst, attr)
 
     def make_inner(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """The primitive on left, the transposed numbering of right, bias and dst."""
+        """Return the inner product, whose weights are numbered N K."""
         return dnnl.inner_product(src, weights, bias, dst, attr)
 
     def make_image(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """The convolution of a row of pixels, filters of one element, bias and dst."""
+        """Return the convolution of a row of pixels with one-element filters."""
         return dnnl.convolution(src, weights, bias, dst, *((1, 1),) * 2, *((0, 0),) * 2, attr)
 
 
 def _takes_images(left: VTensor, over: str) -> bool:
-    """There is a kernel for filters of one element that outruns those for matrices.
+    """Return whether ``FILTER_KERNEL`` may serve for this left factor.
 
-    A row of one pixel does not say that channels are the last dim, as the kernel wants them.
+    It needs more than one row: with one pixel, strides do not show that channels are last.
     """
     several = left.num_elements > left.size(over)
-    return left.dtype == "f32" and several and dnnl.isa() in FILTERING
+    return left.dtype == "f32" and several and dnnl.isa() in FILTER_ISAS
 
 
 def _image(src: Operand, weights: Operand, dst: Operand) -> tuple[Operand, ...]:
-    """A product as a convolution: M is the width, what is summed and N are channels."""
-    pixels = [one._replace(order=("", one.order[1], "", one.order[0])) for one in (src, dst)]
+    """Return a product's operands as a convolution's: M is the width, K and N are channels."""
+    pixels = [
+        operand._replace(order=("", operand.order[1], "", operand.order[0]))
+        for operand in (src, dst)
+    ]
     return pixels[0], weights._replace(order=(*weights.order, "", "")), pixels[1]
 
 
 def _orders(left: Sequence[str], right: Sequence[str], over: str) -> tuple[Order, Order, Order]:
-    """The numbering of both factors and of the result.
+    """Return the order of dims of left, right and the result, for matmul.
 
     >>> _orders(["B", "M", "K"], ["K", "N"], "K")
     (('B', 'M', 'K'), ('', 'K', 'N'), ('B', 'M', 'N'))

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
 
-#: The longest row that is normalized, and the longest row of a softmax: oneDNN adds up a row in f32
-#: in as few lanes as a vector has. Vocabularies are shorter.
-LONG_NORM, LONG_SOFTMAX = 1 << 14, 1 << 18
+#: The longest row of a normalization and of a softmax, in elements: oneDNN sums a row in f32, in
+#: the lanes of one vector, and longer sums lose digits.
+MAX_NORM, MAX_SOFTMAX = 1 << 14, 1 << 18
 
 
 class BatchNormalization(OneDnnRoutine):
-    """Normalization of each channel by statistics that are given.
+    """Normalization of each channel by given statistics.
 
     Args:
         src, dst: C and any other dims.
-        statistics: scale, shift, mean and variance, each C alone and f32.
+        statistics: scale, shift, mean and variance, each of dim C and f32.
         epsilon: added to the variance.
     """
 
@@ -55,7 +55,7 @@ class BatchNormalization(OneDnnRoutine):
         self.epsilon = epsilon
 
     def make(self, src: Desc, dst: Desc, *_: Desc) -> Primitive:
-        """The primitive on src and dst; the statistics are vectors of their own element type."""
+        """Return the primitive; the statistics need no descriptors."""
         return dnnl.batch_normalization(src, dst, self.epsilon)
 
 
@@ -64,15 +64,16 @@ class LayerNormalization(RowWise, FollowingRoutine):
 
     Args:
         src: any dims.
-        scale: the dim alone, f32.
+        scale: of dim ``axis``, f32.
         results: dst, with src's dims; mean, and 1 / sqrt(variance + epsilon), of size 1 along the
             dim, both f32.
         axis: the dim.
         epsilon: added to the variance.
-        follow: the sum with a shift, which is the dim alone and f32.
+        follow: at most one follower: the sum with a shift, of dim ``axis`` and f32.
 
     Raises:
-        Decline: as OneDnnRoutine, it takes no such follower, or rows are longer than ``LONG_NORM``.
+        Decline: oneDNN does not run the call, it cannot fuse a follower, or rows are longer than
+            ``MAX_NORM``.
     """
 
     def __init__(
@@ -84,15 +85,15 @@ class LayerNormalization(RowWise, FollowingRoutine):
         epsilon: float,
         follow: Sequence[Follower] = (),
     ) -> None:
-        if src.size(axis) > LONG_NORM:
-            raise Decline(f"adds up more than {LONG_NORM} elements in few lanes")
+        if src.size(axis) > MAX_NORM:
+            raise Decline(f"adds up more than {MAX_NORM} elements in few lanes")
         others = [dim for dim in canonical_order(src.dims) if dim != axis]
         order = (*(others or [""]), axis)
         named = zip(("src", "dst", "mean", "variance"), (src, *results), strict=True)
         operands = [Operand(name, tensor, order) for name, tensor in named]
         if len(follow) > 1:
             raise Decline("adds one shift")
-        shifts = [Operand("shift", _shift(one, scale), (axis,)) for one in follow]
+        shifts = [Operand("shift", _shift(follower, scale), (axis,)) for follower in follow]
         vectors = [Operand("scale", scale, (axis,)), *shifts]
         super().__init__([*operands, *vectors], follow=follow)
         self.axis, self.epsilon = axis, epsilon
@@ -100,41 +101,45 @@ class LayerNormalization(RowWise, FollowingRoutine):
 
     @cached_property
     def matrices(self) -> LayerNormalization:
-        """Each row is normalized by itself."""
+        """The same call with all rows along one dim: each row is normalized by itself."""
         rows = f"{self.axis}_rows"
-        src, *results = (matrix(one.tensor, rows, self.axis) for one in self.operands[:4])
+        src, *results = (matrix(operand.tensor, rows, self.axis) for operand in self.operands[:4])
         scale = self.operands[4].tensor
         return LayerNormalization(src, scale, results, self.axis, self.epsilon, self.follow)
 
     def rows(self) -> Iterator[Row]:
-        """Whatever has the dim last and unblocked, which kernels are for."""
-        own = produced(self.operands[0].tensor)
-        if own is not None and own.axes[-1:] == ((self.axis, 0),):
-            row = self.row(own)
-            if own == Layout.plain(own.dims) or self.flat(row) is not None:
+        """Yield rows with the dim last and unblocked, which oneDNN's kernels need."""
+        current = produced(self.operands[0].tensor)
+        if current is not None and current.axes[-1:] == ((self.axis, 0),):
+            row = self.row(current)
+            if current == Layout.plain(current.dims) or self.flat(row) is not None:
                 yield row
         yield self.row(Layout.plain(dim for dim in self.operands[0].order if dim))
 
     def row(self, layout: Layout) -> Row:
-        """Everything as src, scale and shift as they must be."""
-        return [*[layout] * 4, *[Layout.plain(one.order) for one in self.operands[4:]]]
+        """Return a row: src's layout for src and results, plain scale and shift."""
+        return [*[layout] * 4, *[Layout.plain(vector.order) for vector in self.operands[4:]]]
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """That of src tells all: the statistics have one dim less for oneDNN."""
+        """Return the layouts, all from src's: oneDNN's statistics have one dim less than ours."""
         return list(self.row(layouts_of(primitive, self.operands[:1])[0]))
 
     def make(self, src: Desc, dst: Desc, mean: Desc, inverse: Desc, *vectors: Desc) -> Primitive:
-        """The primitive on src, dst and the form of both statistics."""
+        """Return the primitive.
+
+        Raises:
+            Decline: the two statistics have different layouts.
+        """
         if mean != inverse:
             raise Decline("has one form for mean and variance")
         stat = mean.reshape(mean.dims[:-1])
         return dnnl.layer_normalization(src, stat, dst, self.epsilon, True, len(vectors) > 1)
 
     def __call__(self, *tensors: PTensor) -> None:
-        """The primitive gives the variance: two more steps make its inverse root of it."""
+        """Emit the primitive, which gives the variance, and two steps that make 1 / sqrt of it."""
         super().__call__(*tensors)
-        own: Row = [tensor.required_layout for tensor in tensors]
-        routine, row = self.flat(own) or (self, own)
+        layouts: Row = [tensor.required_layout for tensor in tensors]
+        routine, row = self.flat(layouts) or (self, layouts)
         pair, inverse = [routine.operands[3]] * 2, tensors[3]
         for function in (Function("linear", 1.0, self.epsilon), Function("pow", 1.0, -0.5)):
             primitive = routine.build(pair, [row[3]] * 2, function.primitive)
@@ -142,13 +147,17 @@ class LayerNormalization(RowWise, FollowingRoutine):
 
 
 def _shift(follower: Follower, scale: VTensor) -> VTensor:
-    """The operand of a sum that lies as the scale does."""
+    """Return the shift that a follower adds.
+
+    Raises:
+        Decline: the follower is no sum with a tensor like the scale.
+    """
     does, operands = follower.expression(X, [OTHER] * len(follower.operands)), follower.operands
     if does is not None and len(operands) == 1 and binary(does) == "add":
         [shift] = operands
         if (shift.dtype, shift.dims) == (scale.dtype, scale.dims):
             return shift
-    raise Decline(f"does not take {info_of(follower.op).name} behind it so")
+    raise Decline(f"cannot fuse {info_of(follower.op).name} here")
 
 
 class Softmax(FollowingRoutine):
@@ -157,27 +166,27 @@ class Softmax(FollowingRoutine):
     Args:
         src, dst: the same dims.
         axis: the dim.
-        logarithm: of the result.
+        logarithm: True for the logarithm of the result.
 
     Raises:
-        Decline: as OneDnnRoutine, or rows are longer than ``LONG_SOFTMAX``.
+        Decline: oneDNN does not run the call, or rows are longer than ``MAX_SOFTMAX``.
     """
 
     def __init__(self, src: VTensor, dst: VTensor, axis: str, *, logarithm: bool = False) -> None:
-        if src.size(axis) > LONG_SOFTMAX:
-            raise Decline(f"adds up more than {LONG_SOFTMAX} elements in few lanes")
+        if src.size(axis) > MAX_SOFTMAX:
+            raise Decline(f"adds up more than {MAX_SOFTMAX} elements in few lanes")
         order = canonical_order(src.dims)
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.axis, self.logarithm = order.index(axis), logarithm
         self.last = Layout.plain([*(dim for dim in order if dim != axis), axis])
 
     def rows(self) -> Iterator[Row]:
-        """As for all that follow their input; and with the axis last, which kernels are for."""
+        """Yield the rows of the base class, then one with the axis last, which has good kernels."""
         yield from super().rows()
         yield self.row(self.last)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """The primitive on src and dst."""
+        """Return the primitive."""
         return dnnl.softmax(src, dst, self.axis, self.logarithm)
 
 
@@ -194,18 +203,18 @@ class Lrn(FollowingRoutine):
         self, src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, k: float
     ) -> None:
         order = channels_second(src.dims)
-        if len(order) == 3:  # the kernels are for images: a series is one of height 1
+        if len(order) == 3:  # kernels are for images; a series is an image of height 1
             order = (*order[:2], "", order[2])
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.numbers = (size, alpha, beta, k)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """The primitive on src and dst."""
+        """Return the primitive."""
         return dnnl.lrn("across_channels", src, dst, *self.numbers)
 
 
 def channels_second(dims: Iterable[str]) -> Order:
-    """The dims with C numbered 1, as oneDNN wants it; a batch that the tensor lacks is "".
+    """Return an order of dims with C second, as oneDNN needs it; "" stands for a missing batch.
 
     >>> channels_second(["H", "C"])
     ('', 'C', 'H')

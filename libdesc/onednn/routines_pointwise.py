@@ -1,4 +1,4 @@
-"""Element-wise primitives, in whatever layout their operands share."""
+"""Element-wise primitives, in any layout that their operands share."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 
 class Function(NamedTuple):
-    """oneDNN's name of a function of one element, and its constants.
+    """A function of one element: oneDNN's name of it, its constants, and how NaN stays NaN.
 
-    oneDNN makes a bound, or infinity, of a NaN under ``relu``, ``clip`` and ``exp``. Where f(x) is
-    never below x, ``keep`` is ``"max"``, where it is never above, ``"min"``: the larger, or the
-    smaller, of f(x) and x is f(x), and of two operands of which one is NaN it is the second, x.
-    With ``"end"`` the attribute's end of that name computes f, and is exact: see Attr.
+    oneDNN's ``relu``, ``clip`` and ``exp`` make a bound, or infinity, of NaN. ``keep`` prevents it:
+
+    - ``"max"``, if f(x) >= x for all x: max(f(x), x) is f(x), and x if that is NaN, since oneDNN's
+      max of a NaN and another operand is the second operand;
+    - ``"min"``, if f(x) <= x, likewise;
+    - ``"end"``: the method of ``Attr`` of that name computes f exactly.
     """
 
     alg: str
@@ -35,7 +37,7 @@ class Function(NamedTuple):
     keep: str = ""
 
     def primitive(self, src: Desc, dst: Desc) -> Primitive:
-        """Its primitive; with ``keep``, all inputs of it are the one operand."""
+        """Return the primitive on src and dst; with ``keep``, all its inputs are src."""
         if self.keep == "end":
             if src == dst:
                 src = dst = flat(dst, keeps_zero=True)
@@ -49,9 +51,13 @@ class Function(NamedTuple):
 
 
 def flat(desc: Desc, keeps_zero: bool) -> Desc:
-    """The same memory as one dim, pads included; they must stay 0 where there are any.
+    """Return a descriptor of the same memory as one dim, with pads, or the given one.
 
-    oneDNN's kernel of two operands takes few blocked forms, or none below AVX2.
+    oneDNN's binary kernel takes few blocked formats, below AVX2 none.
+
+    Args:
+        desc: the descriptor; it is returned if its memory has gaps.
+        keeps_zero: True if the function maps 0 to 0; else memory with pads is not flattened.
     """
     count = prod(desc.padded_dims)
     dense = desc.nbytes == count * numpy_dtype(desc.dtype).itemsize
@@ -61,10 +67,10 @@ def flat(desc: Desc, keeps_zero: bool) -> Desc:
 
 
 def _numbered(desc: Desc) -> Desc:
-    """The same memory, dims of one element as if they lay where oneDNN numbers them.
+    """Return a descriptor of the same memory, with usual strides for dims of size 1.
 
-    Its kernel of two operands goes by all strides: where one of those lies elsewhere and an operand
-    is repeated, it computes nothing or leaves elements out.
+    oneDNN's binary kernel compares all strides. With other strides of such dims it computes nothing
+    or leaves elements out if an operand is repeated.
     """
     if 0 in desc.dims or desc.inner_blocks:
         return desc
@@ -78,7 +84,7 @@ def _numbered(desc: Desc) -> Desc:
 
 
 class _Functions(OneDnnRoutine):
-    """Functions of each element, one after another; all but the first in place."""
+    """Functions of each element, one after another, all but the first in place."""
 
     def __init__(self, functions: Sequence[Function], src: VTensor, dst: VTensor) -> None:
         order = canonical_order(src.dims)
@@ -88,12 +94,12 @@ class _Functions(OneDnnRoutine):
         self.functions = tuple(functions)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """The first function's primitive, or that of the first which has a reference kernel."""
-        made = [function.primitive(src, dst) for function in self.functions]
-        return next(filter(is_reference, made), made[0])
+        """Return the first function's primitive, or the first that is reference code."""
+        primitives = [function.primitive(src, dst) for function in self.functions]
+        return next(filter(is_reference, primitives), primitives[0])
 
     def __call__(self, *tensors: PTensor) -> None:
-        """A step for each function."""
+        """Emit a step for each function."""
         (first, last), (src, dst) = self.operands, tensors
         for function in self.functions:
             row = [src.required_layout, dst.required_layout]
@@ -109,7 +115,7 @@ class Eltwise(_Functions):
         alg: oneDNN's name of it: ``"tanh"``, ``"linear"``, ...
         src, dst: the same dims.
         alpha, beta: its constants.
-        keep: how a NaN comes through, see Function.
+        keep: how NaN stays NaN, see ``Function``.
     """
 
     def __init__(
@@ -125,15 +131,17 @@ class Eltwise(_Functions):
 
 
 class Clip(_Functions):
-    """min(max(scale * x + shift, low), high), a step each; NaN stays NaN.
+    """The function min(max(scale * x + shift, low), high); NaN stays NaN.
+
+    Each part that changes anything is a step.
 
     Args:
         src, dst: the same dims.
-        low, high: the bounds; an infinite one is none.
-        scale, shift: what comes before.
+        low, high: the bounds; an infinite one is left out.
+        scale, shift: constants of the linear part.
 
     Raises:
-        Decline: nothing is to be done.
+        Decline: there are no bounds and no linear part.
     """
 
     def __init__(
@@ -154,10 +162,10 @@ class Clip(_Functions):
 
 
 class Binary(OneDnnRoutine):
-    """A function of two elements that meet by the names of their dims.
+    """A function of two elements, aligned by the names of their dims.
 
-    oneDNN repeats its second operand only, so the one that is whole comes first where the order
-    makes no difference.
+    oneDNN repeats only its second operand. Operands of commutative functions are exchanged if the
+    first one must be repeated.
 
     Args:
         alg: oneDNN's name of it: ``"add"``, ``"mul"``, ``"sub"``, ...
@@ -181,7 +189,7 @@ class Binary(OneDnnRoutine):
         self.whole = same_sizes(left.dims, dst.dims) and same_sizes(right.dims, dst.dims)
 
     def make(self, src0: Desc, src1: Desc, dst: Desc) -> Primitive:
-        """The primitive on src0, src1 and dst."""
+        """Return the primitive."""
         if self.whole and src0 == src1 == dst:
             src0 = src1 = dst = flat(dst, keeps_zero=self.alg != "div")
         else:
@@ -190,11 +198,11 @@ class Binary(OneDnnRoutine):
 
 
 class Prelu(OneDnnRoutine):
-    """What is negative, times slopes of its place.
+    """The function x if x >= 0, else slope * x.
 
     Args:
         src, dst: the same dims.
-        slopes: some of them, with their size or size 1.
+        slopes: some of these dims, with their size or size 1.
 
     Raises:
         Decline: src would have to be repeated.
@@ -209,8 +217,8 @@ class Prelu(OneDnnRoutine):
             raise Decline("repeats the slopes only")
 
     def make(self, src: Desc, slopes: Desc, dst: Desc) -> Primitive:
-        """The primitive on src, slopes and dst."""
-        if src == slopes == dst:  # its own kernel spoils blocks that are not full
+        """Return the primitive."""
+        if src == slopes == dst:  # oneDNN's kernel spoils the pads of partial blocks
             src = slopes = dst = flat(dst, keeps_zero=True)
         return dnnl.prelu(src, slopes, dst)
 

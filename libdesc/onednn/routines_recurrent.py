@@ -1,4 +1,4 @@
-"""Networks that go along a sequence and carry a state."""
+"""Recurrent networks: they step along a sequence and carry a state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
-#: The argument, and its dims as oneDNN numbers them; of y it sees "dir unit" as one dim.
+#: By operand: oneDNN's argument, and its dims as oneDNN numbers them. In y it sees "dir unit" as
+#: one dim.
 _ARGUMENTS = {
     "x": ("src_layer", "T N F"),
     "w": ("weights_layer", "dir F gate unit"),
@@ -28,9 +29,10 @@ _ARGUMENTS = {
     "cell": ("src_iter_c", "dir N unit"),
     "lengths": ("", "N"),
 }
+#: The arguments that are weights.
 _WEIGHTS = ("weights_layer", "weights_iter")
-#: The least batch for which weights in the order that oneDNN prefers are faster than plain ones.
-_WIDE = 4
+#: The smallest batch for which weights in oneDNN's preferred layout are faster than plain ones.
+_MIN_BATCH = 4
 
 
 class Recurrent(OneDnnRoutine):
@@ -40,9 +42,9 @@ class Recurrent(OneDnnRoutine):
         kind: oneDNN's name of the cell.
         direction: ``forward``, ``reverse`` or ``bidirectional``.
         inputs: x, T N F, and the weights of x and of the state, dir gate unit and F or state.
-        more: by name, what is given besides: bias, peepholes, hidden, cell; lengths are not read.
+        more: optional inputs by name: bias, peepholes, hidden, cell; lengths are not read.
         outputs: y, T dir N unit, and the last states, dir N unit.
-        function: of a plain cell, oneDNN's name and alpha.
+        function: oneDNN's name and alpha of a plain cell's activation.
     """
 
     def __init__(
@@ -59,58 +61,67 @@ class Recurrent(OneDnnRoutine):
         rows = ((*_ARGUMENTS[name], tensor) for name, tensor in tensors.items())
         super().__init__([Operand(role, tensor, _order(dims)) for role, dims, tensor in rows])
         self.kind, self.direction, self.function = kind, direction, function
-        self.wide = inputs[0].size("N") >= _WIDE
+        self.wide = inputs[0].size("N") >= _MIN_BATCH
 
     def rows(self) -> Iterator[Row]:
-        """Everything in the order of its arguments; weights in oneDNN's own where that pays."""
+        """Yield two rows: weights left to oneDNN and plain, or the reverse for small batches."""
         yield from (self._row(free) for free in ((True, False) if self.wide else (False, True)))
 
     def _row(self, free: bool) -> Row:
         return [
             Layout.ANY
-            if free and one.argument in _WEIGHTS
-            else Layout.plain(filter(None, one.order))
-            for one in self.operands
+            if free and operand.argument in _WEIGHTS
+            else Layout.plain(filter(None, operand.order))
+            for operand in self.operands
         ]
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """The weights' as oneDNN has chosen, of all others the only one."""
-        own = {one.argument: one for one in self.operands if one.argument in _WEIGHTS}
-        chosen = dict(zip(own, layouts_of(primitive, [*own.values()]), strict=True))
+        """Return the layouts: weights as oneDNN has chosen, all others plain."""
+        weights = {
+            operand.argument: operand for operand in self.operands if operand.argument in _WEIGHTS
+        }
+        chosen = dict(zip(weights, layouts_of(primitive, [*weights.values()]), strict=True))
         fixed = zip(self.operands, self._row(False), strict=True)
-        return [chosen.get(one.argument, layout) for one, layout in fixed]
+        return [chosen.get(operand.argument, layout) for operand, layout in fixed]
 
     def primitive(self, row: Row) -> Primitive:
-        """The primitive on weights in these layouts; all others lie as oneDNN numbers their dims.
+        """Return the primitive for the weights' layouts in a row.
 
         Raises:
-            LayoutNotSupported, Decline: as OneDnnRoutine.
+            LayoutNotSupported: oneDNN has no descriptor of a layout.
+            Decline: oneDNN has no kernel, or an operand other than weights is not plain.
         """
-        for one, layout, fixed in zip(self.operands, row, self._row(False), strict=True):
-            sizes, dtype = one.tensor.dims, one.tensor.dtype
-            if one.argument not in _WEIGHTS and not layout.same(fixed, sizes, dtype):
+        for operand, layout, fixed in zip(self.operands, row, self._row(False), strict=True):
+            sizes, dtype = operand.tensor.dims, operand.tensor.dtype
+            if operand.argument not in _WEIGHTS and not layout.same(fixed, sizes, dtype):
                 raise Decline(f"a recurrent network takes {fixed}, not {layout}")
         return self.build(self.operands, self._ordered(row), self.make)
 
     def _ordered(self, row: Row) -> Row:
-        """The row, what has one layout in that very layout: sizes of 1 may stand elsewhere."""
+        """Return the row with plain layouts for all but weights, which differ in dims of size 1."""
         rows = zip(self.operands, row, self._row(False), strict=True)
-        return [given if one.argument in _WEIGHTS else fixed for one, given, fixed in rows]
+        return [
+            layout if operand.argument in _WEIGHTS else fixed for operand, layout, fixed in rows
+        ]
 
     def make(self, *descs: Desc) -> Primitive:
-        """The primitive on the operands."""
-        given = {one.argument: desc for one, desc in zip(self.operands, descs, strict=True)}
-        given.pop("", None)
-        times, batch, *rest = given["dst_layer"].dims
-        given["dst_layer"] = given["dst_layer"].reshape([times, batch, rest[0] * rest[1]])
+        """Return the primitive on the operands."""
+        by_argument = {
+            operand.argument: desc for operand, desc in zip(self.operands, descs, strict=True)
+        }
+        by_argument.pop("", None)
+        times, batch, *states = by_argument["dst_layer"].dims
+        by_argument["dst_layer"] = by_argument["dst_layer"].reshape(
+            [times, batch, states[0] * states[1]]
+        )
         function, alpha = self.function
         primitive: Primitive = dnnl.recurrent(
-            self.kind, self.direction, **given, activation=function, alpha=alpha
+            self.kind, self.direction, **by_argument, activation=function, alpha=alpha
         )
         return primitive
 
 
 def _order(dims: str) -> tuple[str, ...]:
-    """The dims as oneDNN numbers them; one layer stands in front of what has directions first."""
+    """Return the dims as oneDNN numbers them, with a dim of one layer before directions."""
     order = tuple(dims.split())
     return ("", *order) if order[0] == "dir" else order

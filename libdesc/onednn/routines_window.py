@@ -1,4 +1,4 @@
-"""Primitives that slide a window over an image, or sample it."""
+"""Convolutions, pooling and resampling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from libdesc.onednn.layouts import canonical_order
 from libdesc.onednn.native import dnnl
-from libdesc.onednn.products import PRODUCTS, lies_as_rows, product, product_layouts
+from libdesc.onednn.products import PRODUCTS, are_matrices, product, product_layouts
 from libdesc.onednn.routines import (
     FollowingRoutine,
     Operand,
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The most elements of a mean: oneDNN adds them up in f32 one after another, which is off by up to
-#: 1.5e-8 for each where all are alike. Half floats are rounded more coarsely themselves.
-LONG_MEAN = {"f32": 1 << 9, "bf16": 1 << 14, "f16": 1 << 14}
-#: How many outputs lie together in weights of ``brgconv_1x1``; it takes one of them for each size.
-TOGETHER = (24, 16)
+#: The most elements of a mean, by element type: oneDNN adds them up in f32 one after another, and
+#: longer sums lose digits. Half floats have fewer digits to lose.
+MAX_MEAN = {"f32": 1 << 9, "bf16": 1 << 14, "f16": 1 << 14}
+#: Blocks of output channels in weights of ``brgconv_1x1``; it takes one of them, by the sizes.
+OUTPUT_BLOCKS = (24, 16)
 
 
-class Sliding(FusingRoutine):
-    """What slides a kernel over an image; oneDNN chooses every layout.
+class WindowRoutine(FusingRoutine):
+    """The base of convolutions: a filter slides over an image, and oneDNN chooses every layout.
 
-    oneDNN's kernels work along the last spatial dim: a dim of one place is numbered before the
-    others, which costs nothing since it may lie anywhere.
+    oneDNN's kernels work along the last spatial dim. A spatial dim of size 1 is therefore numbered
+    before the others; its place in memory makes no difference.
 
     Args:
         src: N C and spatial dims.
-        weights: O I and spatial dims, and G for groups; the depthwise ones have I = 1.
+        weights: O I and spatial dims, and G for groups; of a depthwise convolution I = 1.
         dst: N C and spatial dims.
-        strides, dilations: one number a spatial dim; 1 is dense.
+        strides, dilations: one number per spatial dim; 1 is dense.
         pads: all beginnings, then all ends.
-        follow: operators fused behind it.
+        follow: fused followers, see ``FusingRoutine``.
     """
 
     heavy = True
@@ -68,72 +68,77 @@ class Sliding(FusingRoutine):
         places = [max(src.size(dim), dst.size(dim)) for dim in orders[0][-len(strides) :]]
         turn = sorted(range(len(strides)), key=lambda place: places[place] > 1)
         operands = [
-            Operand(name, tensor, (*order[: -len(turn)], *turned(order[-len(turn) :], turn)))
+            Operand(name, tensor, (*order[: -len(turn)], *reordered(order[-len(turn) :], turn)))
             for (name, tensor), order in zip(named.items(), orders, strict=True)
         ]
         super().__init__(operands, follow)
-        begins, ends = (turned(half, turn) for half in halves(pads))
-        self.window = (turned(strides, turn), turned(dilations, turn), begins, ends)
+        begins, ends = (reordered(half, turn) for half in halves(pads))
+        self.window = (reordered(strides, turn), reordered(dilations, turn), begins, ends)
 
     def primitive(self, row: Row) -> Primitive:
-        """What slides, with all that is behind it.
+        """Return the primitive with its followers.
 
-        Where that was decided before, or is what oneDNN has just answered, it is asked for this
-        alone, unless it has nothing good.
+        If the layouts were decided before, or are those that oneDNN has just chosen, the comparison
+        with the primitive without followers is left out.
         """
         if (self.decided or self.answered) and len(row) == len(self.operands):
-            found = self.together(self.own, row, self.make)
-            if not is_reference(found):
-                return found
-        return self.fused(self.own, row, self.make)
+            fused = self.together(self.core, row, self.make)
+            if not is_reference(fused):
+                return fused
+        return self.fused(self.core, row, self.make)
 
     def together(
-        self, own: Sequence[Operand], row: Row, make: Callable[..., Primitive], matrix: bool = False
+        self,
+        operands: Sequence[Operand],
+        row: Row,
+        make: Callable[..., Primitive],
+        matrix: bool = False,
     ) -> Primitive:
-        """All of it on one kernel; no sigmoid on those that make 0 of NaN there: products of
-        matrices, and convolutions that serve as deconvolutions.
+        """Return the primitive with its followers, on any kernel that fuses a sigmoid correctly.
+
+        Kernels on matrix products, and deconvolutions run as convolutions, make 0 of NaN there.
 
         Raises:
-            LayoutNotSupported, Decline: as FusingRoutine; or there is such a sigmoid.
+            LayoutNotSupported: oneDNN has no descriptor of a layout.
+            Decline: oneDNN has no kernel, or only one that loses a NaN in a fused sigmoid.
         """
-        found = super().together(own, row, make, matrix)
-        unclean = "gemm" in found.kernel or found.kernel.startswith("conv:")
+        primitive = super().together(operands, row, make, matrix)
+        unclean = "gemm" in primitive.kernel or primitive.kernel.startswith("conv:")
         if unclean and any(post[0] == "logistic" for post in self.chain):
-            raise Decline(f"{found.kernel} makes 0 of NaN in a sigmoid behind it")
-        return found
+            raise Decline(f"{primitive.kernel} makes 0 of NaN in a fused sigmoid")
+        return primitive
 
     def tried_rows(self) -> Iterator[Row]:
-        """Those asked for anyhow; then each order of images, on both sides or on one."""
+        """Yield the usual rows, then each usual layout of images on both sides or on one."""
         yield from self.rows()
         for layout in followed(self.operands[0]):
             for src, dst in ((layout, layout), (layout, Layout.ANY), (Layout.ANY, layout)):
                 yield [src, Layout.ANY, dst]
 
 
-class Convolution(Sliding):
-    """A convolution, or where its window is one element a product of matrices.
+class Convolution(WindowRoutine):
+    """A convolution; with a window of one element also a product of matrices.
 
-    Args: as Sliding.
+    Args: see ``WindowRoutine``.
     """
 
     def rows(self) -> Iterator[Row]:
-        """As oneDNN likes; before that, what takes less time than its favourite."""
-        if self._is_slow_favourite:
-            taps = [dim for dim in self.own[1].order if dim not in ("O", "I")]
-            for block in TOGETHER:
+        """Yield rows for a kernel faster than oneDNN's first choice, then leave all to oneDNN."""
+        if self._second_kernel_is_faster:
+            taps = [dim for dim in self.core[1].order if dim not in ("O", "I")]
+            for block in OUTPUT_BLOCKS:
                 weights = Layout.of_axes([*((dim, 0) for dim in ("O", *taps, "I")), ("O", block)])
                 yield [Layout.ANY, weights, Layout.ANY]
         yield from super().rows()
 
     @property
-    def _is_slow_favourite(self) -> bool:
-        """Whether oneDNN's favourite for a window of one element takes more time than its second.
+    def _second_kernel_is_faster(self) -> bool:
+        """Whether oneDNN's second kernel for a window of one element is faster than its first.
 
-        On AVX2 the first (``jit_1x1``) works on four points at a time and on outputs in eights.
-        Measured on Zen 5, allowed AVX2 only: with 25 to 100 points the second (``brgconv_1x1``)
-        takes 0.82 to 1.00 of its time, into 16 or 32 outputs 0.85 to 0.93; elsewhere up to 1.1.
+        On AVX2 the first (``jit_1x1``) computes four pixels and eight outputs at a time. The second
+        (``brgconv_1x1``) is faster for 25 to 100 pixels, and for 16 or 32 outputs.
         """
-        src, weights, dst = (operand.tensor for operand in self.own)
+        src, weights, dst = (operand.tensor for operand in self.core)
         if src.dtype != "f32" or not dnnl.isa().startswith("avx2") or not self._is_dense:
             return False
         outputs, inputs = weights.size("O"), weights.size("I")
@@ -143,43 +148,47 @@ class Convolution(Sliding):
 
     @property
     def _is_dense(self) -> bool:
-        """Whether its window is one element that moves by one, with no groups."""
+        """Whether it has a window of one element, strides of 1, no pads and no groups."""
         strides, _, *pads = self.window
-        weights = self.own[1]
+        weights = self.core[1]
         alone = all(size == 1 for dim, size in weights.tensor.dims.items() if dim not in "OI")
         return (
             "G" not in weights.order and alone and set(strides) == {1} and not any(map(any, pads))
         )
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
-        """Those of the convolution, then, if nothing is behind it, those of the product."""
+        """Yield the kernels of the convolution, then, without followers, those of the product."""
         yield from super().kernels(row)
-        if self._is_dense and not self.follows and lies_as_rows(self.own, row):
+        if self._is_dense and not self.follows and are_matrices(self.core, row):
             for kind in PRODUCTS:
-                make = partial(product, kind, self.own, row)
+                make = partial(product, kind, self.core, row)
                 yield from compiled(lambda: self.build((), (), make))  # noqa: B023  # used at once
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Those of either."""
+        """Return the layouts that a primitive works in, be it a convolution or a product."""
         if primitive.kind in PRODUCTS:
-            return product_layouts(primitive, self.own)
+            return product_layouts(primitive, self.core)
         return super().layouts(primitive)
 
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """The primitive on src, weights, bias, dst."""
+        """Return the primitive."""
         return dnnl.convolution(src, weights, bias, dst, *self.window, attr)
 
 
-class Deconvolution(Sliding):
-    """The gradient of a convolution: each element of src is spread over a window of dst.
+class Deconvolution(WindowRoutine):
+    """A transposed convolution: each element of src is spread over a window of dst.
 
-    Args: as Sliding; ``pads`` are cut off, and an end below 0, by less than a stride, adds.
+    Args: see ``WindowRoutine``, but ``pads`` are cut off dst; an end pad below 0, by less than a
+    stride, extends dst.
     """
 
     def rows(self) -> Iterator[Row]:
-        """As oneDNN likes; then channels last and first, for its choice may leave pads unclean."""
+        """Yield a row that leaves all to oneDNN, then channels last and first.
+
+        The layouts that oneDNN chooses may have pads that it does not zero.
+        """
         yield from super().rows()
         order = self.operands[0].order
         for dims in ((order[0], *order[2:], order[1]), order):
@@ -189,20 +198,20 @@ class Deconvolution(Sliding):
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """The primitive on src, weights, bias, dst."""
+        """Return the primitive."""
         return dnnl.deconvolution(src, weights, bias, dst, *self.window, attr)
 
 
 class Resampling(FollowingRoutine):
-    """An image at other sizes: element y of dst lies at (y + 1/2) * src size / dst size - 1/2.
+    """Resampling of an image: element y of dst is at (y + 1/2) * src size / dst size - 1/2.
 
     Args:
         alg: ``"nearest"`` or ``"linear"``.
-        src, dst: the same dims, in sizes that differ from the third on, as oneDNN numbers them.
+        src, dst: the same dims; sizes differ from the third dim on, as oneDNN numbers them.
 
     Raises:
-        Decline: sizes differ before, or there is a linear sum along a dim that keeps its size:
-            oneDNN adds a neighbour there that counts nothing, which may be infinite.
+        Decline: sizes of the first two dims differ, or a dim keeps its size under ``"linear"``:
+            there oneDNN adds 0 times a neighbour, which is NaN if that is infinite.
     """
 
     def __init__(self, alg: str, src: VTensor, dst: VTensor) -> None:
@@ -216,21 +225,21 @@ class Resampling(FollowingRoutine):
         self.alg = alg
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """The primitive on src and dst."""
+        """Return the primitive."""
         return dnnl.resampling(self.alg, src, dst)
 
 
 class Pooling(FollowingRoutine):
-    """Pooling, in the order in which its input lies.
+    """Pooling, in the layout of its input.
 
     Args:
         kind: ``"max"``, ``"avg_include_padding"`` or ``"avg_exclude_padding"``.
         src, dst: N C and spatial dims.
-        kernel, strides, dilations: one number a spatial dim; dilation 1 is dense.
+        kernel, strides, dilations: one number per spatial dim; dilation 1 is dense.
         pads: all beginnings, then all ends.
 
     Raises:
-        Decline: as OneDnnRoutine, or a mean is of more than ``LONG_MEAN`` elements.
+        Decline: oneDNN does not run the call, or a mean has more than ``MAX_MEAN`` elements.
     """
 
     def __init__(
@@ -245,22 +254,22 @@ class Pooling(FollowingRoutine):
     ) -> None:
         named = {"src": src, "dst": dst}
         super().__init__([Operand(k, t, canonical_order(t.dims)) for k, t in named.items()])
-        if kind != "max" and prod(kernel) > LONG_MEAN[src.dtype]:
-            raise Decline(f"adds up more than {LONG_MEAN[src.dtype]} elements one after another")
+        if kind != "max" and prod(kernel) > MAX_MEAN[src.dtype]:
+            raise Decline(f"adds up more than {MAX_MEAN[src.dtype]} elements one after another")
         self.kind = kind
         self.window = (tuple(kernel), tuple(strides), tuple(dilations), *halves(pads))
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """The primitive on src and dst."""
+        """Return the primitive."""
         return dnnl.pooling(self.kind, src, dst, *self.window)
 
 
-def turned(numbers: Sequence[T], turn: Sequence[int]) -> tuple[T, ...]:
-    """What is said of each spatial dim, in another order of them."""
+def reordered(numbers: Sequence[T], turn: Sequence[int]) -> tuple[T, ...]:
+    """Return numbers of spatial dims in another order of the dims."""
     return tuple(numbers[place] for place in turn)
 
 
 def halves(pads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Pads at the beginnings, and at the ends."""
+    """Split pads into those at the beginnings and those at the ends."""
     middle = len(pads) // 2
     return tuple(pads[:middle]), tuple(pads[middle:])

@@ -1,3 +1,3 @@
-"""ONNX's own evaluator as a library: it runs what nothing else has a definition of."""
+"""ONNX's reference evaluator as a library: it runs operators that VTensor does not define."""
 
 LIBRARY = "onnx_reference"

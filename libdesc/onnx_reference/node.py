@@ -1,6 +1,6 @@
-"""A node of ONNX whose operator has no definition here, run on ONNX's reference evaluator.
+"""ONNX nodes whose operators have no definition here, run on ONNX's reference evaluator.
 
-One operator stands in for all of them: what it does is in its parameters.
+One operator, OnnxNode, stands for all of them; the node is its parameter.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Operators whose implementation there may never end, as ``python -m tests.fuzz`` has shown.
+#: Operators that are refused, since the evaluator's implementation may never end.
 _ENDLESS = ("TfIdfVectorizer",)
 
-#: Attributes are printed up to this many characters.
+#: Length at which the text of attributes is cut, in characters.
 _SHOWN_CHARACTERS = 80
 
 
@@ -48,7 +48,7 @@ class OneNode:
 
     @cached_property
     def model(self) -> ModelProto:
-        """The model; its inputs and outputs are those of the node that are used, in order."""
+        """The parsed model; its inputs and outputs are the node's used ones, in order."""
         from onnx import ModelProto
 
         model: ModelProto = ModelProto.FromString(self.data)
@@ -56,7 +56,11 @@ class OneNode:
 
     @cached_property
     def evaluator(self) -> ReferenceEvaluator:
-        """What runs it; raises whatever ONNX raises where it has no implementation."""
+        """The evaluator of the model.
+
+        Raises:
+            NotImplementedError: the operator may never end. ONNX's own errors pass unchanged.
+        """
         from onnx.reference import ReferenceEvaluator  # loads slowly, and few networks need it
 
         if self._node.op_type in _ENDLESS:
@@ -69,7 +73,11 @@ class OneNode:
         return f"{self._node.domain or 'onnx'}::{self._node.op_type}"
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """The outputs for an array an input."""
+        """Evaluate the node and return its outputs.
+
+        Args:
+            arrays: an array per input.
+        """
         names = [value.name for value in self.model.graph.input]
         feeds = dict(zip(names, arrays, strict=True))
         with np.errstate(all="ignore"):
@@ -83,20 +91,20 @@ class OneNode:
     def __repr__(self) -> str:
         from onnx.helper import printable_attribute
 
-        text = ", ".join(str(printable_attribute(one)) for one in self._node.attribute)
+        text = ", ".join(str(printable_attribute(value)) for value in self._node.attribute)
         short = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}.."
         return f"<{self.label} {short}>" if short else f"<{self.label}>"
 
 
 @operator("OnnxNode", dims={"x": "*", "*y": "*"}, traits=[DefinedBy(LIBRARY)])
 class OnnxNode:
-    """Do what an ONNX operator does, whichever it is.
+    """Apply an ONNX operator that has no definition here.
 
     Dims:
-        x: any, an operand each input that the node is given    y: as ``outputs`` says
+        x: any; one operand for each input that the node has    y: as in ``outputs``
     Args:
         node: the node.
-        outputs: element type and sizes by dim of each output that is used.
+        outputs: element type, and sizes by dim, of each output that is used.
 
     Source: ``onnx.reference.ReferenceEvaluator``.
     """
@@ -106,7 +114,7 @@ class OnnxNode:
 
     @property
     def label(self) -> str:
-        """What graphs and plans call it."""
+        """The operator's name in graphs and plans: ``onnx::Det``."""
         return self.node.label
 
     def compute(self, ctx: Context, *x: VTensor) -> tuple[VTensor, ...]:
@@ -120,14 +128,19 @@ class OnnxNode:
 
 @invoker("OnnxNode", library="onnx_reference", python=True)
 def run_node(ctx: Context, op: OnnxNode, *operands: VTensor) -> None:
-    """Hand the arrays to ONNX's evaluator."""
+    """Run the node on ONNX's evaluator, and check element types and shapes of the results.
+
+    Raises:
+        NativeError: the evaluator failed, or a result has another element type or shape than ONNX's
+            shape inference says.
+    """
     tensors = [PTensor(t).require(Layout.plain(t.dims)) for t in operands]
     sources, targets = tensors[: -len(op.outputs)], tensors[-len(op.outputs) :]
     if lib_tagger(LIBRARY, sources, targets):
         return
-    try:  # on copies: nothing keeps an implementation from writing to its inputs
+    try:  # on copies, since an implementation may write to its inputs
         results = op.node.run([source.data().copy() for source in sources])
-    except Exception as error:  # the evaluator's own, of any kind
+    except Exception as error:  # whatever the evaluator raises
         pass_signals(error)
         text = f"onnx.reference failed: {type(error).__name__}: {error}"
         raise NativeError(f"{op.label} {ctx.node!r}: {text}") from error
@@ -142,5 +155,5 @@ def run_node(ctx: Context, op: OnnxNode, *operands: VTensor) -> None:
 
 
 def version() -> str:
-    """ONNX's version, and what for."""
+    """Return ONNX's version and the purpose of the library."""
     return f"onnx.reference {version_of('onnx')}: whatever else ONNX has, slowly"

@@ -1,7 +1,6 @@
-"""What each of the extension modules is: the same kernels, compiled once an instruction set.
+"""The types of the extension modules, which have the same kernels, once per instruction set.
 
-No module of this name is there: it is for types. A test compares it with what the modules say of
-themselves.
+There is no module of this name. A test compares this file with the modules' own signatures.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The routine: a convolution of each channel by itself, in which nothing is transformed."""
+"""The routine of depthwise convolutions, computed without a transform."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from libdesc.winograd import native
-from libdesc.winograd.routine import OfImages
+from libdesc.winograd.routine import ImageRoutine
 from ptensor.evaluation import Call, Decline, Variant, forms_on
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -13,23 +13,23 @@ from vtensor.errors import LayoutError
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
-#: Elements of a filter across, and steps across, that there are kernels for.
+#: Filter widths and horizontal strides for which kernels exist.
 TAPS, STEPS = (3, 5, 7), (1, 2)
 
 
-class Depthwise(OfImages):
-    """A convolution of f32 over two dims of each channel by itself.
+class Depthwise(ImageRoutine):
+    """A depthwise convolution of f32 over two dims.
 
     Args:
         src: N C H W.
         weights: G O I h w, where O and I are 1.
         dst: N C H W.
-        strides, dilations: one number a spatial dim; dilations are 1.
+        strides, dilations: one number per spatial dim; dilations are 1.
         pads: all beginnings, then all ends.
-        follow: what is fused behind it.
+        follow: fused followers, see ``ImageRoutine``.
 
     Raises:
-        Decline: it is another convolution.
+        Decline: there is no kernel for this convolution, or it cannot fuse a follower.
     """
 
     def __init__(
@@ -56,35 +56,37 @@ class Depthwise(OfImages):
 
     @property
     def kernel(self) -> str:
-        """What runs."""
+        """The kernel's name in plans."""
         return f"depthwise {self.taps[0]}x{self.taps[1]}"
 
     def row(self, src: Layout, dst: Layout) -> list[Layout]:
-        """The layouts of ``tensors``."""
-        return self.around(src, Layout(f"GOIhw{native.load().lanes}g"), dst)
+        """Return the layouts of ``tensors`` for these layouts of src and dst."""
+        return self.row_of(src, Layout(f"GOIhw{native.load().lanes}g"), dst)
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
-        """All as src lies, if it may lie so."""
-        image = self.images()[0]
-        return dict(enumerate(self.named(call, self.row(image, image))))
+        """Return the layouts with both images in the best one: src's own if there is a kernel."""
+        image = self.image_layouts()[0]
+        return dict(enumerate(self.by_operand(call, self.row(image, image))))
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None where all lie as the kernel has them."""
+        """Return None if there is a kernel for these layouts, else the reason why not."""
         try:
-            own = self.own(call, row)
+            layouts = self.by_tensor(call, row)
         except LayoutError as why:
             return str(why)
-        if not {own[0], own[-1]} <= {*self.images()}:
-            return f"images lie in {' or '.join(map(str, self.images()))}, not {own[0]} {own[-1]}"
-        expected = self.row(own[0], own[-1])
-        if own != expected:
-            return f"all lie in {' '.join(map(str, expected))}, not {' '.join(map(str, own))}"
+        if not {layouts[0], layouts[-1]} <= {*self.image_layouts()}:
+            known = " or ".join(map(str, self.image_layouts()))
+            return f"takes images in {known}, not {layouts[0]} {layouts[-1]}"
+        expected = self.row(layouts[0], layouts[-1])
+        if layouts != expected:
+            known, asked = (" ".join(map(str, row)) for row in (expected, layouts))
+            return f"takes operands in {known}, not {asked}"
         return None
 
     def variants(self, call: Call) -> Iterator[Variant]:
-        """Each layout of images."""
-        for image in self.images():
-            forms = forms_on(call.device, self.named(call, self.row(image, image)))
+        """Yield a variant for each layout of images."""
+        for image in self.image_layouts():
+            forms = forms_on(call.device, self.by_operand(call, self.row(image, image)))
             yield Variant(call.library, forms, kernel=self.kernel)
 
     def __call__(self, *tensors: PTensor) -> None:

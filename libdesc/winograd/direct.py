@@ -1,6 +1,6 @@
-"""The routine: a convolution of few channels, which lie one after another.
+"""The routine of convolutions of few channels, with channels before the spatial dims.
 
-An image is delivered so; in any other layout, most of each vector would be pads.
+Images are delivered in that layout; in any other, most of each vector would be pads.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from libdesc.winograd import native
-from libdesc.winograd.routine import CHANNELS_FIRST, Convolution, OfImages
+from libdesc.winograd.routine import CHANNELS_FIRST, Convolution, ImageRoutine
 from ptensor.evaluation import Call, Decline, Variant, forms_on
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -16,24 +16,27 @@ from vtensor.errors import LayoutError
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
-#: Channels, and elements of a filter, up to which its weights and what it sees stay in the
-#: innermost cache; and steps across that there are kernels for.
-FEW, TAPS, STEPS = 4, 12, (1, 2, 4)
+#: The most input channels, and the largest height and width of a filter: weights and the image rows
+#: under a window then stay in the L1 cache.
+MAX_CHANNELS, MAX_TAPS = 4, 12
+
+#: Horizontal strides for which kernels exist.
+STEPS = (1, 2, 4)
 
 
-class Direct(OfImages):
+class Direct(ImageRoutine):
     """A convolution of f32 over two dims, of an image of few channels.
 
     Args:
         src: N C H W.
         weights: O I h w.
         dst: N C H W.
-        strides, dilations: one number a spatial dim; dilations are 1.
+        strides, dilations: one number per spatial dim; dilations are 1.
         pads: all beginnings, then all ends.
-        follow: what is fused behind it.
+        follow: fused followers, see ``ImageRoutine``.
 
     Raises:
-        Decline: it is another convolution.
+        Decline: there is no kernel for this convolution, or it cannot fuse a follower.
     """
 
     def __init__(
@@ -48,9 +51,9 @@ class Direct(OfImages):
     ) -> None:
         self.taps = [weights.size("h"), weights.size("w")]
         self.strides = list(strides)
-        if "G" in weights.dims or src.size("C") > FEW or max(self.taps) > TAPS:
+        if "G" in weights.dims or src.size("C") > MAX_CHANNELS or max(self.taps) > MAX_TAPS:
             raise Decline(
-                f"takes up to {FEW} channels of one group, {TAPS} elements down and across"
+                f"takes up to {MAX_CHANNELS} channels of one group, {MAX_TAPS} elements each way"
             )
         if strides[1] not in STEPS or {*dilations} != {1}:
             raise Decline(
@@ -64,34 +67,34 @@ class Direct(OfImages):
 
     @property
     def kernel(self) -> str:
-        """What runs."""
+        """The kernel's name in plans."""
         return f"direct {self.taps[0]}x{self.taps[1]}"
 
     def rows(self) -> list[list[Layout]]:
-        """The layouts of ``tensors``, the best first: results may lie as those of any other."""
+        """Return the layouts of ``tensors``, the best first: one row for each layout of dst."""
         weights = Layout(f"OIhw{native.load().lanes}o")
-        return [self.around(CHANNELS_FIRST, weights, dst) for dst in self.images()]
+        return [self.row_of(CHANNELS_FIRST, weights, dst) for dst in self.image_layouts()]
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
-        """The first of these."""
-        return dict(enumerate(self.named(call, self.rows()[0])))
+        """Return the first row of layouts."""
+        return dict(enumerate(self.by_operand(call, self.rows()[0])))
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None where all lie as the kernel has them."""
+        """Return None if there is a kernel for these layouts, else the reason why not."""
         try:
-            own = self.own(call, row)
+            layouts = self.by_tensor(call, row)
         except LayoutError as why:
             return str(why)
         rows = self.rows()
-        if own not in rows:
-            known = " or ".join(" ".join(map(str, one)) for one in rows)
-            return f"all lie in {known}, not {' '.join(map(str, own))}"
+        if layouts not in rows:
+            known = " or ".join(" ".join(map(str, row)) for row in rows)
+            return f"takes operands in {known}, not {' '.join(map(str, layouts))}"
         return None
 
     def variants(self, call: Call) -> Iterator[Variant]:
-        """Each layout of results."""
+        """Yield a variant for each layout of dst."""
         for row in self.rows():
-            forms = forms_on(call.device, self.named(call, row))
+            forms = forms_on(call.device, self.by_operand(call, row))
             yield Variant(call.library, forms, kernel=self.kernel)
 
     def __call__(self, *tensors: PTensor) -> None:
@@ -114,21 +117,21 @@ def convolution(
     pads: Sequence[int],
     dilations: Sequence[int],
     follow: Sequence[Follower] = (),
-) -> OfImages:
-    """A convolution in the forms of its filter; without any, of few channels as they lie.
+) -> ImageRoutine:
+    """Return Winograd's convolution, else, for few channels, the direct one.
 
-    Args are those of either.
+    The arguments are those of ``Convolution`` and ``Direct``.
 
     Raises:
-        Decline: neither takes it.
+        Decline: neither takes the convolution.
     """
-    given = (src, weights, dst, strides, pads, dilations, follow)
+    arguments = (src, weights, dst, strides, pads, dilations, follow)
     try:
-        return Convolution(*given)
+        return Convolution(*arguments)
     except Decline as why:
-        if src.size("C") > FEW:
+        if src.size("C") > MAX_CHANNELS:
             raise
         try:
-            return Direct(*given)
+            return Direct(*arguments)
         except Decline as other:
             raise Decline(f"{why}; {other}") from None

@@ -1,4 +1,4 @@
-"""The handlers of the description. Nothing native is loaded before one of them is called."""
+"""The handlers of the library's description. Importing them loads nothing native."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vtensor.errors import LibraryError
 
 
 def available() -> str | None:
-    """None, or why the kernels cannot be used in this process."""
+    """Return None if the kernels can be used in this process, else the reason why not."""
     try:
         native.load_baseline()
     except LibraryError as error:
@@ -17,10 +17,10 @@ def available() -> str | None:
 
 
 def version() -> str:
-    """VTensor's version, whose own the kernels are, and the instruction set that they use."""
+    """Return VTensor's version, of which the kernels are a part, and their instruction set."""
     return f"{__version__} on {native.load().level}"
 
 
 def limit_isa(cap: str) -> None:
-    """Cap the instruction set; see ``libdesc/levels.py``."""
+    """Cap the instruction set; see ``Levels.limit``."""
     native.limit(cap)

@@ -1,4 +1,4 @@
-"""The extension module for the machine: the same kernels are compiled once an instruction set."""
+"""Access to the extension modules: the same kernels, compiled once per instruction set."""
 
 from __future__ import annotations
 

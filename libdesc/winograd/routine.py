@@ -1,12 +1,12 @@
-"""The routine: a convolution in one of the forms that its filter has.
+"""The routine of Winograd convolutions, in one of the tile sizes that the filter allows.
 
-A form F(m, r) along each dim gives tiles of m results. Its weights are transformed ahead: they lie
-in an encoding of their own, so that the transform is a Transform of a constant, made once. A filter
-of one element has the form F(1, 1), in which nothing is transformed: pixels times weights.
+F(m, r) along a dim computes tiles of m results of a filter of r elements. Transformed weights are
+an encoding of the weights: the transform is a Transform of a constant and runs once. A filter of
+one element has the tile F(1, 1), without a transform: pixels times weights.
 
-A filter that steps by 2 is four filters of half the size that step by 1, on the image's even and
-odd rows and columns. They are added up before they are transformed back: their products are one,
-four times as deep.
+A filter of stride 2 is split into four phases: filters of half the size and stride 1, on the
+image's even and odd rows and columns. They are summed before the inverse transform: one
+product, four times as deep.
 """
 
 from __future__ import annotations
@@ -31,27 +31,31 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.winograd._winograd import Kernel
 
-#: Outputs that lie together in the weights: ``kPanel`` in native/winograd/product.h.
+#: Block of output channels in the weights: ``kPanel`` in native/winograd/product.h.
 PANEL = 32
-#: A form must save so much of the products, tiles that reach over the edge included.
-WORTH = 0.8
+#: Largest accepted ratio of a tile's multiplications to the direct convolution's, with the tiles
+#: that reach over the edge; the transforms take the rest.
+MAX_SHARE = 0.8
 
-#: Points of all images with which a filter of one element is faster here than elsewhere, and the
-#: bytes of its weights from which on it is: with more points weights count for less, and fewer
-#: bytes lie near anyhow.
+#: Numbers of pixels, and least bytes of weights, for which a filter of one element is faster here
+#: than in other libraries: with more pixels weights matter less, and fewer bytes are in a cache
+#: anyway.
 SMALL_IMAGES, LARGE_WEIGHTS = range(17, 65), 1 << 17
 
-#: Elements of filters with forms: along one dim, and of a square one's half where it steps by 2.
-LINES, HALVES = (3, 7), (3, 4)
+#: Lengths of filters along one dim that have tiles, and of phases of square filters of stride 2.
+LINE_TAPS, PHASE_TAPS = (3, 7), (3, 4)
 
 CHANNELS_LAST, CHANNELS_FIRST = Layout("NHWC"), Layout("NCHW")
 BLOCKED = (Layout("NCHW8c"), Layout("NCHW16c"))
 
 
 class Tile(NamedTuple):
-    """A form in two dims: results of a tile, elements of the filter, each down and across.
+    """A tile size in two dims.
 
-    The filter's step is of both dims.
+    Attributes:
+        results: results of a tile, down and across.
+        taps: elements of the filter, down and across.
+        step: the filter's stride, in both dims.
     """
 
     results: tuple[int, int]
@@ -60,22 +64,27 @@ class Tile(NamedTuple):
 
     @property
     def phase(self) -> tuple[int, int]:
-        """Elements of each of the filters that its step makes of it."""
+        """Elements of each phase of the filter, down and across; all of it for stride 1."""
         down, across = (ceil(taps / self.step) for taps in self.taps)
         return down, across
 
     @property
     def weights(self) -> Layout:
-        """How transformed weights lie."""
-        return self._lying([("O", 0), ("I", 0), ("O", PANEL)])
+        """The layout of transformed weights without groups."""
+        return self._weights_layout([("O", 0), ("I", 0), ("O", PANEL)])
 
     def of_groups(self, width: int, lanes: int) -> Layout:
-        """The same where channels fall into groups of so many: by vectors of outputs."""
-        if width < lanes:
-            return self._lying([("G", 0), ("I", 0), ("G", lanes // width), ("O", 0)])
-        return self._lying([("G", 0), ("O", 0), ("I", 0), ("O", lanes)])
+        """Return the layout of transformed weights of groups, in vectors of output channels.
 
-    def _lying(self, channels: Sequence[tuple[str, int]]) -> Layout:
+        Args:
+            width: channels of a group.
+            lanes: elements of a vector.
+        """
+        if width < lanes:
+            return self._weights_layout([("G", 0), ("I", 0), ("G", lanes // width), ("O", 0)])
+        return self._weights_layout([("G", 0), ("O", 0), ("I", 0), ("O", lanes)])
+
+    def _weights_layout(self, channels: Sequence[tuple[str, int]]) -> Layout:
         pairs = zip("hw", self.results, self.taps, strict=True)
         tile = tuple((dim, count) for dim, count, taps in pairs if taps > 1)
         phases = [("h", self.step), ("w", self.step)] if self.step > 1 else []
@@ -83,7 +92,11 @@ class Tile(NamedTuple):
         return Layout.of_axes(axes, Encoding("f32", tile=tile, step=self.step) if tile else None)
 
     def share(self, dst: Sequence[int]) -> float:
-        """The products for an image of so many results, as a part of those of the filter itself."""
+        """Return the ratio of this tile's multiplications to the direct convolution's.
+
+        Args:
+            dst: height and width of the result.
+        """
         dims = zip(self.results, self.phase, self.taps, dst, strict=True)
         return prod(ceil(n / m) * (m + r - 1) * self.step / (n * taps) for m, r, taps, n in dims)
 
@@ -93,7 +106,8 @@ class Tile(NamedTuple):
 
 
 def tiles(taps: tuple[int, int], step: int = 1) -> list[Tile]:
-    """The forms for a filter of 3x3, of one along one dim, of one element, or that steps by 2.
+    """Return the tile sizes for a filter: 3x3, along one dim, of one element, or of stride 2; empty
+    for any other.
 
     >>> [str(tile) for tile in tiles((3, 3))], [str(tile) for tile in tiles((1, 7))]
     (['F(2x2,3x3)', 'F(4x4,3x3)', 'F(6x6,3x3)'], ['F(1x2,1x7)', 'F(1x4,1x7)'])
@@ -102,32 +116,32 @@ def tiles(taps: tuple[int, int], step: int = 1) -> list[Tile]:
     """
     if step == 2:
         half = ceil(taps[0] / step) if taps[0] == taps[1] else 0
-        counts = [count for count, length in FORMS if length == half and half in HALVES]
+        counts = [count for count, length in FORMS if length == half and half in PHASE_TAPS]
         return [Tile((count, count), taps, step) for count in counts]
     if taps == (3, 3):
         return [Tile((count, count), taps) for count, length in FORMS if length == 3]
     if taps == (1, 1):
         return [Tile((1, 1), taps)]
-    if taps.count(1) != 1 or max(taps) not in LINES:
+    if taps.count(1) != 1 or max(taps) not in LINE_TAPS:
         return []
     counts = [count for count, length in FORMS if length == max(taps)]
     return [Tile((count, 1) if taps[1] == 1 else (1, count), taps) for count in counts]
 
 
-class OfImages(Routine):
-    """What takes an image and makes one, with what is fused behind it.
+class ImageRoutine(Routine):
+    """A routine from an image to an image, with fused followers.
 
-    Behind it may be a bias along C and an operand that lies as dst does, each added at most once;
-    then at most one function that bounds.
+    It fuses the sum with a bias along C and with an operand of dst's dims and layout, each at most
+    once, and last at most one function that bounds the result.
 
     Args:
         src, dst: N C H W.
-        weights: of a filter.
+        weights: the filter.
         pads: all beginnings, then all ends.
-        follow: what is fused behind it.
+        follow: the fused followers.
 
     Raises:
-        Decline: something else is.
+        Decline: it cannot fuse a follower.
     """
 
     heavy = True
@@ -145,11 +159,11 @@ class OfImages(Routine):
         self.low, self.high = -inf, inf
         for follower in follow:
             self._take(follower, dst)
-        behind = [self.added[name] for name in ("bias", "other") if name in self.added]
-        super().__init__([src, weights, *behind, dst], follow=follow)
+        added = [self.added[name] for name in ("bias", "other") if name in self.added]
+        super().__init__([src, weights, *added, dst], follow=follow)
 
     def _take(self, follower: Follower, dst: VTensor) -> None:
-        """Take what is fused behind it."""
+        """Fuse one more follower, or decline."""
         does = follower.expression(X, [OTHER] * len(follower.operands))
         if does is not None and (self.low, self.high) == (-inf, inf):
             if len(follower.operands) == 1 and binary(does) == "add":
@@ -159,42 +173,51 @@ class OfImages(Routine):
                     if name not in self.added and dict(tensor.dims) == dims:
                         self.added[name] = tensor
                         return
-            elif (found := bounds(does)) is not None and found.low <= found.high:
-                self.low, self.high = found
+            elif (limits := bounds(does)) is not None and limits.low <= limits.high:
+                self.low, self.high = limits
                 return
-        raise Decline(f"does not take {info_of(follower.op).name} behind it so")
+        raise Decline(f"cannot fuse {info_of(follower.op).name} here")
 
-    def images(self) -> list[Layout]:
-        """The layouts of images, the best first: the one in which src lies, if it is any."""
+    def image_layouts(self) -> list[Layout]:
+        """Return the layouts of images, the best first: src's own if it is among them."""
         lanes = native.load().lanes
-        known = [CHANNELS_LAST, *(one for one in BLOCKED if one.block("C") % lanes == 0)]
-        return sorted(known, key=lambda layout: layout != produced(self.tensors[0]))
+        layouts = [
+            CHANNELS_LAST,
+            *(blocked for blocked in BLOCKED if blocked.block("C") % lanes == 0),
+        ]
+        return sorted(layouts, key=lambda layout: layout != produced(self.tensors[0]))
 
-    def around(self, src: Layout, weights: Layout, dst: Layout) -> list[Layout]:
-        """The layouts of ``tensors``, where these are those of the first two and the last."""
-        behind = [Layout("C")] if "bias" in self.added else []
-        behind += [dst] if "other" in self.added else []
-        return [src, weights, *behind, dst]
+    def row_of(self, src: Layout, weights: Layout, dst: Layout) -> list[Layout]:
+        """Return the layouts of ``tensors``, from those of src, weights and dst."""
+        added = [Layout("C")] if "bias" in self.added else []
+        added += [dst] if "other" in self.added else []
+        return [src, weights, *added, dst]
 
-    def named(self, call: Call, row: Sequence[Layout]) -> list[Layout]:
-        """Layouts of ``tensors`` as those of the call's operands."""
-        found = [Layout.ANY] * len(call.operands)
+    def by_operand(self, call: Call, row: Sequence[Layout]) -> list[Layout]:
+        """Return the layouts of the call's operands, from those of ``tensors``."""
+        by_operand = [Layout.ANY] * len(call.operands)
         for tensor, layout in zip(self.tensors, row, strict=True):
-            found[call.index(tensor)] = to_base(layout, tensor)
-        return found
+            by_operand[call.index(tensor)] = to_base(layout, tensor)
+        return by_operand
 
-    def own(self, call: Call, row: Sequence[Layout]) -> list[Layout]:
-        """Layouts of the call's operands as those of ``tensors``.
+    def by_tensor(self, call: Call, row: Sequence[Layout]) -> list[Layout]:
+        """Return the layouts of ``tensors``, from those of the call's operands.
 
         Raises:
-            LayoutError: one has no word for it.
+            LayoutError: a layout cannot be expressed in a tensor's own dims.
         """
         return [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
 
     def make(
         self, kernel: Callable[..., Kernel], tensors: Sequence[PTensor], **filter_: object
     ) -> None:
-        """Make the call: one step of a kernel, which is told of its filter besides."""
+        """Emit one step.
+
+        Args:
+            kernel: makes the native kernel.
+            tensors: the operands.
+            filter_: arguments of the kernel that describe the filter.
+        """
         src, *_, dst = tensors
         in_planes = src.required_layout == CHANNELS_FIRST
         step = kernel(
@@ -215,13 +238,10 @@ class OfImages(Routine):
 
 
 def is_faster(strides: Sequence[int], src: VTensor, weights: VTensor) -> bool:
-    """Whether a convolution takes less time here than by oneDNN's kernels, and is as exact.
+    """Return whether a convolution is faster here than by oneDNN's kernels, and as exact.
 
-    So it is where a filter of one element has more weights than the image has pixels: the next
-    weights are fetched while these are used, and where they can be shared out evenly each thread
-    has its own. Measured on Zen 5, with AVX-512 and capped to AVX2: the 7 x 7 images of ResNet-50
-    and MobileNet take 0.80 to 0.95 of oneDNN's time in networks, where weights come from far away,
-    and 0.95 to 1.03 alone.
+    It is for a filter of one element with more weights than the image has pixels: weights are
+    prefetched, and each thread has its own if they divide evenly.
 
     >>> src = VTensor("f32", {"N": 1, "C": 512, "H": 7, "W": 7})
     >>> weights = VTensor("f32", {"O": 2048, "I": 512, "h": 1, "w": 1})
@@ -237,19 +257,20 @@ def is_faster(strides: Sequence[int], src: VTensor, weights: VTensor) -> bool:
     return few_pads and points in SMALL_IMAGES and points < outputs
 
 
-class Convolution(OfImages):
-    """A convolution of f32 over two dims, in tiles.
+class Convolution(ImageRoutine):
+    """A convolution of f32 over two dims by Winograd's algorithm.
 
     Args:
         src: N C H W.
-        weights: O I h w; G O I h w, where groups fill vectors, several one or one several.
+        weights: O I h w; or G O I h w, if several groups fill a vector or a group fills several.
         dst: N C H W.
-        strides, dilations: one number a spatial dim, all 1; strides may both be 2.
+        strides, dilations: one number per spatial dim, all 1; strides may both be 2.
         pads: all beginnings, then all ends.
-        follow: what is fused behind it.
+        follow: fused followers, see ``ImageRoutine``.
 
     Raises:
-        Decline: it is another convolution, or there is no form that saves products.
+        Decline: there is no kernel for this convolution, no tile size saves enough products, or a
+            follower cannot be fused.
     """
 
     inexact = True
@@ -274,8 +295,10 @@ class Convolution(OfImages):
         self.inexact = taps != (1, 1)
         if not self.inexact and any(pads):
             raise Decline("takes no pads around an image whose pixels it multiplies")
-        found = tiles(taps, step)
-        self.tiles = [one for one in found if not self.inexact or one.share(size) <= WORTH]
+        candidates = tiles(taps, step)
+        self.tiles = [
+            tile for tile in candidates if not self.inexact or tile.share(size) <= MAX_SHARE
+        ]
         if not self.tiles:
             raise Decline(f"no form saves products for {taps[0]}x{taps[1]} on {size[0]}x{size[1]}")
         self.step = step
@@ -285,7 +308,8 @@ class Convolution(OfImages):
         super().__init__(src, weights, dst, pads, follow)
 
     def _check_groups(self, weights: VTensor) -> None:
-        """Groups have as many outputs as channels, which fill vectors.
+        """Check that groups have as many outputs as channels, in whole vectors, and 3x3 filters of
+        stride 1.
 
         Raises:
             Decline: they do not.
@@ -297,69 +321,80 @@ class Convolution(OfImages):
         if self.step > 1 or self.tiles[0].taps != (3, 3):
             raise Decline("takes groups where filters are 3x3 and their steps 1")
 
-    def laid(self, tile: Tile) -> Layout:
-        """How the weights lie in a form."""
+    def weights_layout(self, tile: Tile) -> Layout:
+        """Return the layout of the weights for a tile size."""
         if self.groups == 1:
             return tile.weights
         return tile.of_groups(self.tensors[1].size("I"), native.load().lanes)
 
-    def sources(self) -> list[Layout]:
-        """The layouts of src, the best first. Phases are gathered from where channels are few."""
+    def source_layouts(self) -> list[Layout]:
+        """Return the layouts of src, the best first. Phases are read from unblocked channels."""
         if self.step == 1:
-            return self.images()
-        known = [CHANNELS_FIRST, CHANNELS_LAST]
-        return sorted(known, key=lambda layout: layout != produced(self.tensors[0]))
+            return self.image_layouts()
+        layouts = [CHANNELS_FIRST, CHANNELS_LAST]
+        return sorted(layouts, key=lambda layout: layout != produced(self.tensors[0]))
 
-    def pairs(self) -> list[tuple[Layout, Layout]]:
-        """The layouts of src and dst that are offered, the best first."""
+    def layout_pairs(self) -> list[tuple[Layout, Layout]]:
+        """Return the pairs of layouts of src and dst that are offered, the best first."""
         if self.step == 1:
-            return [(image, image) for image in self.images()]
-        return [(src, dst) for src in self.sources() for dst in self.images()]
+            return [(image, image) for image in self.image_layouts()]
+        return [(src, dst) for src in self.source_layouts() for dst in self.image_layouts()]
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
-        """The largest tile but one: that has most of what is to be had at little error.
+        """Return the layouts for the second largest tile: most of the gain at little error.
 
         Raises:
-            Decline: the weights are no constant, which would be transformed at each run.
+            Decline: the weights are not constant and would be transformed in each run.
         """
         weights = self.tensors[1]
         if not (weights.base or weights).constant:
             raise Decline("takes weights that are constant")
-        src, dst = self.pairs()[0]
-        row = self.around(src, self.laid(self.tiles[max(len(self.tiles) - 2, 0)]), dst)
-        return dict(enumerate(self.named(call, row)))
+        src, dst = self.layout_pairs()[0]
+        row = self.row_of(src, self.weights_layout(self.tiles[max(len(self.tiles) - 2, 0)]), dst)
+        return dict(enumerate(self.by_operand(call, row)))
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None where the layouts are of one form, and the plan may have its error."""
+        """Return None if the layouts are those of one tile size, and results are exact or the plan
+        has a tolerance; else the reason why not.
+        """
         if self.inexact and not call.evaluation.tolerance:
             return "its results are inexact; the plan's tolerance is 0"
         try:
-            src, weights, *behind, dst = self.own(call, row)
+            src, weights, *added, dst = self.by_tensor(call, row)
         except LayoutError as why:
             return str(why)
-        for image, known in ((src, self.sources()), (dst, self.images())):
+        for image, known in ((src, self.source_layouts()), (dst, self.image_layouts())):
             if image not in known:
-                return f"images lie in {' or '.join(map(str, known))}, not {image}"
-        tile = next((one for one in self.tiles if self.laid(one) == weights), None)
+                return f"takes images in {' or '.join(map(str, known))}, not {image}"
+        tile = next(
+            (candidate for candidate in self.tiles if self.weights_layout(candidate) == weights),
+            None,
+        )
         if tile is None:
-            return f"weights lie in {self.laid(self.tiles[0])}, or larger tiles, not {weights}"
-        expected = self.around(src, weights, dst)[2:-1]
-        if behind != expected:
-            return f"{' '.join(map(str, behind))} behind it lie in {' '.join(map(str, expected))}"
+            smallest = self.weights_layout(self.tiles[0])
+            return f"takes weights in {smallest}, or larger tiles, not {weights}"
+        expected = self.row_of(src, weights, dst)[2:-1]
+        if added != expected:
+            wanted, asked = (" ".join(map(str, layouts)) for layouts in (expected, added))
+            return f"takes fused operands in {wanted}, not {asked}"
         return None
 
     def variants(self, call: Call) -> Iterator[Variant]:
-        """Each form, in each layout of images."""
-        for src, dst in self.pairs():
+        """Yield a variant for each tile size, in each pair of layouts of images."""
+        for src, dst in self.layout_pairs():
             for tile in self.tiles:
-                row = self.around(src, self.laid(tile), dst)
-                forms = forms_on(call.device, self.named(call, row))
+                row = self.row_of(src, self.weights_layout(tile), dst)
+                forms = forms_on(call.device, self.by_operand(call, row))
                 yield Variant(call.library, forms, kernel=str(tile))
 
     def __call__(self, *tensors: PTensor) -> None:
         """Make the call: one step."""
         _, weights, *_, dst = tensors
-        tile = next(one for one in self.tiles if self.laid(one) == weights.required_layout)
+        tile = next(
+            candidate
+            for candidate in self.tiles
+            if self.weights_layout(candidate) == weights.required_layout
+        )
         self.make(
             native.load().convolution,
             tensors,

@@ -1,4 +1,4 @@
-// native/eigen/align.cpp: boxes cut out of images and brought to one size.
+// native/eigen/align.cpp: RoiAlign: boxes cut out of images and resampled to one size.
 #include <omp.h>
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace vtensor::eigen {
 
 namespace {
 
-// A place along one dim: its two neighbours, and what they count.
+// A sampled position along one dim: its two neighbours and their weights.
 struct Between {
     Index low, high;
     float near, far;
     bool there;
 };
 
-// The coordinates of corners, of an element type of their own.
+// The coordinates of boxes' corners, read from their own element type.
 struct Corner {
     std::uint32_t bytes;
     float (*value)(const void *corners, Index at);
@@ -49,7 +49,7 @@ public:
         add_slot("dst", VTENSOR_WRITE, bins, sizeof(Element));
         if (bins == 0) return;
         parts_ = std::min<Index>(align.boxes, omp_get_max_threads());
-        // The places along both dims of a box, for each part.
+        // The sampled positions along both dims of a box, for each thread.
         add_scratch(times(times(parts_, 2 * align.most), sizeof(Between) / sizeof(float)));
     }
 
@@ -86,7 +86,7 @@ private:
                                                          across + j * wide, wide));
     }
 
-    // The places of all bins along one dim; says how many there are in a bin.
+    // Finds the sampled positions of all bins along one dim, and returns how many each bin has.
     Index find(float begin, float end, Index bins, Index size, Between *places) const {
         const float span = align_.half_pixel ? end - begin : std::max(end - begin, 1.0F);
         const auto count = static_cast<float>(bins);
@@ -111,7 +111,7 @@ private:
         return {low, std::min(low + 1, size - 1), 1 - far, far, true};
     }
 
-    // A NaN is the largest.
+    // Returns the larger one; NaN is the largest.
     static float larger(float a, float b) { return a > b || a != a ? a : b; }
 
     float of_bin(const Element *src, const Between *down, Index tall, const Between *across,

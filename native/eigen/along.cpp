@@ -1,4 +1,4 @@
-// native/eigen/along.cpp: sequences backwards, triangles of matrices, running sums and products.
+// native/eigen/along.cpp: reversed sequences, triangles of matrices, running sums and products.
 #include <algorithm>
 #include <type_traits>
 
@@ -49,7 +49,7 @@ class Triangle final : public Step {
 public:
     Triangle(Index matrices, Index rows, Index columns, Index k, bool upper)
         : Step("triangle"), all_(product({matrices, rows})), rows_(rows), columns_(columns),
-          // Further off than any element is all or nothing.
+          // A diagonal beyond every element means all or nothing.
           k_(std::clamp(k, -rows - 1, columns + 1)), upper_(upper) {
         add_slot("src", VTENSOR_READ, times(all_, columns), sizeof(Element));
         add_slot("dst", VTENSOR_WRITE, times(all_, columns), sizeof(Element));
@@ -61,7 +61,7 @@ private:
         auto *dst = static_cast<Element *>(slots[1]);
         parallel(all_, all_ * columns_, [&](Index begin, Index end) {
             for (Index row = begin; row < end; ++row) {
-                // Where the upper triangle begins, and the lower one ends.
+                // The first column of the upper triangle, or the end of the lower one.
                 const Index cut = row % rows_ + k_ + (upper_ ? 0 : 1);
                 const Index edge = std::clamp<Index>(cut, 0, columns_), at = row * columns_;
                 const Index first = upper_ ? edge : 0, stop = upper_ ? columns_ : edge;
@@ -91,7 +91,7 @@ private:
     using Product = typename Wide<Element>::type;
     // Floats are added up in f64.
     using Total = std::conditional_t<std::is_floating_point_v<Product>, double, Product>;
-    // So many elements beside one another have their totals in the first-level cache.
+    // Elements next to one another whose totals fit into the L1 cache.
     static constexpr Index kStrip = 256;
 
     void run(void *const *slots) const override {

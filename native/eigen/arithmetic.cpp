@@ -1,4 +1,4 @@
-// native/eigen/arithmetic.cpp: functions of floats that are exact but for one rounding.
+// native/eigen/arithmetic.cpp: functions of floats with a single rounding.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -23,7 +23,7 @@ float ceil(float a) { return __builtin_ceilf(a); }
 float trunc(float a) { return __builtin_truncf(a); }
 float round(float a) { return __builtin_rintf(a); }
 
-// NaN where one is: a + b is, and what compares false with it is kept.
+// NaN if an argument is: a + b is NaN, and a comparison with NaN is false.
 float max(float a, float b) {
     const float larger = a > b ? a : b;
     return a != a ? a : larger;
@@ -33,7 +33,7 @@ float min(float a, float b) {
     return a != a ? a : smaller;
 }
 
-// NaN of NaN, and 0 of -0.
+// NaN for NaN, and 0 for -0.
 float sign(float a) {
     const float size = a > 0 ? 1.0F : a < 0 ? -1.0F : 0.0F;
     return a != a ? a : size;
@@ -54,13 +54,13 @@ float isnan(float a) { return truth(a != a); }
 float isinf(float a) { return truth(abs(a) == std::numeric_limits<float>::infinity()); }
 float to_bool(float a) { return truth(a != 0); }
 
-// Of truth values.
+// Logical AND and OR of truth values.
 float both(float a, float b) { return a * b; }
 float either(float a, float b) { return a > b ? a : b; }
 float differ(float a, float b) { return truth(a != b); }
 float invert(float a) { return 1.0F - a; }
 
-// The whole part, saturated to T's range; 0 of NaN.
+// Returns the integral part, saturated to T's range; 0 for NaN.
 template <class T>
 std::int64_t to_integer(float a) {
     constexpr T kLeast = std::numeric_limits<T>::min(), kMost = std::numeric_limits<T>::max();
@@ -69,7 +69,7 @@ std::int64_t to_integer(float a) {
     return a >= kEnd ? kMost : static_cast<std::int64_t>(a < kEnd ? raised : 0.0F);
 }
 
-// To 8 bits of fraction and back, ties to even.
+// Rounds to 8 bits of fraction and back, ties to even.
 float to_bf16(float a) {
     const auto bits = std::bit_cast<std::uint32_t>(a);
     const std::uint32_t rounded = (bits + 0x7FFFU + (bits >> 16U & 1U)) & 0xFFFF0000U;

@@ -1,7 +1,7 @@
 // native/eigen/attention.cpp: attention, a panel of queries at a time.
 //
-// Of the scores only those of one panel are in memory, keys by queries: a vector holds one key's
-// products with neighbouring queries, so that softmax runs down the keys without sums across a
+// Only the scores of one panel are in memory, as keys by queries: a vector holds the products of
+// one key with neighbouring queries, so that softmax runs down the keys without sums across a
 // vector. Threads share batches and panels.
 #include <Eigen/Core>
 #include <algorithm>
@@ -27,12 +27,12 @@ constexpr int kVector = 8, kMostRows = 6;
 #else
 constexpr int kVector = 4, kMostRows = 4;
 #endif
-// The most queries in a panel, and columns of values: two vectors.
+// The most queries of a panel, and columns of values: two vectors.
 constexpr int kPanel = 2 * kVector;
 
 typedef float Vector __attribute__((vector_size(kVector * sizeof(float))));
 
-// At any address.
+// Loads a vector from any address.
 inline Vector load(const float *from) {
     Vector loaded;
     std::memcpy(&loaded, from, sizeof loaded);
@@ -40,13 +40,13 @@ inline Vector load(const float *from) {
 }
 inline void store(const Vector &vector, float *to) { std::memcpy(to, &vector, sizeof vector); }
 
-// A row is too short for a call of the C library.
+// Copies a row, which is too short for a call of the C library.
 inline void copy(const float *from, Index count, float *to) {
     for (; count >= kVector; count -= kVector, from += kVector, to += kVector) store(load(from), to);
     for (Index i = 0; i < count; ++i) to[i] = from[i];
 }
 
-// c (Rows by Vectors * kVector) = a * b: a has any strides, rows of b are dense.
+// c (Rows by Vectors * kVector) = a * b, where a has any strides and the rows of b are dense.
 template <int Vectors, int Rows>
 void block(const float *a, Index a_row, Index a_step, const float *b, Index b_row, Index depth,
            float *c, Index c_row) {
@@ -73,7 +73,7 @@ constexpr std::array<Block, sizeof...(Rows)> blocks(std::integer_sequence<int, R
     return {&block<Vectors, Rows + 1>...};
 }
 
-// The product of any number of rows, in blocks of about as many.
+// Multiplies any number of rows, in blocks of nearly equal size.
 template <int Vectors>
 void multiply(Index rows, const float *a, Index a_row, Index a_step, const float *b, Index b_row,
               Index depth, float *c, Index c_row) {
@@ -85,7 +85,7 @@ void multiply(Index rows, const float *a, Index a_row, Index a_step, const float
     }
 }
 
-// Calls what takes a number of vectors with that of so many columns.
+// Calls a function template with the number of vectors for this many columns.
 template <class Call>
 void with_vectors(Index columns, const Call &call) {
     if (columns <= kVector)
@@ -94,7 +94,7 @@ void with_vectors(Index columns, const Call &call) {
         call(std::integral_constant<int, 2>{});
 }
 
-// What a thread works in; it grows with the largest call, and stays.
+// Returns a thread's working memory, which grows on demand and stays.
 float *memory(std::size_t elements) {
     thread_local std::vector<float> kept;
     if (kept.size() < elements) kept.resize(elements);
@@ -123,7 +123,7 @@ public:
         panels_ = plus(queries, kPanel - 1) / kPanel;
         pieces_ = times(product(batch), panels_);
         work_ = times(times(pieces_, times(kPanel, keys)), plus(features, values));
-        // Of a panel its queries, its scores and its result; of a batch its keys and values.
+        // Per panel: queries, scores and result; per batch: keys and values.
         columns_ = plus(values, kPanel - 1) / kPanel * kPanel;
         const Index own = times(plus(plus(features, keys), kPanel), kPanel);
         floats_ = static_cast<std::size_t>(plus(own, times(keys, plus(features, columns_))));
@@ -145,7 +145,7 @@ private:
         return reach(shape, steps, last);
     }
 
-    // Where a row of q, k, v or y begins in its batch.
+    // Returns the offset of a row of q, k, v or y in its batch.
     Index row_offset(std::size_t operand, Index index) const {
         return strides_[operand][batch_.size() + static_cast<std::size_t>(index)];
     }
@@ -171,8 +171,8 @@ private:
         });
     }
 
-    // Keys and values of a batch side by side, values in panels of columns: in place, each row of
-    // them may be on a page of its own.
+    // Copies keys and values of a batch to contiguous memory, values in panels of columns: in
+    // place, each row may be on a page of its own.
     void gather(void *const *slots, Index batch, float *kept) const {
         const auto &[queries, keys, features, values] = sizes_;
         const float *k = input(slots, 1) + offset(strides_[1], batch);
@@ -214,7 +214,7 @@ private:
         }
     }
 
-    // Features by queries from the `first` on, scaled; queries that are not there are zeros.
+    // Copies queries from `first` on as features by queries, scaled; missing queries are zeros.
     void turn(const float *q, Index first, Index count, Index width, float *turned) const {
         const Index features = sizes_.features;
         if (count < width) std::fill_n(turned, features * width, 0.0F);
@@ -246,7 +246,7 @@ private:
         }
     }
 
-    // Scores become exponentials; `inverse` is what they are still to be multiplied by.
+    // Turns scores into exponentials; `inverse` gets the factors that are still to be applied.
     template <int Width>
     void weigh(float *scores, float *inverse) const {
         using Lanes = Eigen::Array<float, Width, 1>;

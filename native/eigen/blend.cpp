@@ -24,7 +24,7 @@ public:
         }
         add_slot("src", VTENSOR_READ, from_size(axes.front()), sizeof(Element));
         add_slot("dst", VTENSOR_WRITE, to_size(axes.back()), sizeof(Element));
-        // What lies between two axes; of three and more there are two at a time.
+        // Memory for the image between two axes; three and more axes need two at a time.
         room_ = (between + 15) / 16 * 16;
         if (axes.size() > 1) add_scratch(times(axes.size() > 2 ? 2 : 1, room_));
     }
@@ -104,7 +104,7 @@ private:
         }
     }
 
-    // So many sums stay in the first-level cache.
+    // Sums that fit into the L1 cache.
     static constexpr Index kStrip = 512;
 
     std::vector<Blend> axes_;

@@ -19,7 +19,7 @@ using From = Eigen::Map<const Elements<Element>, Eigen::Unaligned, Steps>;
 template <class Element>
 using To = Eigen::Map<Elements<Element>, Eigen::Unaligned, Steps>;
 
-// A square of this many elements a side of two matrices stays in the first-level cache.
+// Side of a square of two matrices that fits into the L1 cache, in elements.
 constexpr Index kSide = 32;
 // Rows that are dense in both are copied in pieces of this many elements.
 constexpr Index kLine = 4096;
@@ -28,7 +28,7 @@ struct Axis {
     Index size, from, to;
 };
 
-// In dst's order, slowest first; axes along which both go on as before are one.
+// Returns the axes in dst's order, slowest first; axes along which both sides continue are merged.
 std::vector<Axis> merged(const Box &box) {
     std::vector<Axis> axes, kept;
     for (std::size_t i = 0; i < box.shape.size(); ++i)
@@ -48,7 +48,7 @@ std::vector<Axis> merged(const Box &box) {
     return kept;
 }
 
-// The last two axes are a matrix, which is moved a block at a time.
+// Moves the last two axes as a matrix, a block at a time.
 template <class Element>
 class Move {
 public:
@@ -114,8 +114,8 @@ Box arranged(const Box &box, Index from_size, Index to_size) {
         demand(reach(box.shape, box.from_strides, box.from) <= from_size,
                "a box beyond its source");
     std::vector<Axis> axes = merged(box);
-    // The last two are copied as a matrix: the one along which the source is dense comes last but
-    // one.
+    // The last two axes are copied as a matrix: the axis along which the source is dense becomes
+    // the last but one.
     if (axes.size() > 2) {
         const auto dense = std::ranges::min_element(axes.begin(), axes.end() - 1, {}, &Axis::from);
         if (axes.back().from > dense->from) std::rotate(dense, dense + 1, axes.end() - 1);

@@ -10,7 +10,7 @@ namespace vtensor::eigen {
 
 constexpr int kMany = 64, kSome = 16;
 
-// A whole block is in registers; what is left, fewer than kSome, on the stack.
+// A whole block is in registers; the remainder, fewer than kSome channels, is on the stack.
 template <int count, class T = float>
 using Block = Eigen::Array<T, count, 1>;
 template <class T>
@@ -34,7 +34,7 @@ void for_each_block(Index channels, const Body &body) {
     }
 }
 
-// The same number of elements of some memory.
+// Returns as many elements of memory at `at` as `values` has.
 template <class Values>
 Eigen::Map<const Values> like(const Values &values, const typename Values::Scalar *at) {
     return {at, values.size()};

@@ -1,4 +1,4 @@
-// native/eigen/check.h: arithmetic on sizes that come from outside; nothing overflows unseen.
+// native/eigen/check.h: checked arithmetic on sizes from outside: overflow throws.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ inline Index product(const Ints &sizes) {
     return all;
 }
 
-// One past the largest offset that indices below `shape` reach; strides are not negative.
+// Returns one past the largest offset that indices below `shape` reach; strides are not negative.
 inline Index reach(const Ints &shape, const Ints &strides, Index offset = 0) {
     demand(shape.size() == strides.size(), "shape and strides differ in rank");
     demand(offset >= 0, "an offset is negative");

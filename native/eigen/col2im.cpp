@@ -1,4 +1,4 @@
-// native/eigen/col2im.cpp: the windows of an image added up, each at its own place.
+// native/eigen/col2im.cpp: Col2Im: the windows of an image added up, each at its position.
 #include <algorithm>
 
 #include "elements.h"
@@ -10,8 +10,8 @@ namespace vtensor::eigen {
 
 namespace {
 
-// The image is the window's src: a layer an image. Of each layer lie, one behind another, the
-// elements of the window's kernel, each with all places of the window.
+// The image is the window's src, with a layer per image. src has, for each layer, the elements of
+// the window's kernel one after another, each for all positions of the window.
 template <class Element>
 class Col2Im final : public Step {
 public:
@@ -25,7 +25,7 @@ public:
     }
 
 private:
-    // What is summed up in; integers wrap around.
+    // The type of sums; integers wrap around.
     using Total = typename Wide<Element>::type;
     static constexpr Index kStrip = 512;
 
@@ -44,7 +44,7 @@ private:
         });
     }
 
-    // `count` elements of a line of the image, from x on.
+    // Computes `count` elements of a line of the image, from x on.
     void sum(const Element *layer, Index z, Index y, Index x, Index count, Element *dst) const {
         Total totals[kStrip] = {};
         for (Index d = 0; d < window_.kernel[0]; ++d) {
@@ -63,7 +63,7 @@ private:
         for (Index i = 0; i < count; ++i) dst[i] = static_cast<Element>(totals[i]);
     }
 
-    // The window along a dim whose element `tap` lies at a place of the image, or -1.
+    // Returns the window along a dim whose element `tap` is at a place of the image, or -1.
     Index window_at(std::size_t dim, Index place, Index tap) const {
         const Index from = place + window_.begin[dim] - tap * window_.dilations[dim];
         if (from < 0 || from % window_.strides[dim] != 0) return -1;
@@ -71,11 +71,12 @@ private:
         return found < window_.dst[dim] ? found : -1;
     }
 
-    // Adds one element of each window of a line; that of the first lies at `shift` less its pads.
+    // Adds one element of each window of a line; that of the first window is at `shift` minus its
+    // pads.
     void add(const Element *line, Index shift, Index count, Total *totals) const {
         const Index first = shift - window_.begin[2], step = window_.strides[2];
         const Index windows = window_.dst[2];
-        const auto before = [&](Index place) {  // how many windows lie before a place
+        const auto before = [&](Index place) {  // number of windows before a place
             return std::clamp<Index>((place - first + step - 1) / step, 0, windows);
         };
         const Index stop = before(count);

@@ -1,4 +1,5 @@
-// native/eigen/convert.h: elements of any type as what kernels compute with, and back.
+// native/eigen/convert.h: conversion between elements of any type and the types that kernels
+// compute with.
 #pragma once
 
 #include <Eigen/Core>
@@ -13,10 +14,10 @@
 
 namespace vtensor::eigen {
 
-// Elements at src, a step apart: where they are if that will do, else copied into the tile.
+// Returns elements at src, a step apart: in place if possible, else converted into the tile.
 template <class A>
 using Load = const A *(*)(const void *src, Index from, Index step, Index count, A *tile);
-// Values to elements at dst, a step apart; integers wrap.
+// Stores values as elements at dst, a step apart; integers wrap.
 template <class A>
 using Store = void (*)(void *dst, Index to, Index step, Index count, const A *values);
 
@@ -47,7 +48,7 @@ void store(void *dst, Index to, Index step, Index count, const A *values) {
     for (Index i = 0; i < count; ++i) first[i * step] = static_cast<T>(values[i]);
 }
 
-// What is known of an element type whose values are computed as A, totals as W.
+// The conversions of an element type whose values are computed as A, totals as W.
 template <class A, class W>
 struct Element {
     const char *name;

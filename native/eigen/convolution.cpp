@@ -1,7 +1,7 @@
 // native/eigen/convolution.cpp: convolution as a product of matrices.
 //
 // Windows become rows of a matrix in scratch memory, a tile of rows at a time, unless the image is
-// that matrix already (a 1x1 kernel that skips nothing).
+// that matrix already (a 1x1 kernel without strides).
 #include <algorithm>
 #include <string>
 #include <type_traits>
@@ -15,12 +15,12 @@ namespace vtensor::eigen {
 
 namespace {
 
-// Rows are gathered until the tile has about this many elements: Eigen packs the kernels again for
-// each tile, and a tile beyond the second-level cache is read from memory once more.
+// Elements of a tile: Eigen packs the kernels again for each tile, and a tile beyond the L2 cache
+// is read from memory once more.
 constexpr Index kTileElements = Index{1} << 20;
 constexpr Index kFewestRows = 192;
 
-// Element: float, or Bits.
+// Element: float, or Bits for integers.
 template <class Element>
 class Convolution final : public Step {
 public:
@@ -63,7 +63,7 @@ private:
         }
     }
 
-    // Rows, so far apart, times the weights of a group.
+    // Multiplies rows, `pitch` apart, by the weights of a group.
     void multiply_rows(const Element *rows, Index pitch, Index count, const Element *weights,
                        Element *dst) const {
         const Index width = groups_ * outputs_;
@@ -77,7 +77,7 @@ private:
         }
     }
 
-    // The windows first .. first + count as rows of a matrix.
+    // Copies the windows first .. first + count as rows of a matrix.
     void gather(const Element *src, Index first, Index count, Element *rows) const {
         parallel(count, count * depth_, [&](Index begin, Index end) {
             for (Index row = begin; row < end; ++row)
@@ -103,7 +103,7 @@ private:
         }
     }
 
-    // A line of a window: in one piece, but for what lies outside, if its elements are neighbours.
+    // Copies a line of a window: in one piece except for pads, if its elements are neighbours.
     void gather_line(const Element *src, Index begin, const Range &inside, Element *to) const {
         const Index pitch = window_.channels, step = window_.dilations[2] * pitch;
         const Index before = inside.first * inputs_, after = inside.last * inputs_;

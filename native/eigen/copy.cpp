@@ -1,4 +1,4 @@
-// native/eigen/copy.cpp: boxes of elements to where they belong, as a step.
+// native/eigen/copy.cpp: the step that copies and fills boxes of elements.
 #include "boxes.h"
 #include "check.h"
 #include "kernels.h"

@@ -1,7 +1,7 @@
-// native/eigen/deform.cpp: a convolution whose windows take elements from places beside their own.
+// native/eigen/deform.cpp: deformable convolution: windows sample elements at shifted positions.
 //
-// What a tile of windows takes becomes a matrix in scratch memory, a column a window, which the
-// kernels are multiplied with.
+// The samples of a tile of windows become a matrix in scratch memory, with a column per window, by
+// which the kernels are multiplied.
 #include <algorithm>
 #include <array>
 
@@ -15,7 +15,7 @@ namespace vtensor::eigen {
 
 namespace {
 
-// Windows are taken until the tile has about this many elements.
+// Elements of a tile.
 constexpr Index kTileElements = Index{1} << 19;
 constexpr Index kFewestColumns = 4 * Taps::kChunk;
 
@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    // Where what belongs to one image begins, and the tile.
+    // The parts of one image, and the tile.
     struct Image {
         const float *src, *offset, *mask;
         float *tile;
@@ -80,7 +80,7 @@ private:
         }
     }
 
-    // What the windows first .. first + count take: a row an element of a window.
+    // Samples the windows first .. first + count: a row per element of a window.
     void take(const Image &image, Index first, Index count) const {
         const Index chunks = (count + Taps::kChunk - 1) / Taps::kChunk;
         const Index channels = window_.channels / bends_.parts;
@@ -104,8 +104,8 @@ private:
         });
     }
 
-    // The neighbours of what a window takes for an element of its kernel; `row` counts these by
-    // part.
+    // Finds the neighbours of a window's sample for an element of its kernel; `row` counts these by
+    // offset group.
     void find(const Image &image, Index row, Index window, Taps &taps, Index p) const {
         const Place where = place(window_, window);
         Index tap = row % taps_, count = 1, stride = 1;
@@ -126,7 +126,8 @@ private:
         }
     }
 
-    // The element before a place, or the one behind it; those outside of the image count nothing.
+    // Returns the element before a position or the one after it; elements outside of the image have
+    // weight 0.
     static Near beside(double at, std::size_t t, Index size) {
         const double there = std::floor(at) + static_cast<double>(t);
         const float weight = linear(there - at);

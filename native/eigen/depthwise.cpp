@@ -1,4 +1,4 @@
-// native/eigen/depthwise.cpp: a convolution of each channel by itself.
+// native/eigen/depthwise.cpp: depthwise convolution.
 #include <cstdint>
 #include <string>
 
@@ -12,7 +12,7 @@ namespace vtensor::eigen {
 
 namespace {
 
-// T: float; or integers that wrap around, those of s32 seen as bits.
+// T: float, or unsigned integers that wrap around (the bits of s32).
 template <class T>
 class Depthwise final : public Step {
 public:

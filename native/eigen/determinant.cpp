@@ -22,7 +22,7 @@ public:
         add_slot("src", VTENSOR_READ, all, sizeof(Element));
         add_slot("dst", VTENSOR_WRITE, matrices, sizeof(Element));
         parts_ = std::min<Index>(matrices, omp_get_max_threads());
-        // A copy of a matrix, for each part.
+        // A copy of a matrix for each thread.
         add_scratch(times(product({parts_, rows, rows}), sizeof(double) / sizeof(float)));
     }
 
@@ -45,7 +45,8 @@ private:
         });
     }
 
-    // The product of the pivots, each the largest in its column; the matrix is used up.
+    // Returns the determinant by elimination with the largest pivot of each column; overwrites the
+    // matrix.
     double eliminated(double *matrix) const {
         double all = 1;
         for (Index k = 0; k < rows_; ++k) {
@@ -66,7 +67,7 @@ private:
         return all;
     }
 
-    // The row, from k on, with the largest element in column k; the first that is not a number.
+    // Returns the row from k on with the largest element in column k; NaN counts as the largest.
     Index largest(const double *matrix, Index k) const {
         Index found = k;
         double most = std::fabs(matrix[k * rows_ + k]);

@@ -15,7 +15,8 @@ struct Type {
     using type = T;
 };
 
-// What a type is computed in: f32 where it is a narrower float, and unsigned integers, which wrap.
+// The type in which elements are computed: f32 for narrower floats, and unsigned integers, which
+// wrap.
 template <class T>
 struct Wide {
     using type = T;
@@ -34,7 +35,7 @@ struct Wide<T> {
     using type = std::make_unsigned_t<T>;
 };
 
-// Calls body(Type<T>()) with the type that has the name.
+// Calls body(Type<T>()) with the type of this name.
 template <class Body>
 auto with_type(const std::string &name, const Body &body) {
     if (name == "f32") return body(Type<float>());
@@ -48,7 +49,7 @@ auto with_type(const std::string &name, const Body &body) {
     refuse("no elements of type " + name);
 }
 
-// The same of the element types with fractions that are computed with in f32.
+// Calls it likewise with a float type that is computed in f32.
 template <class Body>
 auto with_fraction(const std::string &name, const Body &body) {
     if (name == "f32") return body(Type<float>());
@@ -57,14 +58,14 @@ auto with_fraction(const std::string &name, const Body &body) {
     refuse("fractions are f32, f16 or bf16, not " + name);
 }
 
-// The same of all element types with fractions.
+// Calls it likewise with any float type.
 template <class Body>
 auto with_float(const std::string &name, const Body &body) {
     if (name == "f64") return body(Type<double>());
     return with_fraction(name, body);
 }
 
-// A fraction as f64, and back.
+// Converts a float to f64, and back.
 template <class T>
 double widened(T one) {
     if constexpr (std::is_same_v<T, double>) return one;
@@ -76,7 +77,7 @@ T narrowed(double one) {
     return static_cast<T>(static_cast<float>(one));
 }
 
-// Calls body(Type<T>()) with the unsigned type of so many bytes.
+// Calls body(Type<T>()) with the unsigned type of this many bytes.
 template <class Body>
 auto with_bytes(Index item_bytes, const Body &body) {
     switch (item_bytes) {
@@ -88,7 +89,7 @@ auto with_bytes(Index item_bytes, const Body &body) {
     }
 }
 
-// Calls body(Type<T>()) with the type of indices of so many bytes.
+// Calls body(Type<T>()) with the index type of this many bytes.
 template <class Body>
 auto with_index(Index index_bytes, const Body &body) {
     if (index_bytes == 8) return body(Type<std::int64_t>());
@@ -96,7 +97,7 @@ auto with_index(Index index_bytes, const Body &body) {
     refuse("indices of 4 or 8 bytes only");
 }
 
-// NaN, which no integer is.
+// Returns whether a value is NaN; false for integers.
 template <class T>
 bool is_nan(const T &value) {
     return !(value == value);

@@ -8,7 +8,7 @@
 
 namespace vtensor::eigen {
 
-// Coefficients from the highest power down.
+// Evaluates a polynomial; coefficients from the highest power down.
 template <class T, class... Rest>
 VTENSOR_INLINE T polynomial(T x, T first, Rest... rest) {
     T sum = first;
@@ -16,8 +16,8 @@ VTENSOR_INLINE T polynomial(T x, T first, Rest... rest) {
     return sum;
 }
 
-// x = k ln 2 + r, and p(r) is the exponential of r. To add 3/2 * 2^23 rounds, and leaves k in the
-// lower bits.
+// The parts of an exponential: x = k ln 2 + r, and p(r) is the exponential of r. Adding 3/2 * 2^23
+// rounds, and leaves k in the lower bits.
 struct Halves {
     float p;
     std::int32_t power;
@@ -39,15 +39,15 @@ VTENSOR_INLINE float two_to(std::int32_t e) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23U);
 }
 
-// 2^k is two factors, so that results below 2^-126 are right, too. Of x up to 89.
+// Returns e^x for x up to 89. 2^k is two factors, so that results below 2^-126 are right, too.
 VTENSOR_INLINE float exp_low(float x) {
     const auto [p, power] = halves(x < -104.0F ? -104.0F : x);
     const std::int32_t half = power >> 1;
     return p * two_to(half) * two_to(power - half);
 }
 
-// The same of x up to 0, where e^-87 and less are 0: processors take a hundred times as long for
-// numbers below 2^-126 as for others, and masks of -100 make them of whole rows.
+// Returns e^x for x up to 0, with 0 for x <= -87: processors are about a hundred times slower for
+// subnormal numbers, and masks of -100 make whole rows of them.
 VTENSOR_INLINE float exp_weight(float x) {
     const auto [p, power] = halves(x < -87.0F ? -87.0F : x);
     return x < -87.0F ? 0.0F : p * two_to(power);

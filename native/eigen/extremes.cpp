@@ -1,4 +1,4 @@
-// native/eigen/extremes.cpp: where the largest and the smallest elements along an axis are.
+// native/eigen/extremes.cpp: positions of the largest and the smallest elements along an axis.
 #include <omp.h>
 
 #include <algorithm>
@@ -14,21 +14,21 @@ namespace vtensor::eigen {
 
 namespace {
 
-// Whether `a` goes before `b`, as NumPy compares: NaN goes before all.
+// Returns whether `a` goes before `b` as NumPy compares: NaN goes before all.
 template <bool Largest, class T>
 bool beats(T a, T b) {
     return (Largest ? a > b : a < b) || (is_nan(a) && !is_nan(b));
 }
 
-// What elements are compared as.
+// The type in which elements are compared.
 template <class Element>
 using Compared =
     std::conditional_t<std::is_integral_v<Element>, Element, typename Wide<Element>::type>;
 
-// Elements that are looked at together.
+// Elements that are compared together.
 constexpr Index kLanes = 64;
 
-// The extreme value first, NaN apart, some lanes at a time; then where it is.
+// Finds the extreme value first, NaN apart, some lanes at a time, and then its position.
 template <bool Largest, class Element>
 Index place_in_row(const Element *src, Index length, bool last) {
     using Value = Compared<Element>;
@@ -120,7 +120,7 @@ private:
     bool last_;
 };
 
-// 1 at the first of the largest elements of each row, 0 elsewhere.
+// Writes 1 at the first of the largest elements of each row, 0 elsewhere.
 template <class Element>
 class Hard final : public Step {
 public:
@@ -146,7 +146,7 @@ private:
     Index rows_, length_;
 };
 
-// A number that is larger where the element is; NaN is the largest, and -0 is 0.
+// Returns a number in the order of the elements; NaN is the largest, and -0 equals 0.
 template <class T>
 std::uint64_t rank_of(T element) {
     if constexpr (std::is_integral_v<T>) {
@@ -156,12 +156,12 @@ std::uint64_t rank_of(T element) {
     } else {
         const auto value = static_cast<double>(element);
         if (std::isnan(value)) return ~0ULL;
-        const auto bits = std::bit_cast<std::uint64_t>(value + 0.0);  // of -0 it makes 0
+        const auto bits = std::bit_cast<std::uint64_t>(value + 0.0);  // makes 0 of -0
         return bits >> 63 ? ~bits : bits | (1ULL << 63);
     }
 }
 
-// The order in which elements are picked: the largest rank first, of equal ones the first.
+// The order of the results: largest rank first, among equal ranks the first element.
 struct Ranked {
     std::uint64_t rank;
     Index at;
@@ -182,7 +182,7 @@ public:
         add_slot("values", VTENSOR_WRITE, times(rows_, count), sizeof(Element));
         add_slot("indices", VTENSOR_WRITE, times(rows_, count), sizeof(Index));
         if (rows_ == 0 || count == 0) return;
-        // Each part has a row of its own to rank in.
+        // Each thread ranks a row in memory of its own.
         parts_ = std::min<Index>(rows_, omp_get_max_threads());
         add_scratch(times(times(parts_, length), sizeof(Ranked) / sizeof(float)));
     }

@@ -1,10 +1,10 @@
-// native/eigen/fourier.cpp: discrete Fourier transforms of rows, or of the frames of rows.
+// native/eigen/fourier.cpp: discrete Fourier transforms of rows, or of frames of rows.
 //
-// Small factors of the length are taken out one by one; a length that has a large prime factor
-// becomes a convolution with a chirp, by transforms of a power of two. (J. Cooley and J. Tukey, An
-// algorithm for the machine calculation of complex Fourier series; L. Bluestein, A linear
-// filtering approach to the computation of the discrete Fourier transform.) Everything is computed
-// in f64, several rows side by side: a row a lane.
+// Small factors of the length are split off one by one; a length with a large prime factor becomes
+// a convolution with a chirp, by transforms of a power of two. (J. Cooley and J. Tukey, An
+// algorithm for the machine calculation of complex Fourier series; L. Bluestein, A linear filtering
+// approach to the computation of the discrete Fourier transform.) All is computed in f64, several
+// rows at once: a row per lane.
 #include <omp.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 constexpr Index kLanes = 8;
 using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
 
-// A number, or one a lane.
+// A complex number, or one per lane.
 template <class Real>
 struct Complex {
     Real re, im;
@@ -47,7 +47,7 @@ Complex<Real> operator*(const Complex<Real> &a, const Complex<double> &b) {
     return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
 
-// exp(-2 pi i * place / length)
+// Returns exp(-2 pi i * place / length).
 Complex<double> wave(Index place, Index length) {
     const double turn =
         2 * std::numbers::pi * static_cast<double>(place) / static_cast<double>(length);
@@ -67,14 +67,14 @@ public:
         demand(length == 1, "a large prime factor");
     }
 
-    // `from` and `to` do not overlap.
+    // Transforms `from` to `to`, which must not overlap.
     template <class Real>
     void operator()(const Complex<Real> *from, Complex<Real> *to) const {
         transform(from, 1, to, static_cast<Index>(waves_.size()), factors_);
     }
 
 private:
-    // Every `step`th element, `length` of them: step * length is the whole length.
+    // Transforms every `step`th element, `length` of them; step * length is the whole length.
     template <class Real>
     void transform(const Complex<Real> *from, Index step, Complex<Real> *to, Index length,
                    std::span<const Index> factors) const {
@@ -140,11 +140,11 @@ public:
         whole_(around.data(), filter_.data());
     }
 
-    // How many numbers each of both buffers holds.
+    // Returns the size of each of the two buffers, in numbers.
     Index whole_size() const { return room_of(length_); }
 
-    // The transform of `numbers`, of which those behind the length are not looked at; it is in
-    // `numbers` or in `other`.
+    // Transforms `numbers`, of which elements after the length are not read, and returns the buffer
+    // with the result: `numbers` or `other`.
     template <class Real>
     Complex<Real> *operator()(Complex<Real> *numbers, Complex<Real> *other) const {
         if (chirp_.empty()) {
@@ -155,7 +155,7 @@ public:
         for (Index k = 0; k < length_; ++k) numbers[k] = numbers[k] * chirp_[k];
         std::fill(numbers + length_, numbers + size, Complex<Real>{});
         whole_(numbers, other);
-        // With both parts exchanged, a transform is the inverse one.
+        // With real and imaginary parts exchanged, a transform is the inverse one.
         const double part = 1 / static_cast<double>(size);
         for (Index k = 0; k < size; ++k) {
             const Complex<Real> product = other[k] * filter_[k];
@@ -168,7 +168,7 @@ public:
     }
 
 private:
-    // The length itself, or a power of two that holds a convolution of that length.
+    // Returns the length, or a power of two for a convolution of that length.
     static Index room_of(Index length) {
         Index rest = length;
         for (Index factor : {2, 3, 5, 7, 11, 13})
@@ -177,7 +177,7 @@ private:
         return static_cast<Index>(std::bit_ceil(static_cast<std::uint64_t>(2 * length - 1)));
     }
 
-    // k^2 by twice the length, what is left; no product overflows.
+    // Returns k^2 modulo twice the length, without overflow.
     Index squared(Index k) const {
         return static_cast<Index>(static_cast<unsigned __int128>(k) * k % (2 * length_));
     }
@@ -206,7 +206,8 @@ public:
     }
 
 private:
-    // Of each lane, whether its frame holds what is not finite: that has no transform.
+    // For each lane, whether its frame has a number that is not finite, so that there is no
+    // transform.
     using Broken = std::array<bool, kLanes>;
     static constexpr Index kLongest = Index{1} << 14, kMost = Index{1} << 40;
 
@@ -250,13 +251,14 @@ private:
         });
     }
 
-    // The number of a lane.
+    // Sets the number of a lane.
     static void set(double &of, Index, double value) { of = value; }
     static void set(Lanes &of, Index which, double value) { of[which] = value; }
     static double get(double of, Index) { return of; }
     static double get(const Lanes &of, Index which) { return of[which]; }
 
-    // The frames of as many rows as there are lanes; an inverse transform has both parts exchanged.
+    // Loads the frames of as many rows as there are lanes; for an inverse transform real and
+    // imaginary parts are exchanged.
     template <class Real>
     void load(const Element *src, const Element *window, Index first, Complex<Real> *to,
               Broken &broken) const {
@@ -272,7 +274,8 @@ private:
                 const double re = widened(from[t * f.src_parts]) * by;
                 const double im = f.src_parts == 1 ? 0 : widened(from[t * f.src_parts + 1]) * by;
                 odd += re * 0 + im * 0;
-                // The first and the middle one are their own mirror images, and have no other part.
+                // The first and the middle number are their own mirror images, without an imaginary
+                // part.
                 const bool single = f.mirrored && (t == 0 || 2 * t == f.length);
                 put(to[t], which, re, single ? 0 : im);
                 if (f.mirrored && !single) put(to[f.length - t], which, re, -im);

@@ -19,7 +19,7 @@ constexpr std::size_t kMostArguments = 3;
 // y[i] = f(a[i], b[i], c[i]) for i < n; y may be the memory of an argument.
 using Kernel3 = void (*)(const void *a, const void *b, const void *c, void *y, Index n);
 
-// A function by the name that programs have for it, such as "add f32".
+// A function by its name in programs, such as "add f32".
 struct Function {
     const char *name;
     std::size_t arguments;
@@ -28,7 +28,7 @@ struct Function {
     Kernel3 kernel;
 };
 
-// A table a file.
+// The functions of each file.
 std::span<const Function> arithmetic();
 std::span<const Function> smooth();
 std::span<const Function> integers();
@@ -36,8 +36,8 @@ std::span<const Function> integers();
 // Throws std::invalid_argument where there is none.
 const Function &function(const std::string &name);
 
-// How elements of a type become values of a program, and values elements; n of each, `step` apart
-// in memory. Integers of fewer bits are the lower bits of values.
+// The conversions between elements of a type and values of a program; n of each, `step` apart in
+// memory. Narrow integers are the lower bits of values.
 struct ElementType {
     const char *name;
     std::uint32_t bytes;

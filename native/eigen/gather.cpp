@@ -1,4 +1,4 @@
-// native/eigen/gather.cpp: elements at places that indices say.
+// native/eigen/gather.cpp: elements at indexed positions.
 #include <algorithm>
 
 #include "indexed.h"
@@ -26,7 +26,8 @@ private:
         const auto *indices = static_cast<const Number *>(slots[1]);
         auto *dst = static_cast<Element *>(slots[2]);
         const Index inner = places_.inner;
-        // Pieces of the places; where these are few, pieces of what is at each of them.
+        // Parts are pieces of the positions; if these are few, pieces of the elements at each
+        // position.
         const Index parts = count_ < 64 ? std::max<Index>((inner + kPart - 1) / kPart, 1) : 1;
         parallel(count_ * parts, count_ * (inner + 1), [&](Index begin, Index end) {
             if (parts == 1) {
@@ -40,7 +41,7 @@ private:
         });
     }
 
-    // From `first` to `stop` of what is at the places from `begin` to `end`.
+    // Copies elements `first` to `stop` of each position from `begin` to `end`.
     void move(const Element *src, const Number *indices, Element *dst, Index begin, Index end,
               Index first, Index stop) const {
         const Index inner = places_.inner;

@@ -1,4 +1,5 @@
-// native/eigen/grid.cpp: an image sampled between its elements, at places that a grid says.
+// native/eigen/grid.cpp: GridSample: an image sampled between its elements, at the positions in a
+// grid.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,7 +23,7 @@ float cubic(double distance) {
     const double d = std::fabs(distance);
     if (d <= 1) return static_cast<float>(((a + 2) * d - (a + 3)) * d * d + 1);
     if (d < 2) return static_cast<float>(((a * d - 5 * a) * d + 8 * a) * d - 4 * a);
-    return d >= 2 ? 0 : static_cast<float>(d);  // NaN stays
+    return d >= 2 ? 0 : static_cast<float>(d);  // keeps NaN
 }
 
 template <class Element, class Number>
@@ -69,7 +70,7 @@ private:
         });
     }
 
-    // The neighbours of one place; the grid says its place along the last dim first.
+    // Finds the neighbours of one position; the grid has the position along the last dim first.
     void find(const Number *place, Taps &taps, Index p) const {
         Index count = 1, stride = 1;
         taps.begin(p);
@@ -97,7 +98,7 @@ private:
         }
     }
 
-    // A place beyond the border as one before it, as often as it takes.
+    // Reflects a position beyond the border, as often as needed.
     double reflected(double at, double length) const {
         const double low = corners_ ? 0 : -0.5, span = corners_ ? length - 1 : length;
         if (span == 0) return 0;
@@ -112,7 +113,7 @@ private:
     Index pixels_ = 0, places_ = 0, taps_ = 1, all_taps_ = 1;
 };
 
-// The index of a name among some.
+// Returns the index of a name in a list.
 template <class Enum>
 Enum named(const std::string &name, std::initializer_list<const char *> names) {
     Index at = 0;

@@ -1,4 +1,4 @@
-// native/eigen/indexed.h: places in a tensor that indices say, checked one by one.
+// native/eigen/indexed.h: positions in a tensor that indices give, checked one by one.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace vtensor::eigen {
                    std::to_string(axis.size) + " elements");
 }
 
-// An index from 0 on; one below 0 counts from the end. Throws BadInput if it lies outside.
+// Returns a checked index; negative ones count from the end. Throws BadInput if it is out of range.
 inline Index placed(Index index, const Addressed &axis) {
     const Index place = index < 0 ? index + axis.size : index;
     if (place < 0 || place >= axis.size) [[unlikely]]
@@ -21,7 +21,8 @@ inline Index placed(Index index, const Addressed &axis) {
     return place;
 }
 
-// Checks that all places lie in the tensor, whatever the indices, and that all indices are there.
+// Checks that all positions are inside the tensor for all valid indices, and that the indices
+// suffice.
 inline void check(const Places &places) {
     const Index count = product(places.shape);
     demand(!places.axes.empty(), "no axis is addressed");
@@ -41,8 +42,8 @@ inline void check(const Places &places) {
     demand(none || places.inner == 0 || end <= places.elements, "a place beyond the tensor");
 }
 
-// Calls body(place, which) for the places from `begin` to `end`: where each begins in the tensor,
-// and its number among them.
+// Calls body(place, which) for the positions from `begin` to `end`: their offset in the tensor and
+// their number.
 template <class Number, class Body>
 void each_place(const Places &places, const Number *indices, Index begin, Index end,
                 const Body &body) {
@@ -50,7 +51,8 @@ void each_place(const Places &places, const Number *indices, Index begin, Index 
     const Index width = rank == 0 ? 1 : places.shape[rank - 1];
     const Index step = rank == 0 ? 0 : places.strides[rank - 1];
     const Index base_step = rank == 0 ? 0 : places.bases[rank - 1];
-    // Of an only axis: what the body writes may not change these.
+    // Size and stride of a single axis, copied: the body may write to memory that the compiler
+    // cannot tell from `places`.
     const bool alone = places.axes.size() == 1;
     const Index size = alone ? places.axes[0].size : 0, stride = alone ? places.axes[0].stride : 0;
     const auto bound = static_cast<std::uint64_t>(size);

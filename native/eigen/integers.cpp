@@ -27,7 +27,7 @@ Integer max(Integer a, Integer b) { return std::max(a, b); }
 Integer min(Integer a, Integer b) { return std::min(a, b); }
 Integer copy(Integer a) { return a; }
 
-// Of 0, everything is 0; the least number has no opposite.
+// Division by 0 gives 0; the smallest number has no negative.
 Integer div(Integer a, Integer b) { return b == 0 ? 0 : b == -1 ? neg(a) : a / b; }
 Integer fmod(Integer a, Integer b) { return b == 0 || b == -1 ? 0 : a % b; }
 Integer mod(Integer a, Integer b) {
@@ -40,7 +40,7 @@ Integer either(Integer a, Integer b) { return a | b; }
 Integer differ(Integer a, Integer b) { return a ^ b; }
 Integer invert(Integer a) { return ~a; }
 
-// By as many bits as there are, or more, nothing is left but the sign.
+// Shifting by 64 bits or more leaves only the sign.
 Integer shl(Integer a, Integer b) { return bits(b) < kBits ? wrapped(bits(a) << bits(b)) : 0; }
 Integer shr(Integer a, Integer b) { return a >> std::min(bits(b), kBits - 1); }
 
@@ -50,7 +50,7 @@ float le(Integer a, Integer b) { return a <= b ? 1.0F : 0.0F; }
 float to_bool(Integer a) { return a != 0 ? 1.0F : 0.0F; }
 float to_float(Integer a) { return static_cast<float>(a); }
 
-// The lower bits.
+// Returns the lower bits, as type T.
 template <class T>
 Integer to(Integer a) {
     return static_cast<T>(a);

@@ -1,4 +1,4 @@
-// native/eigen/joined.h: element-wise programs over what lies in pieces.
+// native/eigen/joined.h: element-wise programs on a concatenation.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace vtensor::eigen {
 
-// As pointwise, where the first operand lies as dst does, but comes from as many slots as there are
-// pieces: of each row of it, each has so many elements.
+// Returns a step like pointwise whose first operand, in dst's order, is concatenated from several
+// slots: piece i has pieces[i] elements of each row.
 Step *joined(const Ints &shape, const std::vector<Ints> &strides,
              const std::vector<std::string> &types, const std::vector<Constant> &constants,
              const std::vector<Instruction> &program, const std::vector<Box> &pads,

@@ -1,5 +1,5 @@
-// native/eigen/kernels.h: the kernels; each function checks its numbers and throws
-// std::invalid_argument. The caller owns the result.
+// native/eigen/kernels.h: factories of kernels. Each function checks its numbers, throws
+// std::invalid_argument, and returns a step that the caller owns.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace vtensor::eigen {
 
-// A box of elements: where it begins and how far its neighbours are, in a source and in dst.
+// A box of elements: offset and strides in a source and in dst.
 struct Box {
     Index source;  // the slot, or -1: the elements become `bits`
     Ints shape;
@@ -21,75 +21,78 @@ struct Box {
     std::uint64_t bits;
 };
 
-// A number of an element-wise program, and the element type that it is of. An integer of 64 bits
-// may have no equal among floats.
+// A constant of an element-wise program, and its element type. A 64-bit integer may have no equal
+// float.
 struct Constant {
     std::string type;
     std::variant<Index, double> value;
 };
 
-// One instruction of an element-wise program: a function, such as "add f32", of values. Those are
-// numbered: first the operands, then the constants, then the results of instructions in order.
+// An instruction of an element-wise program: a function, such as "add f32", and the numbers of its
+// argument values. Values are numbered: operands, then constants, then the results of instructions
+// in order.
 struct Instruction {
     std::string function;
     Ints arguments;
 };
 
-// The last value of a program for each element of dst, which is dense. strides: one row an
-// operand, in elements along shape, 0 where it is repeated. types: the operands', then dst's. The
-// boxes of `pads` are filled last.
+// Computes a program for each element of dst, which is dense, and stores its last value. strides: a
+// row per operand, in elements along shape, 0 where it is repeated. types: the operands', then
+// dst's. The boxes of `pads` are filled last.
 Step *pointwise(const Ints &shape, const std::vector<Ints> &strides,
                 const std::vector<std::string> &types, const std::vector<Constant> &constants,
                 const std::vector<Instruction> &program, const std::vector<Box> &pads);
 
-// Copies and fills boxes; sizes are the elements of each source, then of dst. Elements have
-// `item_bytes` (1, 2, 4 or 8), whatever they mean.
+// Copies and fills boxes. sizes: elements of each source, then of dst. Elements have `item_bytes`
+// (1, 2, 4 or 8).
 Step *copy(const Ints &sizes, const std::vector<Box> &boxes, Index item_bytes);
 
-// dst[b] = left[b] (rows x depth) * right[b] (depth x columns), all row-major, b over `batch`. type:
-// "f32" or "s32", which wraps around.
+// dst[b] = left[b] (rows x depth) * right[b] (depth x columns), all row-major, b over `batch`.
+// type: "f32", or "s32", which wraps around.
 Step *product(const std::string &type, const Ints &batch, const Ints &left_strides, const Ints &right_strides, Index rows,
               Index columns, Index depth);
 
-// Steps of u8 of the scale that just holds every value of src, and 0; then the scale, f32, and the
-// step that stands for 0. src and dst have `size` elements; the boxes of `pads` are filled last.
+// Dynamic quantization to u8, with the smallest scale that represents every value of src and 0;
+// then the scale (f32) and the code of 0. src and dst have `size` elements; the boxes of `pads` are
+// filled last.
 Step *dynamic_quantize(Index size, const std::vector<Box> &pads);
 
-// What slides over an image of three spatial dims; of fewer, the first ones are 1.
+// A window over an image of three spatial dims; with fewer, the first ones are 1.
 struct Window {
     Index images, channels;   // channels of src
     Ints src, dst;            // spatial sizes
     Ints kernel, strides, dilations, begin;
 };
 
-// src N D H W C, weights G d h w I O, dst N D H W (G O); of "f32", or "s32", which wraps around.
+// Convolution: src N D H W C, weights G d h w I O, dst N D H W (G O); of "f32", or "s32", which
+// wraps around.
 Step *convolution(const std::string &type, const Window &window, Index groups, Index outputs);
 
-// src N D H W C, weights d h w C M, dst N D H W (C M): each channel has M kernels of its own; types
-// as above.
+// Depthwise convolution: src N D H W C, weights d h w C M, dst N D H W (C M); each channel has M
+// kernels of its own. Types as above.
 Step *depthwise(const std::string &type, const Window &window, Index multiplier);
 
-// kind: "max", "avg_include_padding", "avg_exclude_padding", where `end` bounds what counts as
-// padding; or "lp", the norm of a power.
+// Pooling. kind: "max", "avg_include_padding", "avg_exclude_padding", where `end` bounds the
+// padding that counts; or "lp", the norm of exponent `power`.
 Step *pooling(const std::string &kind, const Window &window, const Ints &end, float power);
 
-// The largest of each window, and its place in the image, which has the order N C D H W; with
-// column_major D is fastest. indices are of s64.
+// Max pooling with indices (s64): positions in an image of the order N C D H W, or with D fastest
+// if column_major.
 Step *largest_place(const Window &window, bool column_major);
 
 // A reduction: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
-// "log_sum_exp", of elements of a type. src and dst are their numbers of elements. Of a box of
-// `kept`, each element of dst is the reduction of src there and at the offsets of all boxes of
-// `reduced`, of which `to` is not read. The boxes of `pads` are filled last.
+// "log_sum_exp", of elements of a type. src and dst are their numbers of elements. Each element of
+// dst in a box of `kept` is the reduction of src there and at the offsets of all boxes of
+// `reduced`, whose `to` is not read. The boxes of `pads` are filled last.
 Step *reduction(const std::string &kind, const std::string &type, Index src, Index dst,
                 const std::vector<Box> &kept, const std::vector<Box> &reduced,
                 const std::vector<Box> &pads);
 
-// (src - mean) * factor over the axes first .. last: "layer" (factor 1 / sqrt(variance
-// + epsilon); mean and factor are outputs, f32), "rms" (no mean, 1 / sqrt(mean square + epsilon)),
-// "mean_variance" (1 / (deviation + epsilon)), "l1" and "l2" (no mean, 1 / norm, or 1 where that is
-// 0). parameters: strides along shape, of src and dst (dense if axes lie behind), of a scale and a
-// shift.
+// (src - mean) * factor over the axes first .. last, by kind: "layer" (factor 1 / sqrt(variance +
+// epsilon); mean and factor are outputs, f32), "rms" (no mean, 1 / sqrt(mean square + epsilon)),
+// "mean_variance" (1 / (deviation + epsilon)), "l1" and "l2" (no mean, 1 / norm, or 1 if the norm
+// is 0). parameters: strides along shape of src, of dst (both dense if axes follow the reduced
+// ones), of a scale and of a shift.
 Step *normalization(const std::string &kind, const std::string &type,
                     const std::string &parameter_type, const Ints &shape, Index first, Index last,
                     const std::vector<Ints> &parameters, float epsilon);
@@ -97,27 +100,27 @@ Step *normalization(const std::string &kind, const std::string &type,
 // Softmax of each row.
 Step *softmax(Index rows, Index length);
 
-// How many rows q has, how many k and v, and the columns of q and k, and of v and y.
+// Rows of q; rows of k and v; columns of q and k; columns of v and y.
 struct AttentionSizes {
     Index queries, keys, features, values;
 };
 
-// Strides along the batch's axes, queries and keys, 0 where it is repeated. A truth mask keeps
-// scores where it is true, any other is added.
+// The strides of a mask along the batch's axes, queries and keys, 0 where it is repeated. A truth
+// mask keeps scores where it is true; any other mask is added.
 struct Mask {
     Ints strides;
     bool truth;
 };
 
-// What products are multiplied by, what one becomes that a mask hides, and whether a query whose
-// weights are not numbers gets 0.
+// The constants of an attention: factor of the scores, the score where a truth mask is false, and
+// whether a query whose weights are NaN gets 0.
 struct AttentionNumbers {
     float scale, masked;
     bool zero;
 };
 
-// y[b] = softmax(scale * q[b] * k[b]^T, masks in their order) * v[b]; strides of q, k, v and y are
-// along the batch's axes, then where each row of a batch begins; columns are dense.
+// y[b] = softmax(scale * q[b] * k[b]^T, masks applied in order) * v[b]. strides of q, k, v and y:
+// along the batch's axes, then the offset of each row of a batch; columns are dense.
 Step *attention(const Ints &batch, const AttentionSizes &sizes, const std::vector<Ints> &strides,
                 const std::vector<Mask> &masks, const AttentionNumbers &numbers);
 

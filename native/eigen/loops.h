@@ -3,12 +3,12 @@
 
 #include "functions.h"
 
-// What loops call must be part of them.
+// Functions that loops call must be inlined.
 #define VTENSOR_INLINE [[gnu::always_inline]] inline
 
 namespace vtensor::eigen {
 
-// A kernel of a function of values; From and To are float or std::int64_t.
+// Applies a function to every element; From and To are float or std::int64_t.
 template <class To, class From, auto kFunction>
 void each(const void *a, const void *, const void *, void *y, Index n) {
     const auto *first = static_cast<const From *>(a);
@@ -26,7 +26,7 @@ void each_pair(const void *a, const void *b, const void *, void *y, Index n) {
     for (Index i = 0; i < n; ++i) result[i] = kFunction(first[i], second[i]);
 }
 
-// The condition is a truth value, which is a float.
+// Selects by a truth value, which is a float.
 template <class T>
 void each_select(const void *c, const void *a, const void *b, void *y, Index n) {
     const auto *condition = static_cast<const float *>(c);

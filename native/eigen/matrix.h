@@ -13,7 +13,8 @@ using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMa
 using ConstMatrix = Eigen::Map<const Matrix, Eigen::Unaligned, Eigen::OuterStride<>>;
 using MutableMatrix = Eigen::Map<Matrix, Eigen::Unaligned, Eigen::OuterStride<>>;
 
-// result = left * right; the longer side of the result is cut, in multiples of Eigen's panels.
+// result = left * right; the longer side of the result is divided among threads, in multiples of
+// Eigen's panels.
 inline void multiply(const ConstMatrix &left, const ConstMatrix &right, MutableMatrix result) {
     constexpr Index kPanel = 48;
     const Index rows = result.rows(), columns = result.cols();
@@ -30,10 +31,10 @@ inline void multiply(const ConstMatrix &left, const ConstMatrix &right, MutableM
     });
 }
 
-// Integers that wrap around: those of s32, seen as bits.
+// The bits of s32, as integers that wrap around.
 using Bits = std::uint32_t;
 
-// A row-major matrix whose rows are so far apart.
+// A row-major matrix, and the distance of its rows.
 template <class T>
 struct Rows {
     T *first;

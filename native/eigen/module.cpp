@@ -1,4 +1,4 @@
-// native/eigen/module.cpp: the kernels as Python sees them; one module an instruction set.
+// native/eigen/module.cpp: the kernels as Python sees them; one module per instruction set.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>

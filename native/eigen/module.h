@@ -1,4 +1,4 @@
-// native/eigen/module.h: what the files share that show kernels to Python.
+// native/eigen/module.h: helpers shared by the files that bind kernels to Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,7 +12,7 @@
 
 namespace vtensor::eigen {
 
-// The best level that this machine runs.
+// Returns the best level that this machine runs.
 inline const char *machine_level() {
 #if defined(__x86_64__)
     if (!__builtin_cpu_supports("f16c")) return "baseline";
@@ -24,7 +24,7 @@ inline const char *machine_level() {
     return "baseline";
 }
 
-// One owner of a step.
+// An owner of a step.
 class Kernel {
 public:
     explicit Kernel(Step *step) : step_(step) {}
@@ -56,7 +56,7 @@ private:
     Step *step_;
 };
 
-// Structs from tuples of their members.
+// Makes structs from tuples of their members.
 template <class To, class From>
 std::vector<To> rows(const std::vector<From> &given) {
     std::vector<To> made;

@@ -1,5 +1,5 @@
-// native/eigen/normalize.cpp: normalization by a mean, a variance or a norm of the elements
-// themselves, and what scales and shifts them.
+// native/eigen/normalize.cpp: normalization by a mean, variance or norm of the elements, with a
+// scale and a shift.
 #include <Eigen/Core>
 #include <algorithm>
 #include <array>
@@ -32,7 +32,7 @@ const Element<float, float> &type_of(const std::string &name) {
     refuse("no normalization of " + name);
 }
 
-// Neighbours along some elements: how far they are in src, dst, the scale and the shift.
+// An axis: number of elements, and strides in src, dst, scale and shift.
 struct Axis {
     Index size, src, dst, scale, shift;
 };
@@ -104,7 +104,7 @@ private:
         return true;
     }
 
-    // Whether each of as many elements as there are has one of the axes' indices.
+    // Returns whether the strides place the elements densely, each exactly once.
     static bool fills(const Ints &shape, const Ints &strides) {
         std::vector<std::array<Index, 2>> steps;
         for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -126,7 +126,7 @@ private:
         return all;
     }
 
-    // The offsets for the index-th element of some axes, after others.
+    // Returns the offsets of the index-th element of some axes, added to others.
     static Axis at(const std::vector<Axis> &axes, Index index, Axis from) {
         for (std::size_t i = axes.size(); i-- > 0; index /= axes[i].size) {
             const Index place = index % axes[i].size;
@@ -153,7 +153,7 @@ private:
 
     bool centred() const { return kind_ == Kind::layer || kind_ == Kind::mean_variance; }
 
-    // What the elements are multiplied with, from the sum of their squares or magnitudes.
+    // Returns the factor of the elements, from the sum of their squares or magnitudes.
     float factor(double sum) const {
         const double mean = sum / static_cast<double>(std::max<Index>(length_, 1));
         switch (kind_) {
@@ -169,7 +169,7 @@ private:
     template <class X>
     auto term(const X &x) const { return kind_ == Kind::l1 ? x.abs().sum() : x.square().sum(); }
 
-    // A run of a row, in tiles.
+    // Calls the body for a run of a row, in tiles.
     template <class Body>
     void tiles(const void *src, Index offset, const Body &body) const {
         alignas(64) std::array<float, kTile> read;
@@ -192,7 +192,7 @@ private:
         };
         const auto count = static_cast<double>(std::max<Index>(length_, 1));
         double sum = 0, terms = 0;
-        float mean = 0, rest = 0;  // what the mean, rounded, leaves of it
+        float mean = 0, rest = 0;  // rest: the mean minus its rounded value
         if (centred()) {
             each([&](Index, const Axis &, const Values &x) { sum += x.sum(); });
             mean = static_cast<float>(sum / count);
@@ -217,14 +217,14 @@ private:
         if (kind_ == Kind::layer) state(slots, index, &mean, &by, 1);
     }
 
-    // A strip of what lies behind the reduced axes.
+    // Normalizes a strip of elements after the reduced axes.
     void strip(void *const *slots, Index index, Index first) const {
         alignas(64) std::array<float, kTile> read, middle, left, by;
         std::array<double, kTile> sum;
         const Index n = std::min(kTile, width_ - first);
         const Index base = index * length_ * width_ + first;
         using Sums = Eigen::Map<Eigen::ArrayXd>;
-        // What the mean, rounded, leaves of it is `rest`.
+        // `rest` is the difference between the mean and its rounded value.
         Tile mean(middle.data(), n), rest(left.data(), n), factors(by.data(), n);
         Sums sums(sum.data(), n);
         const auto each = [&](const auto &body) {

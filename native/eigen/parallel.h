@@ -1,4 +1,4 @@
-// native/eigen/parallel.h: work divided among the calling thread's OpenMP threads.
+// native/eigen/parallel.h: division of work among the calling thread's OpenMP threads.
 #pragma once
 
 #include <omp.h>
@@ -11,10 +11,10 @@
 
 namespace vtensor::eigen {
 
-// Below this many elements, or floating-point operations, waking a team costs more than it saves.
+// Elements, or floating-point operations, below which waking a team costs more than it saves.
 constexpr Index kWorthATeam = 1 << 15;
 
-// Calls body(begin, end) for a division of 0 .. pieces; an exception of any part comes out.
+// Calls body(begin, end) for parts of 0 .. pieces; rethrows an exception of any part.
 template <class Body>
 void parallel(Index pieces, Index work, const Body &body) {
     const Index most = work < kWorthATeam ? 1 : omp_get_max_threads();

@@ -1,5 +1,5 @@
-// native/eigen/pick.cpp: elements at places that are known before a run, axis by axis: slices that
-// run backwards, borders, tiles, the nearest of an image's elements.
+// native/eigen/pick.cpp: elements at positions known before a run, axis by axis: reversed slices,
+// borders, tiles, nearest neighbours.
 #include <algorithm>
 
 #include "check.h"
@@ -11,15 +11,15 @@ namespace vtensor::eigen {
 
 namespace {
 
-// An axis of dst but the last one: how far on in src each of its elements is; below 0: filled.
+// An axis of dst other than the last: the offset in src of each of its elements; negative fills.
 struct Outer {
     Index count, step;
-    Ints offsets;  // none where every element is `step` further on
+    Ints offsets;  // empty if every element is `step` after the one before
 
     Index at(Index i) const { return offsets.empty() ? i * step : offsets[i]; }
 };
 
-// An axis with the one behind it as one axis, if they are one walk through src; else nothing.
+// Merges an axis with the next one if both are one walk through src; returns whether it did.
 bool merge(std::vector<Run> &axis, const std::vector<Run> &behind) {
     if (behind.size() != 1 || behind[0].begin != 0) return false;
     const auto [count, begin, step] = behind[0];
@@ -62,7 +62,7 @@ public:
     }
 
 private:
-    // The furthest place that a run reads; all that it reads is checked not to lie before src.
+    // Returns the last position that a run reads; checks that it reads none before src.
     static Index reached(const Run &run) {
         demand(run.count >= 0, "a size is negative");
         demand(run.begin >= -1, "a place before src");
@@ -72,7 +72,7 @@ private:
         return std::max(run.begin, end);
     }
 
-    // Whether anything of src is read: no axis is filled all along.
+    // Returns whether anything of src is read: no axis is filled throughout.
     static bool reads(const std::vector<std::vector<Run>> &axes) {
         return std::ranges::all_of(axes, [](const std::vector<Run> &runs) {
             return std::ranges::any_of(
@@ -94,7 +94,7 @@ private:
         outer_.push_back(axis);
     }
 
-    // Where runs are short, a table of all places of a row is faster to follow.
+    // Makes a table of all positions of a row, which is faster to follow than short runs.
     void add_table() {
         const auto fills = [](const Run &run) { return run.begin < 0; };
         if (static_cast<Index>(row_.size()) * 4 < width_ || std::ranges::any_of(row_, fills)) return;
@@ -106,7 +106,7 @@ private:
         const auto *src = static_cast<const Element *>(slots[0]);
         auto *dst = static_cast<Element *>(slots[1]);
         if (width_ == 0) return;
-        // Rows that are long and few are divided, too.
+        // Long rows that are few are divided, too.
         const Index parts = rows_ < 64 ? (width_ + kPart - 1) / kPart : 1;
         parallel(rows_ * parts, rows_ * width_, [&](Index begin, Index end) {
             Index before = -1;
@@ -117,7 +117,7 @@ private:
                 Element *to = dst + row * width_;
                 if (place < 0)
                     std::fill(to + first, to + stop, fill_);
-                else if (place == before && parts == 1)  // the same once more
+                else if (place == before && parts == 1)  // equal to the row before
                     std::copy_n(to - width_, width_, to);
                 else
                     move_row(src + place, to, first, stop);
@@ -126,7 +126,7 @@ private:
         });
     }
 
-    // Where a row of dst begins in src; -1: it is filled.
+    // Returns the offset in src of a row of dst; -1: it is filled.
     Index place_of(Index row) const {
         Index place = 0;
         for (std::size_t axis = outer_.size(); axis-- > 0; row /= outer_[axis].count) {
@@ -137,7 +137,7 @@ private:
         return place;
     }
 
-    // The elements from `first` to `stop` of a row.
+    // Copies the elements from `first` to `stop` of a row.
     void move_row(const Element *src, Element *dst, Index first, Index stop) const {
         if (!table_.empty()) {
             for (Index i = first; i < stop; ++i) dst[i] = src[table_[i]];
@@ -170,7 +170,7 @@ private:
     Element fill_;
     std::vector<Outer> outer_;
     std::vector<Run> row_;
-    Ints table_;  // of the last axis, or none
+    Ints table_;  // of the last axis; may be empty
     Index rows_ = 1, width_ = 0;
 };
 

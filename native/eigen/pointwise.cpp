@@ -1,7 +1,7 @@
 // native/eigen/pointwise.cpp: element-wise programs, a tile at a time.
 //
-// All instructions run on a tile before the next one is begun, so that values in between stay in
-// the first-level cache and memory is passed over once.
+// All instructions run on a tile before the next tile begins, so that intermediate values stay in
+// the L1 cache and memory is read once.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -21,16 +21,16 @@ namespace vtensor::eigen {
 namespace {
 
 constexpr Index kTile = 512;
-// Rows of fewer elements are not worth tiles of their own.
+// Elements below which a row gets no tiles of its own.
 constexpr Index kShortRow = 64;
 constexpr std::size_t kMostTiles = 48, kMostInstructions = 1024;
-// Operands and constants; libdesc/eigen/program.py asks for no more.
+// Most operands and constants: MAX_INPUTS in libdesc/eigen/program.py.
 constexpr std::size_t kMostGiven = 32;
-// Axes that do not go on as one.
+// Most axes after merging.
 constexpr std::size_t kMostAxes = 32;
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-// Axes along which every operand goes on as before are one axis; those of extent 1 are none.
+// Merges axes along which every operand continues; drops axes of size 1.
 void merge(Ints &shape, std::vector<Ints> &strides) {
     Ints sizes;
     std::vector<Ints> steps(strides.size());
@@ -103,11 +103,11 @@ public:
     }
 
 private:
-    // How one operand is read: its own axes, all of which may go on as one where others' do not.
+    // The walk through one operand, whose own axes may merge where others' do not.
     struct Walk {
         Ints shape, strides;
-        Index run = 1;     // elements read without looking at the axes
-        Index period = 0;  // after so many they come again; 0 where they do not
+        Index run = 1;     // elements read without a step along the axes
+        Index period = 0;  // elements after which they repeat; 0 if they do not
     };
     struct Code {
         Kernel3 kernel;
@@ -117,7 +117,7 @@ private:
         Kind kind;
         std::variant<Index, double> value;
     };
-    // Values of either kind.
+    // A tile of values of either kind.
     struct alignas(64) Tile {
         std::array<std::byte, kTile * sizeof(std::int64_t)> bytes;
     };
@@ -137,12 +137,12 @@ private:
     }
 
     std::size_t operands() const { return strides_.size(); }
-    // The slot of an operand, or of dst: pieces have one each.
+    // Returns the slot of an operand, or of dst; each piece has a slot of its own.
     std::size_t slot(std::size_t operand) const {
         return operand + (ends_.empty() || operand == 0 ? 0 : ends_.size() - 1);
     }
 
-    // Of each row of the first operand, each piece has so many elements.
+    // Divides each row of the first operand into pieces of these sizes.
     void divide_first(const Ints &pieces) {
         for (const Index piece : pieces) {
             demand(piece > 0, "a piece has no elements");
@@ -153,7 +153,7 @@ private:
             add_slot("src", VTENSOR_READ, times(size_ / ends_.back(), piece), types_[0]->bytes);
     }
 
-    // Checks what comes from outside; kinds_ grows by one an instruction.
+    // Checks a program from outside; kinds_ grows by one per instruction.
     void read(const std::vector<Instruction> &program) {
         demand(!program.empty(), "a program without instructions");
         demand(program.size() <= kMostInstructions, "a program of too many instructions");
@@ -178,9 +178,10 @@ private:
         demand(kinds_.back() == types_.back()->kind, "a result of another kind than dst");
     }
 
-    // Tiles lie within rows. They are visited such that what is repeated stays: row by row where an
-    // operand is constant along the last axis, which is a row unless it is short; else column by
-    // column, and as many rows are one as a tile holds.
+    // Divides the elements into tiles, which do not cross rows, in an order that keeps repeated
+    // operands loaded: row by row if an operand is constant along the last axis (all short rows
+    // then count as one); else column by column, where as many rows as fit into a tile count as
+    // one.
     void divide() {
         const Index last = shape_.empty() ? 1 : std::max<Index>(shape_.back(), 1);
         const auto repeated = [](const Ints &row) { return row.empty() || row.back() == 0; };
@@ -199,11 +200,11 @@ private:
         for (const Code &code : code_)
             changes_.push_back(std::ranges::any_of(
                 code.arguments, [&](std::size_t value) { return changes_[value]; }));
-        changes_.back() = true;  // it is what writes dst
+        changes_.back() = true;  // the last value is written to dst
     }
 
-    // The tile of each value. One that changes leaves its tile to others that do, behind its last
-    // reader.
+    // Assigns a tile to each value. A value that changes from tile to tile leaves its tile to
+    // others that do, after its last reader.
     void place() {
         const std::size_t first = operands() + constants_.size();
         std::vector<std::size_t> last(kinds_.size(), 0), free;
@@ -244,9 +245,9 @@ private:
             move(box, types_.back()->bytes, nullptr, slots[slot(operands())]);
     }
 
-    // The last one may be shorter.
+    // The number of rows; the last one may be shorter.
     Index rows() const { return (size_ + row_ - 1) / row_; }
-    // Tiles a row.
+    // The number of tiles per row.
     Index across() const { return (row_ + kTile - 1) / kTile; }
 
     void run_tiles(void *const *slots, Index begin, Index end) const {
@@ -294,7 +295,8 @@ private:
             constant.value);
     }
 
-    // The operand's elements start .. start + n in dst's order: in place, or widened into its tile.
+    // Returns the operand's elements start .. start + n in dst's order: in place, or converted into
+    // its tile.
     const void *load(std::size_t k, void *const *slots, Index start, Index n, Tile *tiles) const {
         const ElementType &type = *types_[k];
         const auto *from = static_cast<const std::byte *>(slots[slot(k)]);
@@ -337,21 +339,21 @@ private:
         return tile;
     }
 
-    // Elements that come again after some, from one of them on.
+    // Fills elements that repeat with a period, starting within it.
     static void repeat(const ElementType &type, const std::byte *place, Index step, Index at,
                        Index period, std::byte *to, Index count) {
         const auto bytes = static_cast<Index>(value_bytes(type.kind));
         const Index first = std::min(count, period - at), second = std::min(count, period) - first;
         type.widen(place + at * step * type.bytes, step, to, first);
         if (second > 0) type.widen(place, step, to + first * bytes, second);
-        for (Index have = first + second; have < count;) {  // whole periods, twice as many each time
+        for (Index have = first + second; have < count;) {  // whole periods, doubling
             const Index more = std::min(have - have % period, count - have);
             std::copy_n(to + have % period * bytes, more * bytes, to + have * bytes);
             have += more;
         }
     }
 
-    // The same of the first operand where it comes in pieces.
+    // Loads the first operand likewise if it comes in pieces.
     const void *load_pieces(void *const *slots, Index start, Index n, std::byte *tile) const {
         const ElementType &type = *types_[0];
         Index row = start / ends_.back(), at = start % ends_.back();
@@ -383,8 +385,8 @@ private:
     Ints shape_;
     std::vector<Ints> strides_;
     std::vector<Walk> walks_;  // of each operand
-    Ints ends_;  // of the pieces of each row of the first operand; empty where it is whole
-    std::vector<bool> dense_, changes_;  // changes_: of each value, from one tile to the next
+    Ints ends_;  // ends of the first operand's pieces in a row; empty if it is whole
+    std::vector<bool> dense_, changes_;  // changes_: whether a value changes from tile to tile
     std::vector<std::size_t> tiles_;     // of each value
     std::size_t tile_count_ = 0;
     std::vector<Box> pads_;

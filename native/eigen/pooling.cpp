@@ -1,4 +1,4 @@
-// native/eigen/pooling.cpp: the largest, the mean or the norm of each window.
+// native/eigen/pooling.cpp: maximum, mean or norm of each window.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@ namespace vtensor::eigen {
 
 namespace {
 
-// Elements that are added up in f32 before their sum goes to one in f64.
+// Elements that are added up in f32 before their sum is added in f64.
 constexpr Index kDeep = 64;
 
 class Pooling final : public Step {
@@ -64,7 +64,7 @@ private:
         });
     }
 
-    // Makes values the sum of a term of each tap; returns how many there are.
+    // Sets `values` to the sum of a term of each tap; returns the number of taps.
     template <class Values, class Term>
     Index add(const float *src, const Place &at, Values &values, const Term &term) const {
         Index inside = 0;
@@ -96,7 +96,7 @@ private:
         values /= static_cast<float>(with_pads_ ? counted(at) : inside);
     }
 
-    // The standard library's functions: Eigen's own have NaN of infinity.
+    // Uses the standard library's functions: Eigen's give NaN for infinity.
     template <class Values>
     void norm(const float *src, const Place &at, Values &values) const {
         if (power_ == 1) {
@@ -111,7 +111,7 @@ private:
         }
     }
 
-    // The elements of the window that lie in the image or its pads.
+    // Returns the number of the window's elements inside the image and its counted pads.
     Index counted(const Place &at) const {
         Index all = 1;
         for (std::size_t i = 0; i < kSpatial; ++i) {
@@ -128,8 +128,8 @@ private:
     Index pixels_ = 0;
 };
 
-// The largest of each window, and where it is: the first of those, in the order N C D H W of the
-// image, or with D fastest and W slowest.
+// Max pooling with indices: the first maximum of each window, in the order N C D H W of the image,
+// or with D fastest and W slowest.
 class LargestPlace final : public Step {
 public:
     LargestPlace(const Window &window, bool column_major)
@@ -168,7 +168,7 @@ private:
         });
     }
 
-    // The number of a place that is `within` the image, W fastest.
+    // Returns the index of a position `within` the image, W fastest unless column-major.
     Index numbered(Index within) const {
         if (!column_major_) return within;
         const Index w = within % window_.src[2], rest = within / window_.src[2];

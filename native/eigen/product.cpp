@@ -12,7 +12,7 @@ namespace {
 
 constexpr Index kRows = 4, kColumns = 32;
 
-// A tile of a product. Inlined, such that a whole tile's extents are known.
+// Computes a tile of a product. Inlined, so that a whole tile's sizes are constants.
 [[gnu::always_inline]] inline void sum(const Rows<const Bits> &left, const Rows<const Bits> &right,
                                        const Rows<Bits> &dst, Index height, Index width,
                                        Index depth) {
@@ -38,7 +38,7 @@ public:
     }
 
 private:
-    // The elements of all matrices of one operand.
+    // Returns the elements that all matrices of one operand span.
     Index whole(const Ints &strides, Index height, Index width) const {
         Ints shape = batch_, steps = strides;
         shape.insert(shape.end(), {height, width});
@@ -76,7 +76,7 @@ private:
 
 }  // namespace
 
-// Tiles of the result, whose sums stay in registers.
+// Computes the result in tiles whose sums stay in registers.
 void multiply_bits(const Rows<const Bits> &left, const Rows<const Bits> &right,
                    const Rows<Bits> &dst, Index rows, Index columns, Index depth) {
     const Index down = (rows + kRows - 1) / kRows, across = (columns + kColumns - 1) / kColumns;

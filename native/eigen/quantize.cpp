@@ -1,4 +1,4 @@
-// native/eigen/quantize.cpp: steps of a scale that the values themselves say.
+// native/eigen/quantize.cpp: dynamic quantization: the scale follows from the values.
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
@@ -48,7 +48,7 @@ private:
             high = std::max(high, most);
         });
         const float scale = (high > low ? high - low : 1.0F) / kMost;
-        // Of infinities, and of a scale that is no number above 0, too.
+        // Also defined for infinities, and for a scale that is no number above 0.
         const float zero = std::fmin(std::fmax(std::nearbyint(-low / scale), 0.0F), kMost);
         *output(slots, 2) = scale;
         *static_cast<std::uint8_t *>(slots[3]) = static_cast<std::uint8_t>(zero);

@@ -1,7 +1,7 @@
-// native/eigen/recurrent.cpp: networks that go along a sequence and carry a state.
+// native/eigen/recurrent.cpp: recurrent networks.
 //
-// What gates get of the sequence is one product for many times; what they get of the state is a
-// product a time. States live in the outputs for the last ones.
+// The gates' inputs from the sequence are one product for many time steps; those from the state are
+// a product per time step. States are kept in the outputs for the last ones.
 #include "recurrent.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using Function = float (*)(float x, float alpha, float beta);
 
-// NaN stays; a thresholded relu alone makes 0 of it.
+// The activations keep NaN, except thresholded relu, which makes 0 of it.
 const std::map<std::string, Function> &functions() {
     static const std::map<std::string, Function> all{
         {"affine", [](float x, float a, float b) { return a * x + b; }},
@@ -40,7 +40,7 @@ const std::map<std::string, Function> &functions() {
     return all;
 }
 
-// result (rows x columns) = left (rows x depth) * right (columns x depth), transposed.
+// result (rows x columns) = left (rows x depth) * right (columns x depth)^T.
 void multiply_transposed(const float *left, Index rows, Index depth, const float *right,
                          Index columns, float *result) {
     constexpr Index kPanel = 48;
@@ -82,13 +82,13 @@ public:
 private:
     static constexpr Index kChunkElements = Index{1} << 20;
 
-    // A function of one direction's gates.
+    // An activation of one direction's gates.
     struct Applied {
         Function function;
         float alpha, beta;
     };
 
-    // What belongs to one direction.
+    // The weights and states of one direction.
     struct Direction {
         const float *w, *r, *bias, *peepholes;
         const Applied *applied;
@@ -136,7 +136,7 @@ private:
         if (lstm_) add_slot("last cell", VTENSOR_WRITE, state);
     }
 
-    // What is given under a name, or null.
+    // Returns the optional input of this name, or null.
     const void *find(void *const *slots, const char *name) const {
         const auto found = slots_of_.find(name);
         return found == slots_of_.end() ? nullptr : slots[found->second];
@@ -193,11 +193,11 @@ private:
         }
     }
 
-    // One element more of each sequence that has one: the state at a time, or 0.
+    // Advances each sequence that has an element at `time`; sets the outputs of the others to 0.
     void advance(const Direction &own, const float *from_x, const void *lengths, Index time,
                  float *y) const {
         const Index batch = network_.batch, units = network_.units;
-        const bool twice = !plain_ && !lstm_ && !linear_;  // a GRU's last gate gets what is reset
+        const bool twice = !plain_ && !lstm_ && !linear_;  // a GRU, which resets the state first
         const Index at_once = twice ? 2 * units : width_;
         multiply_transposed(own.hidden, batch, units, own.r, at_once, own.from_h);
         if (twice) {
@@ -208,7 +208,7 @@ private:
                 const Index at = units + u;
                 own.reset[i] = apply(own, 0, x[at] + h[at] + bias(own, 1, u)) * own.hidden[i];
             });
-            // What the last gate gets of it goes behind what the first two have got.
+            // The last gate's part from the reset state is stored after the first two gates' parts.
             multiply_transposed(own.reset, batch, units, own.r + 2 * units * units, units,
                                 own.from_h + batch * at_once);
         }
@@ -229,7 +229,7 @@ private:
         });
     }
 
-    // A unit of an LSTM.
+    // Computes a unit of an LSTM.
     void remember(const Direction &own, const float *x, const float *h, Index u, Index i) const {
         const Index units = network_.units;
         const auto gate = [&](Index which) {
@@ -247,7 +247,7 @@ private:
         own.hidden[i] = apply(own, 0, gate(3) + peephole(2, now)) * apply(own, 2, now);
     }
 
-    // A unit of a GRU.
+    // Computes a unit of a GRU.
     void update(const Direction &own, const float *x, const float *h, Index u, Index i) const {
         const Index units = network_.units;
         const float from_x = x[2 * units] + bias(own, 2, u);
@@ -263,7 +263,7 @@ private:
         own.hidden[i] = (1 - old) * made + old * own.hidden[i];
     }
 
-    // Calls body(n, unit, place in a state) for each unit.
+    // Calls body(n, unit, position in a state) for each unit.
     template <class Body>
     void each_unit(const Body &body) const {
         parallel(states_, states_ * gates_ * 32, [&](Index begin, Index end) {

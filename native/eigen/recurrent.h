@@ -1,4 +1,4 @@
-// native/eigen/recurrent.h: networks that go along a sequence and carry a state.
+// native/eigen/recurrent.h: recurrent networks.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace vtensor::eigen {
 
-// A function of a gate by ONNX's name in lower case.
+// An activation, by ONNX's name in lower case.
 struct Activation {
     std::string name;
     float alpha, beta;
 };
 
-// cell: "rnn", "gru", "lbr_gru" (what is reset is the product with h) or "lstm"; direction:
-// "forward", "reverse" or "bidirectional". Limited: what goes into functions is at most `clip` from
-// 0. Coupled: an LSTM forgets as much as it takes in.
+// cell: "rnn", "gru", "lbr_gru" (reset is applied to the product with h) or "lstm"; direction:
+// "forward", "reverse" or "bidirectional". limited: the activations' inputs are at most `clip` from
+// 0. coupled: an LSTM's input and forget gates are coupled.
 struct Network {
     std::string cell, direction;
     Index times, batch, features, units;
@@ -25,10 +25,10 @@ struct Network {
     bool limited, coupled;
 };
 
-// All f32; arguments x (T N F), w (dir gate unit F), r (dir gate unit state), then what is given, by
-// name and in its order: bias (dir row unit), lengths (N, integers of so many bytes), hidden and cell
-// (dir N unit), peepholes (dir 3 unit); then y (T dir N unit), the last hidden and, of an LSTM, the
-// last cell; scratch.
+// All f32. Arguments: x (T N F), w (dir gate unit F), r (dir gate unit state), then the optional
+// inputs `given`, in order: bias (dir row unit), lengths (N, integers of `length_bytes`), hidden
+// and cell (dir N unit), peepholes (dir 3 unit); then y (T dir N unit), the last hidden state and,
+// for an LSTM, the last cell state; scratch.
 Step *recurrent(const Network &network, const std::vector<std::string> &given, Index length_bytes);
 
 }  // namespace vtensor::eigen

@@ -20,7 +20,7 @@ namespace {
 
 constexpr Index kTile = 1024;
 constexpr Index kDeep = 64;
-// A row of fewer elements than this is not worth a reduction of its own.
+// Elements below which a row is not reduced by itself.
 constexpr Index kShortRow = 8;
 constexpr auto kNaN = Eigen::PropagateNaN;
 
@@ -35,7 +35,7 @@ enum class Kind { sum, mean, prod, max, min, l1, l2, sum_square, log_sum, log_su
 constexpr std::array kKinds{"sum", "mean", "prod",       "max",     "min",
                             "l1",  "l2",   "sum_square", "log_sum", "log_sum_exp"};
 
-// What becomes of an element before it is added.
+// Functions of an element before it is added.
 struct Same {
     template <class X>
     static auto of(const X &x, const X &) { return x; }
@@ -78,7 +78,7 @@ struct Multiply {
     template <class W>
     static W both(W a, W b) { return a * b; }
 };
-// The fold of a row in lanes, of which there are enough to hide how long each takes.
+// Folds a row in lanes, enough of them to hide the latency of an operation.
 template <class Op, class X>
 auto in_lanes(const X &x, const auto &last) {
     constexpr int kLanes = 64;
@@ -115,7 +115,7 @@ struct Smallest {
     static W both(W a, W b) { return a != a || a < b ? a : b; }
 };
 
-// Integers are added and multiplied without a sign: they wrap.
+// Integers are added and multiplied as unsigned: they wrap.
 template <class Op, class A>
 using Ring = std::conditional_t<std::is_integral_v<A> && !Op::kOrders, std::uint64_t, A>;
 
@@ -148,13 +148,13 @@ public:
     }
 
 private:
-    // Some neighbouring results, and where their sources begin.
+    // Neighbouring results, and the offset of their sources.
     struct Piece {
         Index from, to, count;
         const Axis *along;
     };
 
-    // Rows, where what is reduced lies closer than what is kept; else strips of results.
+    // Chooses rows if reduced elements are closer in memory than kept ones, else strips of results.
     void arrange() {
         const auto inner = [](const std::vector<Area> &areas) {
             return areas.empty() || areas[0].axes.empty() ? Axis{1, kTile * kTile, 0}
@@ -232,7 +232,7 @@ private:
             break;
         case Kind::mean:
             fold(Add<Same>(), W(0));
-            // Of no elements it is 0 / 0, which integers do not have: theirs is 0.
+            // The mean of no elements is 0 / 0; for integers it is 0.
             finish([&](W value) {
                 const Index least = std::is_integral_v<W> ? 1 : 0;
                 return value / static_cast<W>(std::max(elements_, least));
@@ -245,7 +245,7 @@ private:
                     none[i] = all[i] == -std::numeric_limits<W>::infinity();
                     shift[i] = std::isfinite(all[i]) ? static_cast<A>(all[i]) : A(0);
                 }
-                fold(Add<Power>(), W(0));  // of minus infinity Eigen's is no 0 everywhere
+                fold(Add<Power>(), W(0));  // Eigen's exp of minus infinity is not always 0
                 for (Index i = 0; i < n; ++i)
                     all[i] = none[i] ? -std::numeric_limits<W>::infinity()
                                      : std::log(all[i]) + shift[i];
@@ -260,7 +260,7 @@ private:
         element_.store(slots[1], piece.to, piece.along->to, n, all);
     }
 
-    // A fold on some threads: each takes a part of what is reduced.
+    // Folds on several threads: each takes a part of the reduced elements.
     template <class Op>
     void divided(const void *src, const Piece &piece, Index threads, W nothing, const A *shift,
                  W *total) const {
@@ -283,7 +283,7 @@ private:
         return static_cast<W>(Op::both(static_cast<R>(a), static_cast<R>(b)));
     }
 
-    // Adds chunks begin .. end of what is reduced to the totals of a piece.
+    // Adds chunks begin .. end of the reduced elements to the totals of a piece.
     template <class Op>
     void fold(const void *src, const Piece &piece, Index begin, Index end, W nothing,
               const A *shift, W *total) const {

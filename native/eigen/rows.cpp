@@ -13,7 +13,7 @@ namespace {
 using Row = Eigen::Map<const Eigen::ArrayXf>;
 using Target = Eigen::Map<Eigen::ArrayXf>;
 
-// Elements that are added up in f32 before their sum goes to one in f64.
+// Elements that are added up in f32 before their sum is added in f64.
 constexpr Index kDeep = 4096;
 
 class Softmax final : public Step {

@@ -1,4 +1,4 @@
-// native/eigen/scatter.cpp: elements put at places that indices say, and ones among zeros.
+// native/eigen/scatter.cpp: elements written to indexed positions, and one-hot vectors.
 #include <omp.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace vtensor::eigen {
 
 namespace {
 
-// What becomes of what was there and what is put there; NaN stays.
+// Combinations of the former element and the update; NaN stays.
 struct Replace {
     template <class T>
     static T of(T, T update) {
@@ -30,7 +30,7 @@ struct Sum {
 struct Product {
     template <class T>
     static T of(T a, T b) {
-        // Short unsigned integers become signed ones in C++, and their product may overflow.
+        // Short unsigned integers are promoted to signed ones, whose product may overflow.
         using W = std::conditional_t<std::is_integral_v<T>, std::uint64_t, typename Wide<T>::type>;
         return static_cast<T>(static_cast<W>(a) * static_cast<W>(b));
     }
@@ -63,8 +63,9 @@ public:
     }
 
 private:
-    // An axis along which places of different indices never meet, or -1: where all steps in the
-    // tensor are digits of a place. The first that is long enough for all threads, or the longest.
+    // Returns an axis along which positions of different indices never coincide, or -1: there all
+    // steps in the tensor are digits of a position. The first axis that is long enough for all
+    // threads, or the longest.
     static Index apart(const Places &places) {
         std::vector<std::pair<Index, Index>> digits{{1, places.inner}};
         for (const Addressed &axis : places.axes) digits.emplace_back(axis.stride, axis.size);
@@ -108,7 +109,7 @@ private:
         }
     }
 
-    // From `first` to `stop` of what belongs to the places from `begin` to `end`, in their order.
+    // Writes the elements `first` to `stop` of the positions from `begin` to `end`, in order.
     void put(const Number *indices, const Element *updates, Element *dst, Index begin, Index end,
              Index first, Index stop) const {
         each_place(places_, indices, begin, end, [&](Index place, Index which) {
@@ -164,7 +165,7 @@ Step *merging(const Places &places, const std::string &reduction) {
     refuse("no reduction " + reduction);
 }
 
-// The bytes of a type that is only moved: its name, or the number of its bytes.
+// Returns the bytes of a type that is only moved, by its name or number of bytes.
 Index bytes_of(const std::string &dtype) {
     for (const Index bytes : {1, 2, 4, 8})
         if (dtype == std::to_string(bytes)) return bytes;

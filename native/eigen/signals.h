@@ -1,5 +1,5 @@
-// native/eigen/signals.h: the kernels of signals, windows and matrices; each function checks its
-// numbers and throws std::invalid_argument. The caller owns the result.
+// native/eigen/signals.h: factories of kernels for signals, windows and matrices. Each function
+// checks its numbers, throws std::invalid_argument, and returns a step that the caller owns.
 #pragma once
 
 #include <string>
@@ -8,23 +8,24 @@
 
 namespace vtensor::eigen {
 
-// Windows of one channel, added up each at its place in src of the window; the argument src holds a
-// row of windows for each element of a kernel. Types are those of elements.h.
+// Col2Im: windows of one channel, added up at their positions in the window's src; the argument src
+// has a row of windows for each element of a kernel. Types are those of elements.h.
 Step *col2im(const std::string &dtype, const Window &window);
 
-// Groups of the channels, and parts of them that have offsets of their own; `rank` spatial dims.
+// Groups of channels, groups of channels that share offsets (`parts`), outputs, and `rank` spatial
+// dims.
 struct Bends {
     Index groups, parts, outputs, rank;
     bool masked;
 };
 
-// A convolution of f32 whose elements are sampled beside their places: src N C D H W, weights
-// O I d h w, offset N parts d h w rank D H W, mask (if there is one) without rank, dst N O D H W.
+// A deformable convolution of f32: src N C D H W, weights O I d h w, offset N parts d h w rank D H
+// W, mask (if there is one) likewise without rank, dst N O D H W.
 Step *deformed(const Window &window, const Bends &bends);
 
-// Rows of `size` numbers of one part or two, of which transforms take `taken` of each frame, `step`
-// apart, times a window if there is one, zeros behind them, and give the first `bins`. Mirrored: the
-// second half of the numbers is the mirror image of those that are taken.
+// Series of `size` numbers of one or two parts. A transform takes `taken` numbers of each frame,
+// `step` apart, times a window if there is one, padded with zeros to `length`, and gives the first
+// `bins` results. mirrored: the second half of its input mirrors the numbers taken.
 struct Frames {
     Index series, size, src_parts;
     Index frames, step, taken;

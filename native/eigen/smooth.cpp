@@ -1,7 +1,8 @@
-// native/eigen/smooth.cpp: exponentials, logarithms, circular functions and their kin, of floats.
+// native/eigen/smooth.cpp: exponentials, logarithms, trigonometric functions and their kin, of
+// floats.
 //
-// Those that networks use most are computed in f32, to 1 or 2 units in the last place; the others
-// in f64 and rounded once. All are free of branches, so that compilers make vectors of them.
+// The functions that networks use most are computed in f32, to 1 or 2 units in the last place; the
+// others in f64, rounded once. All are free of branches, so that compilers vectorise them.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -26,7 +27,8 @@ VTENSOR_INLINE float logistic(float x) {
     return (x >= 0 ? 1.0F : e) / (1.0F + e);
 }
 
-// N. Juffa's, below 1 unit in the last place where multiplication and addition round once.
+// The error function by N. Juffa: below 1 unit in the last place where multiplication and addition
+// round once.
 VTENSOR_INLINE float erf(float x) {
     const float t = size_of(x), s = x * x;
     const float head = polynomial(t, -1.72853470e-5F, 3.83197126e-4F) * s +
@@ -38,7 +40,7 @@ VTENSOR_INLINE float erf(float x) {
     return t > 0.927734375F ? far : near * x + x;
 }
 
-// The polynomial is Cephes's.
+// The hyperbolic tangent, with Cephes' polynomial.
 VTENSOR_INLINE float tanh(float x) {
     const float t = size_of(x), s = x * x;
     const float far = 1.0F - 2.0F / (exp(t + t) + 1.0F);
@@ -47,7 +49,7 @@ VTENSOR_INLINE float tanh(float x) {
     return __builtin_copysignf(t > 0.625F ? far : near * s * t + t, x);
 }
 
-// Of a double between the results that floats have; to 1e-13 of the result.
+// Returns e^x for results in the range of floats, with a relative error of 1e-13.
 VTENSOR_INLINE double wide_exp(double x) {
     constexpr double kMagic = 0x1.8p52;
     const double above = x < -700.0 ? -700.0 : x;
@@ -63,7 +65,8 @@ VTENSOR_INLINE double wide_exp(double x) {
     return x != x ? x : std::bit_cast<double>(bits);
 }
 
-// 2 artanh(s) with s = (m - 1) / (m + 1), where x = 2^k m and m is near 1.
+// Returns the logarithm as k ln 2 + 2 artanh(s) with s = (m - 1) / (m + 1), where x = 2^k m and m
+// is near 1.
 VTENSOR_INLINE double wide_log(double x) {
     constexpr std::uint64_t kRootHalf = 0x3FE6A09E00000000U;
     constexpr std::uint64_t kBias = 0x3FFU, kToDouble = 0x4330000000000000U;
@@ -97,7 +100,7 @@ VTENSOR_INLINE float log1p(float x) {
     return x == 0 ? x : y;
 }
 
-// IEEE 754's pow: 1 where the base is 1 or the exponent 0, whatever the other is.
+// The power of IEEE 754: 1 if the base is 1 or the exponent 0, whatever the other is.
 VTENSOR_INLINE float pow(float x, float y) {
     const float whole = __builtin_truncf(y);
     const bool odd = whole == y && __builtin_truncf(y * 0.5F) * 2.0F != y;
@@ -108,7 +111,7 @@ VTENSOR_INLINE float pow(float x, float y) {
     return always ? 1.0F : signs;
 }
 
-// x = k pi/2 + r.
+// An angle reduced to x = k pi/2 + r.
 struct Angle {
     double r;
     std::uint64_t quarter;
@@ -134,7 +137,7 @@ VTENSOR_INLINE double cosine(double r) {
                       1.0);
 }
 
-// The sine of x and `shift` right angles.
+// Returns the sine of x plus `shift` right angles.
 VTENSOR_INLINE float turned(float x, std::uint64_t shift) {
     const auto [r, k] = reduced(x);
     const std::uint64_t quarter = k + shift;
@@ -153,7 +156,7 @@ VTENSOR_INLINE float tan(float x) {
     return x == 0 ? x : y;
 }
 
-// Angles that `reduced` takes are below this; others are rare, and the C library's.
+// Bound of the angles that `reduced` takes; larger ones are rare and use the C library.
 constexpr float kLargeAngle = 0x1p20F;
 
 template <auto kFunction, auto kLarge>
@@ -177,7 +180,8 @@ constexpr Function angle(const char *name) {
     return {name, 1, {Kind::kFloat}, Kind::kFloat, each_angle<kFunction, kLarge>};
 }
 
-// By pi/2 - atan(1 / x) to at most 1, by pi/4 + atan((x - 1) / (x + 1)) to at most tan(pi/8).
+// Returns the arc tangent, reduced by pi/2 - atan(1 / x) to at most 1 and by pi/4 + atan((x - 1) /
+// (x + 1)) to at most tan(pi/8).
 VTENSOR_INLINE double wide_atan(double x) {
     constexpr double kQuarter = 0x1.921FB54442D18p-1;
     const double size = size_of(x);

@@ -1,4 +1,4 @@
-// native/eigen/step.cpp: the C functions of a step, and its slots.
+// native/eigen/step.cpp: the C functions and the slots of a step.
 #include "step.h"
 
 #include <cstdio>

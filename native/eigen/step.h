@@ -1,7 +1,8 @@
-// native/eigen/step.h: what every kernel here and in winograd/ is: a step of vtensor/step.h on dense elements.
+// native/eigen/step.h: the base class of the kernels here and in winograd/: a step of
+// vtensor/step.h on dense elements.
 //
-// A kernel derives the bytes of its slots from its own geometry; the runner sees to it that the
-// memory has them, so no run leaves its buffers.
+// A kernel derives the bytes of its slots from its own geometry; the runner checks that the memory
+// has them, so that no run leaves its buffers.
 #pragma once
 
 #include <atomic>
@@ -18,12 +19,12 @@ namespace vtensor::eigen {
 using Index = std::int64_t;
 using Ints = std::vector<Index>;
 
-// What a kernel throws where its operands hold what it cannot work with; the text says what.
+// A kernel found operands that it cannot work with; the text says what.
 struct BadInput : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Lives as long as its last owner: Python's object, capsules, plans. Knows no Python.
+// A step. Its owners are Python's object, capsules and plans; it uses no Python.
 class Step {
 public:
     Step(const Step &) = delete;
@@ -38,17 +39,18 @@ public:
     }
 
 protected:
-    // The first owner is the caller.
+    // The caller is the first owner.
     explicit Step(const std::string &kernel);
     virtual ~Step() = default;
 
-    // Slots in their order. Scratch, f32 as most is, comes last and begins at a cache line.
+    // Adds a slot, in order. Scratch, f32 in most kernels, comes last and is aligned to a cache
+    // line.
     void add_slot(const char *name, std::uint32_t access, Index elements,
                   std::uint32_t item_bytes = sizeof(float));
     void add_scratch(Index elements);
 
 private:
-    // Called by any number of threads at once, on different memory.
+    // Runs the step; may be called by any number of threads at once, on different memory.
     virtual void run(void *const *slots) const = 0;
     static int run_step(void *context, void *const *slots, const vtensor_run *run);
     void add(const char *name, std::uint32_t access, Index bytes, std::uint32_t alignment);

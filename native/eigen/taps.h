@@ -8,37 +8,37 @@
 
 namespace vtensor::eigen {
 
-// A neighbour along one dim: which element, and what it counts.
+// A neighbour along one dim: its index and weight.
 struct Near {
     Index at;
     float weight;
 };
 
-// The weight of a neighbour by its distance, none from 1 on; NaN stays.
+// Returns the weight of a neighbour by its distance: 0 from 1 on, NaN for NaN.
 inline float linear(double distance) {
     const auto weight = static_cast<float>(1 - std::fabs(distance));
     return weight < 0 ? 0 : weight;
 }
 
-// The element of a dim that is nearest to a place; the first for NaN.
+// Returns the index in a dim nearest to a position; 0 for NaN.
 inline Index nearest(double at, Index size) {
     if (!(at > 0)) return 0;
     const Index last = size - 1;
     return at >= static_cast<double>(last) ? last : static_cast<Index>(at);
 }
 
-// The neighbours of up to kChunk places: of each the offset in a layer, and what it counts.
+// The neighbours of up to kChunk positions: offset in a layer, and weight.
 class Taps {
 public:
     static constexpr Index kChunk = 32, kMost = 64;
 
-    // No neighbour along any dim so far: the layer's first element counts whole.
+    // Starts a position with one neighbour: the layer's first element, with weight 1.
     void begin(Index place) {
         offsets_[0][place] = 0;
         weights_[0][place] = 1;
     }
 
-    // Each of the `count` neighbours of a place becomes `many`: those of one more dim, whose
+    // Replaces each of the `count` neighbours of a position by `many`: those of one more dim, whose
     // elements are `stride` apart.
     void spread(Index place, Index count, const Near *near, Index many, Index stride) {
         for (Index t = many; t-- > 0;)
@@ -48,8 +48,8 @@ public:
             }
     }
 
-    // The sums of `taps` neighbours in a layer, for the first `count` places. Where their number is
-    // a usual one, it is known while compiling, and sums stay in registers.
+    // Computes the sums of `taps` neighbours in a layer, for the first `count` positions. Usual
+    // numbers of taps are compile-time constants, so that sums stay in registers.
     template <class From, class To>
     void sum(const From *layer, Index taps, To *dst, Index count) const {
         switch (taps) {
@@ -63,7 +63,7 @@ public:
     }
 
 private:
-    // Of `Known` neighbours; 0: of as many as `taps` says.
+    // Computes the sums of `Known` neighbours; 0: of `taps` neighbours.
     template <Index Known, class From, class To>
     void sum_of(const From *layer, Index taps, To *dst, Index count) const {
         for (Index p = 0; p < count; ++p) {

@@ -1,4 +1,5 @@
-// native/eigen/types.cpp: elements as values of programs, and back; functions by name.
+// native/eigen/types.cpp: conversions of elements to values of programs and back; element types and
+// functions by name.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace {
 
 using Integer = std::int64_t;
 
-// Half floats come in 16 bits.
+// A half float, as its 16 bits.
 struct Half {
     std::uint16_t bits;
 };
@@ -33,7 +34,7 @@ Integer value(T x) {
     return x;
 }
 
-// Of NaN the upper bits, made quiet; else ties to even.
+// Rounds ties to even; of NaN keeps the upper bits, made quiet.
 void put(float x, BFloat &to) {
     const auto bits = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t rounded = (bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U;

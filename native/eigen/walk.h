@@ -1,4 +1,4 @@
-// native/eigen/walk.h: boxes of strided elements as few long axes, and their offsets in turn.
+// native/eigen/walk.h: boxes of strided elements as a few long axes, and their offsets in order.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@ struct Axis {
     Index size, from, to;
 };
 
-// A box whose axes go from the longest step in the source to the shortest; those that go on as one
-// are one, and those of one element are none.
+// A box with axes from the longest step in the source to the shortest; consecutive axes are merged,
+// and axes of one element dropped.
 struct Area {
     Index from = 0, to = 0, count = 1;
     std::vector<Axis> axes;
@@ -38,7 +38,7 @@ struct Area {
         axes = std::move(merged);
     }
 
-    // The axis of the shortest step, which is taken out.
+    // Removes and returns the axis of the shortest step.
     Axis take_inner() {
         if (axes.empty()) return {1, 0, 0};
         const Axis inner = axes.back();
@@ -48,7 +48,7 @@ struct Area {
     }
 };
 
-// The offsets of an area's elements, from any of them on.
+// Iterates over the offsets of an area's elements, from any of them on.
 class Walk {
 public:
     Walk(const Area &area, Index start) : axes_(&area.axes), at_(area.axes.size()) {

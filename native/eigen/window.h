@@ -1,4 +1,4 @@
-// native/eigen/window.h: where the windows over an image lie.
+// native/eigen/window.h: geometry of the windows over an image.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace vtensor::eigen {
 
 constexpr std::size_t kSpatial = 3;
 
-// Refuses what reaches farther than can be counted; `end` is the pads at the end, if they matter.
+// Checks that no position overflows; `end` is the pads at the end, if they matter.
 inline void check(const Window &window, const Ints &end = {0, 0, 0}) {
     for (const Ints *row : {&window.src, &window.dst, &window.kernel, &window.strides,
                             &window.dilations, &window.begin, &end})
@@ -28,7 +28,7 @@ inline void check(const Window &window, const Ints &end = {0, 0, 0}) {
     }
 }
 
-// A place of the window's output; `pixel` counts images, then spatial dims.
+// A position of the window's output; `pixel` counts images, then spatial dims.
 struct Place {
     Index image, at[kSpatial];
 };
@@ -41,19 +41,19 @@ inline Place place(const Window &window, Index pixel) {
     return found;
 }
 
-// Where the window's first element lies along a dim, in the image's elements.
+// Returns the position of the window's first element along a dim, in the image.
 inline Index origin(const Window &window, const Place &at, std::size_t dim) {
     return at.at[dim] * window.strides[dim] - window.begin[dim];
 }
 
-// The elements first .. last of a window along a dim, those that lie in 0 .. size.
+// Returns the elements first .. last of a window along a dim that are inside of 0 .. size.
 struct Range {
     Index first, last;
 };
 
 inline Range within(const Window &window, std::size_t dim, Index origin, Index size) {
     const Index step = window.dilations[dim], all = window.kernel[dim];
-    // How many lie before a place; a division is slow, and most windows are dense.
+    // The number of elements before a position; the division is slow, and most windows are dense.
     const auto before = [&](Index place) {
         const Index far = place - origin;
         return std::clamp<Index>(step == 1 ? far : (far + step - 1) / step, 0, all);
@@ -61,8 +61,8 @@ inline Range within(const Window &window, std::size_t dim, Index origin, Index s
     return {before(0), before(size)};
 }
 
-// Calls body(tap, pixel of src) for each element of the window that lies inside the image. Taps
-// count the kernel's elements in order.
+// Calls body(tap, pixel of src) for each element of the window inside the image. Taps count the
+// kernel's elements in order.
 template <class Body>
 void for_each_tap(const Window &window, const Place &at, const Body &body) {
     Index begin[kSpatial];
@@ -82,7 +82,7 @@ void for_each_tap(const Window &window, const Place &at, const Body &body) {
     }
 }
 
-// Pixels of the image and of the output, over all images.
+// Return the pixels of the image and of the output, over all images.
 inline Index src_pixels(const Window &window) { return times(window.images, product(window.src)); }
 inline Index dst_pixels(const Window &window) { return times(window.images, product(window.dst)); }
 inline Index taps(const Window &window) { return product(window.kernel); }

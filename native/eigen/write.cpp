@@ -1,4 +1,4 @@
-// native/eigen/write.cpp: rows written into caches, and elements put back where a pool found them.
+// native/eigen/write.cpp: updates of cached rows, and MaxUnpool.
 #include <algorithm>
 #include <atomic>
 
@@ -38,7 +38,7 @@ private:
         const auto *starts = given ? static_cast<const Index *>(slots[2]) : nullptr;
         auto *dst = static_cast<Element *>(slots[given ? 3 : 2]);
         const Index all = cache_.outer * slab_, inner = cache_.inner, count = cache_.count;
-        if (count > 0)  // all of them before anything is written, and where rows have no elements
+        if (count > 0)  // checks all starts before anything is written, also for empty rows
             for (Index at = 0; at < (given ? cache_.starts : 0); ++at) first(starts[at]);
         parallel(all, all,
                  [&](Index begin, Index end) { std::copy(src + begin, src + end, dst + begin); });
@@ -54,7 +54,8 @@ private:
         });
     }
 
-    // Where a row begins. Throws BadInput if it lies outside, or if the row's end does.
+    // Returns the first position that is written in a row. Throws BadInput if it, or the last one,
+    // is out of range.
     Index first(Index start) const {
         if (cache_.circular) {
             const Index rest = start % cache_.axis.size;
@@ -106,19 +107,19 @@ private:
                     }
                 }
         });
-        // Some belong into other layers: where several meet, the last one stays.
+        // Some positions are in other layers: of equal positions the last one counts.
         if (!strays) return;
         for (Index i = 0; i < layers_ * each_; ++i)
             if (is_in(indices[i], 0, all_)) dst[place(indices[i])] = src[i];
     }
 
-    // Whether it is one of `size` places from `begin` on; no index overflows.
+    // Returns whether an index is one of `size` positions from `begin` on, without overflow.
     static bool is_in(Index index, Index begin, Index size) {
         return static_cast<std::uint64_t>(index) - static_cast<std::uint64_t>(begin) <
                static_cast<std::uint64_t>(size);
     }
 
-    // The place in dst of an element of the image that indices count in.
+    // Returns the position in dst of an element of the image in which indices count.
     Index place(Index index) const {
         if (layer_ == room_) return index;
         const Index w = index % counted_[2], rows = index / counted_[2];

@@ -1,4 +1,4 @@
-// native/onednn/apart.cpp: convolutions whose code oneDNN keeps, and what runs in their place.
+// native/onednn/apart.cpp: convolutions whose code oneDNN never frees, and their replacements.
 #include "apart.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -20,14 +20,16 @@ namespace vtensor::onednn {
 
 namespace {
 
-// Places for code that oneDNN keeps: the convolutions of a few networks, about 20 MB at most.
+// Number of convolutions whose code may stay: those of a few networks, about 20 MB at most; and how
+// many are taken.
 std::atomic<std::size_t> limit{256}, taken{0};
 
 bool is_function(const PostOp &op) {
     return std::holds_alternative<EltwisePostOp>(op) || std::holds_alternative<GeluPostOp>(op);
 }
 
-// A kernel that changes dst in place, and the slots of its arguments among those of the whole.
+// A kernel that changes dst in place, and the slots of its arguments among those of the whole
+// primitive.
 class Function {
 public:
     Function(const PrimitivePtr &primitive, std::vector<std::size_t> slots)
@@ -64,12 +66,12 @@ std::size_t slot_of(const std::vector<Argument> &arguments, const std::string &n
 bool of_blocks(const Primitive &primitive) {
     const std::string &kernel = primitive.kernel();
     return kernel.starts_with("brgconv") || kernel.starts_with("brg_conv") ||
-           kernel.find("+brg_fwd") != std::string::npos;  // a convolution in place of another kind
+           kernel.find("+brg_fwd") != std::string::npos;  // another kind that runs as a convolution
 }
 
 std::string post_operand(std::size_t place) { return "post" + std::to_string(place) + "_src1"; }
 
-// The kernels of the post-ops from `first` on, in their order. Throws Unimplemented.
+// Returns the kernels of the post-ops from `first` on, in order. Throws Unimplemented.
 std::vector<Kernel> kernels_from(std::size_t first, const Primitive &whole) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const auto &ops = whole.attr().post_ops();
@@ -96,7 +98,8 @@ std::vector<Kernel> kernels_from(std::size_t first, const Primitive &whole) {
     return kernels;
 }
 
-// The head on the memory of the whole, by the same kernel; null if oneDNN does not offer that.
+// Returns the primitive without its post-ops from `first` on, on the same memory and by the same
+// kernel; null if oneDNN does not offer it.
 PrimitivePtr head_of(std::size_t first, const Primitive &whole,
                      const std::vector<Argument> &arguments) {
     Spec spec = whole.spec();

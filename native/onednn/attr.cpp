@@ -1,4 +1,4 @@
-// native/onednn/attr.cpp: what follows a primitive and how exactly it computes, as a value.
+// native/onednn/attr.cpp: fused followers of a primitive and its arithmetic mode, as a value.
 #include "attr.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -25,10 +25,11 @@ struct Overloaded : Cases... {
     using Cases::operator()...;
 };
 
-// x * min(max(x * steep, 0), 1) is x from 2^-126 up, -0 below 0, and NaN of NaN, where oneDNN's own
-// relu and clip have a bound; it costs the same. Between, it is off by less than 2^-126. Of -inf it
-// makes NaN: what would make -inf finite first is a bound, which loses NaN, or an exponential,
-// which costs. The upper bound makes -inf of NaN, which so becomes NaN again.
+// Appends bounds that keep NaN, at the cost of oneDNN's own relu and clip, which make a bound of
+// it. x * min(max(x * steep, 0), 1) is x from 2^-126 up, -0 below 0, and NaN for NaN; between 0 and
+// 2^-126 it is off by less than 2^-126. For -inf it gives NaN: making -inf finite first takes a
+// bound, which loses NaN, or an exponential, which costs time. The upper bound makes -inf of NaN,
+// which the product makes NaN again.
 void append_bounds(dnnl_post_ops_t chain, float high, const std::string &what) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     if (high < kInfinity)
@@ -36,10 +37,10 @@ void append_bounds(dnnl_post_ops_t chain, float high, const std::string &what) {
     check(dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_hardswish, kSteep, 0), what);
 }
 
-// Appends the bounds as operands of one element. A function's constants are in a table next to its
-// code, so that its code differs from kernel to kernel, and oneDNN keeps each one of a convolution
-// until the process ends. max(x, -inf), then min(x, high) are the upper bound. A slope of 0 below 0
-// makes -0 of a negative number and NaN of -inf.
+// Appends the bounds as operands of one element. The constants of a function are in a table next to
+// its code; every kernel's code then differs, and oneDNN keeps each one of a convolution until the
+// process ends. max(x, -inf), then min(x, high) are the upper bound; a slope of 0 below 0 makes -0
+// of negative numbers and NaN of -inf.
 std::vector<Constant> append_prelu_bounds(dnnl_post_ops_t chain, int rank, float high,
                                           const std::string &what) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -96,7 +97,7 @@ Attr Attr::binary(const std::string &alg, const Desc &src1) const {
     return with(BinaryPostOp{alg, src1});
 }
 
-// What is exact runs the primitive again, on a dst that must not matter.
+// The exact ending may run the primitive again, which must not read dst.
 Attr Attr::bounds(double high) const {
     const float bound = checked_float("Attr.bounds", "high", high, false);
     if (bound < 0) refuse("Attr.bounds: high must be at least 0, not ", high);

@@ -1,4 +1,4 @@
-// native/onednn/attr.h: what follows a primitive and how exactly it computes, as a value.
+// native/onednn/attr.h: fused followers of a primitive and its arithmetic mode, as a value.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace vtensor::onednn {
 
-// dst = result + scale * (what dst held)
+// dst = result + scale * (former dst)
 struct SumPostOp {
     float scale;
 };
@@ -21,24 +21,24 @@ struct EltwisePostOp {
     float alpha, beta;
 };
 
-// dst = alg(result, src1), src1 stretched to dst
+// dst = alg(result, src1), with src1 broadcast to dst
 struct BinaryPostOp {
     std::string alg;
     Desc src1;
 };
 
-// The factor with which hardswish is a lower bound of 0 (see append_bounds).
+// Factor with which hardswish is a lower bound of 0 (see append_bounds).
 constexpr float kSteep = 0x1p127F;
 
-// dst = min(max(result, 0), high), NaN of NaN; nothing follows it
+// dst = min(max(result, 0), high), and NaN for NaN; must come last
 struct BoundsPostOp {
     float high;
 };
 
-// dst = result * (1 + erf(result / sqrt(2))) / 2; nothing follows it
+// dst = result * (1 + erf(result / sqrt(2))) / 2; must come last
 struct GeluPostOp {};
 
-// An argument of one element that a kernel's post-ops read: oneDNN's number for it, and its value.
+// A constant that a kernel's post-ops read: oneDNN's index of the argument, and its value.
 struct Constant {
     int index;
     float value;
@@ -54,8 +54,8 @@ using PostOp = std::variant<SumPostOp, EltwisePostOp, BinaryPostOp, BoundsPostOp
 
 class Attr {
 public:
-    // Throws std::invalid_argument for an unknown mode, an unknown algorithm, a number that is no
-    // float, a chain longer than oneDNN's 32, anything behind bounds or gelu, or these behind a sum.
+    // All throw std::invalid_argument for an unknown mode or algorithm, a number that is no float,
+    // a chain longer than oneDNN's 32, a post-op after bounds or gelu, or one of these after a sum.
     explicit Attr(const std::string &fpmath = "strict");
     Attr sum(double scale) const;
     Attr eltwise(const std::string &alg, double alpha, double beta) const;
@@ -66,20 +66,20 @@ public:
     const std::string &fpmath() const { return fpmath_; }
     const std::vector<PostOp> &post_ops() const { return post_ops_; }
     bool reads_dst() const;
-    // The bounds or the gelu that the chain ends in; null where it does not.
+    // Returns the bounds or gelu that end the chain; null if neither does.
     const PostOp *ending() const;
     Attr without_ending() const;
-    // The chain's first `count` post-ops.
+    // Returns an attribute with the first `count` post-ops.
     Attr prefix(std::size_t count) const;
-    // Equal keys if and only if equal attributes.
+    // Returns a key that identifies the attribute: equal keys mean equal attributes, and vice
+    // versa.
     std::string key() const;
     bool operator==(const Attr &other) const { return key() == other.key(); }
     std::string text() const;
 
-    // Build oneDNN's own object; scratch is always the caller's. Its bounds make NaN of -inf, its
-    // gelu NaN of inf.
-    // rank: of dst.
-    // bounds_by_operands: bounds become post-ops that read constants (see append_prelu_bounds).
+    // Builds oneDNN's attribute, with scratch supplied by the caller. Its bounds make NaN of -inf,
+    // its gelu NaN of inf. rank: of dst. bounds_by_operands: bounds become post-ops that read
+    // constants (see append_prelu_bounds).
     BuiltAttr build(int rank, bool bounds_by_operands) const;
 
 private:

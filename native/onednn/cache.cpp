@@ -1,4 +1,4 @@
-// native/onednn/cache.cpp: the process's primitives, each made once.
+// native/onednn/cache.cpp: the process' cache of primitives.
 #include "cache.h"
 
 #include <omp.h>
@@ -19,11 +19,11 @@ namespace {
 
 using Kernels = std::deque<std::shared_ptr<Primitive>>;  // the most recently used first
 
-// A thread looks at many more kernels than its plan takes; so many times the capacity it holds.
+// A thread that plans makes many more kernels than the plan uses; it holds this multiple of the
+// capacity.
 constexpr std::size_t kLookedAt = 4;
 
-// Kernels that a thread has made since its last cache_let_go: a plan that it is making may take
-// them.
+// Kernels that a thread has made since its last cache_let_go: its current plan may use them.
 struct LookedAt {
     Kernels kernels;
     ~LookedAt() {
@@ -37,7 +37,7 @@ class Cache {
 public:
     std::shared_ptr<Primitive> find(const std::string &key) {
         std::shared_ptr<Primitive> found;
-        LastUsed dropped;  // destroyed after the lock is gone
+        LastUsed dropped;  // destroyed after the lock is released
         const std::scoped_lock lock(guard_);
         const auto place = places_.find(key);
         if (place != places_.end()) found = place->second.primitive.lock();
@@ -50,7 +50,7 @@ public:
         return found;
     }
 
-    // The entry under this key, which is `made` unless another thread was faster.
+    // Returns the cached entry for a key: `made`, unless another thread has added one before.
     std::shared_ptr<Primitive> keep(const std::string &key, std::shared_ptr<Primitive> made) {
         LastUsed dropped;
         const std::scoped_lock lock(guard_);
@@ -102,7 +102,7 @@ private:
     };
     using LastUsed = std::list<Used>;  // the most recently used first
     struct Place {
-        std::weak_ptr<Primitive> primitive;  // as long as anything holds it
+        std::weak_ptr<Primitive> primitive;  // expires with its last holder
         std::optional<LastUsed::iterator> used;
     };
 
@@ -124,7 +124,7 @@ private:
         }
     }
 
-    // Removes the places of kernels that are gone; as rarely as it takes long.
+    // Removes entries of destroyed kernels; amortised over insertions.
     void sweep() {
         std::erase_if(places_, [](const auto &row) { return row.second.primitive.expired(); });
         sweep_at_ = 2 * places_.size() + 64;
@@ -137,7 +137,7 @@ private:
     std::size_t hits_ = 0, misses_ = 0, capacity_ = 256, sweep_at_ = 64;
 };
 
-// Never destroyed: at the end of the process oneDNN may be gone before it.
+// Never destroyed: at the end of the process oneDNN may be unloaded first.
 Cache &cache() {
     static Cache &only = *new Cache();
     return only;
@@ -155,7 +155,7 @@ std::string full_key(const Spec &spec, int rank, int threads) {
 }  // namespace
 
 std::shared_ptr<Primitive> find_or_make(const Spec &spec, int rank, int threads) {
-    const Unforked whole;  // oneDNN, too, has locks
+    const Unforked whole;  // oneDNN has locks, too
     const std::string key = full_key(spec, rank, threads);
     if (auto found = cache().find(key)) return found;
     auto made = Primitive::make(spec, rank, threads);

@@ -1,4 +1,4 @@
-// native/onednn/check.cpp: what is verified before anything crosses into oneDNN.
+// native/onednn/check.cpp: checks of arguments before oneDNN gets them.
 #include "check.h"
 
 #include <cmath>

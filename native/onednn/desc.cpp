@@ -1,4 +1,4 @@
-// native/onednn/desc.cpp: an immutable memory descriptor, with everything that oneDNN tells of it.
+// native/onednn/desc.cpp: an immutable memory descriptor with everything that oneDNN reports of it.
 #include "desc.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -43,8 +43,8 @@ void append(std::string &key, const Dims &values) {
     for (const dnnl_dim_t value : values) append(key, value);
 }
 
-// Forms whose particulars cannot be queried have only their number here for an identity. Few
-// exist: a handful for each convolution that has one.
+// Returns a number that identifies an opaque format, whose details cannot be queried. There are
+// few: some for each convolution that has one.
 std::size_t opaque_number(const_dnnl_memory_desc_t md) {
     const Unforked whole;
     static std::mutex guard;
@@ -59,7 +59,7 @@ std::size_t opaque_number(const_dnnl_memory_desc_t md) {
     return known.size() - 1;
 }
 
-// The bytes of a dense tensor of these dims; refuses what does not fit.
+// Returns the bytes of a dense tensor of these dims; throws if they do not fit.
 dnnl_dim_t checked_bytes(const Dims &dims, dnnl_data_type_t type) {
     auto bytes = static_cast<dnnl_dim_t>(item_bytes(type));
     for (const dnnl_dim_t dim : dims)
@@ -98,7 +98,7 @@ void check_strides(const Dims &dims, const Dims &strides, dnnl_data_type_t type)
     checked_product(reach, static_cast<dnnl_dim_t>(item_bytes(type)), "the reach in bytes");
 }
 
-// What oneDNN reserves for a form without extra data: its own rule, in elements.
+// Returns the elements that oneDNN reserves for a format without extra data, by its own rule.
 dnnl_dim_t plain_elements(const Dims &padded, const Dims &strides, const Dims &split,
                           dnnl_dim_t block_elements) {
     dnnl_dim_t most = 0;
@@ -217,7 +217,7 @@ void Desc::read_blocks(State &state) {
         plain_elements(state.padded_dims, state.strides, split, block_elements));
     const auto offset = static_cast<std::size_t>(state.offset);
     if (reserved > (plain + offset) * item) {
-        // Sums for integer arithmetic stand behind the elements: what is here is not all there is.
+        // Sums for integer arithmetic follow the elements, so the elements are not all there is.
         state.kind = Kind::opaque;
         state.bytes = reserved;
         state.strides.clear();
@@ -242,7 +242,7 @@ Desc Desc::reshape(const Dims &dims) const {
                " have different numbers of elements");
     if (kind() == Kind::any) return any(dims, name_of(type()));
     dnnl_memory_desc_t md = nullptr;
-    if (empty()) {  // no element, so any form holds them; oneDNN would divide by the zero
+    if (empty()) {  // any format holds no elements; oneDNN would divide by zero
         check(dnnl_memory_desc_create_with_strides(&md, static_cast<int>(dims.size()), dims.data(),
                                                    type(), nullptr),
               "reshape");

@@ -16,11 +16,11 @@ namespace vtensor::onednn {
 
 namespace {
 
-// Where oneDNN fails to generate a kernel's code, it leaves the error in the thread's state, and
-// nothing that this thread generates later works: some of it ends the process.
+// True if the thread can generate no more code: if oneDNN fails to generate a kernel, it leaves the
+// error in the thread's state, and later kernels fail or end the process.
 thread_local bool spoilt = false;
 
-// Do what may generate code here, or on a thread of its own where this one is spoilt.
+// Does work that may generate code, on another thread if this one is spoilt.
 template <typename Work>
 dnnl_status_t generating(const Work &work) {
     if (!spoilt) {
@@ -31,7 +31,7 @@ dnnl_status_t generating(const Work &work) {
     dnnl_status_t status = dnnl_runtime_error;
     try {
         std::thread([&] { status = work(); }).join();
-    } catch (const std::system_error &) {  // no thread: the kernel is not made
+    } catch (const std::system_error &) {  // without a thread the kernel is not made
     }
     return status;
 }
@@ -58,7 +58,7 @@ Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int t
       constants_(std::move(constants)),
       afterwards_(std::move(afterwards)) {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
-        // Kernels take any address that its elements can have; they align scratch themselves.
+        // Kernels take any address that is aligned for an element; they align scratch themselves.
         const auto alignment = static_cast<std::uint32_t>(item_bytes(descs_[i].type()));
         slots_.push_back({.bytes = descs_[i].bytes(),
                           .access = arguments_[i].access,
@@ -67,7 +67,7 @@ Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int t
                           .planes = 1,
                           .further_bytes = nullptr});
     }
-    // Some kernels divide by the extents of an empty tensor; without a result there is no work.
+    // Some kernels divide by the sizes of an empty tensor; without a result there is no work.
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
         if ((arguments_[i].access & VTENSOR_WRITE) != 0 && descs_[i].empty()) nothing_to_do_ = true;
     }
@@ -100,7 +100,7 @@ std::unique_ptr<Executable::CallArguments> Executable::make_call() const {
     };
     for (std::size_t i = 0; i < arguments_.size(); ++i)
         add(descs_[i], arguments_[i].index, DNNL_MEMORY_NONE);
-    // oneDNN takes what it only reads by an address that it may write to
+    // oneDNN takes read-only memory by a non-const address.
     for (const Constant &constant : constants_)
         add(number, constant.index, const_cast<float *>(&constant.value));
     return call;
@@ -134,7 +134,7 @@ void Executable::run(void *const *slots, std::uint32_t *doubt) {
             primitive_.get(), stream(), static_cast<int>(call->pairs.size()), call->pairs.data());
         return status == dnnl_success ? dnnl_stream_wait(stream()) : status;
     };
-    const bool first = !ran_.load(std::memory_order_relaxed);  // some generate code when they run
+    const bool first = !ran_.load(std::memory_order_relaxed);  // some generate code in it
     check(first ? generating(execute) : execute(), "running");
     if (first) ran_.store(true, std::memory_order_relaxed);
     give_back(std::move(call));

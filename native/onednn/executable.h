@@ -18,7 +18,7 @@
 
 namespace vtensor::onednn {
 
-// One argument: its name in slots and descs, oneDNN's number for it, what a run does with it.
+// An argument: its name in slots and descs, oneDNN's index of it, and a run's access to it.
 struct Argument {
     std::string name;
     int index;
@@ -28,16 +28,17 @@ struct Argument {
 // The index of an argument that the kernel does not have.
 constexpr int kNoArgument = 0;
 
-// What a run does behind the kernel, on the addresses of the arguments.
+// Work after the kernel, on the addresses of the arguments.
 using Afterwards = std::function<void(const std::vector<Desc> &descs, void *const *slots,
                                       std::uint32_t *doubt)>;
 
-// Lives as long as its last owner: the Primitive that made it, capsules, plans. Knows no Python.
+// A compiled primitive. Its owners are the Primitive that made it, capsules and plans; it uses no
+// Python.
 class Executable {
 public:
-    // Compiles; slow (up to tens of milliseconds). descs[i] describes arguments[i].
-    // The first owner is the caller. An argument of index kNoArgument is a slot that only
-    // `afterwards` reads. constants: what the post-ops of pd read besides.
+    // Compiles the kernel, which takes up to tens of milliseconds; the caller is the first owner.
+    // descs[i] describes arguments[i]; an argument of index kNoArgument is a slot that only
+    // `afterwards` reads. constants: further arguments of the post-ops of pd.
     Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int threads,
                std::vector<Argument> arguments, const std::vector<Desc> &descs,
                std::vector<Constant> constants, Afterwards afterwards);
@@ -49,7 +50,7 @@ public:
     void release();
 
 private:
-    // oneDNN's arguments carry the addresses, so that each concurrent run needs a set of its own.
+    // oneDNN's arguments contain the addresses, so that each concurrent run needs a set of its own.
     struct CallArguments {
         std::vector<MemoryHandle> memories;
         std::vector<dnnl_exec_arg_t> pairs;
@@ -74,7 +75,7 @@ private:
     PrimitiveHandle primitive_;
     vtensor_step step_{};
     std::atomic<std::size_t> owners_{1};
-    std::mutex idle_guard_;  // nobody waits for it: in a forked child it may never be free
+    std::mutex idle_guard_;  // only tried: in a forked child it may stay locked
     std::vector<std::unique_ptr<CallArguments>> idle_;
 };
 

@@ -1,4 +1,4 @@
-// native/onednn/floats.cpp: the odd ones in memory.
+// native/onednn/floats.cpp: search for NaN and -inf in memory.
 #include "floats.h"
 
 #include <algorithm>
@@ -7,8 +7,8 @@ namespace vtensor::onednn {
 
 namespace {
 
-// True where there is a NaN or -inf. In integers as wide as the elements, so that it is vectors all
-// the way.
+// Returns whether there is a NaN or -inf. Compares integers as wide as the elements, which
+// vectorises.
 template <typename F>
 [[gnu::always_inline]] inline bool holds_odd(const typename F::Type *values, std::int64_t count) {
     typename F::Type found = 0;

@@ -1,4 +1,4 @@
-// native/onednn/floats.h: floating-point numbers by their bits, and the odd ones in memory.
+// native/onednn/floats.h: floating-point numbers as bits, and a search for NaN and -inf in memory.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace vtensor::onednn {
 
-// A type: a sign, an exponent, a fraction; without the sign, bits grow as the number does.
+// A floating-point type: sign, exponent, fraction. Without the sign, bits grow with the number.
 template <typename Bits, Bits kInfinite, int kFractionBits>
 struct Float {
     using Type = Bits;
@@ -32,10 +32,10 @@ bool is_odd(typename F::Type bits) {
     return F::is_nan(bits) || bits == F::kLowest;
 }
 
-// Elements that one thread looks at at a time.
+// Elements of a block that one thread searches at a time.
 constexpr std::int64_t kBlock = 4096;
 
-// The blocks of so many elements that hold a NaN or -inf, by number; looked for by all threads.
+// Returns the numbers of the blocks of kBlock elements that hold a NaN or -inf; all threads search.
 template <typename F>
 std::vector<std::int64_t> odd_blocks(const typename F::Type *values, std::int64_t count);
 

@@ -1,4 +1,4 @@
-// native/onednn/handles.cpp: oneDNN's handles with owners, its statuses as exceptions, its engine.
+// native/onednn/handles.cpp: owners of oneDNN's handles, its statuses as exceptions, its engine.
 #include "handles.h"
 
 #include <oneapi/dnnl/dnnl_debug.h>
@@ -22,9 +22,9 @@ struct ThreadStream {
 
 using StreamHandle = std::unique_ptr<dnnl_stream, Destroyer<dnnl_stream_destroy>>;
 
-// Copies a number, without a team. oneDNN makes static objects when it executes something for the
-// first time: a process that forks in the midst of that has a child in which they are never done, and
-// whose first run waits for them for ever.
+// Executes a copy of one number, without a team. oneDNN makes static objects at its first
+// execution: a process that forks in the middle of that has a child in which they are never
+// finished, and whose first run waits forever.
 void execute_once(dnnl_engine_t engine) {
     const ThreadScope scope(1);
     const dnnl_dims_t dims = {1};
@@ -54,7 +54,7 @@ void execute_once(dnnl_engine_t engine) {
 
 dnnl_engine_t make_engine() {
     // oneDNN's own cache of primitives keeps pointers into descriptors that are gone after a failed
-    // compilation, and follows them when it makes room. Ours (cache.h) serves all calls.
+    // compilation, and follows them on eviction. Ours (cache.h) serves all calls.
     check(dnnl_set_primitive_cache_capacity(0), "switching oneDNN's cache off");
     dnnl_engine_t handle = nullptr;
     check(dnnl_engine_create(&handle, dnnl_cpu, 0), "making the CPU engine");

@@ -1,4 +1,4 @@
-// native/onednn/handles.h: oneDNN's handles with owners, its statuses as exceptions, its engine.
+// native/onednn/handles.h: owners of oneDNN's handles, its statuses as exceptions, its engine.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.h>
@@ -9,7 +9,7 @@
 
 namespace vtensor::onednn {
 
-// oneDNN has no kernel for what is asked.
+// oneDNN has no kernel for the request.
 class Unimplemented : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
@@ -30,20 +30,20 @@ using PdHandle = std::unique_ptr<dnnl_primitive_desc, Destroyer<dnnl_primitive_d
 using PrimitiveHandle = std::unique_ptr<dnnl_primitive, Destroyer<dnnl_primitive_destroy>>;
 using MemoryHandle = std::unique_ptr<dnnl_memory, Destroyer<dnnl_memory_destroy>>;
 
-// Returns on success; throws std::invalid_argument, Unimplemented, std::bad_alloc or
-// std::runtime_error otherwise, with `what` in the text.
+// Returns if the status is success; else throws std::invalid_argument, Unimplemented,
+// std::bad_alloc or std::runtime_error with `what` in the text.
 void check(dnnl_status_t status, const std::string &what);
 
-// The process's one CPU engine, made at first use. It is never destroyed: primitives may outlive
-// every static object.
+// Returns the process' one CPU engine, made at first use and never destroyed: primitives may
+// outlive every static object.
 dnnl_engine_t engine();
 
-// The calling thread's stream; runs on it are synchronous.
+// Returns the calling thread's stream; execution on it is synchronous.
 dnnl_stream_t stream();
 
-// Sets the calling thread's number of OpenMP threads for a scope. oneDNN decides partition and
-// scratch size by that number when it makes a primitive, and overruns the scratch if more threads
-// run it.
+// Sets the calling thread's number of OpenMP threads for a scope. oneDNN partitions work and sizes
+// scratch by that number when it makes a primitive, and overruns the scratch if more threads run
+// it.
 class ThreadScope {
 public:
     explicit ThreadScope(int threads);

@@ -1,4 +1,4 @@
-// native/onednn/library.cpp: the loaded oneDNN itself: which one, and for which instruction sets.
+// native/onednn/library.cpp: the loaded oneDNN: its version, file and instruction set.
 #include "library.h"
 
 #include <dlfcn.h>
@@ -47,7 +47,7 @@ std::string isa() {
     for (const auto &[name, value] : kIsas) {
         if (value == effective && value != dnnl_cpu_isa_default) return name;
     }
-    return "none";  // below sse41, where everything is a reference kernel
+    return "none";  // below sse41 all kernels are reference code
 }
 
 void limit_isa(const std::string &name) {

@@ -30,7 +30,8 @@ std::string operands_key(const Desc &src, const Desc &weights, const MaybeDesc &
     return KeyWriter().desc(&src).desc(&weights).desc(pointer(bias)).desc(&dst).take();
 }
 
-// M x K times K x N is M x N, for every index of the leading dims, where 1 stretches.
+// Checks that M x K times K x N is M x N, for every index of the leading dims, where dims of 1
+// broadcast.
 void check_matmul_dims(const std::string &what, const Desc &src, const Desc &weights,
                        const Desc &dst) {
     const Ints &a = src.dims(), &b = weights.dims(), &c = dst.dims();

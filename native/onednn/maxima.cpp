@@ -1,4 +1,4 @@
-// native/onednn/maxima.cpp: the NaN and infinities that oneDNN's kernels with a maximum lose.
+// native/onednn/maxima.cpp: repair of NaN and infinities that oneDNN's kernels with a maximum lose.
 #include "maxima.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -16,7 +16,7 @@ namespace vtensor::onednn {
 
 namespace {
 
-// From the place of an element in memory to its index in each dim.
+// Finds the index of an element in each dim from its place in memory.
 class Finder {
 public:
     explicit Finder(const Desc &desc) : desc_(desc) {
@@ -36,10 +36,11 @@ public:
         }
     }
 
-    // False where several elements may share a place: a dim is repeated, or rows overlap.
+    // Returns false if several elements may share a place: a dim is repeated, or rows overlap.
     bool unique() const { return unique_; }
 
-    // False where there is no element: in pads, and between what is pitched. Only if unique.
+    // Finds the index of the element at a place; returns false if there is none, as in pads and
+    // between pitched rows. Requires unique().
     bool find(dnnl_dim_t place, Ints &index) const {
         index.assign(desc_.dims().size(), 0);
         place -= desc_.offset();
@@ -73,7 +74,7 @@ private:
     bool unique_ = true;
 };
 
-// For each position along a spatial dim of dst, the places in src that its window sees.
+// Returns, for each position along a spatial dim of dst, the places in src that its window sees.
 std::vector<Ints> windows(const Window &window, std::size_t d, const Ints &along, dnnl_dim_t count) {
     std::vector<Ints> seen(static_cast<std::size_t>(count));
     for (dnnl_dim_t i = 0; i < count; ++i) {
@@ -102,7 +103,7 @@ typename F::Type largest(const typename F::Type *src, const std::array<const Int
     return best;
 }
 
-// For each position along a spatial dim of src, the windows that see it.
+// Returns, for each position along a spatial dim of src, the windows that see it.
 std::vector<Ints> seers(const Window &window, std::size_t d, dnnl_dim_t size, dnnl_dim_t count) {
     std::vector<Ints> found(static_cast<std::size_t>(size));
     for (dnnl_dim_t i = 0; i < count; ++i) {
@@ -115,7 +116,7 @@ std::vector<Ints> seers(const Window &window, std::size_t d, dnnl_dim_t size, dn
     return found;
 }
 
-// Pools anew what an element of src has a part in, each window once.
+// Recomputes the windows that see given elements of src, each window once.
 template <typename F>
 class Pool {
 public:
@@ -140,12 +141,12 @@ public:
 
     bool unique() const { return finder_.unique(); }
 
-    // The element of src at a place in memory; `index` is the calling thread's.
+    // Recomputes around the element at a place in memory; `index` is the calling thread's buffer.
     void around_place(dnnl_dim_t place, Ints &index) {
         if (finder_.find(place, index)) around(index);
     }
 
-    // Each NaN and -inf of one image's channel.
+    // Recomputes around each NaN and -inf of one channel of an image.
     void around_all(const Desc &src_desc, std::size_t n, std::size_t c) {
         const auto *image = src_ + from_[0][n] + from_[1][c];
         Ints index(src_desc.dims().size());
@@ -189,7 +190,7 @@ private:
             dst_[result] = largest<F>(image, {&seen_[0][d], &seen_[1][h], &seen_[2][w]});
     }
 
-    std::size_t first_;  // a missing spatial dim is one of a single position
+    std::size_t first_;  // a missing spatial dim has one position
     Finder finder_;
     const typename F::Type *src_;
     typename F::Type *dst_;
@@ -228,7 +229,7 @@ void restore(const Window &window, const Desc &src_desc, const Desc &dst_desc, c
     }
 }
 
-// Places along a dim, without a search where it is in no block.
+// The places along a dim, by arithmetic if the dim is not blocked.
 class Along {
 public:
     Along(const Desc &desc, int dim)
@@ -247,7 +248,7 @@ private:
     bool blocked_;
 };
 
-// Fewer rows than this are completed sooner than a team of threads begins.
+// Below this number of rows one thread is faster than a team.
 constexpr dnnl_dim_t kRowsWorthATeam = 1024;
 
 template <typename F>
@@ -255,7 +256,7 @@ void spread(int axis, bool logarithm, const Desc &desc, typename F::Type *dst) {
     using Bits = typename F::Type;
     const Ints &dims = desc.dims();
     const Bits nothing = logarithm ? F::kLowest : Bits{0};
-    // The longest of the other dims is the inner loop, all others are one outer loop.
+    // The longest of the other dims is the inner loop; all others form one outer loop.
     int inner = -1;
     dnnl_dim_t outer_count = 1;
     for (int d = 0; d < desc.rank(); ++d) {

@@ -1,4 +1,4 @@
-// native/onednn/module.cpp: the Python module, and what it says of the library.
+// native/onednn/module.cpp: the Python module, and its functions about the library.
 #include "module.h"
 
 #include <nanobind/stl/string.h>

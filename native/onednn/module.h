@@ -7,10 +7,10 @@ namespace vtensor::onednn {
 
 namespace nb = nanobind;
 
-// Desc, Attr, and the names that they take.
+// Adds Desc, Attr, and the functions that list their names.
 void bind_values(nb::module_ &m);
 
-// Primitive, the functions that make one, and their cache.
+// Adds Primitive, the functions that make one, and their cache.
 void bind_primitives(nb::module_ &m);
 
 }  // namespace vtensor::onednn

@@ -1,4 +1,5 @@
-// native/onednn/module_primitive.cpp: Primitive and what makes one, as Python sees them.
+// native/onednn/module_primitive.cpp: Primitive and the functions that make one, as Python sees
+// them.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -61,8 +62,8 @@ nb::object step_capsule(Primitive &primitive) {
     return nb::steal(capsule);
 }
 
-// A step without memory that compiles a primitive; should it fail, who asks for the primitive's own
-// step is told why.
+// A step without memory that compiles a primitive. It ignores a failure: a later request for the
+// primitive's own step reports it.
 struct Compiling {
     std::shared_ptr<Primitive> primitive;
     std::atomic<std::size_t> owners{1};
@@ -94,7 +95,7 @@ nb::object compiling_capsule(std::shared_ptr<Primitive> primitive) {
     auto made = std::make_unique<Compiling>(std::move(primitive));
     PyObject *capsule = PyCapsule_New(&made->step, VTENSOR_STEP_CAPSULE, &release_step);
     if (capsule == nullptr) throw nb::python_error();
-    made.release();  // the capsule's
+    made.release();  // owned by the capsule
     return nb::steal(capsule);
 }
 

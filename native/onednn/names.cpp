@@ -1,4 +1,4 @@
-// native/onednn/names.cpp: oneDNN's enumerators by the names that the library itself prints.
+// native/onednn/names.cpp: oneDNN's enumerators by the names that the library prints.
 #include "names.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array kTypes{dnnl_f32, dnnl_bf16, dnnl_f16, dnnl_s32, dnnl_s8, dnnl_u8};
 
-// "aBcd16b": four dims, the second in blocks of 16.
+// Parses a tag's name: "aBcd16b" has four dims, the second in blocks of 16.
 Tag parse_tag(const std::string &name, dnnl_format_tag_t value) {
     Tag parsed{name, value, 0, {}};
     for (const char c : parsed.name) {
@@ -40,14 +40,14 @@ std::vector<Tag> read_tags() {
     for (int v = dnnl_format_tag_any + 1; v < dnnl_format_tag_last; ++v) {
         const auto value = static_cast<dnnl_format_tag_t>(v);
         const std::string name = dnnl_fmt_tag2str(value);
-        // An older library at run time may not know the last of them.
+        // A library older than the headers may lack the last tags.
         if (name.find_first_of(" _") == std::string::npos) found.push_back(parse_tag(name, value));
     }
     return found;
 }
 
-// The algorithms from `first` on whose printed names begin with `prefix`; the enum keeps each
-// family within `room` numbers.
+// Returns the algorithms from `first` on whose printed names begin with `prefix`; each family of
+// the enum is within `room` numbers.
 Algorithms read_algorithms(const std::string &prefix, dnnl_alg_kind_t first, int room) {
     Algorithms found;
     for (int v = first; v < first + room; ++v) {

@@ -1,5 +1,5 @@
-// native/onednn/norm.cpp: what relates elements to their neighbours along a dim: batch
-// normalization, layer normalization, softmax, local response normalization, reduction.
+// native/onednn/norm.cpp: primitives along a dim: batch normalization, layer normalization,
+// softmax, local response normalization, reduction.
 #include <oneapi/dnnl/dnnl.h>
 
 #include "cache.h"
@@ -77,7 +77,7 @@ PrimitivePtr layer_normalization(const Desc &src, const Desc &stat, const Desc &
                                        {"dst", DNNL_ARG_DST, VTENSOR_WRITE}});
     const std::string key =
         KeyWriter().desc(&src).desc(&stat).desc(&dst).number(eps).ints({bits}).take();
-    // Training is what gives the statistics, too.
+    // Only forward training returns the statistics.
     return find_or_make({what, key, attr, arguments, dst.dims(), [=](auto *pd, auto raw_attr) {
                              return dnnl_layer_normalization_forward_primitive_desc_create(
                                  pd, engine(), dnnl_forward_training, src.get(), dst.get(),
@@ -112,7 +112,8 @@ PrimitivePtr lrn(const std::string &alg, const Desc &src, const Desc &dst, dnnl_
     const dnnl_alg_kind_t kind = algorithm(lrn_algorithms(), alg, what);
     check_pair(what, src, dst);
     check_rank(what, "src", src, kind == dnnl_lrn_within_channel ? 3 : 2, 5);
-    // For an even size oneDNN takes one element fewer but divides by the size: nobody's definition.
+    // For an even size oneDNN takes one element fewer but divides by the size, which no definition
+    // does.
     if (size < 1 || size % 2 == 0 || size > kLargestWindow)
         refuse(what, ": size must be odd and 1 to ", kLargestWindow, ", not ", size);
     const float a = checked_float(what, "alpha", alpha);

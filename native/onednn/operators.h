@@ -22,12 +22,12 @@ inline const_dnnl_memory_desc_t raw(const MaybeDesc &desc) {
 }
 inline const Desc *pointer(const MaybeDesc &desc) { return desc ? &*desc : nullptr; }
 
-// The arguments of what has one input and one output.
+// Returns the arguments of a primitive with one input and one output.
 inline std::vector<Argument> src_dst() {
     return {{"src", DNNL_ARG_SRC, VTENSOR_READ}, {"dst", DNNL_ARG_DST, VTENSOR_WRITE}};
 }
 
-// One number for each spatial dim. Dilations as in ONNX: 1 is dense.
+// A window: one number per spatial dim. Dilations are as in ONNX: 1 is dense.
 struct Window {
     Ints kernel, strides, dilations, pads_begin, pads_end;
 };
@@ -35,7 +35,7 @@ struct Window {
 // window.cpp
 PrimitivePtr convolution(const Desc &src, const Desc &weights, const MaybeDesc &bias,
                          const Desc &dst, Window window, const Attr &attr);
-// The gradient of a convolution; an end pad may be negative, by less than a stride: that adds.
+// A transposed convolution. An end pad may be negative, by less than a stride, which extends dst.
 PrimitivePtr deconvolution(const Desc &src, const Desc &weights, const MaybeDesc &bias,
                            const Desc &dst, Window window, const Attr &attr);
 PrimitivePtr resampling(const std::string &alg, const Desc &src, const Desc &dst,
@@ -59,7 +59,8 @@ PrimitivePtr concat(int axis, const std::vector<Desc> &srcs, const MaybeDesc &ds
                     const Attr &attr);
 PrimitivePtr reorder(const Desc &src, const Desc &dst, const Attr &attr);
 
-// recurrent.cpp; dims and names as in oneDNN, weights l d i g o with one l. Of an lstm: `content`.
+// recurrent.cpp; dims and names are oneDNN's; weights l d i g o with l = 1. `content` is for lstm
+// only.
 struct Sequence {
     Desc src, weights, recurrent, dst, last_hidden;
     MaybeDesc bias, peephole, hidden, content, last_content;

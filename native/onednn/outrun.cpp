@@ -1,4 +1,4 @@
-// native/onednn/outrun.cpp: kernels that oneDNN names before faster ones.
+// native/onednn/outrun.cpp: kernels that oneDNN offers before faster ones.
 #include "outrun.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -14,13 +14,12 @@ struct Pair {
     const char *named_first, *faster;
 };
 
-// Without AVX-512, products of blocks take a sixth longer than the kernels that were written for
-// filters of one element, and a third longer than those for a channel each, pixels next to each
-// other or channels (Zen 3; networks' sizes). Only larger filters gain by them.
+// Without AVX-512, batch-reduced products are slower than the kernels written for filters of one
+// element and for depthwise filters; only larger filters gain by them.
 constexpr std::array<Pair, 2> kPairs{
     {{"brgconv_1x1:avx2", "jit_1x1:avx2"}, {"brdgmm_dw:avx2", "jit_dw:avx2"}}};
 
-// Both work on src and dst as they lie for one of them.
+// Returns whether both primitives work on the same layouts of src and dst.
 bool in_one_layout(const Primitive &a, const Primitive &b) {
     for (std::size_t i = 0; i < a.arguments().size() && i < b.arguments().size(); ++i) {
         const std::string &name = a.arguments()[i].name;

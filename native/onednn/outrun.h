@@ -1,18 +1,18 @@
-// native/onednn/outrun.h: kernels that oneDNN names before faster ones.
+// native/onednn/outrun.h: kernels that oneDNN offers before faster ones.
 #pragma once
 
 #include "primitive.h"
 
 namespace vtensor::onednn {
 
-// True where the library is used without AVX-512: there it has such kernels.
+// Returns whether oneDNN offers slower kernels first, as it does without AVX-512.
 bool names_slower_first();
 
-// True where another kernel for the same layouts may be faster than this one, though oneDNN names
-// it later.
+// Returns whether a kernel that oneDNN offers later for the same layouts may be faster than this
+// one.
 bool may_be_outrun(const std::string &kernel);
 
-// True where `later` is such a kernel.
+// Returns whether `later` is such a faster kernel for `first`.
 bool outruns(const Primitive &later, const Primitive &first);
 
 }  // namespace vtensor::onednn

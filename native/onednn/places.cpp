@@ -1,4 +1,4 @@
-// native/onednn/places.cpp: where elements lie.
+// native/onednn/places.cpp: positions of elements in memory.
 #include "places.h"
 
 namespace vtensor::onednn {

@@ -1,4 +1,4 @@
-// native/onednn/places.h: where elements lie.
+// native/onednn/places.h: positions of elements in memory.
 #pragma once
 
 #include "check.h"
@@ -6,11 +6,11 @@
 
 namespace vtensor::onednn {
 
-// Return the place of an element of a dim, in elements; the place of an element of the whole is the
-// sum over its dims, plus the descriptor's offset.
+// Returns the position, in elements, that an index of a dim contributes; the position of an element
+// is the sum over its dims, plus the descriptor's offset.
 dnnl_dim_t place(const Desc &desc, int dim, dnnl_dim_t index);
 
-// Return the place of each element of a dim.
+// Returns the position of each index of a dim.
 Ints places(const Desc &desc, int dim);
 
 }  // namespace vtensor::onednn

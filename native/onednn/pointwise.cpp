@@ -1,5 +1,4 @@
-// native/onednn/pointwise.cpp: what takes elements one by one: eltwise, binary, prelu, concat,
-// reorder.
+// native/onednn/pointwise.cpp: element-wise primitives: eltwise, binary, prelu, concat, reorder.
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace vtensor::onednn {
 
 namespace {
 
-// Where one operand has a single element it is stretched to the other's number.
+// Checks that c has the sizes of a and b, of which dims of 1 broadcast.
 void check_broadcast(const std::string &what, const Ints &a, const Ints &b, const Ints &c) {
     bool fits = a.size() == b.size() && a.size() == c.size();
     for (std::size_t d = 0; fits && d < a.size(); ++d)
@@ -24,7 +23,7 @@ void check_broadcast(const std::string &what, const Ints &a, const Ints &b, cons
 
 bool empty(const Ints &dims) { return std::ranges::find(dims, 0) != dims.end(); }
 
-// The dims of the concatenation.
+// Returns the dims of the concatenation.
 Ints joined_dims(const std::string &what, int axis, const std::vector<Desc> &srcs) {
     if (srcs.empty()) refuse(what, ": nothing to join");
     check_axis(what, axis, srcs[0].rank());
@@ -127,7 +126,7 @@ PrimitivePtr concat(int axis, const std::vector<Desc> &srcs, const MaybeDesc &ds
             refuse(what, ": dst is ", shown(dst->dims()), ", it must be ", shown(joined));
     }
     for (std::size_t i = 0; i < srcs.size() && !empty(joined); ++i) {
-        if (srcs[i].empty())  // a kernel for it ends the process
+        if (srcs[i].empty())  // a kernel for an empty source ends the process
             throw Unimplemented(what + ": src" + std::to_string(i) + " has no elements");
     }
     return find_or_make({what, key.take(), attr, arguments, joined, [=](auto *pd, auto raw_attr) {

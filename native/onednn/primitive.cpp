@@ -68,7 +68,7 @@ std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threa
             if (last != sound.begin() && outruns(**last, **(last - 1)))
                 std::iter_swap(last - 1, last);
         }
-        if (enough()) break;  // describing a kernel that nobody wants takes as long as this one's
+        if (enough()) break;  // describing one more kernel takes as long as describing this one
         const dnnl_status_t status = dnnl_primitive_desc_next_impl(raw);
         if (status == dnnl_last_impl_reached) break;
         check(status, spec.kind);
@@ -97,7 +97,7 @@ Primitive::~Primitive() {
     if (executable_ != nullptr) executable_->release();
 }
 
-// The followers' operands stand between the inputs and dst.
+// Adds the followers' operands between the inputs and dst.
 void Primitive::add_post_operands() {
     const auto &post_ops = spec_.attr.post_ops();
     for (std::size_t i = 0; i < post_ops.size(); ++i) {

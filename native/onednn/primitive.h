@@ -15,24 +15,24 @@
 
 namespace vtensor::onednn {
 
-// Everything that decides a primitive, threads and the choice of kernel aside.
+// Everything that determines a primitive, except the number of threads and the choice of kernel.
 struct Spec {
-    // "convolution"; also in front of every message.
+    // The kind, such as "convolution"; error texts begin with it.
     std::string kind;
-    // Numbers, algorithms and descriptors; equal exactly where `create` would do the same.
+    // Numbers, algorithms and descriptors: equal if and only if `create` does the same.
     std::string key;
     Attr attr;
-    // Inputs, then "dst".
+    // The arguments: inputs, then "dst".
     std::vector<Argument> arguments;
-    // The shape of dst, to hold the attribute's operands against it.
+    // The sizes of dst, to check the attribute's operands against.
     Desc::Dims dst_dims;
     std::function<dnnl_status_t(dnnl_primitive_desc_t *, const_dnnl_primitive_attr_t)> create;
     Afterwards afterwards = {};
-    // What oneDNN's "ref" is called here, where it is no reference code.
+    // The name for kernels that oneDNN calls "ref", if they are no reference code.
     std::string reference = "ref";
 };
 
-// Builds Spec::key; parts are separated, so that no two lists of parts give one key.
+// Builds Spec::key. Parts are separated, so that different lists of parts give different keys.
 class KeyWriter {
 public:
     KeyWriter &text(const std::string &value);
@@ -45,14 +45,14 @@ private:
     std::string key_;
 };
 
-// What will run, in oneDNN's words.
+// Returns the kernel's name in oneDNN's words.
 std::string kernel_of(const_dnnl_primitive_desc_t pd);
 
 class Primitive : public std::enable_shared_from_this<Primitive> {
 public:
-    // The rank-th sound implementation that oneDNN offers, for that many threads; one that the next
-    // outruns comes behind it. Null where the list is over. Throws Unimplemented if it offers none
-    // at all.
+    // Returns the rank-th sound implementation that oneDNN offers for this many threads, with
+    // faster kernels moved before those that they outrun; null after the last. Throws Unimplemented
+    // if there is none at all.
     static std::shared_ptr<Primitive> make(const Spec &spec, int rank, int threads);
     ~Primitive();
     Primitive(const Primitive &) = delete;
@@ -65,12 +65,12 @@ public:
     const Spec &spec() const { return spec_; }
     const Attr &attr() const { return spec_.attr; }
     const_dnnl_primitive_desc_t pd() const { return pd_.get(); }
-    // In the order of the step's slots, "scratch" last.
+    // The arguments in the order of the step's slots, "scratch" last.
     const std::vector<Argument> &arguments() const { return arguments_; }
     const std::vector<Desc> &descs() const { return descs_; }
     std::shared_ptr<Primitive> next_kernel() const;
 
-    // Compiles at the first call; the caller becomes an owner of the result.
+    // Returns the step, compiled at the first call; the caller becomes an owner.
     const vtensor_step *retained_step();
 
 private:

@@ -1,4 +1,4 @@
-// native/onednn/rectify.cpp: what makes the bounds or the gelu behind a primitive exact.
+// native/onednn/rectify.cpp: exact bounds and gelu after a primitive.
 #include "rectify.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -27,18 +27,18 @@ namespace {
 
 std::atomic<std::uint64_t> searches{0}, repeats{0};
 
-// A number of at least 0, rounded to even, as a type has it.
+// Returns the bits of a number of at least 0 in a type, rounded to even.
 template <typename F>
 typename F::Type bits_of(float value) {
     using Bits = typename F::Type;
     constexpr int kExponentBits = 8 * sizeof(Bits) - 1 - F::kFraction;
     constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
     if (std::isinf(value)) return F::kInfinity;
-    // below the least normal number all have its exponent
+    // numbers below the least normal one all have its exponent
     const int exponent = value == 0 ? 1 - kBias : std::max(std::ilogb(value), 1 - kBias);
     const auto fraction = static_cast<std::int64_t>(
         std::nearbyint(std::scalbn(static_cast<double>(value), F::kFraction - exponent)));
-    // the leading bit, where there is one, counts the exponent up by one
+    // a leading bit raises the exponent by one
     const std::int64_t below = static_cast<std::int64_t>(exponent + kBias - 1) << F::kFraction;
     return static_cast<Bits>(std::min<std::int64_t>(below + fraction, F::kInfinity));
 }
@@ -49,7 +49,7 @@ typename F::Type bounded(typename F::Type bits, typename F::Type high) {
     return (bits & F::kSign) != 0 ? typename F::Type{0} : std::min(bits, high);
 }
 
-// Elements only: pads, and what lies between rows, stay as they are.
+// Applies a function to every element; pads and memory between rows stay unchanged.
 template <typename T, typename Function>
 void apply(const Desc &desc, void *memory, const Function &function) {
     auto *const values = static_cast<T *>(memory) + desc.offset();
@@ -106,7 +106,7 @@ void apply_gelu(const Desc &desc, void *memory) {
     });
 }
 
-// A NaN or an infinity, which gelu may have made of another number.
+// Returns whether there is a NaN or an infinity, which gelu may have made of another number.
 template <typename F>
 bool holds_no_number(const Desc &desc, const void *memory) {
     const auto count = static_cast<std::int64_t>(desc.bytes() / sizeof(typename F::Type));
@@ -135,7 +135,7 @@ template <typename F>
 constexpr FloatFunctions kFunctions{&holds_odd<F>, &holds_no_number<F>, &apply_bounds<F>,
                                     &apply_gelu<F>};
 
-// Null for a type without NaN.
+// Returns the functions for a type; null for a type without NaN.
 const FloatFunctions *functions_of(dnnl_data_type_t type) {
     if (type == dnnl_f32) return &kFunctions<F32>;
     if (type == dnnl_bf16) return &kFunctions<Bf16>;
@@ -143,7 +143,8 @@ const FloatFunctions *functions_of(dnnl_data_type_t type) {
     return nullptr;
 }
 
-// A primitive without its ending, on the same memory; made at its first run, for few ever need it.
+// A primitive without its ending, on the same memory; made at its first run, since it is rarely
+// needed.
 class Shortened {
 public:
     // count: the number of arguments, without scratch.
@@ -181,7 +182,7 @@ private:
         void operator()(void *memory) const { ::operator delete(memory, kAlignment); }
     };
 
-    // The same kernel if it is offered, else any that works on the same memory.
+    // Makes it: the same kernel if oneDNN offers it, else any that works on the same memory.
     void make() {
         std::shared_ptr<Primitive> found;
         for (int rank = 0;; ++rank) {
@@ -225,7 +226,7 @@ Afterwards exact_ending(const Spec &spec, const std::string &kernel, int threads
     const bool bounded = bounds != nullptr;
     const auto shortened = std::make_shared<Shortened>(spec, kernel, threads, descs, dst + 1);
     return [=](const std::vector<Desc> &all, void *const *slots, std::uint32_t *doubt) {
-        // one block is searched sooner than the team is asked for its flags
+        // searching one block is faster than asking the team for its flags
         const bool few = all[dst].bytes() <= kBlock * item_bytes(all[dst].type());
         if (!few && doubt != nullptr) {
             *doubt |= flags;

@@ -1,4 +1,4 @@
-// native/onednn/rectify.h: what makes the bounds or the gelu behind a primitive exact.
+// native/onednn/rectify.h: exact bounds and gelu after a primitive.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,23 @@
 
 namespace vtensor::onednn {
 
-// What is to be done behind each run of a primitive whose attribute ends in bounds or in gelu. Its
-// kernel computes them as oneDNN can: bounds make NaN of -inf, gelu NaN of inf and inf of the
-// largest finite numbers (see Attr::build). That raises the flag "invalid" or "overflow" of the
-// thread that does it, as almost everything does that makes a NaN. Where no thread of the team has
-// it, nothing more is done, and a run that looks at the flags itself is told which (see
-// vtensor_run.doubt); else dst is searched, and if it holds what may be wrong, the primitive
-// runs again without its ending, which is then applied to its result.
-// Nothing where dst is of integers. Throws std::invalid_argument for gelu of integers.
+// Returns the work after each run of a primitive whose attribute ends in bounds or gelu; nothing
+// for an integer dst. oneDNN's kernels compute bounds that make NaN of -inf, and a gelu that makes
+// NaN of inf and inf of the largest finite numbers (see Attr::build). This raises the flag
+// "invalid" or "overflow" of the thread that does it, like almost every operation that makes a NaN.
+// Without a flag in the team nothing more is done; a run that checks flags itself gets them as
+// doubts (see vtensor_run.doubt). With a flag dst is searched, and if it may hold wrong numbers,
+// the primitive runs again without its ending, which is then applied to the result. Throws
+// std::invalid_argument for gelu of integers.
 Afterwards exact_ending(const Spec &spec, const std::string &kernel, int threads,
                         const std::vector<Argument> &arguments, const std::vector<Desc> &descs);
 
 struct BoundsInfo {
-    // How often dst was searched because of a flag, and how often a primitive ran again.
+    // Number of searches of dst because of a flag, and of repeated runs.
     std::uint64_t searches, repeats;
 };
 
-// Of this process so far.
+// Returns the counts of this process so far.
 BoundsInfo bounds_info();
 
 }  // namespace vtensor::onednn

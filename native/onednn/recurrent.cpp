@@ -1,4 +1,4 @@
-// native/onednn/recurrent.cpp: networks that go along a sequence and carry a state.
+// native/onednn/recurrent.cpp: recurrent networks.
 #include <oneapi/dnnl/dnnl.h>
 
 #include <string>
@@ -33,7 +33,7 @@ dnnl_rnn_direction_t direction_of(const std::string &name) {
     refuse("recurrent: unknown direction '", name, "'; one of forward, reverse, bidirectional");
 }
 
-// One argument: nothing where it is not given, else these dims and f32.
+// Checks an argument that is given: these dims and f32.
 void expect(const char *role, const MaybeDesc &desc, const Ints &dims, bool written = false) {
     if (!desc) return;
     if (written)
@@ -45,7 +45,7 @@ void expect(const char *role, const MaybeDesc &desc, const Ints &dims, bool writ
     if (desc->type() != dnnl_f32) refuse("recurrent: ", role, " must be f32");
 }
 
-// Of sizes that multiply to what no kernel counts, the products are refused first.
+// Checks a sequence. Products of sizes that overflow a kernel's counters are refused first.
 void check_sequence(const Cell &cell, const Sequence &s, bool both) {
     check_rank("recurrent", "src_layer", s.src, 3, 3);
     check_rank("recurrent", "weights_iter", s.recurrent, 5, 5);
@@ -122,7 +122,8 @@ PrimitivePtr recurrent(const std::string &kind, const std::string &direction,
             attr);
     };
     Spec spec{"recurrent", key.take(), Attr(), arguments, s.dst.dims(), create};
-    // oneDNN calls `ref` what multiplies by its matrix kernels and compiles the gates' functions.
+    // oneDNN calls `ref` a kernel that multiplies by its matrix kernels and compiles the gates'
+    // functions.
     spec.reference = "gemm:jit";
     return find_or_make(spec);
 }

@@ -1,4 +1,4 @@
-// native/onednn/sound.cpp: which of oneDNN's kernels do what their descriptors say.
+// native/onednn/sound.cpp: kernels of oneDNN that do not do what their descriptors say.
 #include "sound.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -45,8 +45,8 @@ bool dense(const Desc &desc) {
     return desc.offset() == 0 && desc.bytes() == bytes;
 }
 
-// Each element right behind the one before it in C order; what has several long dims is dense at
-// least, and oneDNN compares its form itself.
+// Returns whether elements are consecutive in C order; with several long dims it is enough that
+// they are dense, since oneDNN compares that format itself.
 bool consecutive(const Desc &desc) {
     const auto is_long = [](dnnl_dim_t size) { return size > 1; };
     const auto &dims = desc.dims();
@@ -108,12 +108,12 @@ bool binary_mixes_pads(const Primitive &primitive) {
     return false;
 }
 
-// What kernels compute for the pads is not zero where the image holds a NaN or an infinity.
+// The pads that kernels compute are not zero if the image holds a NaN or an infinity.
 bool deconvolution_leaves_pads(const Primitive &primitive) {
     return primitive.kind() == "deconvolution" && padded(dst_of(primitive));
 }
 
-// On a reference convolution, what comes behind it, a bias included, runs past the ends of memory.
+// In a deconvolution on a reference convolution, followers and bias run past the end of memory.
 bool reference_deconvolution_overruns(const Primitive &primitive) {
     const auto is_bias = [](const Argument &argument) { return argument.name == "bias"; };
     return primitive.kind() == "deconvolution" &&
@@ -122,12 +122,12 @@ bool reference_deconvolution_overruns(const Primitive &primitive) {
             std::ranges::any_of(primitive.arguments(), is_bias));
 }
 
-// Kernels disagree about an operand that is stretched to dst.
+// Kernels disagree about a follower's operand that is broadcast to dst.
 bool resampling_confuses_follower(const Primitive &primitive) {
     return primitive.kind() == "resampling" && has_post_operands(primitive.attr());
 }
 
-// Kernels go through src, dst and the statistics in one order, from row to row without gaps.
+// Kernels walk src, dst and the statistics in one order, from row to row without gaps.
 bool layer_normalization_strays(const Primitive &primitive) {
     if (primitive.kind() != "layer_normalization") return false;
     const Desc &src = primitive.descs().front(), &dst = dst_of(primitive);

@@ -1,5 +1,5 @@
-// native/onednn/window.cpp: what slides a window over spatial dims, or samples them: convolution,
-// deconvolution, pooling, resampling.
+// native/onednn/window.cpp: primitives with a window over spatial dims: convolution, deconvolution,
+// pooling; and resampling.
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ dnnl_dim_t reach(const Window &window, std::size_t d) {
     return (window.kernel[d] - 1) * window.dilations[d] + 1;
 }
 
-// Every number is in range, and dst is as large as the formula says.
+// Checks that every number is in range and dst has the size that the window gives.
 void check_window(const std::string &what, const Desc &src, const Desc &dst,
                   const Window &window) {
     const std::size_t spatial = src.dims().size() - 2;
@@ -51,7 +51,7 @@ void check_window(const std::string &what, const Desc &src, const Desc &dst,
     }
 }
 
-// As check_window, for the window that each element of src is spread over.
+// Checks a deconvolution likewise: each element of src is spread over a window of dst.
 void check_spread(const std::string &what, const Desc &src, const Desc &dst,
                   const Window &window) {
     const std::size_t spatial = src.dims().size() - 2;
@@ -73,7 +73,7 @@ void check_spread(const std::string &what, const Desc &src, const Desc &dst,
     }
 }
 
-// oneDNN counts the gaps between the taps: 0 is dense.
+// Returns the gaps between the taps, as oneDNN counts dilations: 0 is dense.
 Ints gaps(const Ints &dilations) {
     Ints result = dilations;
     for (dnnl_dim_t &value : result) --value;
@@ -108,7 +108,7 @@ void check_channels(const std::string &what, const Desc &src, const Desc &weight
 
 namespace {
 
-// A layout that is left open, decided.
+// Returns the descriptor, with channels last if its layout is left open.
 Desc channels_last(const Desc &image) {
     if (image.kind() != Desc::Kind::any) return image;
     static constexpr std::array<const char *, 3> kTags{"acb", "acdb", "acdeb"};
@@ -116,8 +116,8 @@ Desc channels_last(const Desc &image) {
     return Desc::tagged(image.dims(), name_of(image.type()), kTags[spatial - 1]);
 }
 
-// Where layouts are left open, each kernel has its own choice, and what outruns another is to be
-// asked for that one's. Kernels that may be outrun work with channels last alone.
+// Creates a primitive with open layouts. Each kernel chooses layouts of its own; a kernel that may
+// be outrun works on channels last only, so faster kernels are asked for with that.
 template <class Create>
 dnnl_status_t create_open(dnnl_primitive_desc_t *pd, const Desc &src, const Desc &dst,
                           const Create &create) {

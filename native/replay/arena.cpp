@@ -22,14 +22,14 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 Pages::Pages(std::size_t bytes) {
     if (bytes == 0) return;
     if (bytes > PTRDIFF_MAX - kHugePage) throw std::bad_alloc();
-    mapped_ = bytes + kHugePage;  // what lies before and behind is never touched
+    mapped_ = bytes + kHugePage;  // the rest before and after is never touched
     mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping_ == MAP_FAILED) throw std::bad_alloc();
     const auto first = reinterpret_cast<std::uintptr_t>(mapping_);
     memory_ = {static_cast<std::byte *>(mapping_) + (kHugePage - first % kHugePage) % kHugePage,
                bytes};
 #ifdef MADV_HUGEPAGE
-    // A wish: where it is refused, small pages do. The last piece does not fill a huge page.
+    // The kernel may refuse; then small pages serve. The last piece does not fill a huge page.
     madvise(memory_.address, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
 }
@@ -42,10 +42,10 @@ void Pages::take([[maybe_unused]] const Pages &other) {
 #ifdef MREMAP_DONTUNMAP
     const std::size_t whole = other.memory_.bytes / kHugePage * kHugePage;
     if (whole == 0) return;
-    // The other's addresses stay its own, empty, until it lets go of all of them.
+    // The other object's address range stays mapped, empty, until the other unmaps it.
     constexpr int kFlags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     if (mremap(other.memory_.address, whole, whole, kFlags, memory_.address) != MAP_FAILED) return;
-    constexpr int kAnew = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;  // what failed may have begun
+    constexpr int kAnew = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;  // mremap may have begun
     if (mmap(memory_.address, whole, PROT_READ | PROT_WRITE, kAnew, -1, 0) == MAP_FAILED)
         throw std::bad_alloc();
 #endif

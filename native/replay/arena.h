@@ -22,13 +22,13 @@ public:
     Pages &operator=(const Pages &) = delete;
 
     Memory memory() const { return memory_; }
-    // Put another's huge pages in the place of the first ones, where the system can do that: they
-    // need not be cleared again. Nobody looks at the other, which is no larger, any more.
+    // Moves another object's huge pages to the beginning of this one, if the system can: they need
+    // not be cleared again. The other object, which is no larger, is not read afterwards.
     void take(const Pages &other);
-    // Have the system clear these bytes' pages now, where it can: whoever touches one first waits
-    // for that. Others may use the memory meanwhile.
+    // Makes the system clear the pages of these bytes now, if it can; else the first access to each
+    // page waits for that. Other threads may use the memory meanwhile.
     void bring(std::size_t begin, std::size_t bytes) const;
-    // Let the system have the pages from a byte on: what is there is zeros again.
+    // Returns the pages from a byte on to the system; their content becomes zeros.
     void leave(std::size_t begin) const;
 
 private:
@@ -43,26 +43,29 @@ struct Lease {
     Turn turn;
 };
 
-// How many runs are made without doubts, and how many after the next doubt that was justified.
+// How runs treat doubts (vtensor_run.doubt): number of runs still to be made without doubts, and
+// number after the next justified doubt.
 struct Caution {
     std::uint32_t runs = 0, penalty = 1;
 };
 
-// Pages that make way for more of them: the old ones are among these, or live as long as somebody
-// else holds them.
+// Memory of programs, which can grow. Growing replaces the pages; the old ones become part of the
+// new, or live as long as a run holds them.
 class Arena {
 public:
     explicit Arena(std::size_t bytes) : pages_(std::make_shared<Pages>(bytes)) {}
 
     std::size_t bytes() const { return pages()->memory().bytes; }
-    // Nothing if there are as many bytes already; contents are not kept.
+    // Grows to at least this many bytes; contents are lost. Does nothing if it is as large already.
     void grow(std::size_t bytes);
     std::shared_ptr<const Pages> pages() const;
-    // Throws Busy if another run has one, Stopped if it is closed.
+    // Returns the pages for one run. Throws Busy if another run has them, Stopped if the arena is
+    // closed.
     Lease lease();
-    // No run has one any more, but the run that has one already.
+    // Refuses further leases; a run that holds one keeps it.
     void close() { closed_ = true; }
-    // Of all programs that share it: those of one network are in doubt alike. For whoever has it.
+    // The caution of all programs that share the arena: those of one network have doubts together.
+    // Only the holder of a lease uses it.
     Caution &caution() { return caution_; }
 
 private:

@@ -1,4 +1,4 @@
-// native/replay/aside.cpp: work that a thread of its own does while its maker goes on.
+// native/replay/aside.cpp: a worker thread that reads, packs and compiles while its owner goes on.
 #include "aside.h"
 
 #include <pthread.h>
@@ -20,14 +20,14 @@ namespace vtensor::replay {
 
 namespace {
 
-// Pages are brought so many bytes at a time: works, and who wants the memory, wait for no more.
+// Bytes of pages that are touched at a time: the longest that a new item or leave_pages() waits.
 constexpr std::size_t kAtOnce = std::size_t{2} << 20;
 
 std::atomic<std::size_t> brought{0};
 
-// Up to so many bytes of what is left of kMostBrought.
+// Takes up to this many bytes of what is left of kMostBrought, and returns them.
 std::size_t take_share(std::size_t bytes) {
-    // The child of a fork has no thread that brings pages, and gives no share of its parent back.
+    // A forked child has no such thread and owes nothing of its parent's share.
     [[maybe_unused]] static const int registered =
         pthread_atfork(nullptr, nullptr, [] { brought = 0; });
     std::size_t before = brought.load(), share = 0;
@@ -36,7 +36,7 @@ std::size_t take_share(std::size_t bytes) {
     return share;
 }
 
-// What vectors of any machine are aligned to.
+// Alignment of the widest vectors, in bytes.
 constexpr std::size_t kAlignment = 64;
 
 }  // namespace
@@ -118,7 +118,7 @@ void Aside::start() {
     if (thread_.joinable()) return;
     try {
         thread_ = std::thread([this] { serve(); });
-    } catch (const std::system_error &) {  // who waits does the works
+    } catch (const std::system_error &) {  // wait_until_left runs the items
     }
 }
 
@@ -182,7 +182,7 @@ void Aside::bring_some(std::unique_lock<std::mutex> &lock) {
     pages_ = {static_cast<std::byte *>(pages_.address) + now.bytes, pages_.bytes - now.bytes};
     brings_ = true;
     lock.unlock();
-    // Asked by madvise, the system would let no other thread map memory meanwhile.
+    // madvise would keep all other threads from mapping memory meanwhile.
     auto *const first = static_cast<unsigned char *>(now.address);
     for (std::size_t at = 0; at < now.bytes; at += page_)
         __atomic_fetch_or(first + at, 0, __ATOMIC_RELAXED);

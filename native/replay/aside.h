@@ -1,5 +1,5 @@
-// native/replay/aside.h: work that a thread of its own does while its maker goes on. No Python in
-// here.
+// native/replay/aside.h: a worker thread that reads, packs and compiles while its owner goes on. No
+// Python in here.
 #pragma once
 
 #include <sys/types.h>
@@ -18,32 +18,34 @@
 
 namespace vtensor::replay {
 
-// Bytes of a file cannot be read; `code` is the system's, 0 where the file ends before them.
+// A read of a file failed; `code` is the system's error, 0 if the file ends too early.
 struct Unread : std::runtime_error {
     explicit Unread(int code);
     int code;
 };
 
-// Rows of bytes in a file, as far apart as `step` says.
+// Rows of bytes in a file: offset of the first, their number, bytes of each, and the distance
+// between their beginnings.
 struct Rows {
     off_t offset;
     std::size_t count, bytes, step;
 };
 
-// Such rows of a file, which stays open as long.
+// Rows of an open file, which the owner keeps open.
 struct Stretch {
     int descriptor;
     Rows rows;
 
     std::size_t bytes() const { return rows.count * rows.bytes; }
-    // Throws Unread.
+    // Reads all rows, one after another, into contiguous memory. Throws Unread.
     void read(std::byte *into) const;
 
 private:
     void read_row(off_t offset, std::byte *into) const;
 };
 
-// What f32 numbers are multiplied by, in f64: one after the other, each for so many of them.
+// Factors for f32 numbers, applied in f64: each factor holds for `each` numbers, and the list
+// repeats.
 struct Scale {
     std::vector<double> factors;
     std::size_t each;
@@ -51,7 +53,7 @@ struct Scale {
     void apply(std::byte *numbers, std::size_t bytes) const;
 };
 
-// Memory that grows to what is asked for, and is used again.
+// Memory that grows on demand and is reused.
 class Scratch {
 public:
     Scratch() = default;
@@ -66,48 +68,48 @@ private:
     std::size_t bytes_ = 0;
 };
 
-// A step, and memory for each of its planes; that without an address is what is read of a file.
+// A step, and memory for each of its planes; a null address stands for the bytes that were read.
 struct Piece {
     const vtensor_step *step;
     std::vector<Memory> memory;
 };
 
-// Reading, and steps, one after the other.
+// A work item: read rows of a file, scale them, then run steps.
 struct Work {
     std::optional<Stretch> source;
     std::optional<Scale> scale;
-    std::byte *into = nullptr;  // what is read; null: scratch
+    std::byte *into = nullptr;  // where the bytes go; null: scratch
     std::vector<Piece> pieces;
-    Memory factor{nullptr, 0};  // loses its subnormals in the end
-    bool lost = false;          // it had some
-    bool over = false;          // done, or failed; the guard's
+    Memory factor{nullptr, 0};  // memory whose subnormals are cleared last
+    bool lost = false;          // whether it had any
+    bool over = false;          // done or failed; under the guard
     std::exception_ptr failure;
 
     void run(Scratch &scratch);
 };
 
-// Bytes of pages that are brought ahead for sessions that have not run yet.
+// Most bytes of pages that are touched ahead for sessions that have not run yet, per process.
 constexpr std::size_t kMostBrought = std::size_t{512} << 20;
 
-// A thread, and works that wait for it, none for another one.
+// A worker thread with a queue of independent work items.
 class Aside {
 public:
     Aside();
-    // What has not begun never does.
+    // Drops items that have not begun.
     ~Aside();
     Aside(const Aside &) = delete;
     Aside &operator=(const Aside &) = delete;
 
-    // Works, and pages to bring, stay where they are until they are over, or this is gone. Where no
-    // thread is to be had, works are left to whoever waits.
+    // Queues an item, which must live until it is over or this object is destroyed. If no thread
+    // can be started, `wait_until_left` runs the items.
     void add(Work &work);
-    // Touches these pages, which the system clears then, as long as nothing else is to be done. All
-    // objects of the process together bring at most kMostBrought bytes until pages are left: what
-    // is beyond that is not touched.
+    // Touches these pages while the queue is empty, so that the system clears them. All objects of
+    // the process together touch at most kMostBrought bytes until leave_pages(); pages beyond that
+    // are not touched.
     void bring(const Memory &pages);
-    // No page is brought any more when this returns.
+    // Stops touching pages; none is touched after this returns.
     void leave_pages();
-    // Does works meanwhile.
+    // Runs queued items on the calling thread until at most `most` are unfinished.
     void wait_until_left(std::size_t most);
     bool is_over(const Work &work);
 
@@ -121,10 +123,10 @@ private:
     std::mutex guard_;
     std::condition_variable changed_;
     std::deque<Work *> waiting_;
-    std::size_t left_ = 0;     // works that are not over
+    std::size_t left_ = 0;     // unfinished items
     Memory pages_{nullptr, 0};
-    std::size_t share_ = 0;    // of kMostBrought
-    bool brings_ = false;      // the thread is at it
+    std::size_t share_ = 0;    // this object's part of kMostBrought
+    bool brings_ = false;      // whether the thread is touching pages
     bool ends_ = false;
     const std::size_t page_;
     std::thread thread_;

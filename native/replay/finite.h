@@ -10,18 +10,18 @@
 
 namespace vtensor::replay {
 
-// Elements of so many bytes, a power of two up to 8, that are infinite or no numbers where all these bits are
-// set; without bits, all are finite.
+// The exponent of an element type: bytes of an element (a power of two up to 8), and the bits that
+// are all set in infinities and NaN. Without bits every element is finite.
 struct Exponent {
     std::size_t bytes = 1;
     std::uint64_t bits = 0;
 };
 
-// Below this, a team takes longer to begin than one thread to look.
+// Bytes from which on a team searches faster than one thread.
 inline constexpr std::size_t kShared = std::size_t{1} << 17;
 
-// Whether a word has all the bits. Inlined for a constant number of words, and without a branch, it
-// becomes a loop of vectors.
+// Returns whether a word has all the bits. Inlined for a constant number of words, and without a
+// branch, it becomes a loop of vectors.
 template <typename Word>
 inline bool any_has(const std::byte *memory, std::size_t count, Word bits) {
     Word any = 0;
@@ -44,8 +44,8 @@ bool all_finite(const std::byte *memory, std::size_t count, Word bits) {
     return found == 0;
 }
 
-// By the team of the calling thread, if it has one. What is left of memory behind the last whole
-// element is not looked at.
+// Returns whether all elements are finite; a team of the calling thread helps. Bytes after the last
+// whole element are not read.
 inline bool all_finite(const Memory &memory, const Exponent &exponent) {
     if (exponent.bits == 0) return true;
     const auto *bytes = static_cast<const std::byte *>(memory.address);

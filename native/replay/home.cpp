@@ -1,4 +1,4 @@
-// native/replay/home.cpp: whose OpenMP team runs the programs of several threads.
+// native/replay/home.cpp: inline execution: whether a program runs on its caller's thread.
 #include "home.h"
 
 #include <omp.h>
@@ -17,12 +17,13 @@ namespace vtensor::replay {
 
 namespace {
 
-// What a thread has to run in a row at most.
+// The most runs in a row that inline execution may require.
 constexpr int kMost = 1 << 20;
 
 thread_local bool has_team = false;
 
-// A child has this thread, and none of its team, for which it would wait for ever.
+// Ends the forking thread's team: the child would have this thread only and wait for its team
+// forever.
 void before_fork() {
     if (Home::leave()) end_team();
 }
@@ -40,7 +41,7 @@ int startable(int wanted) {
     try {
         while (static_cast<int>(threads.size()) < wanted)
             threads.emplace_back([&over] { over.wait(false); });
-    } catch (const std::exception &) {  // no more threads, or no memory for one
+    } catch (const std::exception &) {  // no more threads, or no memory
     }
     over = true;
     over.notify_all();

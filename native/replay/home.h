@@ -1,41 +1,44 @@
-// native/replay/home.h: whose OpenMP team runs the programs of several threads. No Python in here.
+// native/replay/home.h: inline execution: whether a program runs on its caller's thread, with an
+// OpenMP team there. No Python in here.
 #pragma once
 
 #include <thread>
 
 namespace vtensor::replay {
 
-// Gives up the calling thread's team, if it has one: libgomp keeps it as long as the thread lives,
-// and takes less of the processors' time only as long as all teams together fit on them.
+// Ends the calling thread's OpenMP team, if it has one. libgomp keeps a team as long as its thread
+// lives, and lets waiting threads spin only while all teams together fit on the processors.
 void end_team();
 
-// Starts threads that exist at the same time, as many as `wanted`, ends them, and returns how many
-// the system gave. libgomp ends the process where it cannot start a thread of a team.
+// Starts up to `wanted` threads that exist at the same time, ends them, and returns how many the
+// system allowed. (libgomp ends the process if it cannot start a thread of a team.)
 int startable(int wanted);
 
-// The most threads of a team next to its first. A step may use fewer threads than the team has;
-// libgomp then ends the others, and starts new ones for the next step before those are gone.
+// The most threads of a team besides its first. If a step uses fewer threads than the team has,
+// libgomp ends the others, and starts new ones for the next step before those are gone.
 inline int most_workers(int threads) { return 2 * (threads - 1); }
 
-// The thread that runs programs itself, on a team of its own, since nobody else does. Whoever uses
-// it sees to it that only one thread does at a time.
+// The choice of the thread that executes programs inline, on an OpenMP team of its own: the thread
+// that ran all of the last programs. Callers serialise access.
 class Home {
 public:
-    // Whether the calling thread, which is about to run a program, is at home: it has run so many in
-    // a row, and may be on so many processors. Another thread's run ends that, and next time it
-    // takes more of them.
+    // Returns whether the calling thread may run its program inline: it has run enough programs in
+    // a row, and may use this many processors. A run of another thread ends that, and doubles the
+    // number needed next time.
     bool is_here(int processors);
-    // How much the crew's own thread has done, after which it may have a team.
+    // The number of jobs that the crew's own thread has done; it may have a team after any of them.
     int jobs() const { return jobs_; }
     void worked() { ++jobs_; }
-    // No thread may have a team beside that of the crew's own thread: there are no threads for it.
+    // Forbids inline execution for good: the system has no threads for a second team.
     void refuse();
-    // It has ended that team after so many jobs; and whether it has none now.
+    // Records that the crew's thread released its team after `jobs` jobs; is_clear() returns
+    // whether it has run none since.
     void cleared(int jobs) { cleared_ = jobs; }
     bool is_clear() const { return jobs_ == cleared_; }
-    // Whether the calling thread has a team from a time when it was at home; from now on not.
+    // Returns whether the calling thread still has a team from inline execution, and forgets that
+    // it does.
     static bool leave();
-    // The calling thread will have one.
+    // Records that the calling thread is about to have a team.
     static void enter();
 
 private:

@@ -86,7 +86,7 @@ Exponents exponents_in(const GivenExponents &given, std::size_t count) {
 namespace {
 
 bool finite_in(nb::sequence buffers, const GivenExponents &given) {
-    const nb::tuple objects(buffers);  // of its own: another thread may change the caller's
+    const nb::tuple objects(buffers);  // a copy: another thread may change the caller's
     const Exponents exponents = exponents_in(given, objects.size());
     Buffers bound(objects.size());
     for (const nb::handle object : objects) bound.add(object, false, "a buffer");
@@ -108,7 +108,7 @@ void execute(nb::handle object, nb::sequence slots, int threads, const Sizes &si
     const HeldStep held = hold(object);
     void *const queued = queue_in(queue);
     if (threads != 0) check_threads(threads);
-    // A tuple of its own: another thread may change the caller's sequence meanwhile.
+    // A copy: another thread may change the caller's sequence meanwhile.
     const nb::tuple given(slots);
     check_plane_count(held.step, given.size());
     const std::vector<Plane> planes = planes_of(held.step);
@@ -121,7 +121,7 @@ void execute(nb::handle object, nb::sequence slots, int threads, const Sizes &si
     run_once(held.step, {buffers.memory(), sizes, queued}, threads);
 }
 
-// Adds an exception to the module; the reference is the translator's, for ever.
+// Adds an exception type to the module; the translator keeps the returned reference forever.
 PyObject *add_failure(nb::module_ &m, const char *name, const char *doc, nb::dict members) {
     const std::string full = nb::cast<std::string>(m.attr("__name__")) + "." + name;
     PyObject *type =
@@ -206,13 +206,13 @@ void set_threads(int threads) {
 }
 
 void load_ahead(const std::string &path) {
-    // Whoever needs the library waits in dlopen; one that cannot be loaded is told of there.
+    // A thread that needs the library waits in dlopen, and reports if it cannot be loaded.
     try {
         std::thread([path] {
             const Unforked whole;
             dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
         }).detach();
-    } catch (const std::system_error &) {  // without a thread, the import loads it
+    } catch (const std::system_error &) {  // the import will load it
     }
 }
 
@@ -238,7 +238,7 @@ Offsets offsets_of(const Sizes &bytes, const Sizes &first, const Sizes &last) {
 
 NB_MODULE(_replay, m) {
     using namespace vtensor::replay;
-    // Teams live until the interpreter ends, and so does whatever a thread still runs then.
+    // Teams live until the interpreter ends, and so do objects that their threads use.
     nb::set_leak_warnings(false);
     m.doc() = "Runs the steps of native/include/vtensor/step.h.";
     bind_failures(m);

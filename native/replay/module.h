@@ -1,4 +1,4 @@
-// native/replay/module.h: what the files of the Python module share.
+// native/replay/module.h: declarations shared by the files of the Python module.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,18 +23,18 @@ struct HeldStep {
     const vtensor_step &step;
 };
 
-// Whether an object offers a step, right or wrong.
+// Returns whether an object offers a step, valid or not.
 bool offers_step(nb::handle object);
-// The checked step of an object; TypeError or ValueError.
+// Returns the checked step of an object. Throws TypeError or ValueError.
 HeldStep hold(nb::handle object);
 
 // A run's sizes as Python gives them.
 using Sizes = std::vector<std::int64_t>;
 
-// What is in a capsule of a queue, null for None; TypeError.
+// Returns the queue in a capsule, null for None. Throws TypeError.
 void *queue_in(nb::handle object);
 
-// Memory of Python objects, which neither moves nor shrinks while it is in here.
+// Memory of Python objects, which neither moves nor shrinks while this holds it.
 class Buffers {
 public:
     explicit Buffers(std::size_t expected = 0) { views_.reserve(expected); }
@@ -42,9 +42,10 @@ public:
     Buffers(const Buffers &) = delete;
     Buffers &operator=(const Buffers &) = delete;
 
-    // TypeError without a buffer, ValueError if it is not contiguous or not writable.
+    // Adds an object's buffer. Throws TypeError if it has none, ValueError if it is not contiguous
+    // or not writable.
     void add(nb::handle object, bool writable, const std::string &label);
-    // What somebody has taken already, and hands over: so many bytes from there on.
+    // Adds a buffer that the caller has acquired, and takes it over: these bytes of it are used.
     void add(const Py_buffer &view, const Memory &memory) {
         views_.push_back(view);
         memory_.push_back(memory);
@@ -57,9 +58,10 @@ private:
     std::vector<Memory> memory_;
 };
 
-// Of the elements of some memories, as Python gives them.
+// The exponents of the element types of several memories.
 using Exponents = std::vector<Exponent>;
-// ValueError unless there are none or one for each, and each is of 1, 2, 4 or 8 bytes.
+// Exponents as Python gives them. Throws ValueError unless there are none or `count`, each of 1, 2,
+// 4 or 8 bytes.
 using GivenExponents = std::vector<std::pair<std::size_t, std::uint64_t>>;
 Exponents exponents_in(const GivenExponents &given, std::size_t count);
 

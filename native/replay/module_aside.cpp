@@ -23,19 +23,20 @@ namespace vtensor::replay {
 
 namespace {
 
-// While works hold more than this, whoever brings another one does some first.
+// Most bytes that unfinished items may hold. Beyond that, adding an item first waits for all
+// others.
 constexpr std::size_t kMostHeld = std::size_t{32} << 20;
 
-// A work, and the Python objects that it needs.
+// An item, and the Python objects that it needs.
 struct Held {
     Work work;
     std::vector<nb::object> needed;  // steps, and the file
     Buffers buffers, factor;
     std::size_t bytes = 0;
-    bool told = true;  // whoever waits is told of it
+    bool told = true;  // whether the results have an entry for it
 };
 
-// What is read at once: others may read more meanwhile.
+// Bytes of one read; other items may be read in between.
 constexpr std::size_t kRead = std::size_t{8} << 20;
 
 [[noreturn]] void raise(const Unread &unread) {
@@ -79,7 +80,7 @@ public:
     PyAside &operator=(const PyAside &) = delete;
 
     ~PyAside() {
-        if (process_ != getpid()) {  // the thread is the parent's, and may have had the guard
+        if (process_ != getpid()) {  // the thread is the parent's and may hold the guard
             works_.release();
             for (std::unique_ptr<Held> &one : held_) one.release();
             pages_.release();
@@ -209,7 +210,7 @@ private:
         let_go();
     }
 
-    // Of works that are over only the answer is kept.
+    // Releases items that are over; only their results stay.
     void let_go() {
         while (!held_.empty() && works_->is_over(held_.front()->work)) {
             const Held &one = *held_.front();
@@ -239,10 +240,10 @@ private:
         }
     }
 
-    std::deque<std::unique_ptr<Held>> held_;  // in the order in which they came
+    std::deque<std::unique_ptr<Held>> held_;  // in the order in which they were added
     std::unique_ptr<Buffers> pages_;
-    std::unique_ptr<Aside> works_;  // ends before what it needs
-    std::vector<bool> lost_;        // of those that are not held any more
+    std::unique_ptr<Aside> works_;  // destroyed before the objects that its items need
+    std::vector<bool> lost_;        // results of released items
     std::exception_ptr failure_;
     std::size_t failed_ = 0;
     std::size_t bytes_ = 0;

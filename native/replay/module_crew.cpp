@@ -1,4 +1,5 @@
-// native/replay/module_crew.cpp: a team with its thread, and Python's callers that wait for it.
+// native/replay/module_crew.cpp: a thread team with its server thread, and the Python callers that
+// wait for it.
 #include "module_crew.h"
 
 #include <omp.h>
@@ -14,11 +15,11 @@ namespace vtensor::replay {
 
 namespace {
 
-// How long a caller waits before it looks for signals.
+// Interval at which a waiting caller checks for signals.
 constexpr std::chrono::milliseconds kPatience{50};
 
-// The interpreter's state of the calling thread, for as long as the thread lives: without, each
-// call would make one, and Python's thread-local values would not last.
+// A Python thread state for the calling thread's lifetime: without it, each call would make one,
+// and Python's thread-local values would be lost.
 class PythonThread {
 public:
     PythonThread() : lock_(take_lock(&PyGILState_Ensure)), state_(PyEval_SaveThread()) {}
@@ -34,7 +35,7 @@ private:
     PyThreadState *state_;
 };
 
-// What a function without arguments answers; it fails as if it said no.
+// Returns whether a Python function without arguments returns a true value; False if it raises.
 bool is_true(const nb::object &function) {
     if (function.is_none()) return false;
     PyObject *const answer = PyObject_CallNoArgs(function.ptr());
@@ -44,7 +45,7 @@ bool is_true(const nb::object &function) {
     return found;
 }
 
-// While a caller does its own work in a team's turn.
+// Marks, for a scope, that a caller executes its own work in the team's turn.
 class Entered {
 public:
     explicit Entered(Team &team) : team_(team) {}
@@ -56,7 +57,7 @@ private:
     Team &team_;
 };
 
-// While a caller is not back in Python.
+// Counts, for a scope, a caller that has not returned to Python.
 class Away {
 public:
     explicit Away(int &waiting) : waiting_(waiting) { ++waiting_; }
@@ -68,7 +69,8 @@ private:
     int &waiting_;
 };
 
-// Throws a signal's exception. Python raises them on its first thread only, which is the process's.
+// Runs Python's signal handlers and throws their exception. Python runs them on its main thread
+// only.
 void look_for_signals() {
     const Locked locked;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -135,12 +137,12 @@ bool Crew::is_home(const nb::object &waits_for_caller) {
         return false;
     }
     home.cleared(jobs);
-    return home.is_clear();  // unless somebody else came meanwhile
+    return home.is_clear();  // false if another thread came meanwhile
 }
 
 bool Crew::run_here(const PyProgram &program, const std::function<void(Stop &)> &work,
                     const nb::object &waits_for_caller) {
-    // Python would look for a call-back's run on the team's thread.
+    // The run of a call-back is looked up on the team's thread.
     if (program.calls_python() || !has_stack()) return false;
     if (threads > 1 && !is_home(waits_for_caller)) return false;
     if (!team.enter()) return false;

@@ -1,4 +1,5 @@
-// native/replay/module_crew.h: a team with its thread, and Python's callers that wait for it.
+// native/replay/module_crew.h: a thread team with its server thread, and the Python callers that
+// wait for it.
 #pragma once
 
 #include <unistd.h>
@@ -13,26 +14,27 @@
 
 namespace vtensor::replay {
 
-// A team, its thread, and those who wait for it. All but the team is guarded by the interpreter's
-// lock.
+// A team, its server thread, and the callers that wait for it. The interpreter's lock guards all
+// members but the team.
 struct Crew {
     Crew(int threads, const std::string &name);
 
-    // Queues a job and waits for it without the lock; a signal's exception ends it early. Throws
-    // Circular if the thread waits for the caller.
+    // Queues a job and waits for it without the interpreter's lock; a signal's exception ends the
+    // wait. Throws Circular if the server thread waits for the caller.
     void run(Job &job, const nb::object &waits_for_caller);
-    // Does a run's work on the calling thread, without the lock, and says so; or says that it
-    // cannot: the turn is somebody else's, or the thread would need a team and is not at home.
+    // Executes a run inline on the calling thread, without the interpreter's lock, and returns
+    // true. Returns false if it cannot: another caller has the turn, or the run needs a team and
+    // the caller may not have one.
     bool run_here(const PyProgram &program, const std::function<void(Stop &)> &work,
                   const nb::object &waits_for_caller);
-    // Whether the calling thread may have the team, whose own thread has none then.
+    // Returns whether the calling thread may have an OpenMP team; the server thread then has none.
     bool is_home(const nb::object &waits_for_caller);
-    // Raises KeyboardInterrupt in the function that runs.
+    // Raises KeyboardInterrupt in the Python function that a job is running.
     void interrupt();
     void close();
-    // The thread has ended, and all its callers are back in Python.
+    // Returns whether the server thread has ended and all its callers have returned to Python.
     bool is_over() const { return !thread.joinable() && waiting == 0; }
-    // A forked child has its parent's crews, and none of their threads.
+    // Returns false in a forked child, which has its parent's crews and none of their threads.
     bool is_of_this_process() const { return process == getpid(); }
 
     Team team;
@@ -40,9 +42,9 @@ struct Crew {
     const int threads;
     std::thread thread;
     int waiting = 0;
-    const Job *in_python = nullptr;  // the one whose function runs
-    bool interrupted = false;         // that function
-    unsigned long python_thread = 0;  // Python's number for the thread
+    const Job *in_python = nullptr;  // the job whose Python function is running
+    bool interrupted = false;         // whether that function is interrupted
+    unsigned long python_thread = 0;  // Python's identifier of the thread
     const pid_t process = getpid();
 };
 

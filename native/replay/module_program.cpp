@@ -103,14 +103,14 @@ int PyProgram::traverse(visitproc visit, void *arg) const {
     return 0;
 }
 
-// Enough to open every circle: constants are mere memory.
+// Breaks every reference cycle: constants are plain memory.
 void PyProgram::clear() {
     for (nb::object &callable : callables_) callable = nb::none();
 }
 
 Bindings::Bindings(const Program &program, nb::sequence buffers, nb::handle times)
     : program_(program) {
-    const nb::tuple given(buffers);  // of its own: another thread may change the caller's
+    const nb::tuple given(buffers);  // a copy: another thread may change the caller's
     const std::vector<std::size_t> &bound = program.bound();
     for (std::size_t i = 0; i < given.size(); ++i) {
         const bool writable = i < bound.size() && program.is_written(bound[i]);

@@ -24,7 +24,7 @@ public:
 
     Program &program() { return program_; }
     bool calls_python() const { return !callables_.empty(); }
-    // Whether Python's collector of circles is content with every object held; see tp_traverse.
+    // Visits every Python object that is held, for Python's garbage collector; see tp_traverse.
     int traverse(visitproc visit, void *arg) const;
     void clear();
 
@@ -37,18 +37,19 @@ private:
     Program program_;
 };
 
-// The buffers of one run of a program, taken and checked with the lock held.
+// The buffers of one run of a program, acquired and checked with the interpreter's lock held.
 class Bindings {
 public:
     Bindings(const Program &program, nb::sequence buffers, nb::handle times);
-    // None yet, of so many that are handed over one by one.
+    // Starts without buffers; `count` of them are added one by one.
     Bindings(const Program &program, std::size_t count) : program_(program), buffers_(count) {}
 
     void add(const Py_buffer &view, const Memory &memory) { buffers_.add(view, memory); }
 
     std::span<const Memory> memory() const { return buffers_.memory(); }
     std::span<const Py_buffer> views() const { return buffers_.views(); }
-    // Whether the numbers are finite in all that steps write, or in all that they only read.
+    // Returns whether all numbers are finite, in the memory that steps write or in that which they
+    // only read.
     bool all_finite(const Exponents &exponents, bool written) const;
     std::int64_t *times() const { return times_; }
 

@@ -1,4 +1,5 @@
-// native/replay/module_request.cpp: Request as Python sees it: a run of arrays of known kinds.
+// native/replay/module_request.cpp: Request as Python sees it: a run on arrays of known types and
+// shapes.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -18,13 +19,13 @@ namespace vtensor::replay {
 
 namespace {
 
-// On which the memory of outputs begins: a cache line, and the widest vector register.
+// Alignment of the memory of outputs, in bytes: a cache line, and the widest vector register.
 constexpr std::size_t kAlignment = 64;
 
-// An input: its name, and element type, shape and alignment of the array.
+// An input: its name, and element type, shape and alignment that an array must have.
 using Input = std::tuple<nb::str, nb::object, std::vector<Py_ssize_t>, std::size_t>;
-// An output: which of those that have memory of their own it is, and element type, shape and strides
-// of the array.
+// An output: its index among the outputs with memory of their own, and element type, shape and
+// strides of the array.
 using Output = std::tuple<std::size_t, nb::object, nb::tuple, nb::tuple>;
 
 nb::object attribute(nb::handle object, const nb::object &name) {
@@ -64,7 +65,8 @@ public:
         }
     }
 
-    // The outputs; None where somebody has to look closer, False where they are not finite.
+    // Returns the outputs; None if the slower path has to check the arrays, False if outputs are
+    // not finite.
     nb::object run(nb::handle names, nb::handle arrays) {
         if (!asks(names) || Team::is_server() || !team_.is_of_this_process()) return nb::none();
         Bindings bound(program_.program(), inputs_.size() + own_.size());
@@ -124,7 +126,7 @@ private:
                reinterpret_cast<std::uintptr_t>(view.buf) % alignment == 0;
     }
 
-    // New memory for an output.
+    // Makes memory for an output.
     nb::object made(std::size_t bytes, const nb::int_ &allocated, Bindings &bound) const {
         nb::object memory = empty_(allocated, uint8_);
         Py_buffer view;

@@ -21,7 +21,8 @@ namespace vtensor::replay {
 
 namespace {
 
-// While the crew's thread is in a job's function, which can be interrupted.
+// Marks, for a scope, that the crew's thread runs a job's Python function, which can be
+// interrupted.
 class InPython {
 public:
     InPython(Crew &crew, const Job &job) : crew_(crew) {
@@ -37,7 +38,8 @@ public:
     InPython &operator=(const InPython &) = delete;
 
 private:
-    // An interruption that came too late is raised by the next Python that runs here: this.
+    // Takes an interruption that came too late: Python raises it in the next code that runs here,
+    // which is this.
     static void drain() {
         const nb::dict globals;
         Py_XDECREF(PyRun_String("None", Py_eval_input, globals.ptr(), globals.ptr()));
@@ -47,8 +49,8 @@ private:
     Crew &crew_;
 };
 
-// The crews that are not over; in a forked child, its parent's too. Never destroyed, since a thread
-// of another process cannot be.
+// The crews that are not over; in a forked child, its parent's too. Never destroyed: a thread of
+// another process cannot be.
 std::vector<std::shared_ptr<Crew>> &crews() {
     static auto &all = *new std::vector<std::shared_ptr<Crew>>();
     return all;
@@ -56,8 +58,8 @@ std::vector<std::shared_ptr<Crew>> &crews() {
 
 bool interpreter_ends = false;
 
-// Before the interpreter ends: a thread that asked for its lock later would be unwound through
-// destructors, which ends the process.
+// Closes all teams before the interpreter ends: a thread that asked for its lock later would be
+// unwound through destructors, which ends the process.
 void close_all() {
     interpreter_ends = true;
     const std::vector<std::shared_ptr<Crew>> all = crews();
@@ -96,7 +98,7 @@ nb::object PyTeam::call(nb::callable function) {
 
 bool PyTeam::run(PyProgram &program, nb::sequence bindings, nb::object times, const Sizes &sizes,
                  nb::object queue, const GivenExponents &looked_for) {
-    own();  // whose refusal comes before any other
+    own();  // its refusal precedes any other
     const Bindings bound(program.program(), bindings, times);
     const Exponents exponents = exponents_in(looked_for, bound.memory().size());
     return replay(program, bound, exponents, {bound.memory(), sizes, queue_in(queue)});
@@ -108,8 +110,8 @@ bool PyTeam::replay(PyProgram &program, const Bindings &bound, const Exponents &
     bool finite = true;
     const auto work = [&](Stop &stop) {
         const Working working(crew.threads, program.calls_python());
-        // What is only read is looked at first: the steps then find it in caches. What Python
-        // writes nobody knows.
+        // Memory that is only read is searched before the run, which brings it into caches; but not
+        // if call-backs run, which may write anywhere.
         const bool before = !program.calls_python();
         const bool sound = !before || bound.all_finite(exponents, false);
         program.program().run(given, stop, bound.times());

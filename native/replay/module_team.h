@@ -21,7 +21,7 @@ public:
     nb::object call(nb::callable function);
     bool run(PyProgram &program, nb::sequence bindings, nb::object times, const Sizes &sizes,
              nb::object queue, const GivenExponents &looked_for);
-    // The same of what was taken and checked before.
+    // Replays with buffers that were acquired and checked before.
     bool replay(PyProgram &program, const Bindings &bound, const Exponents &exponents,
                 const Given &given);
     bool is_of_this_process() const { return crew_->is_of_this_process(); }

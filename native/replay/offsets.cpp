@@ -1,4 +1,4 @@
-// native/replay/offsets.cpp
+// native/replay/offsets.cpp: placement of pieces of memory in one arena.
 #include "offsets.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ struct Placed {
     std::int64_t last;
 };
 
-// The begin of the smallest gap between memory in use at the time; the last one has no end.
+// Returns the begin of the smallest gap that the piece fits into, between memory in use at the same
+// time; the last gap is unbounded.
 std::int64_t gap(const std::vector<Placed> &by_begin, const Piece &piece) {
     std::int64_t reached = 0, found = -1, smallest = 0;
     for (const Placed &one : by_begin) {
@@ -32,7 +33,7 @@ std::int64_t gap(const std::vector<Placed> &by_begin, const Piece &piece) {
     return found < 0 ? reached : found;
 }
 
-// What is needed at once at most: no arrangement takes less.
+// Returns the most bytes in use at one time: a lower bound for any arrangement.
 std::int64_t needed_at_once(std::span<const Piece> pieces) {
     std::vector<std::tuple<std::int64_t, bool, std::int64_t>> changes;
     changes.reserve(2 * pieces.size());
@@ -40,13 +41,13 @@ std::int64_t needed_at_once(std::span<const Piece> pieces) {
         changes.emplace_back(piece.first, false, piece.bytes);
         changes.emplace_back(piece.last, true, -piece.bytes);
     }
-    std::ranges::sort(changes);  // a step's own begin before what it is the last to need ends
+    std::ranges::sort(changes);  // begins sort before ends at one step: both pieces are in use then
     std::int64_t now = 0, most = 0;
     for (const auto &[step, ends, change] : changes) most = std::max(most, now += change);
     return most;
 }
 
-// Who gets a place before whom, best first as far as networks show: no order wins on all.
+// Orders in which pieces are placed, the best on average first; none is best for all networks.
 using Rank = std::pair<std::int64_t, std::int64_t>;
 constexpr std::array<Rank (*)(const Piece &), 3> kRanks{
     [](const Piece &one) -> Rank { return {-one.bytes, one.first}; },

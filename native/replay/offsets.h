@@ -1,4 +1,4 @@
-// native/replay/offsets.h: where pieces of memory lie in one arena.
+// native/replay/offsets.h: placement of pieces of memory in one arena.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace vtensor::replay {
 
-// Memory that is needed from one step to another, both included.
+// Memory that is in use from one step to another, both included.
 struct Piece {
     std::int64_t bytes;
     std::int64_t first;
@@ -18,9 +18,9 @@ struct Piece {
 // An offset for each piece, and the size of the arena.
 using Offsets = std::pair<std::vector<std::int64_t>, std::int64_t>;
 
-// Pieces that are needed at once lie apart. One after another goes into the smallest gap that it
-// fits into, the largest first; where that needs more than what is needed at once, other orders are
-// tried too.
+// Returns offsets such that pieces in use at the same time do not overlap. Each piece, the largest
+// first, goes into the smallest gap that it fits into. If the result is above the lower bound,
+// other orders are tried.
 Offsets offsets(std::span<const Piece> pieces);
 
 }  // namespace vtensor::replay

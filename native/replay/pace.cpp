@@ -1,4 +1,4 @@
-// native/replay/pace.cpp: runs at the pace that a quota of processors allows.
+// native/replay/pace.cpp: runs wait for their CPU quota before they begin.
 #include "pace.h"
 
 #include <unistd.h>
@@ -19,23 +19,24 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// What one process knows of its quota. A forked child may have its parent's guard taken for ever.
+// The quota of one process. A forked child may find its parent's guard locked forever, so that it
+// makes its own.
 struct Paced {
     const pid_t process = getpid();
     std::mutex guard;
     std::optional<Pace> pace;
 };
 
-// Whether there is any quota: who has none asks for nothing else.
+// Whether the process has a quota; without one nothing else is read.
 std::atomic<bool> limited = false;
 
-// This process's. Never destroyed: threads may outlive main.
+// Returns this process' quota. Never destroyed: threads may outlive main.
 Paced &paced() {
     static std::atomic<Paced *> own = new Paced();
     Paced *found = own;
     if (found->process == getpid()) return *found;
     auto made = std::make_unique<Paced>();
-    made->pace = found->pace;  // as it was: a run of the parent may have been at it
+    made->pace = found->pace;  // a copy: a run of the parent may have been changing it
     if (own.compare_exchange_strong(found, made.get())) return *made.release();
     return *found;
 }
@@ -64,15 +65,15 @@ nanoseconds Pace::wait(nanoseconds now, nanoseconds used, int threads, nanosecon
     const double spent = static_cast<double>(used.count()) - used_;
     now_ += passed;
     used_ += spent;
-    // Who has rested may use up a period's quota. A run that was stopped has rested, too, but of
-    // what that saved nothing is left in the next period.
+    // A process that was idle may use up a whole period's quota. A stopped run counts as idle, too,
+    // but what that saved is void in the next period.
     const auto last = static_cast<double>(run.count());
     const double all = std::max(most, processors_ * period_ * (larger ? 1 - rate / threads : 1));
     const double rested = std::clamp(rate * (passed - last), most, all);
     const double sum = saved_ + rate * passed - spent;
     saved_ = std::clamp(sum, -most, std::min(all, std::max(rested, std::min(saved_, sum))));
-    const double takes = std::min(last, spent / threads);  // without what it was stopped for
-    // Where each run is stopped anyway, to wait before it gains nothing.
+    const double takes = std::min(last, spent / threads);  // without the time of a stop
+    // If the quota stops each run anyway, waiting before it gains nothing.
     if (larger && takes >= period_ * (1 - processors_ / threads)) return {};
     const double needs = std::min(most, std::max(0.0, threads - rate) * takes);
     if (saved_ >= needs) return {};
@@ -85,7 +86,7 @@ void limit_processors(double processors, nanoseconds period) {
     const Pace pace(processors == kNone ? 1 : processors, period);
     Paced &own = paced();
     const std::scoped_lock lock(own.guard);
-    if (own.pace && own.pace->is_of(processors, period)) return;  // runs are at it
+    if (own.pace && own.pace->is_of(processors, period)) return;  // keeps the state of current runs
     own.pace.reset();
     if (processors != kNone) own.pace = pace;
     limited = own.pace.has_value();

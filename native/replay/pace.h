@@ -1,4 +1,4 @@
-// native/replay/pace.h: runs at the pace that a quota of processors allows. No Python in here.
+// native/replay/pace.h: runs wait for their CPU quota before they begin. No Python in here.
 #pragma once
 
 #include <chrono>
@@ -6,17 +6,18 @@
 
 namespace vtensor::replay {
 
-// A group of processes that has used up its quota is stopped until the period is over, in the
-// middle of a run: with 1.5 processors, a team of two for a quarter of each period. So a run waits
-// before it begins until what its process has saved of the quota is enough for it, and for some
-// more runs. About as many are done in all, and none of them stands still for so long.
+// The schedule of runs under a CPU quota. The system stops a group of processes that has used up
+// its quota until the period is over, also in the middle of a run: with a quota of 1.5 processors,
+// a team of two for a quarter of each period. A run therefore waits before it begins until the
+// process has saved enough quota for it and some more runs. Throughput stays about the same, and no
+// run stands still for as long.
 class Pace {
 public:
-    // So many processors in each period. Throws std::invalid_argument where that is no quota.
+    // The quota: processors per period. Throws std::invalid_argument unless both are above 0.
     Pace(double processors, std::chrono::nanoseconds period);
 
-    // For how long a run waits on so many threads, of which the last took so long.
-    // `now`: by any clock; `used`: the processors' time that the process has had until then.
+    // Returns how long a run on `threads` threads waits, if the last one took `run`. now: by any
+    // clock; used: CPU time of the process until then.
     std::chrono::nanoseconds wait(std::chrono::nanoseconds now, std::chrono::nanoseconds used,
                                   int threads, std::chrono::nanoseconds run);
     bool is_of(double processors, std::chrono::nanoseconds period) const {
@@ -24,28 +25,28 @@ public:
     }
 
 private:
-    // The part of the quota that a team gets which has more threads than there are processors: the
-    // system hands it out in slices, and other work is not foreseen.
+    // Usable part of the quota for a team with more threads than the quota has processors: the
+    // system hands the quota out in slices, and other work is not foreseen.
     static constexpr double kPart = 0.975;
-    // What runs wait for at most: of a period, for as many processors as there are, or for so many
-    // times those that a team lacks.
+    // Bounds of the saving that runs wait for, in parts of a period: kMost for each processor of
+    // the quota, or for kLacks times the processors that a team lacks.
     static constexpr double kMost = 0.1, kLacks = 3;
-    // How many runs wait at once, so that the usual one need not.
+    // Number of runs for which is saved at once, so that the usual run need not wait.
     static constexpr double kRuns = 3.2;
 
     double processors_, period_;  // times in nanoseconds
-    double saved_ = std::numeric_limits<double>::infinity();  // all that can be, to begin
+    double saved_ = std::numeric_limits<double>::infinity();  // starts with as much as possible
     double now_ = 0, used_ = 0;
 };
 
-// The quota of this process; infinity without one. Throws as Pace does.
+// Sets the quota of this process; infinity for none. Throws like Pace.
 void limit_processors(double processors, std::chrono::nanoseconds period);
 
-// Whether there is one.
+// Returns whether this process has a quota.
 bool has_quota();
 
-// Waits until a run may begin on so many threads, of which the last took so long: a fifth of a
-// period at most.
+// Waits until a run on `threads` threads may begin, if the last one took `run`: at most a fifth of
+// a period.
 void keep_pace(int threads, std::chrono::nanoseconds run);
 
 }  // namespace vtensor::replay

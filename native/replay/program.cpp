@@ -25,7 +25,7 @@ std::size_t size_of(const Source &source) {
 }
 
 constexpr std::uint32_t kEveryDoubt = VTENSOR_INVALID | VTENSOR_OVERFLOW;
-// A network may raise exceptions in every run.
+// The most runs without doubts after a justified one: a network may raise exceptions in every run.
 constexpr std::uint32_t kMostCareful = 1024;
 
 std::string label(std::size_t region) { return "region " + std::to_string(region); }
@@ -86,7 +86,7 @@ void Program::take(const RecordedStep &step) {
     }
     check_scratch(native, step.places, bytes);
     if (native.device == nullptr) return;
-    repeatable_ = false;  // its work is not done when the last step returns
+    repeatable_ = false;  // a device's work is not done when the last step returns
     if (queued_ != nullptr && std::string_view(queued_->device) != native.device)
         fail(std::string("it is for ") + native.device + ", a step before it for " +
              queued_->device + ": a run has one queue");
@@ -186,7 +186,7 @@ void Program::settle(std::span<const Memory> bindings, std::span<const Lease> le
         else
             base = (lease++)->pages->memory().address;
         if (base == region.base) continue;
-        settled_ = false;  // first: a fork may come between
+        settled_ = false;  // first, since a fork may come in between
         region.base = base;
     }
     if (settled_) return;
@@ -211,7 +211,7 @@ void Program::check_bases() {
     const auto end = [&](std::size_t i) { return begin(i) + regions_[i].needed; };
     std::sort(by_base_.begin(), by_base_.end(),
               [&](std::size_t i, std::size_t j) { return begin(i) < begin(j); });
-    // Of the regions so far, the one that ends last, and the written one that does.
+    // Of the regions so far, those that end last: among all, and among the written ones.
     std::optional<std::size_t> last, last_written;
     for (const std::size_t i : by_base_) {
         const Region &region = regions_[i];
@@ -229,8 +229,8 @@ void Program::check_bases() {
 
 void Program::run_steps(void *queue, Stop &stop, std::int64_t *times) {
     Caution &caution = arena_ != nullptr ? arena_->caution() : caution_;
-    // Where doubts were justified before, those of a program's first run will be, and somebody may
-    // wait for that run: it is not made twice.
+    // If doubts were justified in the arena before, a program's first run is made without, since a
+    // caller may wait for it: it is not made twice.
     const bool tries = std::exchange(ran_, true) || caution.penalty == Caution().penalty;
     if (repeatable_ && tries && caution.runs == 0) {
         std::uint32_t doubt = 0;

@@ -19,8 +19,8 @@ bool known_access(std::uint32_t access) {
     return access == VTENSOR_SCRATCH || (access != 0 && (access & ~transfer) == 0);
 }
 
-// The reason for which a function of a step failed, or nothing, and its status. It may throw,
-// against the contract: all the same no end of us.
+// Why a function of a step failed (empty if it did not), and its status. An exception, which the
+// contract forbids, becomes a reason as well.
 struct Failure {
     std::string reason;
     int status = VTENSOR_FAILED;
@@ -117,7 +117,7 @@ std::vector<std::size_t> bytes_for(const vtensor_step &step,
     const std::string what = std::string(step.kernel) + " with sizes " + shown(sizes);
     for (const std::int64_t size : sizes)
         if (size < 0) fail(what + ": none may be negative");
-    bytes.assign(planes.size(), SIZE_MAX);  // what it does not write is too much
+    bytes.assign(planes.size(), SIZE_MAX);  // sizes that the step does not write are refused
     char error[512];
     const auto [reason, status] = failure(error, sizeof error, [&] {
         return step.bytes_for(step.context, sizes.data(), bytes.data(), error, sizeof error);

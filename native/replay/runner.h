@@ -13,14 +13,14 @@
 
 namespace vtensor::replay {
 
-// A step's function said no, or threw; the text is its own.
+// A step returned a failure or threw; the text is the step's own.
 struct StepFailed {
     std::string message;
-    bool bad_input = false;  // what it was given is at fault, not the kernel
+    bool bad_input = false;  // whether its operands are at fault, not the kernel
     std::size_t index = 0;   // in its program
 };
 
-// Work that never begins: who would do it waits for who wants it.
+// A job can never begin: its thread waits for its caller.
 struct Circular : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -33,7 +33,7 @@ struct NoThreads : std::runtime_error {
                              std::to_string(started)) {}
 };
 
-// A run ends between two steps, or never begins.
+// A run was stopped between two steps, or before the first.
 struct Stopped : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -44,50 +44,51 @@ struct Memory {
     std::size_t bytes;
 };
 
-// Where a plane lies: bytes from the beginning of a region.
+// The place of a plane: bytes from the beginning of a region.
 struct Place {
     std::size_t region;
     std::uintptr_t offset;
 };
 
-// The place in a region that is all memory.
+// Returns the place of an address in a region that is all memory.
 Place absolute(const void *address);
 
 bool overlap(const Place &a, std::size_t a_bytes, const Place &b, std::size_t b_bytes);
 
-// More threads than any machine has use for; libgomp ends the process when it cannot start one.
+// The most threads of a team, more than any machine has use for: libgomp ends the process if it
+// cannot start one.
 inline constexpr int kMaxThreads = 1024;
 
-// What a run is given. The queue is that of the device on which steps run that are not for the CPU;
-// null: there is none.
+// The memory, sizes and queue of one run. The queue is that of the device for steps that do not run
+// on the CPU; null if there is none.
 struct Given {
     std::span<const Memory> memory;
     std::span<const std::int64_t> sizes;
     void *queue = nullptr;
 };
 
-// One of a step's addresses, and what it needs at most.
+// One of a step's addresses, and the most bytes that it needs.
 struct Plane {
     std::size_t slot;
     std::size_t number;  // in its slot
     std::size_t bytes;
 };
 
-// Throws std::invalid_argument unless the step is well formed and of our ABI version.
+// Throws std::invalid_argument unless the step is well formed and of this ABI version.
 void check_step(const vtensor_step &step);
 
-// One owner of a step, which outlives its capsule.
+// The deleter of an owner of a step; the step may outlive its capsule.
 struct Release {
     void operator()(const vtensor_step *step) const;
 };
 using OwnedStep = std::unique_ptr<const vtensor_step, Release>;
 OwnedStep own(const vtensor_step &step);
 
-// In the order of addresses.
+// Returns a step's planes in the order of its addresses.
 std::vector<Plane> planes_of(const vtensor_step &step);
 
-// The bytes of each plane with so many sizes as the step takes; throws std::invalid_argument if it
-// does not take these, or then needs more than it said.
+// Returns the bytes of each plane for these sizes. Throws std::invalid_argument if the step does
+// not take them, or needs more than its slots say.
 std::vector<std::size_t> bytes_for(const vtensor_step &step, std::span<const std::int64_t> sizes);
 
 // Throws std::invalid_argument unless the step has that many planes.
@@ -111,20 +112,20 @@ void check_threads(int threads);
 
 // "slot 2 (dst)".
 std::string slot_label(const vtensor_step &step, std::size_t index);
-// "slot 2 (dst), plane 1" where there are several.
+// "slot 2 (dst), plane 1" if the slot has several.
 std::string plane_label(const vtensor_step &step, const Plane &plane);
 
 // Runs the steps of one run, one after the other.
 class Runner {
 public:
-    // Steps may note doubts where that is not null.
+    // doubt: where steps may add doubts (see vtensor_run.doubt); may be null.
     explicit Runner(void *queue, std::uint32_t *doubt = nullptr) : queue_(queue) {
         told_.doubt = doubt;
     }
     Runner(const Runner &) = delete;
     Runner &operator=(const Runner &) = delete;
 
-    // On checked addresses, and sizes where the step has some; throws StepFailed, and nothing else.
+    // Runs a step on checked addresses, and sizes if it has any. Throws StepFailed only.
     void run(const vtensor_step &step, void *const *addresses, const std::int64_t *sizes);
 
 private:
@@ -133,8 +134,8 @@ private:
     vtensor_run told_{sizeof(vtensor_run), nullptr, nullptr, error_, sizeof error_, nullptr};
 };
 
-// Checks what is given, memory for each plane (std::invalid_argument), and runs the step with that
-// many OpenMP threads (0: as the calling thread has).
+// Checks the memory for each plane (std::invalid_argument), and runs the step with this many OpenMP
+// threads (0: as many as the calling thread has set).
 void run_once(const vtensor_step &step, const Given &given, int threads);
 
 }  // namespace vtensor::replay

@@ -1,4 +1,4 @@
-// native/replay/seats.cpp: which processors the two threads of a team are on.
+// native/replay/seats.cpp: CPU affinity of the two threads of a team.
 #include "seats.h"
 
 #include <omp.h>
@@ -9,11 +9,12 @@ namespace vtensor::replay {
 
 namespace {
 
-// The second thread of the calling thread's team, in the process that found it; 0: not known.
+// The thread id of the second thread of the calling thread's team (0: not known), and the process
+// that found it.
 thread_local pid_t known_second = 0, known_in = 0;
 
-// libgomp keeps it as long as no larger team of this thread is followed by a smaller one. A forked
-// child has none of its parent's.
+// Returns the second thread's id. libgomp keeps the thread until a smaller team of this thread
+// follows a larger one. A forked child has none of its parent's threads.
 pid_t second_of_team() {
     const pid_t process = getpid();
     if (known_second != 0 && known_in == process) return known_second;
@@ -24,7 +25,7 @@ pid_t second_of_team() {
     return known_second = found;
 }
 
-// A number may be another's once its thread has ended.
+// Returns whether a thread id is of this process: ids are reused.
 bool is_ours(pid_t thread) { return syscall(SYS_tgkill, getpid(), thread, 0) == 0; }
 
 bool sit(pid_t thread, int processor) {
@@ -49,7 +50,7 @@ Seated::Seated(int threads, Seating seating, int together) {
     if (here < 0 || here >= CPU_SETSIZE || !CPU_ISSET(here, &free_)) return;
     const pid_t second = second_of_team();
     cpu_set_t seconds;
-    // Who has been given processors of its own by somebody else keeps them.
+    // Threads whose affinity the program has changed keep it.
     if (second == 0 || !is_ours(second) || sched_getaffinity(second, sizeof seconds, &seconds) != 0 ||
         !CPU_EQUAL(&seconds, &free_)) {
         forget_second();

@@ -1,4 +1,4 @@
-// native/replay/seats.h: which processors the two threads of a team are on. No Python in here.
+// native/replay/seats.h: CPU affinity of the two threads of a team. No Python in here.
 #pragma once
 
 #include <sched.h>
@@ -8,33 +8,34 @@
 
 namespace vtensor::replay {
 
-// Where a run's threads are. A thread that has slept may be woken on the processor of its waker, and
-// the system may leave both there for many milliseconds while the other processor has nothing to do.
-// Where others use a processor too, halves of equal size take as long as on one processor, and far
-// longer whenever the other is held up.
+// The placement of a run's threads. The system may wake a thread on the processor of its waker and
+// leave both there for many milliseconds, the other processor idle. If other processes use one of
+// two processors, two equal halves take as long on two processors as on one, and far longer
+// whenever one half is held up.
 enum class Seating {
     kApart,     // each on a processor of its own
-    kTogether,  // both on one: the other processor is left to others
-    kAnywhere,  // where the system puts them
+    kTogether,  // both on one; other processes have the other
+    kAnywhere,  // not pinned
 };
 
-// While a team of two has two processors in all, its threads have seats; the calling thread is its
-// first. Others' teams sit nowhere: the system finds an idle processor among many, and libgomp may
-// exchange their threads. Afterwards both threads are free as before, so that threads that they
-// start later inherit nothing. Not for runs that call Python, which might start some.
+// Pins, for a scope, the threads of a team of two that has two processors in all, each to its seat;
+// the calling thread is the first. Larger teams are not pinned: the system finds an idle processor
+// among many, and libgomp may exchange their threads. Afterwards both threads have their former
+// affinity, so that threads that they start later inherit no pin. Not for runs that call Python,
+// which may start threads.
 class Seated {
 public:
-    // `together`: the processor of both, where they are to share one.
+    // together: the processor of both threads, if they are to share one.
     Seated(int threads, Seating seating, int together);
     ~Seated() { stand(); }
     Seated(const Seated &) = delete;
     Seated &operator=(const Seated &) = delete;
 
-    // Both threads are free again; what follows still says where they were.
+    // Restores both threads' affinity; the functions below still return where they were.
     void stand();
-    // The processor of the first thread (0) or the second (1); -1: they had no seats.
+    // Returns the processor of the first thread (0) or the second (1); -1 if they were not pinned.
     int of(int thread) const { return seats_[thread]; }
-    // The processor that is left to others, where both threads share one; otherwise -1.
+    // Returns the processor that is left to other processes while both threads share one; else -1.
     int left() const { return left_; }
 
 private:
@@ -45,7 +46,7 @@ private:
     bool sits_ = false;
 };
 
-// The calling thread's team has ended: its second thread is another one next time.
+// Records that the calling thread's team has ended: its second thread will be another one.
 void forget_second();
 
 }  // namespace vtensor::replay

@@ -1,4 +1,4 @@
-// native/replay/shared.cpp: teams wait less where others use the processors too.
+// native/replay/shared.cpp: teams spin less while other processes use the processors.
 #include "shared.h"
 
 #include <fcntl.h>
@@ -29,32 +29,32 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long runs take between two looks; between two where both threads share a processor, since the
-// system counts idle time in steps of 10 ms.
+// Run time between two looks, without and with both threads on one processor: the system counts
+// idle time in steps of 10 ms.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(10);
 constexpr auto kBetweenLooksTogether = std::chrono::milliseconds(50);
-// The part of that time for which a thread of ours has to wait, where others have their share.
+// A team is crowded if a thread waits for a processor for more than 1 / kPart of that time.
 constexpr int kPart = 8;
-// What a run takes that is worth seats, which cost 8 us.
+// Shortest run for which pinning pays: it costs about 8 us.
 constexpr auto kWorthSeats = std::chrono::milliseconds(1);
-// For how long others are seen until both threads share a processor: some task of the system may
-// take one for 20 ms.
+// How long a team is crowded before both threads share a processor: a system task may take a
+// processor for 20 ms.
 constexpr auto kCrowdedFor = std::chrono::milliseconds(40);
-// How often in a row two that share a processor have to wait for others there as well, until they
-// share it no longer.
+// Number of looks in a row at which two threads on one processor wait for others there, until they
+// are separated.
 constexpr int kHeldUp = 2;
-// What it may take of a processor to ask how long one was idle, so often in a row: on a machine with
-// hundreds of them it takes long.
+// Most CPU time of a read of a processor's idle time, and the number of slower reads in a row after
+// which it is not read any more: with hundreds of processors it is slow.
 constexpr long long kPatienceNs = 200'000;
 constexpr int kSlowAnswers = 3;
 
-// What a thread did, in nanoseconds.
+// CPU time and waiting time of a thread, in nanoseconds.
 struct Spent {
-    long long ran = 0, waited = 0;  // waited for a processor
+    long long ran = 0, waited = 0;  // waited: for a processor
 };
 
-// What the calling thread has spent since it was asked last; nothing the first time, and where the
-// system does not tell.
+// Reads what the calling thread has spent since the last call; zeros at the first call, and if the
+// system does not report it.
 class Spends {
 public:
     Spends() : file_(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
@@ -79,11 +79,11 @@ private:
     Spent all_{-1, -1};
 };
 
-// What the threads of the caller's team have spent.
+// What the threads of the calling thread's team have spent.
 struct TeamSpent {
     long long ran = 0;  // all of them together
     long long longest_wait = 0;
-    bool second_waited_less = false;  // than the first
+    bool second_waited_less = false;  // less than the first
 };
 
 TeamSpent spent_by(int threads) {
@@ -105,21 +105,21 @@ TeamSpent spent_by(int threads) {
     return team;
 }
 
-// The time for which the calling thread had a processor, in nanoseconds.
+// Returns the CPU time of the calling thread, in nanoseconds.
 long long own_ns() {
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-// How long a processor was idle since the machine began, in nanoseconds; -1: not known.
+// Returns the idle time of a processor since the machine started, in nanoseconds; -1 if unknown.
 long long idle_ns(int processor) {
     static const long tick = sysconf(_SC_CLK_TCK);
     static const int file = open("/proc/stat", O_RDONLY | O_CLOEXEC);
     static std::atomic<int> slow = 0;
     if (file < 0 || tick <= 0 || slow >= kSlowAnswers) return -1;
     std::array<char, 8192> text{};
-    // By the clock a single answer may take milliseconds beside others, who are why it is asked.
+    // CPU time, since by the clock one read may take milliseconds next to other processes.
     const long long begin = own_ns();
     if (pread(file, text.data(), text.size() - 1, 0) <= 0) return -1;
     slow = own_ns() - begin > kPatienceNs ? slow + 1 : 0;
@@ -132,10 +132,11 @@ long long idle_ns(int processor) {
     return (idle + waits_for_disk) * (1'000'000'000 / tick);
 }
 
-// The team that has nothing to do, and its thread. Never destroyed: the thread may outlive main.
+// An idle OpenMP team and its thread, which make libgomp spin less. Never destroyed: the thread may
+// outlive main.
 class Idlers {
 public:
-    // A team of so many threads; 0: none.
+    // Keeps an idle team of this many threads; 0 for none.
     void want(int wanted) {
         const std::scoped_lock lock(guard_);
         wanted_ = wanted;
@@ -145,7 +146,7 @@ public:
             std::thread([this] { serve(); }).detach();
             serving_ = true;
         } catch (const std::system_error &) {
-            wanted_ = 0;  // no thread to be had: waiting stays as it is
+            wanted_ = 0;  // without a thread, teams spin as before
         }
     }
 
@@ -154,11 +155,11 @@ private:
         std::unique_lock lock(guard_);
         while (const int threads = wanted_) {
             if (startable(most_workers(threads)) < most_workers(threads)) {
-                wanted_ = 0;  // waiting stays as it is
+                wanted_ = 0;  // teams spin as before
                 break;
             }
-            // libgomp counts them until the team ends. The barrier is there so that the region is
-            // not empty.
+            // libgomp counts the threads until the team ends. The barrier keeps the region from
+            // being empty.
 #pragma omp parallel num_threads(threads)
             {
 #pragma omp barrier
@@ -175,7 +176,8 @@ private:
     bool serving_ = false;
 };
 
-// What the process knows of others. Who would have to wait for its turn does not look.
+// The state of this process' looks at other processes. A thread that finds the guard taken skips
+// its look.
 class Looks {
 public:
     Seating seating() const {
@@ -183,11 +185,11 @@ public:
         if (place == kApart) return Seating::kApart;
         return place < 0 || process_ != getpid() ? Seating::kAnywhere : Seating::kTogether;
     }
-    // The processor of both threads, where they share one.
+    // Returns the processor that both threads share, if they do.
     int together() const { return place_; }
 
-    // A team of so many threads has worked for so long, on these seats; to be called on its first.
-    // `idle`: for how long the processor was, meanwhile, that was left to others; -1: not known.
+    // Records that a team has worked for a time on these seats; called on its first thread. idle:
+    // idle time, meanwhile, of the processor that is left to other processes; -1 if unknown.
     void after(int threads, std::chrono::nanoseconds time, const Seated *seats, long long idle) {
         const std::unique_lock lock(guard_, std::try_to_lock);
         if (!lock) return;
@@ -206,14 +208,14 @@ public:
             const bool held_up = team.ran * kPart < all * (kPart - 1);
             held_up_ = held_up && !idles ? held_up_ + 1 : 0;
             crowding_.observe_together(idled, held_up);
-            if (held_up && idles) place_ = seats->left();  // others are on ours
-            if (held_up_ >= kHeldUp) {  // only apart do waits say whether others are there
+            if (held_up && idles) place_ = seats->left();  // other processes are on ours
+            if (held_up_ >= kHeldUp) {  // waits show other processes only if the threads are apart
                 place_ = kApart;
                 crowded_ = held_up_ = 0;
             }
         } else {
             const bool crowded = team.longest_wait * kPart > all;
-            // A quota stops threads, which looks as if they had to wait for as long.
+            // Under a quota stopped threads look as if they had waited for a processor.
             const bool stopped = has_quota();
             const long long waited = stopped ? 0 : std::min(team.longest_wait, all);
             crowding_.observe(crowded, std::chrono::nanoseconds(waited));
@@ -230,7 +232,8 @@ public:
             place_ = seats->of(team.second_waited_less ? 1 : 0);
     }
 
-    // What somebody knows better. Nobody waits for the guard: a forked child may have it taken.
+    // Sets the judgement from outside. Does not wait for the guard, which may be locked forever in
+    // a forked child.
     void told(bool shared, int threads) {
         const std::unique_lock lock(guard_, std::try_to_lock);
         if (lock && !shared) crowding_ = Crowding();
@@ -246,15 +249,16 @@ private:
     std::chrono::nanoseconds time_{};
     long long idle_ = 0;
     bool together_ = false;
-    long long crowded_ = 0;  // nanoseconds, of looks in a row
+    long long crowded_ = 0;  // nanoseconds, over looks in a row
     int held_up_ = 0;        // looks in a row
     std::atomic<int> place_ = kApart;
-    // A forked child has its parent's counts in libgomp, and none of the threads.
+    // A forked child has its parent's counts in libgomp, and none of its threads.
     const pid_t process_ = getpid();
 };
 
-// What the calling thread's last run took: the next one is mostly another of the same. A first one
-// takes long: nothing is in caches, and the team's threads are where they were made.
+// Time of the calling thread's last run: the next run is mostly the same. The first value counts as
+// long, since a first run finds cold caches and its team's threads on the processor where they were
+// started.
 thread_local std::chrono::nanoseconds last_run = kWorthSeats;
 
 Looks &looks() {
@@ -268,7 +272,7 @@ bool Crowding::observe(bool crowded, std::chrono::nanoseconds waited) {
     against_ = crowded == shared_ ? 0 : against_ + 1;
     waited_ = against_ == 0 ? std::chrono::nanoseconds{} : waited_ + waited;
     looks_ = std::min(looks_ + 1, kMostPatient);
-    if (!shared_ && looks_ >= kTry) {  // they had gone
+    if (!shared_ && looks_ >= kTry) {  // other processes had gone
         patience_ = kTry;
         begin_ = kBegin;
     }
@@ -291,7 +295,8 @@ bool Crowding::observe_together(double idle, bool held_up) {
         *this = Crowding();
         return false;
     }
-    // There is little to try; yet who has what is left of it may give way to a team.
+    // A processor with little idle time is rarely tried: the process that uses the rest may still
+    // yield to a team.
     if (0 <= idle && idle < kHardly && ++uncounted_ < kFew) return shared_;
     uncounted_ = 0;
     return observe(true);
@@ -320,7 +325,7 @@ Working::~Working() {
     if (threads_ <= 1) return;
     const bool sat = seated_ && seated_->of(0) >= 0;
     const long long idle = idle_ < 0 ? -1 : idle_ns(seated_->left());
-    if (seated_) seated_->stand();  // threads that begin now inherit nothing
+    if (seated_) seated_->stand();  // threads started from now on inherit no pin
     looks().after(threads_, last_run, sat ? &*seated_ : nullptr, idle < 0 ? -1 : idle - idle_);
 }
 

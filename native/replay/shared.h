@@ -1,4 +1,5 @@
-// native/replay/shared.h: teams wait less where others use the processors too. No Python in here.
+// native/replay/shared.h: teams spin less while other processes use the processors. No Python in
+// here.
 #pragma once
 
 #include <chrono>
@@ -8,62 +9,65 @@
 
 namespace vtensor::replay {
 
-// Whether others use the processors too, as looks say; a single look says little, since some task of
-// the system always wakes up now and then. That they do is tried again now and then: a thread that
-// sleeps may be woken on the processor of its waker, and wait there for us alone.
+// The judgement whether other processes use the processors, from periodic looks. A single look
+// proves little, since system tasks wake up now and then. A positive judgement is given up for a
+// trial now and then: a thread that sleeps may be woken on the processor of its waker and wait
+// there for its own team only.
 class Crowding {
 public:
-    // Whether a team had to wait for processors, this time, and for how long a thread did. Returns the
-    // judgement.
+    // Adds a look: whether a team had to wait for processors, and for how long a thread did.
+    // Returns the judgement.
     bool observe(bool crowded, std::chrono::nanoseconds waited = {});
-    // The same of a team whose threads share a processor: of others it knows how much of this time
-    // the other processor was idle, a part of 1 (below 0: not known), and whether theirs was not
-    // their own.
+    // Adds a look of a team whose threads share a processor. idle: idle time of the other processor
+    // as a part of 1, negative if unknown; held_up: whether other processes used the shared
+    // processor. Returns the judgement.
     bool observe_together(double idle, bool held_up);
     bool shared() const { return shared_; }
 
-    // From a processor that is idle for more than this part others have gone.
+    // A processor that is idle for more than this part has no other process on it.
     static constexpr double kIdle = 3.0 / 4;
 
 private:
-    // To begin, how many in a row have to say so: some task of the system takes a processor for 20 to
-    // 50 ms now and then, and threads that sleep at once would double what runs behind it take. Where
-    // others were there just before, fewer do, and where a thread has waited for longer than that:
-    // there is one look a run, which may take 100 ms. And to end, since that costs more if it is
-    // wrong. A quota of processors stops a team once in 100 ms: so many looks fit between.
+    // Looks in a row that are needed for a positive judgement: kBegin, since system tasks take a
+    // processor for 20 to 50 ms now and then, and sleeping too early doubles the time of what
+    // follows; kAgain if the judgement was positive just before, or if a thread has waited for more
+    // than kLong, since there is one look per run and a run may take 100 ms. kEnd looks are needed
+    // for a negative one, since that costs more if it is wrong: a CPU quota stops a team once in
+    // 100 ms, and this many looks fit in between.
     static constexpr int kBegin = 6, kAgain = 2, kEnd = 4;
     static constexpr auto kLong = std::chrono::milliseconds(60);
-    // Of a processor that hardly is idle so few looks count.
+    // If the other processor is idle for less than kHardly, only one look in kFew counts.
     static constexpr double kHardly = 1.0 / 8;
     static constexpr int kFew = 16;
-    // After how many looks it is tried whether they still do; twice as many where they did.
+    // Looks until a positive judgement is tried anew; doubled, up to kMostPatient, each time that
+    // it holds.
     static constexpr int kTry = 64, kMostPatient = 4096;
 
     bool shared_ = false;
     int begin_ = kBegin;
     int against_ = 0;
-    std::chrono::nanoseconds waited_{};  // meanwhile
-    int looks_ = 0;  // since it began, or ended
+    std::chrono::nanoseconds waited_{};  // during the looks counted in against_
+    int looks_ = 0;  // since the judgement changed
     int uncounted_ = 0;
     int patience_ = kTry;
 };
 
-// A thread of a team that waits for the others spins for a while, and may so take the processor
-// from the one that it waits for. libgomp spins far less as soon as the teams of its process have
-// more threads than there are processors. So where a team of so many threads shares the processors,
-// another one, which sleeps, makes them more: one thread where the first team has all processors,
-// and never more threads than the first has.
+// Starts or ends the idle team that makes other teams spin less. A thread that waits for its team
+// spins for a while and may so take the processor from the thread that it waits for. libgomp spins
+// far less if its teams together have more threads than there are processors. If a team of
+// `threads` shares the processors with other processes, an idle team exceeds that number: by one
+// thread if the first team has all processors, and never with more threads than the first team has.
 void share_processors(bool shared, int threads);
 
-// The same by somebody who knows better than looks: where it is not so, they begin anew.
+// Sets the judgement from outside; false restarts the looks.
 void say_shared(bool shared, int threads);
 
-// While a team of so many threads works, on its first thread. It begins when a quota of processors
-// allows it: that may take a fifth of the quota's period. The threads of a team of two have seats,
-// unless Python is called. At the end it looks now and then how long threads had to wait for
-// processors, which takes some microseconds. Two that share a processor wait for each other: then it
-// looks whether the other processor is idle, and whether theirs is their own. Nobody looks, and
-// nobody sits, where GOMP_SPINCOUNT or OMP_WAIT_POLICY says how long threads are to spin.
+// The scope of a run of a team, on its first thread. It begins when a CPU quota allows it, after a
+// fifth of the quota's period at most. The threads of a team of two are pinned, unless the run
+// calls Python. At its end it looks now and then how long threads waited for processors, which
+// takes some microseconds. Two threads on one processor wait for each other; then it looks at the
+// idle time of the other processor, and at the use of theirs. If GOMP_SPINCOUNT or OMP_WAIT_POLICY
+// sets how long threads spin, nothing is looked at and nothing pinned.
 class Working {
 public:
     Working(int threads, bool calls_python);
@@ -75,7 +79,7 @@ private:
     int threads_;
     std::chrono::steady_clock::time_point begin_;
     std::optional<Seated> seated_;
-    long long idle_ = -1;  // of the processor that is left to others, at the begin
+    long long idle_ = -1;  // at the begin, of the processor left to other processes
 };
 
 }  // namespace vtensor::replay

@@ -14,7 +14,8 @@ namespace vtensor::replay {
 
 class Stop {
 public:
-    // Once `flag` is true. `look` is called now and then: what it throws ends the run too.
+    // Stops once `flag` is true. `look` is called every kPatience; an exception of it ends the run,
+    // too.
     explicit Stop(const std::atomic<bool> &flag, std::function<void()> look = {})
         : flag_(flag), look_(std::move(look)), next_(look_ ? now() + kPatience : 0) {}
 

@@ -1,4 +1,4 @@
-// native/replay/subnormal.h: numbers below 2^-126 become zeros. No Python in here.
+// native/replay/subnormal.h: sets subnormal f32 numbers (below 2^-126) to zero. No Python in here.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace vtensor::replay {
 
-// Of each so many lines of a cache one is looked at first: whoever has few such numbers has them all
-// the same, since these cost nobody anything.
+// Numbers of a cache line, and distance of the lines that are sampled first, in numbers. A tensor
+// whose samples have no subnormals is left unchanged: few subnormals cost little.
 inline constexpr std::size_t kLine = 16, kSampled = 16 * kLine;
 
 inline bool any_subnormal(const std::byte *memory) {
@@ -23,7 +23,8 @@ inline bool any_subnormal(const std::byte *memory) {
     return any != 0;
 }
 
-// Of floats, which are seldom so; pads are zeros already. Whether something was cleared.
+// Clears the subnormals of an array of f32, if the sampled lines have any, and returns whether they
+// had. Few tensors have any; padding is zero already.
 inline bool clear_subnormals(const Memory &memory) {
     auto *const bytes = static_cast<std::byte *>(memory.address);
     const std::size_t count = memory.bytes / sizeof(std::uint32_t);

@@ -1,4 +1,4 @@
-// native/replay/team.cpp: the queue of one thread.
+// native/replay/team.cpp: the queue of jobs of one server thread.
 #include "team.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ Job *Team::next() {
     return current_;
 }
 
-// Under the lock: whoever waits for the job may destroy it as soon as the lock is free.
+// Called under the lock: the waiting caller may destroy the job as soon as the lock is free.
 void Team::end(Job &job, std::exception_ptr failure) {
     job.failure_ = std::move(failure);
     job.done_ = true;

@@ -1,4 +1,4 @@
-// native/replay/team.h: the queue of one thread. No Python in here.
+// native/replay/team.h: the queue of jobs of one server thread. No Python in here.
 #pragma once
 
 #include <atomic>
@@ -14,14 +14,14 @@
 
 namespace vtensor::replay {
 
-// Work for a team; it stays where it is until it is done.
+// A job for a server thread; it must live until it is done.
 class Job {
 public:
-    // Called with what becomes true when the work is to end soon.
+    // The function of a job; `stop` becomes true when the job is to end soon.
     using Work = std::function<void(const std::atomic<bool> &stop)>;
     explicit Job(Work work) : work_(std::move(work)) {}
 
-    // Once done: throws what the work threw, or Stopped if it never began.
+    // Throws, once the job is done, what its function threw, or Stopped if it never began.
     void rethrow() const {
         if (failure_) std::rethrow_exception(failure_);
     }
@@ -34,31 +34,32 @@ private:
     std::condition_variable finished_;
 };
 
-// The jobs of one thread, which run one after the other; a caller's own work may take its turn.
+// A queue of jobs that one server thread runs one after another; a caller may take a turn and do
+// work itself.
 class Team {
 public:
-    // Runs jobs on the calling thread until the team is closed.
+    // Runs jobs on the calling thread, which becomes the server, until the team is closed.
     void serve();
     bool serves_here() const { return std::this_thread::get_id() == server_.load(); }
-    // Whether the calling thread is any team's.
+    // Returns whether the calling thread is the server of any team.
     static bool is_server();
-    // For work that is not queued since it is the thread's own.
+    // The stop flag for work that the server does without queueing it.
     const std::atomic<bool> &stop() const { return stop_; }
 
-    // Whether the calling thread has the team's turn, for work that it does itself: nobody else
-    // works or waits. Then it calls `leave`.
+    // Takes the turn for work on the calling thread, and returns whether it could: no job may be
+    // running or queued. The caller then calls leave().
     bool enter();
     void leave();
 
-    // Throws Stopped if the team is closed.
+    // Queues a job. Throws Stopped if the team is closed.
     void submit(Job &job);
-    // Whether the job is done, after waiting for so long at most.
+    // Waits for a job for at most `patience`, and returns whether it is done.
     bool wait(Job &job, std::chrono::milliseconds patience);
-    // A job that waits never begins; one that runs is asked to stop.
+    // Withdraws a queued job, or asks a running one to stop.
     void cancel(Job &job);
-    // Whether the job waited, and now never begins.
+    // Withdraws a queued job, and returns whether it was queued.
     bool withdraw(Job &job);
-    // No job begins any more, and the one that runs is asked to stop.
+    // Closes the team: no further job begins, and the running one is asked to stop.
     void close();
 
 private:

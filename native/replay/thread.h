@@ -1,5 +1,5 @@
-// native/replay/thread.h: the calling thread as steps are to find it, and as it was. No Python in
-// here.
+// native/replay/thread.h: the state of the calling thread that steps need, restored afterwards. No
+// Python in here.
 #pragma once
 
 #include <omp.h>
@@ -11,7 +11,7 @@
 
 namespace vtensor::replay {
 
-// Sets the calling thread's number of OpenMP threads for a scope; 0: as it is.
+// Sets the calling thread's number of OpenMP threads for a scope; 0 leaves it.
 class ThreadScope {
 public:
     explicit ThreadScope(int threads) : before_(omp_get_max_threads()) {
@@ -27,8 +27,8 @@ private:
     int before_;
 };
 
-// The floating-point modes that a thread begins with: libraries that set the caller's to flush
-// subnormal numbers, say, change no answer.
+// Sets the default floating-point modes for a scope: results do not depend on a caller's library
+// that flushes subnormals, say.
 class FloatScope {
 public:
     FloatScope() {
@@ -43,10 +43,11 @@ private:
     std::fenv_t before_;
 };
 
-// The stack that kernels may count on, in bytes.
+// The stack size that kernels may rely on, in bytes.
 inline constexpr std::size_t kStack = std::size_t{1} << 20;
 
-// Whether the calling thread has a stack for kernels; a caller may have made it with less.
+// Returns whether the calling thread has kStack bytes of stack; its creator may have asked for
+// less.
 inline bool has_stack() {
     thread_local const bool enough = [] {
         pthread_attr_t attributes;
@@ -59,7 +60,7 @@ inline bool has_stack() {
     return enough;
 }
 
-// Whether the calling thread, and those that it starts, may be on so many processors.
+// Returns whether the calling thread, and threads that it starts, may run on this many processors.
 inline bool has_processors(int threads) {
     cpu_set_t allowed;
     return sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) >= threads;

@@ -1,4 +1,4 @@
-// native/replay/turn.h: one holder at a time, and nobody waits. No Python in here.
+// native/replay/turn.h: exclusive use without waiting. No Python in here.
 #pragma once
 
 #include <unistd.h>
@@ -9,23 +9,23 @@
 
 namespace vtensor::replay {
 
-// A run cannot begin inside of another that has what it needs.
+// A run cannot begin, since another run has what it needs.
 struct Busy : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The process of whoever has it; 0 where nobody does. A fork copies it, but not the holder's
-// thread: what another process has is free here.
+// The process id of the holder, 0 if there is none. A fork copies it, but not the holder's thread:
+// another process' id counts as free.
 using Holder = std::atomic<pid_t>;
 
 struct GiveBack {
     void operator()(Holder *holder) const { holder->store(0, std::memory_order_release); }
 };
 
-// Whoever has it is the only one until it is gone.
+// Exclusive use, until it is destroyed.
 using Turn = std::unique_ptr<Holder, GiveBack>;
 
-// Throws Busy if it is somebody's already.
+// Takes the turn. Throws Busy with `refusal` if it is taken.
 inline Turn take_turn(Holder &holder, const char *refusal) {
     const pid_t self = getpid();
     pid_t before = holder.load(std::memory_order_relaxed);

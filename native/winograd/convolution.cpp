@@ -1,9 +1,10 @@
 // native/winograd/convolution.cpp: convolutions by Winograd's algorithm.
 //
-// A block of tiles at a time: their input is transformed, each of a tile's products is a product of
-// matrices over all tiles of the block, and the sums are transformed back. The block is as large as
-// caches hold it. Each thread does all three for tiles of its own, for what another core has just
-// written takes long to fetch; where tiles are few, threads share those, and all three stages.
+// A block of tiles at a time: its input is transformed, each of a tile's products is a product of
+// matrices over all tiles of the block, and the sums are transformed back. A block is as large as
+// fits into caches. Each thread does all three stages for tiles of its own, since data that another
+// core has just written is slow to fetch; if there are few tiles, threads share them and all three
+// stages.
 #include "convolution.h"
 
 #include <omp.h>
@@ -28,11 +29,12 @@ using eigen::plus;
 using eigen::times;
 
 constexpr Index kLine = 64 / sizeof(float);
-// To begin and end products that are no deeper takes as long as they do. Weights of them up to this
-// size are near: they are read again for each few tiles, whose sums are near as well.
+// Depth up to which the overhead of a product is as large as the product. Weights of such products
+// up to kNearBytes stay in a cache: they are read again for each few tiles, whose sums then stay in
+// a cache as well.
 constexpr Index kShallow = 16;
 constexpr Index kNearBytes = 1 << 18;
-// What a block's products may take, input and sums together: they stay in the cache of a core.
+// Floats of a block's products, input and sums together, which stay in a core's cache.
 constexpr Index kBlockFloats = (3 << 18) / sizeof(float);
 
 void validate(const Convolution &call) {
@@ -46,14 +48,14 @@ void validate(const Convolution &call) {
     }
     demand(call.step == 1 || call.step == 2, "steps are 1 or 2");
     for (const int i : {0, 1}) times(plus(call.dst[i], 1 << 10), call.step);
-    // one channel after another is a block of one, of which phases are gathered
+    // unblocked channels are a block of one; phases are read from them
     const Index own = call.src_block == 1 && call.step > 1 ? 0 : call.src_block;
     for (const Index block : {own, call.dst_block})
         demand(block == 0 || (block > 0 && block % kLanes == 0), "a block is no whole vectors");
     demand(call.low <= call.high, "bounds that hold nothing");
 }
 
-// Sums as they are, in rows so many floats apart.
+// Stores sums unchanged, in rows this many floats apart.
 struct Rows {
     float *to;
     Index step;
@@ -65,9 +67,9 @@ struct Rows {
     }
 };
 
-// A filter that steps by kStep is kStep * kStep filters that step by 1, each on a phase of the
-// image: pixels so many rows and columns apart. Their products are one, as deep as channels times
-// phases.
+// A convolution in tiles. A filter of stride kStep is kStep * kStep filters of stride 1, each on a
+// phase of the image: every kStep-th row and column. Their products are one product, as deep as
+// channels times phases.
 template <class Down, class Across, int kStep>
 class Tiled final : public Convolving {
 public:
@@ -83,7 +85,7 @@ public:
           panels_(up(call.outputs, kPanel) / kPanel),
           grid_(Grid::of(omp_get_max_threads(), tiles_.count)),
           depth_(times(call.channels, kPhases)),
-          // a line more than all channels: tiles do not meet in the same lines of a cache
+          // padded by a line, so that tiles do not share cache sets
           left_(up(depth_, kLine) + kLine),
           sums_(panels_ * kPanel + kLine),
           near_(depth_ <= kShallow &&
@@ -116,7 +118,7 @@ private:
             float *left = at.scratch + grid.range(mine) * part_;
             const Memory own{at, left, left + kProducts * left_step_};
             const Index most = up(tiles_.count, grid.down) / grid.down;
-            for (Index done = 0; done < most; done += block_) {  // as often for all: they meet
+            for (Index done = 0; done < most; done += block_) {  // as often in all threads
                 const Index first = tiles.begin + done;
                 const Index count = std::clamp<Index>(tiles.end - first, 0, block_);
                 if constexpr (kStep == 1) {
@@ -136,7 +138,7 @@ private:
         }
     }
 
-    // Calls body(tile, its place, vector of channels) for what is this thread's.
+    // Calls body(tile, its place, vector of channels) for this thread's share.
     template <class Body>
     void each_vector(Index first, Index count, const Share &share, std::size_t vectors,
                      const Body &body) const {
@@ -162,7 +164,8 @@ private:
                     });
     }
 
-    // Neighbouring tiles at a time, and as many channels as a vector holds all phases of.
+    // Transforms neighbouring tiles at a time, and as many channels as a vector holds with all
+    // their phases.
     void transform_phases(const Memory &at, Index first, Index count, const Share &share) const {
         constexpr Index most = 8, channels = kLanes / kPhases;
         constexpr Index row = ((most - 1) * Across::kResults + Across::kProducts) * kLanes;

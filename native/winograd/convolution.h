@@ -1,4 +1,4 @@
-// native/winograd/convolution.h: what a convolution is told.
+// native/winograd/convolution.h: the parameters of a convolution.
 #pragma once
 
 #include <string>
@@ -11,25 +11,25 @@ using eigen::Index;
 using eigen::Ints;
 using eigen::Step;
 
-// Sizes are of two spatial dims, down and across. A block of 0: channels last; else channels lie in
-// blocks of so many behind the spatial dims, and lanes past the last one are 0. Where a filter
-// steps, src may have blocks of 1.
+// Sizes are of two spatial dims, down and across. Block 0: channels last; else channels are in
+// blocks of this size after the spatial dims, and lanes past the last channel are 0. With a step
+// above 1, src may have blocks of 1.
 struct Convolution {
     Index images, channels, outputs, groups;
     Ints src, dst;
     Ints begin;    // zeros before the image
-    Ints taps;     // the filter; of one that steps, its taps on each phase
+    Ints taps;     // the filter's taps; with a step above 1, those of a phase
     Ints results;  // of a tile
-    Index step;    // of the filter, in both dims
+    Index step;    // stride of the filter, in both dims
     Index src_block, dst_block;
-    bool bias, other;  // added to each result: a number for its channel, and one of its own
+    bool bias, other;  // added to each result: a number per channel, and a number of its own
     float low, high;   // then bounds
 };
 
-// Slots: src, weights, bias and other if there are any, dst, and scratch if it needs some. The
-// weights lie in products down, products across, outputs, channels, 32 outputs, padded with zeros.
-// A filter of one element has tiles of one result, and weights that are not transformed. One that
-// steps has as many weights for each channel as phases: down, then across.
+// Slots: src, weights, bias and other if there are any, dst, and scratch if needed. Weights are
+// laid out as products down, products across, outputs, channels, 32 outputs, padded with zeros. A
+// filter of one element has tiles of one result and untransformed weights. With a step above 1
+// there are weights for each phase of each channel: phases down, then across.
 Step *convolution(const Convolution &call);
 
 }  // namespace vtensor::winograd

@@ -1,8 +1,8 @@
-// native/winograd/depthwise.cpp: a convolution of each channel by itself.
+// native/winograd/depthwise.cpp: depthwise convolution.
 //
-// Some results that lie side by side are computed at once, for a vector of channels: a pixel is
-// read once a row of the filter, and used for all of them. What comes next has its memory close by:
-// where channels are the last dim, further ones, else the results below.
+// Adjacent results are computed together, for a vector of channels: a pixel is read once per row of
+// the filter and used for all of them. The next work is close in memory: further channels if they
+// are the last dim, else the results below.
 #include "depthwise.h"
 
 #include <algorithm>
@@ -22,27 +22,27 @@ namespace {
 using eigen::demand;
 using eigen::times;
 
-// Where channels are the last dim, rows are shared out; where they are few, parts of them.
+// With channels last, rows are shared among threads; with few rows, parts of them.
 constexpr Index kFewRows = 32, kPieces = 4;
 
-// How often the same is done, each time so many floats further.
+// Repetition of a piece of work: number, and distance of each operand in floats.
 struct Again {
     Index count, src, weights, bias, dst;
 };
 
-// Results side by side, and what they see.
+// Adjacent results and the pixels that they read.
 struct Window {
     const float *src;   // the image
-    Index first;        // floats from there to the first pixel, which may lie before it
+    Index first;        // floats from there to the first pixel; may be negative
     Index row, column;  // floats from one to the next
-    Index begin, end;   // the pixels of a row that lie in the image
-    Index rows;         // the filter's that lie in it
+    Index begin, end;   // the pixels of a row that are inside the image
+    Index rows;         // rows of the filter inside the image
     const float *weights;
     Again again;
 };
 
-// The sums of kCount results. Only the outer pixels may lie outside of the image: each result sees
-// one that does not.
+// Computes the sums of kCount results. Only outer pixels may be outside of the image: each result
+// reads one inside.
 template <int kTaps, int kStride, int kCount, class Read>
 [[gnu::always_inline]] inline void slide(const Window &at, Index number, const Read &read,
                                          Vector (&sums)[kCount]) {
@@ -67,7 +67,7 @@ template <int kTaps, int kStride, int kCount, class Read>
     }
 }
 
-// What becomes of sums.
+// The destination of sums.
 struct Target {
     const float *bias, *other;  // of the first result; null where there is none
     float *dst;
@@ -120,7 +120,7 @@ void results(const Window &at, Target target) {
     }
 }
 
-// One, of whose pixels nothing is read but the lanes that are there.
+// Computes one result, reading only the valid lanes of its pixels.
 template <int kTaps, int kStride>
 void careful(const Window &at, Target target) {
     Vector sums[1] = {};
@@ -198,7 +198,7 @@ private:
         return images * dst_.height < kFewRows ? std::min(kPieces, vectors_) : 1;
     }
 
-    // Pieces in the order in which they lie in memory.
+    // Computes pieces in their order in memory.
     void pieces(const Operands &at, Index begin, Index end) const {
         const Index height = dst_.height;
         while (begin < end) {
@@ -236,8 +236,8 @@ private:
 
     void column_of(const Operands &at, Index image, Index vector, Range rows) const {
         const Index step = call_.strides[0], below = src_.height - call_.taps[0] + call_.begin[0];
-        const Index inner = (call_.begin[0] + step - 1) / step;  // the first that sees all rows
-        const Index outer = below < 0 ? 0 : below / step + 1;    // the first that does not
+        const Index inner = (call_.begin[0] + step - 1) / step;  // the first that reads all rows
+        const Index outer = below < 0 ? 0 : below / step + 1;    // the first after those
         each_tile([&](Range tile) {
             for (Index row = rows.begin; row < rows.end;) {
                 const Index alike = row < inner ? 1 : std::min(rows.end, outer) - row;
@@ -265,7 +265,7 @@ private:
         window.src = at.src;
         window.row = src_.row;
         window.column = src_.column;
-        // A vector without a channel only pads a block.
+        // A vector without a channel only fills padding of a block.
         window.rows = there > 0 ? std::min(call_.taps[0], src_.height - top) - skipped : 0;
         window.weights = at.weights + (channel * call_.taps[0] + skipped * kLanes) * call_.taps[1];
         window.again = again;
@@ -277,7 +277,7 @@ private:
             window.end = src_.width - left;
         };
         see(tile.begin);
-        // Lanes past the last channel are another pixel's; behind the last pixel there is none.
+        // Lanes past the last channel belong to another pixel; after the last pixel there is none.
         const Index seen = (tile.end - tile.begin - 1) * call_.strides[1] + call_.taps[1];
         const Index last = window.first + (again.count - 1) * again.src +
                            (window.rows - 1) * window.row +

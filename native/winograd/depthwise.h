@@ -1,5 +1,4 @@
-// native/winograd/depthwise.h: a convolution of each channel by itself, in which nothing is
-// transformed.
+// native/winograd/depthwise.h: depthwise convolution, without a transform.
 #pragma once
 
 #include "eigen/step.h"
@@ -10,7 +9,7 @@ using eigen::Index;
 using eigen::Ints;
 using eigen::Step;
 
-// Sizes are of two spatial dims, down and across; blocks and what is added are as in Convolution.
+// Sizes are of two spatial dims, down and across; blocks and added operands as in Convolution.
 struct Depthwise {
     Index images, channels;
     Ints src, dst;
@@ -22,8 +21,8 @@ struct Depthwise {
     float low, high;
 };
 
-// Slots: src, weights, bias and other if there are any, dst. The weights lie in vectors of
-// channels, taps down, taps across, and the channels of a vector, padded with zeros.
+// Slots: src, weights, bias and other if there are any, dst. Weights are laid out as vectors of
+// channels, taps down, taps across, channels of a vector, padded with zeros.
 Step *depthwise(const Depthwise &call);
 
 }  // namespace vtensor::winograd

@@ -1,8 +1,8 @@
-// native/winograd/direct.cpp: a convolution of few channels that lie apart.
+// native/winograd/direct.cpp: convolution of few unblocked channels.
 //
-// Some results that lie side by side are computed at once, for up to three vectors of outputs: each
-// pixel is a factor of whole vectors of weights, so that it may lie anywhere, and the image needs
-// no other layout. Weights of so few channels stay in the innermost cache.
+// Adjacent results are computed together, for up to three vectors of outputs: each pixel is a
+// factor of whole vectors of weights, so that it may be anywhere and the image needs no other
+// layout. Weights of so few channels stay in the L1 cache.
 #include "direct.h"
 
 #include <algorithm>
@@ -24,23 +24,23 @@ using eigen::demand;
 using eigen::times;
 
 constexpr int kMostVectors = 3;
-// Floats of an image that a tile at its edge sees, zeros around it included.
+// Floats of an image that a tile at its edge reads, zeros around it included.
 constexpr Index kPatch = 8192;
 
-// Results side by side of so many vectors: their sums have to fit into registers.
+// Returns the adjacent results for this many vectors, whose sums must fit into registers.
 constexpr int most_results(int vectors) { return vectors < 3 ? kMostRows : kMostRows * 2 / 3; }
 
-// What a tile of results sees.
+// The pixels that a tile of results reads.
 struct Window {
     const float *src;     // its first pixel, of the first channel
     Index channel, row;   // floats from one to the next
-    Index rows, columns;  // of the filter, those that lie in the image
+    Index rows, columns;  // of the filter, inside the image
     const float *weights;
     Index weights_vector, weights_channel;  // floats from one to the next
     Index channels;
 };
 
-// What becomes of its sums.
+// The destination of its sums.
 struct Target {
     const float *bias, *other;  // of the first vector; null where there is none
     float *dst;
@@ -73,7 +73,7 @@ struct Target {
         });
     }
 
-    // Of a vector that has fewer lanes.
+    // Stores a vector with fewer lanes.
     [[gnu::noinline]] void part(const Vector *sums, int count, int vector) const {
         const Lanes &own = lanes[vector];
         Vector added{};
@@ -188,12 +188,12 @@ private:
         const Index groups = (filled_ + kMostVectors - 1) / kMostVectors;
         for (Index group = 0; group < groups; ++group)
             vectors_of(at, image, row, Share{group, groups}.of(filled_), true);
-        // Those without a channel pad a block.
+        // Vectors without a channel fill padding of a block.
         for (Index vector = filled_; vector < static_cast<Index>(lanes_.size()); ++vector)
             vectors_of(at, image, row, {vector, vector + 1}, false);
     }
 
-    // Of a row: results of so many vectors, which are zeros where they see nothing.
+    // Computes the results of vectors in a row; they are zeros where they read nothing.
     void vectors_of(const Operands &at, Index image, Index row, Range vectors, bool sees) const {
         const Index count = vectors.end - vectors.begin, first = vectors.begin * kLanes;
         const Index most = most_results(static_cast<int>(count));
@@ -231,7 +231,7 @@ private:
             window.src += left;
             return kernel(window, target);
         }
-        // At the edge: a copy with the zeros around it.
+        // At the edge: a copy with zeros around it.
         std::array<float, kPatch> patch;
         const Index begin = std::max<Index>(left, 0), end = std::min(left + wide, src_.width);
         float *to = patch.data();

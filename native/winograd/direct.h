@@ -1,5 +1,4 @@
-// native/winograd/direct.h: a convolution of few channels that lie apart, in which nothing is
-// transformed.
+// native/winograd/direct.h: convolution of few unblocked channels, without a transform.
 #pragma once
 
 #include "eigen/step.h"
@@ -10,7 +9,7 @@ using eigen::Index;
 using eigen::Ints;
 using eigen::Step;
 
-// Sizes are of two spatial dims, down and across; blocks and what is added are as in Convolution.
+// Sizes are of two spatial dims, down and across; blocks and added operands as in Convolution.
 struct Direct {
     Index images, channels, outputs;
     Ints src, dst;
@@ -22,8 +21,8 @@ struct Direct {
     float low, high;
 };
 
-// Slots: src, weights, bias and other if there are any, dst. The weights lie in vectors of outputs,
-// channels, taps down, taps across, and the outputs of a vector, padded with zeros.
+// Slots: src, weights, bias and other if there are any, dst. Weights are laid out as vectors of
+// outputs, channels, taps down, taps across, outputs of a vector, padded with zeros.
 Step *direct(const Direct &call);
 
 }  // namespace vtensor::winograd

@@ -1,4 +1,4 @@
-// native/winograd/ending.h: what is done to results before they are stored.
+// native/winograd/ending.h: additions and bounds applied to results before they are stored.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 namespace vtensor::winograd {
 
 #if defined(__AVX512F__)
-// A bit a lane; AVX2's masks are slow to store by on some machines.
+// Returns a mask of the first lanes; AVX2's masked stores are slow on some machines.
 [[gnu::always_inline]] inline __mmask16 first_of(Index lanes) {
     return static_cast<__mmask16>((1U << static_cast<unsigned>(lanes)) - 1U);
 }
 #endif
 
-// The first lanes from memory, the others 0.
+// Loads the first lanes from memory; the others are 0.
 [[gnu::always_inline]] inline Vector some(const float *from, Index lanes) {
     if (lanes == kLanes) return load(from);
 #if defined(__AVX512F__)
@@ -30,7 +30,7 @@ namespace vtensor::winograd {
     return value;
 }
 
-// `stored` lanes, those from `there` on 0.
+// Stores `stored` lanes, with zeros from lane `there` on.
 [[gnu::always_inline]] inline void put(float *to, const Vector &value, Index there, Index stored) {
     if (there == kLanes) return store(to, value);
 #if defined(__AVX512F__)
@@ -41,7 +41,7 @@ namespace vtensor::winograd {
     std::memcpy(to, &whole, static_cast<std::size_t>(stored) * sizeof(float));
 }
 
-// A number of a result's own is added, if there is one; then bounds. NaN stays.
+// Adds a number of a result's own, if there is one, then applies bounds. NaN stays.
 struct Ending {
     float low, high;
 

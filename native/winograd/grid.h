@@ -1,4 +1,4 @@
-// native/winograd/grid.h: how a team shares products of matrices.
+// native/winograd/grid.h: the division of a product of matrices among the threads of a team.
 #pragma once
 
 #include "product.h"
@@ -9,18 +9,18 @@ struct Range {
     Index begin, end;
 };
 
-// One of several equal parts of so many pieces.
+// One of `all` equal parts.
 struct Share {
     Index mine, all;
     Range of(Index pieces) const { return {pieces * mine / all, pieces * (mine + 1) / all}; }
 };
 
-// A team that shares rows times a matrix: rows fall into `down` ranges, and `across` threads share
-// each of them.
+// The division of rows times a matrix: rows fall into `down` ranges, and `across` threads share
+// each range.
 struct Grid {
     Index down, across;
 
-    // Each thread has rows of its own, as far as they are enough for all weights to be read again.
+    // Gives each thread rows of its own, as long as these are worth reading all weights again.
     static Grid of(Index threads, Index rows) {
         Index down = threads;
         while (down > 1 && (threads % down != 0 || rows / down < kMostRows * 3 / 4)) --down;

@@ -1,8 +1,8 @@
-// native/winograd/grouped.cpp: convolutions in groups of channels by Winograd's algorithm.
+// native/winograd/grouped.cpp: grouped convolutions by Winograd's algorithm.
 //
-// A vector of results sees the channels of its own groups alone. Where several groups share it, each
-// lane takes the channels of its group out of a vector of pixels, so no product is by zero. What one
-// group needs is computed to its end, some tiles at a time, while it is in the nearest cache.
+// A vector of results reads the channels of its own groups only. If several groups share a vector,
+// each lane takes the channels of its group from a vector of pixels, so that no product is by zero.
+// All work of a group is done at once, some tiles at a time, while its data is in the L1 cache.
 #include "grouped.h"
 
 #include <omp.h>
@@ -22,12 +22,12 @@ using eigen::times;
 
 // Tiles whose sums are in registers at once.
 constexpr int kAtOnce = kLanes == 4 ? 4 : kMostRows / 2 + 1;
-// What the products of some tiles may take, input and sums together.
+// Floats of the products of some tiles, input and sums together.
 constexpr Index kNearFloats = (3 << 14) / sizeof(float);
 
 using Places = std::int32_t __attribute__((vector_size(kLanes * sizeof(std::int32_t))));
 
-// Where each lane's group begins in its vector.
+// Returns the offset of each lane's group in its vector.
 Places groups_of(Index width) {
     Places places{};
     for (int lane = 0; lane < kLanes; ++lane)
@@ -35,8 +35,8 @@ Places groups_of(Index width) {
     return places;
 }
 
-// Pixels of kTiles tiles times the weights of a vector of results, whose lanes are all of one group
-// or, in parts, of several.
+// Multiplies pixels of kTiles tiles by the weights of a vector of results, whose lanes are of one
+// group or, with kParts, of several.
 template <int kTiles, bool kParts>
 void by_group(const float *left, Index step, const float *weights, Index width, Places groups,
               float *to) {
@@ -105,7 +105,7 @@ private:
         }
     }
 
-    // Some tiles of the channels that are computed together.
+    // Computes some tiles of the channels that are computed together.
     void compute_piece(const Operands &at, Index channel, Index block, float *left) const {
         const Index first = tiles_.count * block / blocks_;
         const Index count = tiles_.count * (block + 1) / blocks_ - first;
@@ -122,7 +122,7 @@ private:
                 multiply(left + number * step,
                          at.weights + (number * call_.channels + channel + more) * width_, count,
                          sums + number * step + more);
-        // Behind the last channel lanes may pad a block.
+        // Lanes after the last channel may be padding of a block.
         const bool last = channel + unit_ == call_.channels;
         const Index end = last ? tiles_.dst.lanes() - channel : unit_;
         for (Index tile = 0; tile < count; ++tile) {

@@ -1,12 +1,12 @@
-// native/winograd/grouped.h: convolutions whose channels fall into groups of few.
+// native/winograd/grouped.h: grouped convolutions with few channels per group.
 #pragma once
 
 #include "convolution.h"
 
 namespace vtensor::winograd {
 
-// As a convolution. The weights lie in products down, products across, then by vectors of results:
-// the channels of their groups, and a number for each lane.
+// A convolution with groups. Weights are laid out as products down, products across, vectors of
+// results, channels of their groups, lanes.
 Step *grouped(const Convolution &call);
 
 }  // namespace vtensor::winograd

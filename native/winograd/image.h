@@ -1,4 +1,4 @@
-// native/winograd/image.h: where the pixels of an image lie.
+// native/winograd/image.h: positions of pixels in memory.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@ namespace vtensor::winograd {
 
 inline Index up(Index size, Index unit) { return eigen::plus(size, unit - 1) / unit * unit; }
 
-// Where a vector of channels lies in a pixel, and how many of its lanes are there, and are stored.
-// Known ahead: to divide by a block's size takes long beside few channels.
+// The offset of a vector of channels in a pixel, the number of its valid lanes, and of its stored
+// lanes. Precomputed, since dividing by a block's size is slow next to few channels.
 struct Lanes {
     Index at, there, stored;
 };
 
-// In floats. A block of 0: channels last; of 1: one channel after another.
+// Strides in floats. Block 0: channels last; 1: channels first.
 struct Image {
     Image(Index images, Index channels_, const eigen::Ints &size, Index block_)
         : channels(channels_), height(size[0]), width(size[1]), block(block_) {
@@ -34,14 +34,14 @@ struct Image {
     Index of(Index channel) const {
         return block == 0 ? channel : channel / block * part + channel % block;
     }
-    // How many of a vector's channels are there, and how many lanes are stored for them.
+    // Return the numbers of valid and of stored lanes of the vector that begins at a channel.
     Index there(Index channel) const { return std::clamp<Index>(channels - channel, 0, kLanes); }
     Index stored(Index channel) const {
         return block == 0 ? there(channel) : std::min<Index>(kLanes, lanes() - channel);
     }
-    // The lanes of all channels, those included that pad a block; in whole vectors.
+    // Returns the lanes of all channels with the padding of blocks, in whole vectors.
     Index lanes() const { return up(channels, std::max<Index>(block, kLanes)); }
-    // The vectors of so many channels.
+    // Returns the vectors of this many channels.
     std::vector<Lanes> vectors(Index count) const {
         std::vector<Lanes> found;
         for (Index channel = 0; channel < count; channel += kLanes)

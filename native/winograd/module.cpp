@@ -1,4 +1,4 @@
-// native/winograd/module.cpp: the kernels as Python sees them; one module an instruction set.
+// native/winograd/module.cpp: the kernels as Python sees them; one module per instruction set.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// native/winograd/operands.h: what every kernel here reads and writes.
+// native/winograd/operands.h: the operands of every kernel here.
 #pragma once
 
 #include <string>
@@ -7,20 +7,20 @@
 
 namespace vtensor::winograd {
 
-// Null where there is none.
+// Addresses of the operands; null for a missing one.
 struct Operands {
     const float *src, *weights, *bias, *other;
     float *dst, *scratch;
 };
 
-// Slots: src, weights, bias and other if there are any, dst, and scratch if it needs some.
+// A step with the slots src, weights, bias and other if there are any, dst, and scratch if needed.
 class Convolving : public eigen::Step {
 protected:
     template <class Call>
     Convolving(const std::string &kernel, const Call &call)
         : Step(kernel), bias_(call.bias), other_(call.other) {}
 
-    // By the elements of each; scratch comes behind them.
+    // Adds the slots, by the number of elements of each; scratch is added after them.
     void add_operands(eigen::Index src, eigen::Index weights, eigen::Index outputs,
                       eigen::Index dst) {
         add_slot("src", VTENSOR_READ, src);

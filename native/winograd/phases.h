@@ -1,4 +1,4 @@
-// native/winograd/phases.h: the phases of an image, for filters that step by more than 1.
+// native/winograd/phases.h: the phases of an image, for filters with a stride above 1.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 
 namespace vtensor::winograd {
 
-// Windows of kStep * kStep pixels, side by side: `height` rows of `width`, from a row and a column
-// of the image on. Pixels outside of the image are 0.
+// Windows of kStep * kStep pixels: `height` rows of `width` windows, from a row and a column of the
+// image on. Pixels outside of the image are 0.
 template <int kStep>
 struct Phases {
     const Image &image;
     Index row, column, height, width;
 
-    // Of one channel: the pixels of a window lie beside each other, windows a vector apart, and rows
-    // of windows `step` floats.
+    // Copies one channel: the pixels of a window are contiguous, windows are a vector apart, and
+    // rows of windows `step` floats.
     void gather(const float *from, float *to, Index step) const {
         const Index begin = std::clamp<Index>((kStep - 1 - column) / kStep, 0, width);
         const Index end = std::clamp<Index>((image.width - column) / kStep, begin, width);

@@ -1,4 +1,4 @@
-// native/winograd/pointwise.cpp: a filter of one element: pixels times weights, one product.
+// native/winograd/pointwise.cpp: convolution with a filter of one element: pixels times weights.
 #include "pointwise.h"
 
 #include <omp.h>
@@ -20,11 +20,11 @@ namespace {
 using eigen::demand;
 using eigen::times;
 
-// Weights up to this size stay in a core's cache while all pixels pass; from larger ones a panel is
-// taken at a time, and the pixels pass again for each.
+// Size up to which weights stay in a core's cache while all pixels pass. Of larger weights a panel
+// is used at a time, and the pixels pass again for each panel.
 constexpr Index kKeptBytes = Index{3} << 17;
 
-// Such a vector of pixels `step` floats apart. It is whole if it has an output in each lane.
+// A vector of outputs of pixels `step` floats apart; kWhole if every lane has an output.
 template <bool kWhole>
 struct Column {
     const float *bias, *other;  // null where there is none
@@ -41,7 +41,7 @@ struct Column {
     }
 };
 
-// Sums of a panel become results.
+// The destination of the sums of a panel.
 template <bool kWhole>
 struct Results {
     const Lanes *lanes;         // of the panel
@@ -76,7 +76,7 @@ public:
           ending_{call.low, call.high} {
         demand(call.src == call.dst && call.begin == eigen::Ints{0, 0},
                "the image of a filter of one element changes its size");
-        if (call.src_block == 0 && call.dst_block == 0) {  // one image after another is one
+        if (call.src_block == 0 && call.dst_block == 0) {  // all images form one
             pixels_ = times(pixels_, images_);
             images_ = 1;
         }
@@ -97,8 +97,8 @@ private:
         }
     }
 
-    // Where there are more weights than pixels, each thread reads a part of the weights, which come
-    // from far away, and all pixels.
+    // With more weights than pixels, each thread reads a part of the weights, which come from
+    // memory, and all pixels.
     Grid grid_of(Index threads) const {
         const bool even = panels_ % threads == 0 || panels_ >= 8 * threads;
         if (even && panels_ * kPanel > pixels_) return {1, threads};

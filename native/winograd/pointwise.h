@@ -1,12 +1,11 @@
-// native/winograd/pointwise.h: the form without a transform, of a filter of one element.
+// native/winograd/pointwise.h: convolution with a filter of one element, without a transform.
 #pragma once
 
 #include "convolution.h"
 
 namespace vtensor::winograd {
 
-// Nothing lies before or behind the image. The slots are those of any convolution; there is no
-// scratch.
+// A convolution without pads. Slots are those of any convolution, without scratch.
 Step *pointwise(const Convolution &call);
 
 }  // namespace vtensor::winograd

@@ -1,4 +1,4 @@
-// native/winograd/product.h: small products of matrices whose right factor is packed.
+// native/winograd/product.h: small products of matrices with a packed right factor.
 #pragma once
 
 #include <algorithm>
@@ -7,27 +7,28 @@
 
 namespace vtensor::winograd {
 
-// The outputs that lie together in the packed weights.
+// Outputs of a panel of packed weights.
 constexpr int kPanel = 32;
 constexpr int kColumns = 2 * kLanes;
 constexpr Index kPanelBytes = kPanel * sizeof(float);
 
-// Memory that is fetched while a product is computed, so many bytes for each row of its panel.
+// Memory that is prefetched while a product is computed, with a number of bytes per row of its
+// panel.
 struct Ahead {
     const char *from;
     Index step;
 };
 
-// The left factor: rows so many floats apart, whose elements lie in parts of so many, these so many
-// floats apart.
+// The left factor: rows `row` floats apart, whose elements come in parts of `part` elements, which
+// begin `jump` floats apart.
 struct Left {
     const float *from;
     Index row, part, jump;
 };
 
-// kRows rows of `left` times a panel of `depth` rows: as many columns of it as two vectors hold.
-// take.column(row, column) says what becomes of the sums from there on, both numbered as in the
-// whole: it is called with the number of rows further down, and a vector.
+// Multiplies kRows rows of `left` by as many columns of a panel of `depth` rows as two vectors
+// hold. take.column(row, column) returns the destination of the sums from there on, in numbers of
+// the whole product; it is called with a row offset and a vector.
 template <int kRows, class Take>
 void rows_by_panel(Left left, const float *panel, Index depth, Ahead ahead, Index first_row,
                    Index first_column, const Take &take) {
@@ -55,11 +56,11 @@ void rows_by_panel(Left left, const float *panel, Index depth, Ahead ahead, Inde
     }
 }
 
-// Any number of rows times a panel; take gets all sums.
+// Multiplies any number of rows by a panel; `take` gets all sums.
 //
-// The weights of a layer are read once a block, from far away: the next panel is on its way while
-// this one is used, a little in each pass, so that memory is asked evenly. It may lie behind the
-// last; nothing is read there.
+// The weights of a layer are read once per block, from memory: the next panel is prefetched while
+// this one is used, a little in each pass, so that memory traffic is even. The next panel may be
+// past the last one; nothing is read there.
 template <class Take>
 void by_panel(const Left &left, const float *panel, Index rows, Index depth, const Take &take) {
     using Kernel = void (*)(Left, const float *, Index, Ahead, Index, Index, const Take &);
@@ -69,7 +70,7 @@ void by_panel(const Left &left, const float *panel, Index rows, Index depth, con
         };
         return Kernels{{&rows_by_panel<kRows + 1, Take>...}};
     }(std::make_integer_sequence<int, kMostRows>{});
-    if (rows == 0) return;  // a thread's last block, where its neighbour has a tile more
+    if (rows == 0) return;  // a thread may have a tile less than others
     const Index groups = (rows + kMostRows - 1) / kMostRows;  // all of nearly the same number
     const Index passes = groups * (kPanel / kColumns), bytes = depth * kPanelBytes;
     Ahead ahead{reinterpret_cast<const char *>(panel) + bytes, kPanelBytes / passes};
@@ -82,8 +83,8 @@ void by_panel(const Left &left, const float *panel, Index rows, Index depth, con
     }
 }
 
-// Panels that lie near, one product after another, each with a left factor and sums of its own.
-// They all pass for a few rows at a time, and nothing is fetched ahead: a call for each would take
+// Panels in a cache, one product after another, each with a left factor and sums of its own. All of
+// them are used for a few rows at a time, and nothing is prefetched: a call per panel would take
 // nearly half of the time of shallow products.
 struct Near {
     const float *left;
@@ -130,7 +131,7 @@ void rows_by_near_panels(const Near &near, Index first_row, Index begin, Index e
     }
 }
 
-// So many rows times those panels from begin up to, without, end.
+// Multiplies rows by the panels begin .. end (exclusive).
 inline void by_near_panels(const Near &near, Index rows, Index begin, Index end) {
     using Kernel = void (*)(const Near &, Index, Index, Index);
     static constexpr auto kernels = []<int... kRows>(std::integer_sequence<int, kRows...>) {

@@ -1,4 +1,4 @@
-// native/winograd/tiles.h: the tiles of an image, and what each of them reads and makes.
+// native/winograd/tiles.h: the tiles of an image, their input and their results.
 #pragma once
 
 #include <algorithm>
@@ -40,13 +40,13 @@ public:
         count = eigen::times(call.images, eigen::times(down_, across));
     }
 
-    // The first of a tile's results.
+    // Returns the place of the first of a tile's results.
     Place place(Index tile) const {
         const Index line = tile / across;
         return {line / down_, line % down_ * Down::kResults, tile % across * Across::kResults};
     }
 
-    // A vector of channels, the chunk-th, becomes products `step` floats apart.
+    // Transforms the chunk-th vector of channels into products `step` floats apart.
     void read(const float *from, const Place &where, Index chunk, float *to, Index step) const {
         const Lanes &own = src_lanes[static_cast<std::size_t>(chunk)];
         const Index row = where.row - begin_[0], column = where.column - begin_[1];
@@ -61,7 +61,7 @@ public:
         }
     }
 
-    // Sums `step` floats apart become a vector of results, the chunk-th.
+    // Transforms sums `step` floats apart into the chunk-th vector of results.
     void write(const float *sums, Index step, const Place &where, Index chunk,
                const Operands &to) const {
         Vector results[Down::kResults * Across::kResults];
@@ -94,11 +94,11 @@ public:
 
     Image src, dst;
     std::vector<Lanes> src_lanes, dst_lanes;
-    Index across;  // tiles side by side
+    Index across;  // tiles per row
     Index count;
 
 private:
-    // A tile that lacks pixels, or channels: it is copied among zeros.
+    // Copies a tile that lacks pixels or channels, with zeros for them.
     void read_edge(const float *from, Index row, Index column, Index lanes, float *to,
                    Index step) const {
         alignas(64) float pixels[kProducts * kLanes] = {};

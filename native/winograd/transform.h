@@ -1,7 +1,7 @@
-// native/winograd/transform.h: the transforms of a tile, for as many channels as a vector has lanes.
+// native/winograd/transform.h: the transforms of a tile, for a vector of channels.
 //
-// Points come with their negatives: the rows of both have the same even half and the negated odd
-// half, so that each half is computed once.
+// Each point comes with its negative: their rows have equal even halves and opposite odd halves, so
+// that each half is computed once.
 #pragma once
 
 #include "tables.h"
@@ -16,13 +16,13 @@ struct Form {
     using Numbers = Tables<kResults, kTaps>;
 };
 
-// A dim along which the filter has one element: nothing is transformed.
+// The form of a dim along which the filter has one element: no transform.
 template <>
 struct Form<1, 1> {
     static constexpr int kResults = 1, kTaps = 1, kProducts = 1;
 };
 
-// A row of B^T; and one of A^T, of which the points above 0 are counted.
+// A row of B^T, and a row of A^T; only points above 0 are counted.
 template <class F, int kRow>
 struct SourceRow {
     static constexpr float at(int j) { return F::Numbers::kSource[kRow][j]; }
@@ -32,11 +32,12 @@ struct ResultRow {
     static constexpr float at(int pair) { return F::Numbers::kResult[kRow][2 * pair + 1]; }
 };
 
-// The sum of Row::at(j) * values[j] over those j from kFirst on, in steps, whose number is not 0.
+// Returns the sum of Row::at(j) * values[j] over the j from kFirst on, kStep apart, with Row::at(j)
+// not 0.
 template <class Row, int kFirst, int kStep, int kEnd>
 [[gnu::always_inline]] inline Vector sum(const Vector *values) {
     Vector total{};
-    bool begun = false;  // known while compiling
+    bool begun = false;  // a compile-time value
     each<kEnd>([&](auto j) __attribute__((always_inline)) {
         constexpr int at = j;
         if constexpr (at >= kFirst && (at - kFirst) % kStep == 0) {
@@ -92,7 +93,8 @@ template <class F>
     }
 }
 
-// Rows and columns of pixels `row` and `column` floats apart become products `step` floats apart.
+// Transforms rows and columns of pixels, `row` and `column` floats apart, into products `step`
+// floats apart.
 template <class Down, class Across>
 void source_tile(const float *from, Index row, Index column, float *to, Index step) {
     constexpr int h = Down::kProducts, w = Across::kProducts;
@@ -112,7 +114,7 @@ void source_tile(const float *from, Index row, Index column, float *to, Index st
     });
 }
 
-// Products `step` floats apart become results: kResults rows of kResults vectors.
+// Transforms products `step` floats apart into kResults rows of kResults results.
 template <class Down, class Across>
 [[gnu::always_inline]] inline void result_tile(const float *from, Index step, Vector *to) {
     constexpr int h = Down::kProducts, w = Across::kProducts;

@@ -1,4 +1,4 @@
-// native/winograd/vector.h: vectors of the instruction set that this is compiled for.
+// native/winograd/vector.h: vectors of the instruction set that this file is compiled for.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ constexpr int kMostRows = 5;
 #endif
 
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float))));
-// The same at any address.
+// A vector at any address.
 using Loose = float
     __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
 
@@ -30,14 +30,15 @@ using Loose = float
 [[gnu::always_inline]] inline void store(float *to, Vector value) {
     *reinterpret_cast<Loose *>(to) = value;
 }
-// Each lane is named: 0 + value would be computed, for it is not value where that is -0.
+// Returns a vector with this value in all lanes. Each lane is listed: 0 + value would be computed,
+// since it differs from value for -0.
 [[gnu::always_inline]] inline Vector all(float value) {
     return [value]<int... kLane>(std::integer_sequence<int, kLane...>)
         __attribute__((always_inline)) { return Vector{(static_cast<void>(kLane), value)...}; }
     (std::make_integer_sequence<int, kLanes>{});
 }
 
-// Calls body(0), ..., body(kCount - 1), each number a constant.
+// Calls body(0), ..., body(kCount - 1) with constant arguments.
 template <int kCount, class Body>
 [[gnu::always_inline]] inline void each(const Body &body) {
     [&]<int... kNumbers>(std::integer_sequence<int, kNumbers...>) __attribute__((always_inline)) {

@@ -269,11 +269,11 @@ def test_an_invoker_that_asks_for_a_dim_that_is_not_there(bench: Bench) -> None:
         ({"priority": "5"}, LibraryError, ": priority='5' must be an integer ({place})"),
         ({"when": True}, LibraryError, ": when=True must be a function of (op, *operands)"),
         ({"first": 5}, LibraryError, ": first=5 must be a function of (op, *inputs) ({place})"),
-        ({"first": bool}, LibraryError, ": first and before, whom it goes before, go together"),
+        ({"first": bool}, LibraryError, ": first and before go together: give both or neither"),
         (
             {"before": ["onednn"]},
             LibraryError,
-            ": first and before, whom it goes before, go together",
+            ": first and before go together: give both or neither",
         ),
         (
             {"before": "eigen"},

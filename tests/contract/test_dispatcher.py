@@ -74,7 +74,7 @@ def test_tracebacks_show_its_lines(bench: Bench) -> None:
     assert isinstance(caught.value.__cause__, ArithmeticError)
     frames = traceback.extract_tb(caught.tb)
     lines = [frame.line for frame in frames if frame.filename == FILE]
-    assert lines == ["if attempt(ctx, op, inputs, outputs, refused, one, invoke):"]
+    assert lines == ["if attempt(ctx, op, inputs, outputs, refused, row, invoke):"]
 
 
 def test_without_invoker(bench: Bench) -> None:

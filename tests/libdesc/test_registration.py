@@ -142,7 +142,7 @@ def test_invokers_that_fail_leave_nothing(
 def test_a_missing_module_of_invokers(scratch: None, tmp_path: Path) -> None:
     made = folder(tmp_path, 'invokers = [".nothing"]\n')
     text = message(DescriptionError, lambda: register(made))
-    assert ".nothing names no file beside it" in text
+    assert ".nothing names no file next to it" in text
     assert "mylib" not in registry().libraries
 
 

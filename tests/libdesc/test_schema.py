@@ -47,8 +47,8 @@ HANDLER_TEXTS = {
     "confirm": f"{NAMES}(call, row) -> None, or why not",
     "version": f"{NAMES} -> text: version, and where it was found",
     "limit_isa": f"{NAMES}(cap) caps the instruction set",
-    "peaks": f"{NAMES}(nbytes) -> steps that show what the machine can",
-    "let_go": f"{NAMES} drops what a plan looked at and did not take",
+    "peaks": f"{NAMES}(nbytes) -> steps that measure peak speed",
+    "let_go": f"{NAMES} releases kernels that planning made in vain",
 }
 PRIORITY = "an integer; larger is tried first"
 DEVICES = 'a list of device names, such as ["cpu"]'
@@ -145,7 +145,7 @@ def test_missing_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "handler", "fault"),
     [
-        (None, ".handlers:map_it", ".handlers names no file beside it, handlers.py"),
+        (None, ".handlers:map_it", ".handlers names no file next to it, handlers.py"),
         ("", ".handlers:map_it", "AttributeError: "),
         ("def oops(:\n", ".handlers:map_it", "SyntaxError: "),
         ("raise OSError('no driver')\n", ".handlers:map_it", "OSError: no driver"),
@@ -190,7 +190,7 @@ def test_a_module_is_a_dotted_name(tmp_path: Path, key: str, module: str) -> Non
     file = written(tmp_path / "inner", GOOD + f"{text}\n")
     fault = message(DescriptionError, lambda: register(file))
     assert fault.startswith(f"{file}: library.{key} = ")
-    assert "a dotted name, or a dot and the name of a file beside the description" in fault
+    assert "a dotted name, or a dot and the name of a file next to the description" in fault
 
 
 def test_a_link_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:

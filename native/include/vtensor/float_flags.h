@@ -1,5 +1,5 @@
-// native/include/vtensor/float_flags.h: the floating-point exceptions that a team has raised. No
-// Python in here.
+// native/include/vtensor/float_flags.h: floating-point exceptions that the threads of a team have
+// raised. No Python in here.
 #pragma once
 
 #include <cfenv>
@@ -13,9 +13,9 @@
 
 namespace vtensor {
 
-// Whether the calling thread has raised one of these (of enum vtensor_doubt); they are lowered.
-// Kernels compute in vectors, whose flags are those of MXCSR; <cfenv> would look after another
-// unit's as well.
+// Returns 1 if the calling thread has raised one of these exceptions (of enum vtensor_doubt), else
+// 0, and clears them. Kernels compute in vectors, whose flags are in MXCSR; <cfenv> would read the
+// flags of the x87 unit as well.
 inline int thread_takes(std::uint32_t doubt) {
 #if defined(__x86_64__)
     const unsigned flags = ((doubt & VTENSOR_INVALID) != 0 ? _MM_EXCEPT_INVALID : 0) |
@@ -33,7 +33,8 @@ inline int thread_takes(std::uint32_t doubt) {
 #endif
 }
 
-// The same of the calling thread's team: libgomp gives a thread the same one again.
+// Returns whether any thread of the calling thread's team has raised one of them, and clears them.
+// libgomp gives a thread the same team in each parallel region.
 inline bool team_takes(std::uint32_t doubt) {
     int found = 0;
 #pragma omp parallel reduction(| : found)

@@ -1,5 +1,5 @@
-// native/include/vtensor/forks.h: a fork waits for who must not be cut in two by it. No Python in
-// here.
+// native/include/vtensor/forks.h: a gate that delays a fork until threads have left critical work.
+// No Python in here.
 #pragma once
 
 #include <pthread.h>
@@ -8,12 +8,12 @@
 
 namespace vtensor {
 
-// What a fork waits for: it copies locks as they are, but not the threads that would free them. Each
-// extension module has one of its own.
+// The gate at which a fork waits: a fork copies locks in their state, but not the threads that
+// would release them. Each extension module has its own gate.
 class ForkGate {
 public:
     ForkGate() {
-        pthread_rwlockattr_t writer_first;  // threads that come and go do not hold up a fork
+        pthread_rwlockattr_t writer_first;  // else busy threads delay a fork forever
         pthread_rwlockattr_init(&writer_first);
 #ifdef __GLIBC__
         pthread_rwlockattr_setkind_np(&writer_first, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -47,11 +47,11 @@ inline ForkGate fork_gate;
 
 inline void ForkGate::before() { pthread_rwlock_wrlock(&fork_gate.lock_); }
 inline void ForkGate::in_parent() { pthread_rwlock_unlock(&fork_gate.lock_); }
-// Those who wait at the gate are not in the child: for it the gate is new.
+// Threads that wait at the gate do not exist in the child, whose gate is new.
 inline void ForkGate::in_child() { pthread_rwlock_init(&fork_gate.lock_, nullptr); }
 
-// No fork of this process begins as long as there is one. Its thread does not wait for Python's
-// lock meanwhile, which whoever forks may have.
+// While an Unforked exists, no fork of this process begins. Its thread must not wait for Python's
+// lock meanwhile: the forking thread may hold it.
 class Unforked {
 public:
     Unforked() { fork_gate.enter(); }

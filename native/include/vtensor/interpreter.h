@@ -10,8 +10,8 @@
 
 namespace vtensor {
 
-// Whether the interpreter is shutting down. The thread that asks holds the lock, so that it is the
-// one which shuts it down.
+// Returns whether the interpreter is shutting down. The caller holds the lock, so that a shutdown
+// can only be its own thread's.
 inline bool shutting_down() {
 #if PY_VERSION_HEX >= 0x030D0000
     return Py_IsFinalizing() != 0;

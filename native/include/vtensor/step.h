@@ -1,4 +1,4 @@
-/* vtensor/step.h: the contract between VTensor and whatever supplies native kernels.
+/* vtensor/step.h: the contract between VTensor and a supplier of native kernels.
  *
  * A step is one call of a native kernel with everything but the memory decided: a function, a
  * context, and a description of its argument slots. VTensor allocates every buffer (outputs and
@@ -7,7 +7,7 @@
  *
  * How a step reaches VTensor: a Python object has a method __vtensor_step__() that returns a
  * PyCapsule named VTENSOR_STEP_CAPSULE around a vtensor_step. While the capsule lives, the struct
- * and its context live; whoever keeps the struct longer calls retain(context) first and
+ * and its context live; a holder that keeps the struct longer calls retain(context) first and
  * release(context) when done.
  *
  * Plain C99, no dependency. Every member is set by the supplier unless its comment says otherwise.
@@ -48,12 +48,12 @@ enum vtensor_access {
     VTENSOR_SCRATCH = 4
 };
 
-/* What run() may return besides 0; any other number is as VTENSOR_FAILED. */
+/* What run() may return besides 0; any other number means VTENSOR_FAILED. */
 enum vtensor_status {
     /* The kernel failed. */
     VTENSOR_FAILED = 1,
     /* The kernel found numbers in its operands that it cannot work with, such as an index outside
-     * of its axis: whoever gave them is told so. (As EX_DATAERR in sysexits.h.) */
+     * of its axis; the caller gets an InputError. (As EX_DATAERR in sysexits.h.) */
     VTENSOR_BAD_INPUT = 65
 };
 
@@ -75,23 +75,23 @@ typedef struct vtensor_slot {
     const char *name;
     /* The number of planes: 1 to VTENSOR_MAX_PLANES. */
     uint32_t planes;
-    /* What `bytes` is for the first plane, for each plane behind it: planes - 1 numbers. Null where
+    /* What `bytes` is for the first plane, for each further plane: planes - 1 numbers. Null if
      * there is one plane. */
     const size_t *further_bytes;
 } vtensor_slot;
 
-/* What run() is told besides its memory. VTensor's own, and valid until run() returns. */
+/* The arguments of run() besides its memory. VTensor owns it; it is valid until run() returns. */
 typedef struct vtensor_run {
-    /* sizeof(vtensor_run) as VTensor was compiled. New members stand at the end: look here whether
-     * there are any. */
+    /* sizeof(vtensor_run) as VTensor was compiled. New members are added at the end: compare this
+     * before reading one. */
     size_t struct_bytes;
     /* Null exactly where the step's device is null: do the work on the calling thread and its
      * OpenMP threads, and return when it is done. Else the queue of that device, in the form that
      * its steps agree on (a pointer to a stream, say): add the work and return without waiting for
      * it. That work keeps copies of the addresses and sizes, and is an owner of the context if it
      * needs it. What is in one queue is done in the order in which it was added. A step that copies
-     * to the CPU's memory waits for the queue before it returns; whoever made the queue waits for
-     * it before looking at results. */
+     * to the CPU's memory waits for the queue before it returns; the owner of the queue waits for
+     * it before reading results. */
     void *queue;
     /* size_count numbers, none negative, which the step's bytes_for() took; null where there are
      * none. */
@@ -114,7 +114,7 @@ typedef struct vtensor_step {
     /* The number of slots. */
     uint32_t slot_count;
     /* How many sizes each run has of its own. 0: the step is for the sizes that it was made with.
-     * What each of them is (rows, say) is for the supplier to say to whoever asks for the step. */
+     * The supplier documents what each of them is (rows, say). */
     uint32_t size_count;
     /* slot_count of them; null only where there are none. */
     const vtensor_slot *slots;
