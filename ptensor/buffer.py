@@ -24,21 +24,11 @@ if TYPE_CHECKING:
 #: Bytes on which every buffer of ours begins: a cache line, and the widest vector register.
 ALIGNMENT = 64
 
-#: It only counts, for the process: nothing goes by it.
-_allocations = 0
-
-
-def allocations() -> int:
-    """How many buffers this process has allocated; partial evaluation must not add to it."""
-    return _allocations
-
 
 def fresh(nbytes: int) -> np.ndarray[Any, Any]:
     """Bytes of unspecified content that begin at a multiple of ``ALIGNMENT``: the allocator's, who
     has them for the next run again.
     """
-    global _allocations
-    _allocations += 1
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     begin = -raw.__array_interface__["data"][0] % ALIGNMENT
     return raw[begin : begin + nbytes]
@@ -46,10 +36,8 @@ def fresh(nbytes: int) -> np.ndarray[Any, Any]:
 
 def fresh_pages(nbytes: int) -> np.ndarray[Any, Any]:
     """The same for all but outputs of runs: on pages of its own, unless it is small."""
-    global _allocations
     if nbytes < LEAST:
         return fresh(nbytes)
-    _allocations += 1
     return passing((nbytes,), np.dtype(np.uint8))
 
 

@@ -32,13 +32,6 @@ if TYPE_CHECKING:
     from libdesc.invokers import InvokerInfo
     from vtensor.language.graph import Graph, Node
 
-_resolutions = 0
-
-
-def resolutions() -> int:
-    """How many graphs this process has resolved: once per (shapes, dtypes, entry layouts)."""
-    return _resolutions
-
 
 class PartialEvaluation(Evaluation):
     """Evaluation that ends at the tagger: nothing is allocated and no kernel runs.
@@ -121,9 +114,7 @@ def resolve(
 
     Source: the paper, Algorithm 1.
     """
-    global _resolutions
     preferences.check_nodes(graph)
-    _resolutions += 1
     needed, order = _order(graph)
     state = _Resolving()
     _entry(graph, state, entry_layouts or {}, needed)
