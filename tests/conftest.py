@@ -18,6 +18,7 @@ from resolver import evaluate
 from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.libraries.scratch import scratch_registry
+from tests.libraries.slow import ALL
 from vtensor.isa import CAPS, limit_isa
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds",
         type=int,
-        default=500 if os.environ.get("VTENSOR_TEST_ALL") else 6,
+        default=500 if ALL else 6,
         help="random graphs that are planned at each tolerance",
     )
 

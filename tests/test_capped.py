@@ -17,7 +17,7 @@ FILES = (
     "tests/conformance/test_matrix.py",
     "tests/operators/test_libraries.py",
     "tests/operators/test_levels.py",
-    "tests/evaluation/test_layout_aware_operators.py",
+    "eval/tests/test_layout_aware_operators.py",
     "tests/native/test_eigen_pointwise.py",
     "tests/native/test_norms.py",
     "tests/native/test_pointwise.py",

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval.networks import build
+from eval.networks import SMALL, build
 from ops import Add, Conv1D, Conv2D, Conv3D, DepthwiseConv2D, MaxPool, Relu
 from optimizer.pipeline import simplify
 from optimizer.thin import thin
 from resolver.lowered import OpNode
 from tests.frontends.support import f32
-from tests.networks.test_built import SMALL
 from vtensor import Graph, Session
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning.library_options import preferences_of

@@ -14,10 +14,11 @@ from typing import Any
 import onnx
 import pytest
 
+from tests.libraries.slow import ALL
 from tests.planning import cells
 from tests.planning.cells import TOLERANCE, apart_by, entries_of, row_of
 from tests.planning.rows import GivenModel
-from tests.planning.support import ALL, Expected, Process, process
+from tests.planning.support import Expected, Process, process
 from vtensor import Session, limit_isa
 from vtensor.errors import InputError
 from vtensor.runtime.execution.origin import Origin

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.libraries.slow import ALL
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +25,6 @@ CASES = {
 }
 
 #: Each event is tried, in several processes, or some of them in one.
-ALL = bool(os.environ.get("VTENSOR_TEST_ALL"))
 PROCESSES, EVENTS = 4, 12
 
 
