@@ -33,7 +33,7 @@ LIMIT_MS = 100
 
 def python(code: str, *options: str, at: Path = ROOT, path: str = "") -> str:
     """Return what a fresh interpreter prints, with these folders on its path."""
-    return printed(*options, "-c", code, at=at, **({"PYTHONPATH": path} if path else {}))
+    return printed(*options, "-c", code, at=at, environment={"PYTHONPATH": path} if path else {})
 
 
 def heavy(code: str) -> list[str]:

@@ -231,7 +231,7 @@ def test_misuse_is_an_error_that_names_its_place(bench: Bench, case: Misuse) -> 
     bench.invoker(case.op, python=case.python)(case.invoker)
     for _ in range(1, case.calls):
         bench.resolve(case.op)
-    evaluate = bench.run if case.runs else bench.resolve
+    evaluate: Callable[[str], object] = bench.run if case.runs else bench.resolve
     place = where(case.invoker, "" if case.invoker is no_tagger else "here")
     first = where(case.invoker, "first") if "{first}" in case.text else ""
     text = message(ContractError, lambda: evaluate(case.op))

@@ -15,12 +15,12 @@ slow = pytest.mark.skipif(not ALL, reason="slow: VTENSOR_TEST_ALL=1")
 
 def slow_but(quick: Collection[Any], cases: Iterable[Any]) -> list[Any]:
     """Return parameters for ``parametrize``: all cases, of which only the quick ones always run."""
-    missing = [case for case in quick if case not in (cases := list(cases))]
+    rows = list(cases)
+    missing = [case for case in quick if case not in rows]
     assert not missing, missing
     return [
         pytest.param(
-            *(case if isinstance(case, tuple) else (case,)),
-            marks=[] if case in quick else [slow],
+            *(row if isinstance(row, tuple) else (row,)), marks=[] if row in quick else [slow]
         )
-        for case in cases
+        for row in rows
     ]

@@ -141,7 +141,8 @@ FEW = [
 def calls(kind: str) -> list[tuple[Tile | None, Shape, Way, bool]]:
     """The convolutions of a kind: tile, shape, way, and whether operands end at the guard."""
     if kind != "winograd":
-        shapes, ways = (DEPTHWISE, BLOCKS) if kind == "depthwise" else (FEW, dict.fromkeys(APART))
+        shapes = DEPTHWISE if kind == "depthwise" else FEW
+        ways = BLOCKS if kind == "depthwise" else list(dict.fromkeys(APART))
         return [(None, *call) for call in product(shapes, ways, (False, True))]
     forms = [tile for taps in TAPS for tile in tiles(taps)]
     stepping = [tile for taps in STEPPING for tile in tiles(taps, 2)]
@@ -199,7 +200,7 @@ def checked(
     """Return the faults of one convolution."""
     if tile is not None:
         shape = shape._replace(taps=tile.taps, strides=(tile.step, tile.step))
-    c, o, groups, taps, strides = *shape[1:3], *shape[5:]
+    _, c, o, _, _, groups, taps, strides = shape
     x, w, sums = operands(shape)
     bound = DIRECT_BOUND
     sizes, lanes = dict(zip("GOIhw", w.shape, strict=True)), kernels.lanes
@@ -210,8 +211,14 @@ def checked(
         mirrored = f"F({tile.results[1]}x1,{tile.taps[1]}x1)"
         bound = BOUNDS.get(str(tile), BOUNDS.get(mirrored, 0.0))
         layout = tile.weights if groups == 1 else tile.of_groups(c // groups, lanes)
-        form = {"taps": tile.phase, "results": tile.results, "step": tile.step}
-        make = partial(kernels.convolution, outputs=o, groups=groups, **form)
+        make: Callable[..., Kernel] = partial(
+            kernels.convolution,
+            outputs=o,
+            groups=groups,
+            taps=tile.phase,
+            results=tile.results,
+            step=tile.step,
+        )
     elif kind == "depthwise":
         layout = Layout(f"GOIhw{lanes}g")
         make = partial(kernels.depthwise, taps=taps, strides=strides)
