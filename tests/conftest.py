@@ -113,6 +113,18 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SqueezeNet with seeded weights, as a file that tests only read."""
+    import onnx
+
+    from eval.models import light_model, seeded
+
+    file = tmp_path_factory.mktemp("models") / "squeezenet.onnx"
+    onnx.save(seeded(light_model("squeezenet"), seed=0), str(file))
+    return file
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compares text with ``tests/golden/<file>/<test>.txt``."""
