@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.libraries.processes import run_python
 from tests.native.stepping import held, step_of
 from vtensor.runtime import _replay
 from vtensor.runtime._replay import Program, Stopped, Team, empty_step
@@ -218,8 +218,7 @@ def ended(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         "from vtensor.runtime._replay import Program, Stopped, Team, empty_step\n"
         "team = Team(2, 'test')\n"
     )
-    command = [sys.executable, "-W", "error", "-c", setup + code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_python("-W", "error", "-c", setup + code, *arguments)
 
 
 LONG = "Program([], [(lambda: time.sleep(0.01), []), (empty_step(), [])] * 100_000)"
