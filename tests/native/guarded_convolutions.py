@@ -236,11 +236,11 @@ def fault(
     """Run one kernel, and return what is wrong with its result.
 
     Args:
-        make: makes the kernel, told of everything but the filter.
-        lanes: of a vector.
-        given: the convolution.
-        way: how it is run.
-        behind: operands end at memory that nobody may touch; else they begin there.
+        make: maker of the kernel, to which everything but the filter is passed.
+        lanes: elements of a vector.
+        given: image, packed weights and expected sums.
+        way: blocks, further operands and bounds.
+        behind: operands end at an unmapped page; otherwise they begin at one.
     """
     image, weights, sums, bound = given
     random = np.random.default_rng(2)

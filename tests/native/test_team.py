@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,13 +19,6 @@ from tests.libraries.processes import run_python
 from tests.native.stepping import held, step_of
 from vtensor.runtime import _replay
 from vtensor.runtime._replay import Program, Stopped, Team, empty_step
-
-
-@pytest.fixture
-def team() -> Iterator[Team]:
-    one = Team(2, "test")
-    yield one
-    one.close()
 
 
 def test_work_runs_on_one_thread_that_has_the_budget(team: Team) -> None:
