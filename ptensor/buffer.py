@@ -24,22 +24,12 @@ if TYPE_CHECKING:
 #: Alignment of every buffer, in bytes: a cache line, and the widest vector register.
 ALIGNMENT = 64
 
-#: Number of buffers that this process has allocated; it only counts.
-_allocations = 0
-
-
-def allocations() -> int:
-    """Return how many buffers this process has allocated; partial evaluation adds none."""
-    return _allocations
-
 
 def fresh(nbytes: int) -> np.ndarray[Any, Any]:
     """Return bytes of unspecified content that begin at a multiple of ``ALIGNMENT``.
 
     They come from NumPy's allocator, which reuses them for the next run.
     """
-    global _allocations
-    _allocations += 1
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     begin = -raw.__array_interface__["data"][0] % ALIGNMENT
     return raw[begin : begin + nbytes]
@@ -49,10 +39,8 @@ def fresh_pages(nbytes: int) -> np.ndarray[Any, Any]:
     """Return bytes as ``fresh`` does, on pages of their own unless they are few; not for outputs of
     runs.
     """
-    global _allocations
     if nbytes < OWN_PAGES_BYTES:
         return fresh(nbytes)
-    _allocations += 1
     return passing((nbytes,), np.dtype(np.uint8))
 
 

@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from libdesc.invokers import InvokerInfo
     from vtensor.language.graph import Graph, Node
 
-#: Number of graphs resolved by this process; it only counts.
-_resolutions = 0
-
-
-def resolutions() -> int:
-    """Return how many graphs this process has resolved: one per (shapes, dtypes, entry layouts)."""
-    return _resolutions
-
 
 class PartialEvaluation(Evaluation):
     """Evaluation that ends at the tagger: nothing is allocated and no kernel runs.
@@ -128,9 +120,7 @@ def resolve(
 
     Source: the paper, Algorithm 1.
     """
-    global _resolutions
     preferences.check_nodes(graph)
-    _resolutions += 1
     needed, order = _order(graph)
     state = _Resolving()
     _set_entry_layouts(graph, state, entry_layouts or {}, needed)

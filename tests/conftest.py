@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ptensor import buffer
+from resolver import evaluate
 from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.libraries.scratch import scratch_registry
+from tests.libraries.slow import ALL
 from vtensor.isa import CAPS, limit_isa
+
+if TYPE_CHECKING:
+    from resolver.lowered import LoweredGraph
+    from vtensor.language.graph import Graph
 
 #: A distribution of its own: ``test_plugin.py`` builds and installs it.
 collect_ignore = ["plugin"]
@@ -44,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds",
         type=int,
-        default=500 if os.environ.get("VTENSOR_TEST_ALL") else 6,
+        default=500 if ALL else 6,
         help="random graphs that are planned at each tolerance",
     )
 
@@ -104,6 +113,18 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SqueezeNet with seeded weights, as a file that tests only read."""
+    import onnx
+
+    from eval.models import light_model, seeded
+
+    file = tmp_path_factory.mktemp("models") / "squeezenet.onnx"
+    onnx.save(seeded(light_model("squeezenet"), seed=0), str(file))
+    return file
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compares text with ``tests/golden/<file>/<test>.txt``."""
@@ -123,6 +144,44 @@ def scratch() -> Iterator[None]:
 def bench(scratch: None) -> Bench:
     """The library ``toy`` and the operators ``Toy``, ``Pair``, ``Mix``, for a test's invokers."""
     return Bench()
+
+
+@pytest.fixture
+def resolutions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the graphs that the test has resolved so far."""
+    names: list[str] = []
+    resolve = evaluate.resolve
+
+    def counted(graph: Graph, *arguments: Any, **options: Any) -> LoweredGraph:
+        lowered = resolve(graph, *arguments, **options)
+        names.append(graph.name)
+        return lowered
+
+    monkeypatch.setattr(evaluate, "resolve", counted)
+    return names
+
+
+@pytest.fixture
+def allocations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes in bytes of the buffers that the test has allocated so far."""
+    sizes: list[int] = []
+    count_calls(monkeypatch, "fresh", buffer.fresh, sizes)
+    count_calls(monkeypatch, "fresh_pages", buffer.fresh_pages, sizes)
+    return sizes
+
+
+def count_calls(
+    patch: pytest.MonkeyPatch, name: str, allocate: Callable[[int], Any], sizes: list[int]
+) -> None:
+    """Note the sizes that an allocator is called with, in each module that imports it by name."""
+
+    def counted(nbytes: int) -> Any:
+        sizes.append(nbytes)
+        return allocate(nbytes)
+
+    for module in list(sys.modules.values()):
+        if vars(module).get(name) is allocate:
+            patch.setattr(module, name, counted)
 
 
 @pytest.fixture

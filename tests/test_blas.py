@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 
 from ptensor.blas import _setter, on_one_thread
 from tests.frontends.support import f32, model
+from tests.libraries.processes import printed
 from vtensor import Session
 
 
@@ -108,7 +107,6 @@ def test_threads_end_that_would_spin(threads: Callable[[], int], beside: bool) -
     core: Any = np._core._multiarray_umath  # type: ignore[attr-defined]
     if threads() == 1 or not hasattr(ctypes.CDLL(core.__file__), "blas_server_avail"):
         pytest.skip("NumPy's products have no threads that could be seen")
-    command = [sys.executable, "-c", COUNTED.format(beside=beside)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    output = printed("-c", COUNTED.format(beside=beside))
     kept = int(beside)
-    assert [*map(int, done.stdout.split())] == [1, kept, 600, kept, 600, 1]
+    assert [*map(int, output.split())] == [1, kept, 600, kept, 600, 1]

@@ -15,7 +15,6 @@ import pytest
 
 from libdesc.registry import registry
 from ops import Add, AvgPool, Concat, Conv2D, MaxPool, MaxPoolIndices, Relu, Times
-from resolver.evaluate import resolutions
 from tests.libraries.scratch import scratch_registry
 from tests.operators.cases import INEXACT
 from tests.test_session import Arrayish, Dlpack
@@ -119,26 +118,26 @@ def test_several_outputs() -> None:
     assert [one.dtype for one in tensors] == ["f32", "s64"]
 
 
-def test_a_call_is_resolved_once_a_shape() -> None:
+def test_a_call_is_resolved_once_a_shape(resolutions: list[str]) -> None:
     x = values(1, 3, 5, 7)
     call(Relu(), x)
-    before = resolutions()
+    before = len(resolutions)
     for _ in range(3):
         call(Relu(), x + 1)
-    assert resolutions() == before
+    assert len(resolutions) == before
     call(Relu(), values(1, 3, 5, 8))
-    assert resolutions() == before + 1
+    assert len(resolutions) == before + 1
 
 
-def test_the_sessions_of_the_last_calls_are_kept() -> None:
+def test_the_sessions_of_the_last_calls_are_kept(resolutions: list[str]) -> None:
     kept = calls()
     for size in range(1, kept.most + 10):
         call(Relu(), values(size), libraries=["numpy"])
     assert len(kept) == kept.most
     kept.clear()
-    before = resolutions()
+    before = len(resolutions)
     call(Relu(), values(kept.most + 9), libraries=["numpy"])
-    assert (len(kept), resolutions()) == (1, before + 1)
+    assert (len(kept), len(resolutions)) == (1, before + 1)
 
 
 def test_the_sessions_of_calls_go_with_their_registry() -> None:
@@ -206,12 +205,12 @@ def test_parameters_that_compare_equal_are_still_others() -> None:
         assert call(Times(one), x, pin="numpy")[0] == 2**53 + 1
 
 
-def test_a_parameter_that_is_no_number_is_resolved_once() -> None:
+def test_a_parameter_that_is_no_number_is_resolved_once(resolutions: list[str]) -> None:
     x = values(2, 3)
     call(Times(float("nan")), x)
-    before = resolutions()
+    before = len(resolutions)
     assert np.isnan(call(Times(float("nan")), x)).all()
-    assert resolutions() == before
+    assert len(resolutions) == before
 
 
 def test_a_call_leaves_nothing_on_disk_and_begins_nothing_in_the_background(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.libraries.processes import run_python
 
 ROOT = Path(__file__).parents[1]
 CAPS = ("sse41", "avx2")
@@ -17,7 +16,7 @@ FILES = (
     "tests/conformance/test_matrix.py",
     "tests/operators/test_libraries.py",
     "tests/operators/test_levels.py",
-    "tests/evaluation/test_layout_aware_operators.py",
+    "eval/tests/test_layout_aware_operators.py",
     "tests/native/test_eigen_pointwise.py",
     "tests/native/test_norms.py",
     "tests/native/test_pointwise.py",
@@ -42,13 +41,17 @@ def capped(cap: str, *arguments: str | Path) -> tuple[str, int, int]:
 
     oneDNN's variable caps also the processes that a test starts, unless these cap themselves.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--isa", cap, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"ONEDNN_MAX_CPU_ISA": cap.upper()},
+    done = run_python(
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--isa",
+        cap,
+        *arguments,
         timeout=480,
+        ONEDNN_MAX_CPU_ISA=cap.upper(),
     )
     passed = re.search(r"(\d+) passed", done.stdout)
     tail = "\n".join([*done.stdout.splitlines()[-60:], *done.stderr.splitlines()[-20:]])
@@ -83,23 +86,3 @@ def test_passes():
     assert passed == 2
     assert "test_onednn" in tail
     assert "test_eigen" in tail
-
-
-def test_draws_leave_no_test_out() -> None:
-    """At most so many cases of each."""
-    file = "tests/native/test_products.py"
-    listed = ["-m", "pytest", "--collect-only", "-q", file]
-    outputs = (
-        subprocess.run(
-            [sys.executable, *listed, *more], capture_output=True, text=True, cwd=ROOT, timeout=120
-        ).stdout.splitlines()
-        for more in ([], ["--draw", "1"])
-    )
-    whole, drawn = ([line for line in lines if "::" in line] for lines in outputs)
-    assert set(drawn) < set(whole)
-    assert [name_of(line) for line in drawn] == list(dict.fromkeys(map(name_of, whole)))
-
-
-def name_of(line: str) -> str:
-    """The test's, without the case's."""
-    return line.partition("[")[0]

@@ -14,10 +14,10 @@ import onnx
 import onnx.parser
 import pytest
 from matplotlib import cbook
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from eval.models import light_model, seeded
-from vtensor.cli import app, top_classes
+from tests.libraries.command import vtensor
+from vtensor.cli import top_classes
 from vtensor.commands.given import make_feeds, read_arrays
 from vtensor.commands.shared import parse_shapes
 from vtensor.errors import InputError
@@ -25,19 +25,6 @@ from vtensor.language.dtype import from_numpy
 from vtensor.storage.inputs import Port
 
 PHOTOGRAPH = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
-
-
-@pytest.fixture(scope="module")
-def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SqueezeNet with seeded weights, as a file."""
-    file = tmp_path_factory.mktemp("models") / "squeezenet.onnx"
-    onnx.save(seeded(light_model("squeezenet"), seed=0), str(file))
-    return file
-
-
-def vtensor(*arguments: object) -> Result:
-    """Run the command."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_run_on_a_photograph_names_classes(squeezenet: Path, tmp_path: Path) -> None:
@@ -101,35 +88,6 @@ def test_plan_has_a_line_a_step_and_says_why(squeezenet: Path) -> None:
     assert sum(data["summary"]["by_kernel"].values()) == sum(
         len(step["kernels"]) for step in data["steps"]
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "wanted"),
-    [
-        (["run", "missing.onnx"], "ModelError"),
-        (["plan", "MODEL", "--optimize", "fast"], "is no level"),
-        (["plan", "MODEL", "--objective", "fast"], "objectives are shared, paper"),
-        (["plan", "MODEL", "--threads", "-3"], "threads=-3"),
-        (["plan", "MODEL", "--libraries", "eigen,mkl"], "libraries: mkl is not registered"),
-        (["run", "MODEL", "--pin", "Relu"], "write it as OPERATOR=LIBRARY or NODE=LIBRARY"),
-        (["explain", "MODEL", "--pin", "conv1=eigen"], "neither an operator nor a node of"),
-        (["run", "MODEL", "--shape", "data_0"], "write it as name=1,3,224,224"),
-        (["run", "MODEL", "--shape", "data_0=1,3,10"], "data_0"),
-        (["run", "MODEL", "--input", "no.npy"], "cannot be read as a .npy file"),
-        (["run", "MODEL", "--input", "no.jpg"], "cannot be read as a picture"),
-        (["run", "MODEL", "--labels", "no.txt"], "cannot be read as labels"),
-        (["run", "MODEL", "--save", "no/folder.npz"], "cannot be written there"),
-    ],
-)
-def test_errors_are_messages_not_tracebacks(
-    squeezenet: Path, arguments: list[str], wanted: str
-) -> None:
-    given = [str(squeezenet) if text == "MODEL" else text for text in arguments]
-    ran = vtensor(*given)
-    assert ran.exit_code == 1
-    assert wanted in ran.stderr
-    assert "Traceback" not in ran.output
-    assert ran.stdout == ""
 
 
 MANY = """<ir_version: 8, opset_import: ["" : 17]> many
@@ -243,11 +201,6 @@ def test_made_up_numbers_are_of_their_inputs_type() -> None:
     assert set(feeds["i"]) == {0, 1}
     assert set(feeds["t"]) == {False, True}
     assert len(set(feeds["b"].tolist())) > 20
-
-
-def test_debug_shows_the_traceback() -> None:
-    ran = vtensor("run", "missing.onnx", "--debug")
-    assert type(ran.exception).__name__ == "ModelError"
 
 
 def test_a_malformed_shape_is_refused() -> None:
@@ -370,13 +323,6 @@ def test_a_cap_on_instruction_sets(squeezenet: Path) -> None:
     assert "avx" not in ran.stdout
 
 
-def test_no_such_cap(squeezenet: Path) -> None:
-    for command in ("run", "plan"):
-        ran = vtensor(command, squeezenet, "--isa", "mmx")
-        assert ran.exit_code == 1
-        assert "one of sse41, avx2, avx512, amx, max" in ran.stderr
-
-
 def test_export_writes_what_runs_the_same(squeezenet: Path, tmp_path: Path) -> None:
     out = tmp_path / "again.onnx"
     ran = vtensor("export", squeezenet, out, "--opset", 21)
@@ -388,10 +334,3 @@ def test_export_writes_what_runs_the_same(squeezenet: Path, tmp_path: Path) -> N
     assert first == second
     row = json.loads(vtensor("export", out, tmp_path / "third.onnx", "--json").stdout)
     assert (row["opset"], row["nodes"], row["parameters"]) == (17, 92, 1235496)
-
-
-def test_export_of_what_cannot_be_written(squeezenet: Path, tmp_path: Path) -> None:
-    for options, text in ((["--opset", 3], "among 17 to"), ([], "cannot be written there")):
-        ran = vtensor("export", squeezenet, tmp_path / "no" / "out.onnx", *options)
-        assert ran.exit_code == 1
-        assert text in ran.stderr

@@ -6,24 +6,20 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-import onnx
 import pytest
-from typer.testing import CliRunner, Result
 
-from eval.models import light_model, seeded
 from libdesc import register
 from libdesc.dispatcher import dispatcher_source
 from libdesc.registry import registry
 from ops import Conv2D, Relu
 from resolver.lowered import OpNode
+from tests.libraries.command import data_of, vtensor
 from tests.libraries.scratch import scratch_registry
 from tests.optimizer.clocks import Drawn
 from vtensor import Graph, Session, save_onnx
-from vtensor.cli import app
 from vtensor.language.operators import OPERATORS
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning import tuned
@@ -32,28 +28,8 @@ from vtensor.runtime.tuning import tuner as tuning
 TOY = Path(__file__).parent / "libraries" / "toy"
 
 
-@pytest.fixture(scope="module")
-def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SqueezeNet with seeded weights, as a file."""
-    file = tmp_path_factory.mktemp("models") / "squeezenet.onnx"
-    onnx.save(seeded(light_model("squeezenet"), seed=0), str(file))
-    return file
-
-
 #: Libraries with which SqueezeNet's plan has a Transform at run time.
 CONVERTED = ("--libraries", "onednn,eigen,numpy")
-
-
-def vtensor(*arguments: object) -> Result:
-    """Run the command."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def data_of(*arguments: object) -> Any:
-    """What the command says as JSON."""
-    ran = vtensor(*arguments, "--json")
-    assert ran.exit_code == 0, ran.output
-    return json.loads(ran.stdout)
 
 
 def test_libs_says_where_each_comes_from() -> None:
@@ -156,11 +132,6 @@ def test_check_runs_nothing_and_lists_all_problems(tmp_path: Path) -> None:
     done = vtensor("libs", "--check", file, "--json")
     assert done.exit_code == 1
     assert len(json.loads(done.stdout)["problems"]) == 2
-
-
-def test_import_belongs_to_check() -> None:
-    ran = vtensor("libs", "--import")
-    assert (ran.exit_code, ran.stderr) == (1, "InputError: --import belongs to --check FILE\n")
 
 
 def test_libs_says_what_is_never_used(tmp_path: Path) -> None:
@@ -353,30 +324,3 @@ def test_frontier_without_inexact_forms_says_so_in_a_line(
     data = data_of("frontier", tmp_path / "plain.onnx", "--runs", 1)
     assert len(data["points"]) == 1
     assert data["note"] == alone
-
-
-@pytest.mark.parametrize(
-    ("arguments", "wanted"),
-    [
-        (["explain", "missing.onnx"], "ModelError"),
-        (["explain", "MODEL", "--node", "nowhere"], "has no node 'nowhere'"),
-        (["frontier", "MODEL", "--tolerances", "0,-1e-5"], "tolerance=-1e-05"),
-        (["frontier", "MODEL", "--tolerances", "nan"], "must be a number of at least 0"),
-        (["frontier", "MODEL", "--tolerances", "1e-5;1e-3"], "write numbers with commas"),
-        (["frontier", "MODEL", "--tolerances", ""], "there must be at least one"),
-        (["frontier", "MODEL", "--runs", "0"], "runs=0 must be"),
-        (["dispatcher", "Nonsense"], "no operator 'Nonsense'"),
-        (["dispatcher", "Relu", "--library", "nonsense"], "'nonsense' is not registered"),
-        (["ops", "Nonsense"], "no operator 'Nonsense'"),
-        (["libs", "--check", "missing.toml"], "no description there"),
-    ],
-)
-def test_errors_are_messages_not_tracebacks(
-    squeezenet: Path, arguments: list[str], wanted: str
-) -> None:
-    given = [str(squeezenet) if text == "MODEL" else text for text in arguments]
-    ran = vtensor(*given)
-    assert ran.exit_code == 1
-    assert wanted in ran.stderr
-    assert "Traceback" not in ran.output
-    assert ran.stdout == ""

@@ -58,13 +58,6 @@ def sources(folder: Path) -> Iterator[Path]:
             yield file
 
 
-def test_file_of_a_build_is_no_source(tmp_path: Path) -> None:
-    for name in ("new.c", "build/old.c"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert list(sources(tmp_path)) == [tmp_path / "new.c"]
-
-
 def relu() -> Graph:
     graph = Graph("relu")
     graph.output(graph.add(Relu(), graph.input("x", {"N": 3})), "y")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
+from tests.libraries.processes import printed
 from vtensor.errors import InputError
 from vtensor.isa import CAPS, limit_isa
 
@@ -33,11 +31,7 @@ except vtensor.errors.LibraryError as error:
 
 def run(cap: str) -> str:
     """Run the program under a cap; "" is none."""
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, cap], capture_output=True, text=True, timeout=120
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    return printed("-c", PROGRAM, cap)
 
 
 @pytest.mark.parametrize(("cap", "kernel"), [("sse41", "sse41"), ("avx2", "avx2")])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
-import sys
 import weakref
 from collections.abc import Iterator
 
@@ -14,6 +13,7 @@ import pytest
 
 from ops import Add, Conv2D, Relu, Reshape
 from ptensor.buffer import TensorStorage
+from tests.libraries.processes import printed, run_python
 from vtensor import Graph, Session
 from vtensor.runtime.execution.deadlocks import Place
 
@@ -35,8 +35,7 @@ want = float(s.run(None, feeds)[0].sum())
 
 def ended(code: str, before: str = "") -> subprocess.CompletedProcess[str]:
     """A fresh interpreter after this code, with warnings as errors; a hang fails the test."""
-    command = [sys.executable, "-W", "error", "-c", before + SETUP + code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return run_python("-W", "error", "-c", before + SETUP + code)
 
 
 @pytest.fixture
@@ -96,9 +95,7 @@ print("pulp" in sys.modules, plan(), packed(), session._runner.workspace.arena.n
 
 def test_the_first_session_of_a_process_goes_too() -> None:
     """A solver's library, imported for it, must not hold on to who imported it."""
-    command = [sys.executable, "-c", FIRST]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-    assert done.stdout == "True None None 0\n"
+    assert printed("-c", FIRST) == "True None None 0\n"
 
 
 @pytest.mark.parametrize("libraries", [None, ["numpy"]])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.libdesc.test_discovery import distribution
 from tests.test_imports import PACKAGES, ROOT, python
 
@@ -42,14 +40,6 @@ def test_nothing_else_names_it() -> None:
     folders = [ROOT / folder for folder in (*PACKAGES, "native")]
     made = {ROOT / "ops" / name for name in ("__init__.pyi", "index.txt")}  # by eval.operator_stub
     assert set(mentions(folders, NAME)) - made == {FILE}
-
-
-@pytest.mark.parametrize("file", ["table.py", "deep/er/library.toml", "kernels.cpp"])
-def test_a_mention_is_seen(tmp_path: Path, file: str) -> None:
-    """The twin."""
-    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).write_text(f'operators = ["Relu", "{NAME}"]\n', encoding="utf-8")
-    assert list(mentions([tmp_path], NAME)) == [tmp_path / file]
 
 
 def test_its_text_is_an_operator_wherever_it_lies(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from copy import deepcopy
 from functools import cache
 from random import Random
@@ -12,6 +11,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from tests.libraries.slow import ALL
 from tests.onnx_suite import refused
 from tests.onnx_suite.cases import Case, load
 from tests.onnx_suite.engines import (
@@ -26,8 +26,6 @@ from tests.onnx_suite.engines import (
 from vtensor.errors import NativeError
 from vtensor.frontends import builder
 from vtensor.frontends.network import NetworkNode
-
-ALL = bool(os.environ.get("VTENSOR_TEST_ALL"))
 
 
 @cache

@@ -14,12 +14,11 @@ from xml.etree import ElementTree
 import numpy as np
 import onnx.parser
 import pytest
-from typer.testing import CliRunner, Result
 
 from ops import Add, AvgPool, BiasAdd, Conv2D, Relu, Reshape, Softmax
+from tests.libraries.command import vtensor
 from tests.libraries.golden import Golden
 from tests.pictures.support import HOSTILE
-from vtensor.cli import app
 from vtensor.commands.profile import profile_lines
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.language.graph import Graph
@@ -337,38 +336,19 @@ def small(tmp_path: Path) -> Path:
     return file
 
 
-def vtensor(*arguments: object) -> Result:
-    """Run the command."""
-    return CliRunner().invoke(app, ["profile", *map(str, arguments)])
-
-
 def test_the_command_prints_traces_and_draws(small: Path, tmp_path: Path) -> None:
     trace, svg = tmp_path / "out.json", tmp_path / "out.svg"
-    ran = vtensor(small, "--runs", 2, "--threads", 1, "--trace", trace, "--svg", svg, "--top", 1)
+    ran = vtensor(
+        "profile", small, "--runs", 2, "--threads", 1, "--trace", trace, "--svg", svg, "--top", 1
+    )
     assert ran.exit_code == 0, ran.output
     assert "median of 2 runs on 1 thread" in ran.stdout
     assert re.search(r"machine: \d+ GFLOP/s", ran.stdout)
     assert "the slowest 1 of 2" in ran.stdout
     assert list(faults(json.loads(trace.read_text()))) == []
     ElementTree.fromstring(svg.read_text())
-    data = json.loads(vtensor(small, "--runs", 2, "--libraries", "numpy", "--json").stdout)
+    data = json.loads(
+        vtensor("profile", small, "--runs", 2, "--libraries", "numpy", "--json").stdout
+    )
     assert data["by_library"].keys() == {"numpy"}
     assert data["overheads"]["Python call-backs"]["steps"] == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "wanted"),
-    [
-        (["missing.onnx"], "ModelError"),
-        (["MODEL", "--runs", 0], "runs=0 must be an integer of at least 1"),
-        (["MODEL", "--trace", "no/folder/out.json"], "no/folder/out.json: cannot be written"),
-        (["MODEL", "--svg", "."], "cannot be written: it is no file"),
-        (["MODEL", "--input", "no.npy"], "cannot be read as a .npy file"),
-    ],
-)
-def test_errors_are_messages(small: Path, arguments: list[object], wanted: str) -> None:
-    ran = vtensor(*(small if text == "MODEL" else text for text in arguments))
-    assert ran.exit_code == 1
-    assert wanted in ran.stderr
-    assert "Traceback" not in ran.output
-    assert ran.stdout == ""

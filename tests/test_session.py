@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ops import Add, Conv2D, Identity, Relu
-from resolver.evaluate import resolutions
 from vtensor import Graph, Session
 from vtensor.errors import ConversionsError, InputError, SessionClosedError
 from vtensor.report import why
@@ -141,30 +140,30 @@ def test_an_unaligned_array_gives_the_same(session: Session) -> None:
     np.testing.assert_array_equal(session.run(["y"], {"x": shifted}), expected)
 
 
-def test_channels_last_memory_is_one_more_plan_and_then_none() -> None:
+def test_channels_last_memory_is_one_more_plan_and_then_none(resolutions: list[str]) -> None:
     with Session(network(), threads=2) as session:
         x = image()
         [expected] = session.run(["y"], {"x": x})
         last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-        before = resolutions()
+        before = len(resolutions)
         [ours] = session.run(["y"], {"x": last})
-        assert resolutions() == before + 1
+        assert len(resolutions) == before + 1
         session.run(["y"], {"x": last})
         session.run(["y"], {"x": x})
-        assert resolutions() == before + 1
+        assert len(resolutions) == before + 1
         np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
-def test_entry_and_delivery_layouts() -> None:
+def test_entry_and_delivery_layouts(resolutions: list[str]) -> None:
     options: Any = {"input_layouts": {"x": "NHWC"}, "output_layouts": {"y": "NHWC"}}
     with Session(network(), threads=2, **options) as session:
         entry = session.plan.graph.values["x"].layout
         assert str(entry) == "NHWC"
         x = image()
         last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-        before = resolutions()
+        before = len(resolutions)
         y, other = session.run(None, {"x": last})
-        assert resolutions() == before, "the first plan was made for this layout"
+        assert len(resolutions) == before, "the first plan was made for this layout"
         assert y.shape == x.shape
         assert y.transpose(0, 2, 3, 1).flags.c_contiguous
         assert other.flags.c_contiguous

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.libraries.processes import run_python
 from vtensor.runtime.tuning.timings import PATIENCE, Timings
 from vtensor.storage.cache_folder import cache_folder
 
@@ -197,7 +198,7 @@ def test_a_process_that_was_killed_while_it_wrote_is_undone(
 ) -> None:
     Timings("here").put("call", "way", 7)
     file = folder / "timings.sqlite"
-    subprocess.run([sys.executable, "-c", KILLED, file], check=False, timeout=120)
+    run_python("-c", KILLED, file)
     assert file.with_name("timings.sqlite-journal").stat().st_size > 0
     found = Timings("here")
     assert (found.get("call", "way"), found.get("call", "way5")) == (7, None)

@@ -55,6 +55,8 @@ NETWORKS = {
     "mobilenet_v2": Network(mobilenet_v2, 224),
 }
 NAMES = tuple(NETWORKS)
+#: A small image size for each, in pixels: Inception v3 and Inception-ResNet v2 need 75.
+SMALL = {name: 96 if network.size == 299 else 64 for name, network in NETWORKS.items()}
 
 
 def build(name: str, batch: int | None = 1, *, size: int | None = None, seed: int = 0) -> Graph:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,10 +21,10 @@ from ops import Clip
 from tests.conformance import __main__ as command
 from tests.conformance.draw import Undrawable, draw
 from tests.conformance.matrix import KINDS, Cell, case_of, cells, drawn, operands, run_all
+from tests.libraries.slow import ALL
 from tests.operators.cases import INEXACT
 from vtensor.language.operators import OPERATORS
 
-ALL = bool(os.environ.get("VTENSOR_TEST_ALL"))
 SEED = 1
 MORE_SEEDS = (2, 3) if ALL else ()
 COUNT = 200 if ALL else 40

@@ -9,7 +9,7 @@ import pytest
 
 from ptensor import Layout, PTensor, emit, lib_tagger, share
 from resolver.evaluate import resolve
-from tests.libraries.bench import Bench, message, where
+from tests.libraries.bench import Bench, message
 from tests.libraries.steps import READ, WRITE, FloatStep
 from vtensor.errors import ContractError, NativeError
 from vtensor.language.graph import Graph
@@ -28,47 +28,6 @@ def doubling() -> FloatStep:
     return FloatStep("double", [(6, READ), (6, WRITE)], double)
 
 
-def test_forgotten_return_then_a_step(bench: Bench) -> None:
-    step = doubling()
-
-    @bench.invoker(python=False)
-    def forgetful(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x), PTensor(y)
-        lib_tagger("toy", [src], [dst])
-        emit(step, [src, dst])  # here
-
-    assert message(ContractError, bench.resolve) == (
-        f"{TOY}a native step in partial evaluation; lib_tagger returned True: return there "
-        f"({where(forgetful, 'here')})"
-    )
-    assert step.runs == 0
-
-
-@pytest.mark.parametrize("what", ["data", "share"])
-def test_forgotten_return_then_data_or_share(bench: Bench, what: str) -> None:
-    @bench.invoker()
-    def forgetful(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x), PTensor(y)
-        lib_tagger("toy", [src], [dst])
-        dst.data() if what == "data" else share(src, dst)  # here
-
-    name = {"data": "data() of y", "share": "share"}[what]
-    assert message(ContractError, bench.resolve) == (
-        f"{TOY}{name} in partial evaluation; lib_tagger returned True: return there "
-        f"({where(forgetful, 'here')})"
-    )
-
-
-def test_data_before_the_tagger(bench: Bench) -> None:
-    @bench.invoker()
-    def hasty(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        PTensor(x).data()  # here
-
-    assert message(ContractError, bench.resolve) == (
-        f"{TOY}data() of x in partial evaluation; call lib_tagger first ({where(hasty, 'here')})"
-    )
-
-
 def test_constants_may_be_read_in_partial_evaluation(bench: Bench) -> None:
     seen: list[Any] = []
 
@@ -85,25 +44,6 @@ def test_constants_may_be_read_in_partial_evaluation(bench: Bench) -> None:
     resolve(graph.seal())
     assert len(seen) == 1
     np.testing.assert_array_equal(seen[0], SIX)
-
-
-def test_numpy_line_in_a_native_invoker(bench: Bench) -> None:
-    step = doubling()
-
-    @bench.invoker(python=False)
-    def stray(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x).require("NC"), PTensor(y).require("NC")
-        if lib_tagger("toy", [src], [dst]):
-            return
-        src.data()[...] += 1  # here
-        emit(step, [src, dst])
-
-    assert message(ContractError, bench.run) == (
-        f"{TOY}data() of x while recording: Python between the tagger and the native call would "
-        "run once and be frozen; say python=True, or leave it to the library "
-        f"({where(stray, 'here')})"
-    )
-    assert step.runs == 0
 
 
 def test_numpy_lines_run_each_time_in_a_python_invoker(bench: Bench) -> None:
@@ -145,24 +85,6 @@ def test_a_native_step_is_recorded_once_and_run_each_time(bench: Bench) -> None:
         assert session.plan.kernels() == {("toy", "double"): 1}
 
 
-def test_a_step_before_the_tagger_outside_partial_evaluation(bench: Bench) -> None:
-    step, evaluations = doubling(), []
-
-    @bench.invoker(python=True)
-    def hasty(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x).require("NC"), PTensor(y).require("NC")
-        evaluations.append(1)
-        if len(evaluations) > 1:
-            emit(step, [src, dst])  # here
-        if lib_tagger("toy", [src], [dst]):
-            return
-
-    assert message(ContractError, bench.run) == (
-        f"{TOY}a native step before lib_tagger ({where(hasty, 'here')})"
-    )
-    assert step.runs == 0
-
-
 def test_a_step_in_a_python_invoker_is_executed_at_once(bench: Bench) -> None:
     step = doubling()
 
@@ -175,23 +97,6 @@ def test_a_step_in_a_python_invoker_is_executed_at_once(bench: Bench) -> None:
         dst.data()[...] += 1
 
     np.testing.assert_array_equal(bench.run("Toy", SIX), 2 * SIX + 1)
-
-
-def test_a_step_on_another_calls_ptensor(bench: Bench) -> None:
-    step, kept = doubling(), []
-
-    @bench.invoker(python=False)
-    def hoard(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x).require("NC"), PTensor(y).require("NC")
-        kept.append(src)
-        if lib_tagger("toy", [src], [dst]):
-            return
-        emit(step, [kept[0], dst])  # here
-
-    assert message(ContractError, bench.run) == (
-        f"{TOY}a native step is given <PTensor x f32 N=2 C=3 NC>, which is no PTensor of this call "
-        f"({where(hoard, 'here')})"
-    )
 
 
 def test_what_is_no_step(bench: Bench) -> None:
@@ -233,19 +138,6 @@ def test_share_moves_nothing(bench: Bench) -> None:
         np.testing.assert_array_equal(result, SIX)
         assert result.base is not SIX
         assert session.plan.recorded == ()
-
-
-def test_share_of_different_sizes(bench: Bench) -> None:
-    @bench.invoker(python=False)
-    def alias(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x).require("NC4c"), PTensor(y).require("NC")
-        if lib_tagger("toy", [src], [dst]):
-            return
-        share(src, dst)  # here
-
-    assert message(ContractError, bench.run) == (
-        f"{TOY}share of x with y: 24 bytes cannot share 32 bytes ({where(alias, 'here')})"
-    )
 
 
 @pytest.mark.parametrize("call", [emit, share])

@@ -10,7 +10,7 @@ import pytest
 from libdesc import Decline, register
 from libdesc.registry import registry
 from ptensor import PTensor, lib_tagger
-from resolver.evaluate import resolutions, resolve
+from resolver.evaluate import resolve
 from tests.libraries.bench import HERE, SIZES, Bench, message, unused
 from vtensor.errors import InputError, NoInvokerError
 from vtensor.language.graph import Graph
@@ -197,11 +197,13 @@ def test_a_pinned_library_that_declines(bench: Bench) -> None:
         ({"libraries": [[]]}, "libraries: [] is not registered; registered are "),
     ],
 )
-def test_impossible_choices(three: Bench, options: dict[str, Any], text: str) -> None:
+def test_impossible_choices(
+    three: Bench, options: dict[str, Any], text: str, resolutions: list[str]
+) -> None:
     """Said before anything is resolved."""
-    graph, before = chain(three), resolutions()
+    graph, before = chain(three), len(resolutions)
     assert message(InputError, lambda: Session(graph, **options)).startswith(text)
-    assert resolutions() == before
+    assert len(resolutions) == before
 
 
 @pytest.mark.parametrize("options", [{"libraries": ["toy"]}, {"pin": {"Toy": "toy"}}])
@@ -224,10 +226,10 @@ def test_nodes_are_looked_for_when_their_graph_comes(three: Bench) -> None:
     assert text.startswith("pin 'nobody': neither an operator nor a node of 'open'\n")
 
 
-def test_a_decision_that_comes_back_meets_no_choice(three: Bench) -> None:
+def test_a_decision_that_comes_back_meets_no_choice(three: Bench, resolutions: list[str]) -> None:
     """A plan is recorded from what was decided: each node is offered to its library alone."""
     with Session(chain(three), libraries=["other", "toy"], pin={"first": "toy"}) as session:
-        before = resolutions()
+        before = len(resolutions)
         x = np.zeros((2, 3), np.float32)
         assert [session.run(None, {"x": x})[0][0, 0] for _ in range(2)] == [80, 80]
-        assert resolutions() == before
+        assert len(resolutions) == before

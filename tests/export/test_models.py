@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from ops import (
 from ptensor import Layout, PTensor, lib_tagger
 from tests.export.graphs import graphs
 from tests.export.support import RUNTIME, Array, bare, checked, runtime
+from tests.libraries.slow import slow_but
 from tests.operators.harness import check_close
 from vtensor import Graph, Session, VTensor, load_onnx, save_onnx
 from vtensor.errors import InputError, UnsupportedOperatorError
@@ -337,8 +337,8 @@ class TestFiles:
 QUICK = ("squeezenet", "shufflenet", "densenet121")
 
 
-def round_trip(name: str) -> None:
-    """A network out and in again, in an old opset and a new one."""
+@pytest.mark.parametrize("name", slow_but(QUICK, light_names()))
+def test_a_network_written_in_two_opsets_is_read_as_it_was(name: str) -> None:
     model = seeded(light_model(name), 0)
     graph = load_onnx(model)
     feeds = {name: normal(*graph.values[name].dims.values()) for name in graph.inputs}
@@ -349,14 +349,3 @@ def round_trip(name: str) -> None:
         [answer] = runtime(written, feeds)
         check_close(answer, expected, 1e-4)
     assert len(load_onnx(bare(written)).nodes) <= len(graph.nodes) + 2
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_networks(name: str) -> None:
-    round_trip(name)
-
-
-@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
-@pytest.mark.parametrize("name", sorted(set(light_names()) - set(QUICK)))
-def test_other_networks(name: str) -> None:
-    round_trip(name)

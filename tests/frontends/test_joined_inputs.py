@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from onnx import ModelProto, TensorProto, helper
 from typer.testing import CliRunner
 
 from tests.frontends.support import Array, f32, model, runtime
+from tests.libraries.processes import printed
 from vtensor import Session
 from vtensor.cli import app
 from vtensor.errors import InputError
@@ -243,8 +242,7 @@ def test_another_process_and_the_other_body(tmp_path: Path) -> None:
     for number, given in enumerate(steps):
         np.savez(tmp_path / str(number), **given)  # type: ignore[arg-type]
     for order in ("0", "1 0", "2 1", "0 1 2"):
-        text = [sys.executable, "-c", ANOTHER_PROCESS, str(tmp_path), *order.split()]
-        subprocess.run(text, check=True, timeout=120)
+        printed("-c", ANOTHER_PROCESS, tmp_path, *order.split())
         for number in map(int, order.split()):
             with np.load(tmp_path / f"out{number}.npz") as ours:
                 for mine, other in zip(

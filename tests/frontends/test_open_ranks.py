@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from onnx import ModelProto
 from typer.testing import CliRunner
 
 from tests.frontends.support import Array, f32, model, runtime
+from tests.libraries.processes import printed
 from vtensor import Session, load_onnx
 from vtensor.cli import app
 from vtensor.errors import InputError, LockError, ModelError
@@ -197,7 +196,7 @@ with Session({str(tmp_path / "m.onnx")!r}, cache_dir={str(tmp_path / "cache")!r}
         assert y.shape == shape and np.allclose(y, np.e), y
 """
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+        printed("-c", code)
 
 
 def test_options_that_name_no_layout() -> None:

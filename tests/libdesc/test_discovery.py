@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
 from libdesc.installed import version_of
+from tests.libraries.processes import printed
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,16 +58,7 @@ for record in records:
 
 def python(code: str, **environment: str) -> list[str]:
     """The lines that a fresh interpreter prints; warnings are errors there too."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return printed("-W", "error", "-c", code, environment=environment).splitlines()
 
 
 def good(at: Path) -> Path:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from random import Random
 
 from onnx import ModelProto
 
+from tests.libraries.slow import ALL
 from tests.loopback.bench import check_scrambled
 from tests.loopback.invokers import ran
 from tests.onnx_suite import refused
@@ -31,7 +31,7 @@ def scrambled(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
 def test_what_passes_elsewhere_passes() -> None:
     known = refused.read()
     cases = [case for name, case in load().items() if case.supported and name not in known]
-    if not os.environ.get("VTENSOR_TEST_ALL"):
+    if not ALL:
         cases = Random(5).sample(cases, DRAWN)
     outcomes = {case.name: judge(case, scrambled) for case in cases}
     assert {n: o.reason for n, o in outcomes.items() if o.status != "passed"} == {}

@@ -1,15 +1,9 @@
-"""Runs random kernels on Eigen on memory between unmapped pages.
-
-A program of its own, since what it looks for ends the process: ``python -m
-tests.native.guarded_eigen SEED COUNT CAP``. Prints each fault, then how many kernels of each kind
-ran; the exit status is the number of faults.
-"""
+"""Random kernels on Eigen on guarded memory; each element of dst must be written."""
 
 from __future__ import annotations
 
 import random
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
@@ -17,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from libdesc.eigen import native
-from tests.native.guarded import guarded
 from tests.native.packing import Array
+from tests.native.pages import LINE, filled, guarded
 from vtensor.runtime import _replay
 
 if TYPE_CHECKING:
@@ -33,7 +27,6 @@ TYPES = ["f32", "f64", "f16", "bf16", "s64", "s32", "s8", "u8"]
 CELLS = {"rnn": 1, "gru": 2, "lbr_gru": 2, "lstm": 3}
 #: Those with fractions that are computed with in f32.
 FRACTIONS = ["f32", "f16", "bf16"]
-LINE = 64  # bytes at a multiple of which scratch begins
 
 
 class Source:
@@ -280,7 +273,7 @@ def faults(kernel: Kernel, behind: bool) -> Iterator[str]:
             memory.append(guarded(np.ones(size // 4 + 1, np.float32).view(np.uint8)[:size], behind))
         else:
             room = size if access == "write" else -(-size // LINE) * LINE
-            memory.append(guarded(np.full(room, 0xFF, np.uint8), behind))
+            memory.append(filled(room, behind))
     _replay.execute(kernel, memory)
     if missed := unwritten(kernel, memory):
         yield f"{kernel}: {missed} bytes of dst are not written"
@@ -294,22 +287,10 @@ def unwritten(kernel: Kernel, memory: list[Array]) -> int:
     return sum(int((one == 0xFFFFFFFF).sum() * 4) for one in words)
 
 
-def main(seed: int, count: int, cap: str) -> int:
-    """The number of faults."""
+def cases(_: str, cap: str, seed: int, count: int) -> Iterator[tuple[str, list[str]]]:
+    """Draw so many kernels, and run each between both guards."""
     native.limit(cap)
-    kernels = native.load()
-    ran: Counter[str] = Counter()
-    total = 0
-    for kernel in islice(Source(seed, kernels), count):
+    for kernel in islice(Source(seed, native.load()), count):
         print("running", kernel, file=sys.stderr, flush=True)
-        ran[kernel.kernel.rpartition(":")[2]] += 1
-        for behind in (True, False):
-            for fault in faults(kernel, behind):
-                total += 1
-                print(fault)
-    print(kernels.level, *sorted(ran))
-    return total
-
-
-if __name__ == "__main__":
-    sys.exit(min(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]), 99))
+        name = kernel.kernel.rpartition(":")[2]
+        yield name, [fault for behind in (True, False) for fault in faults(kernel, behind)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 from ptensor.pages import contiguous, lasting, passing
+from tests.libraries.processes import printed
 from vtensor.runtime._replay import Arena
 
 HUGE = 2 << 20
@@ -179,10 +179,8 @@ held = pages()
 give_back()
 print(full - empty, held - empty, pages() - empty)
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    full, held, left = map(int, ran.stdout.split())
+    output = printed("-c", code)
+    full, held, left = map(int, output.split())
     assert left < full / 4 <= held
 
 
@@ -202,10 +200,8 @@ full, last = pages(), np.ones(1 << 10)
 del memory
 print(full - empty, pages() - empty)
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    full, left = map(int, ran.stdout.split())
+    output = printed("-c", code)
+    full, left = map(int, output.split())
     assert left < full / 4
 
 
@@ -233,10 +229,8 @@ give_back_code(["sqlite"])
 print(there("sqlite"), there("numpy"))
 print(asked(), there("sqlite"))
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    first, then, last = ([*map(int, line.split())] for line in ran.stdout.splitlines())
+    output = printed("-c", code)
+    first, then, last = ([*map(int, line.split())] for line in output.splitlines())
     assert (first[0], last[0]) == (42, 42)
     assert then[0] == 0 < min(first[1], last[1])
     assert then[1] > first[2] / 2

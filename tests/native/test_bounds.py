@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from libdesc.onednn import _onednn as dnn
+from tests.libraries.processes import printed
 from tests.native import bounds
 from tests.native.packing import blocked, plain
 
 
 @pytest.mark.parametrize("cap", ["sse41", "avx2", "max"])
 def test_bounds(cap: str) -> None:
-    command = [sys.executable, "-m", "tests.native.bounds", cap]
-    root = Path(__file__).parents[2]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=500)
-    assert ran.returncode == 0, ran.stderr
-    *faults, last = ran.stdout.splitlines()
+    *faults, last = printed("-m", "tests.native.bounds", cap, timeout=500).splitlines()
     assert faults == []
     assert int(last.removesuffix(" run")) > 20
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ import sys
 import pytest
 
 from libdesc.eigen import native
+from tests.libraries.processes import printed
 from vtensor.errors import LibraryError
 from vtensor.runtime.execution.processors import available_threads
 
@@ -50,15 +50,7 @@ def python(program: str, *arguments: str) -> list[str]:
 
     Threads spin for as long as is said, so that none come since others use the processors.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"GOMP_SPINCOUNT": "1000"},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return printed("-c", program, *arguments, environment={"GOMP_SPINCOUNT": "1000"}).splitlines()
 
 
 @pytest.mark.skipif(MACHINE == "baseline", reason="this machine has one level only")

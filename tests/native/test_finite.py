@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,6 @@ from vtensor.runtime._replay import Arena, Program, Team, finite
 #: Around a block of 4 KiB, and what a team shares.
 COUNTS = (1, 3, 1023, 1024, 1025, 40_000, 300_001)
 F32 = (4, 0x7F800000)
-
-
-@pytest.fixture
-def team() -> Iterator[Team]:
-    one = Team(2, "test")
-    yield one
-    one.close()
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.libraries.processes import run_python
 from tests.native.stepping import held, step_of
 from tests.native.test_team import Begun
 from vtensor.runtime import _replay
@@ -240,13 +240,5 @@ def test_there_is_one_team_at_a_time(code: str) -> None:
 
     Threads spin for as long as is said, so that none come since others use the processors.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", TEAMS + code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"GOMP_SPINCOUNT": "1000"},
-    )
+    done = run_python("-c", TEAMS + code, environment={"GOMP_SPINCOUNT": "1000"})
     assert (done.returncode, done.stderr, done.stdout.strip()) == (0, "", "2")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from libdesc.onednn import _onednn as dnn
 from libdesc.onednn import native
+from tests.libraries.processes import printed
 from vtensor.errors import LibraryError
 
 PREAMBLE = "from libdesc.onednn import native; dnn = native.load()\n"
@@ -18,16 +16,7 @@ PREAMBLE = "from libdesc.onednn import native; dnn = native.load()\n"
 
 def python(code: str, **environment: str) -> str:
     """What a fresh process prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", PREAMBLE + code],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return printed("-c", PREAMBLE + code, environment=environment).strip()
 
 
 def test_version_and_path() -> None:
@@ -131,7 +120,4 @@ from libdesc.onednn import native
 native.preload(native.find_in_distribution())
 print(load_copy().version()[:2])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240
-    )
-    assert done.stdout.split() == ["True", "3."]
+    assert printed("-c", code).split() == ["True", "3."]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,13 +13,6 @@ import pytest
 
 from tests.native.stepping import held, step_of
 from vtensor.runtime._replay import Arena, Program, Team, empty_step
-
-
-@pytest.fixture
-def team() -> Iterator[Team]:
-    one = Team(2, "test")
-    yield one
-    one.close()
 
 
 def frames(team: Team, program: Program, bindings: list[Any]) -> set[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.libraries.processes import printed
 
 CODE = """
 import json, sys
@@ -54,17 +53,8 @@ class Row(NamedTuple):
 
 def kernels(isa: str) -> list[Row]:
     """Those of all requests, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, isa],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        cwd=ROOT,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return [Row(*json.loads(line)) for line in done.stdout.splitlines()]
+    output = printed("-c", CODE, isa, environment={"PYTHONPATH": str(ROOT)})
+    return [Row(*json.loads(line)) for line in output.splitlines()]
 
 
 @pytest.mark.parametrize("isa", ["sse41", "avx2", "max"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native.guarded import guarded
+from tests.native.pages import guarded
 from tests.native.stepping import Returns, copied, held, step_of
 from vtensor.runtime._replay import Arena, Program, Team, describe, execute
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native.guarded import guarded
+from tests.native.pages import guarded
 from tests.native.stepping import Returns, held, step_of
 from vtensor.runtime._replay import Arena, Program, Team, describe, execute
 from vtensor.runtime.execution.executor import Executor

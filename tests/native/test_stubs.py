@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from nanobind.stubgen import StubGen
 
 from eval import operator_stub
+from tests.libraries.processes import run_python
 from vtensor.language.operators import OPERATORS
 
 ROOT = Path(__file__).parents[2]
@@ -94,8 +93,7 @@ def network(g: Graph, x: VTensor, w: VTensor) -> VTensor:
 def test_a_type_checker_knows_operators_and_what_add_returns(tmp_path: Path) -> None:
     file = tmp_path / "typed.py"
     file.write_text(TYPED)
-    command = [sys.executable, "-m", "mypy", "--strict", str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    done = run_python("-m", "mypy", "--strict", file, timeout=500)
     found = {line.split(":")[1] for line in done.stdout.splitlines() if ": error: " in line}
     lines = enumerate(TYPED.splitlines(), start=1)
     assert found == {str(n) for n, line in lines if line.endswith("# error")}, done.stdout

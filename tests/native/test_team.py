@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,16 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.libraries.processes import run_python
 from tests.native.stepping import held, step_of
 from vtensor.runtime import _replay
 from vtensor.runtime._replay import Program, Stopped, Team, empty_step
-
-
-@pytest.fixture
-def team() -> Iterator[Team]:
-    one = Team(2, "test")
-    yield one
-    one.close()
 
 
 def test_work_runs_on_one_thread_that_has_the_budget(team: Team) -> None:
@@ -218,8 +211,7 @@ def ended(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         "from vtensor.runtime._replay import Program, Stopped, Team, empty_step\n"
         "team = Team(2, 'test')\n"
     )
-    command = [sys.executable, "-W", "error", "-c", setup + code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_python("-W", "error", "-c", setup + code, *arguments)
 
 
 LONG = "Program([], [(lambda: time.sleep(0.01), []), (empty_step(), [])] * 100_000)"

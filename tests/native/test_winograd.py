@@ -1,4 +1,4 @@
-"""Winograd's convolutions on each instruction set, and what is refused when one is made."""
+"""The interface of Winograd's convolutions on each instruction set, and what they refuse."""
 
 from __future__ import annotations
 
@@ -11,41 +11,11 @@ import pytest
 import libdesc.winograd
 from libdesc.levels import LEVELS
 from libdesc.winograd import native
-from tests.native import guarded_direct
-from tests.native.guarded_depthwise import OWN_WAYS, SHAPES
-from tests.native.guarded_winograd import calls
+from tests.libraries.processes import ROOT, printed
 from tests.native.test_eigen_interface import said
-from tests.native.test_memory_bounds import ROOT, python
 from tests.native.test_stubs import generated
 
 LEVELS_HERE = LEVELS[: LEVELS.index(native.load_baseline().machine_level()) + 1]
-
-
-@pytest.mark.parametrize("level", LEVELS_HERE)
-def test_every_form_between_guards(level: str) -> None:
-    done = python("-m", "tests.native.guarded_winograd", level)
-    assert done.returncode == 0, done.stderr
-    *faults, count = done.stdout.splitlines()
-    assert faults == []
-    assert int(count) == len(calls())
-
-
-@pytest.mark.parametrize("level", LEVELS_HERE)
-def test_every_channel_by_itself_between_guards(level: str) -> None:
-    done = python("-m", "tests.native.guarded_depthwise", level)
-    assert done.returncode == 0, done.stderr
-    *faults, count = done.stdout.splitlines()
-    assert faults == []
-    assert int(count) == 2 * len(SHAPES) * len(OWN_WAYS)
-
-
-@pytest.mark.parametrize("level", LEVELS_HERE)
-def test_few_channels_between_guards(level: str) -> None:
-    done = python("-m", "tests.native.guarded_direct", level)
-    assert done.returncode == 0, done.stderr
-    *faults, count = done.stdout.splitlines()
-    assert faults == []
-    assert int(count) == 2 * len(guarded_direct.SHAPES) * len(guarded_direct.OWN_WAYS)
 
 
 @pytest.mark.parametrize("level", LEVELS_HERE)
@@ -178,5 +148,5 @@ def test_what_is_wrong_with_one_of_few_channels_is_refused(
 
 def test_importing_the_routine_loads_nothing() -> None:
     code = "import sys, libdesc.winograd as w; print(any('_winograd_' in m for m in sys.modules))"
-    assert python("-c", code).stdout.strip() == "False"
+    assert printed("-c", code).strip() == "False"
     assert libdesc.winograd.Convolution.inexact

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +12,8 @@ from onnx import numpy_helper
 
 from eval.compare import TOLERANCE
 from eval.models import light_model, light_names, seeded, with_batch
+from tests.libraries.processes import printed
+from tests.libraries.slow import slow_but
 
 CAPS = ("sse41", "avx2", "avx512", "max")
 BATCHES = (1, 3)
@@ -32,36 +30,17 @@ BEYOND = {
 }
 
 
-def check(cap: str, name: str) -> None:
-    """Every batch agrees, and no kernel goes beyond the cap."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "eval.capped", cap, name, "priority", ",".join(map(str, BATCHES))],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        timeout=240,
-    )
-    assert ran.returncode == 0, ran.stderr
-    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+@pytest.mark.parametrize(("cap", "name"), slow_but(DRAWN, product(CAPS, light_names())))
+def test_a_network_agrees_and_no_kernel_goes_beyond_its_cap(cap: str, name: str) -> None:
+    batches = ",".join(map(str, BATCHES))
+    text = printed("-m", "eval.capped", cap, name, "priority", batches)
+    rows = [json.loads(line) for line in text.splitlines()]
     assert [row["batch"] for row in rows] == list(BATCHES)
     for row in rows:
         assert row["shape"][0] == row["batch"]
         assert row["difference"] <= TOLERANCE
         assert row["reference"] == []
         assert not [k for k in row["kernels"] for beyond in BEYOND[cap] if beyond in k]
-
-
-@pytest.mark.parametrize(("cap", "name"), DRAWN)
-def test_a_network_for_each_cap(cap: str, name: str) -> None:
-    check(cap, name)
-
-
-@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
-@pytest.mark.parametrize(
-    ("cap", "name"), [case for case in product(CAPS, light_names()) if case not in DRAWN]
-)
-def test_every_network_under_every_cap(cap: str, name: str) -> None:
-    check(cap, name)
 
 
 def test_another_batch_rewrites_activations_and_no_weight() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import numpy as np
@@ -11,6 +10,7 @@ from onnx import ModelProto, numpy_helper
 
 from eval.compare import TOLERANCE, difference, photograph, reference
 from eval.models import before_softmax, light_model, light_names, seeded
+from tests.libraries.slow import slow_but
 from vtensor import Session, load_onnx
 
 NETWORKS = ("squeezenet", "resnet50", "vgg19")
@@ -73,11 +73,10 @@ def test_every_network_loads(name: str) -> None:
             assert not any(dim.startswith("D") for dim in value.dims), value
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", slow_but(("squeezenet", "resnet50"), light_names()))
 def test_agrees_with_onnx_runtime(name: str) -> None:
-    if name == "vgg19" and not os.environ.get("VTENSOR_TEST_ALL"):
-        pytest.skip("slow: VTENSOR_TEST_ALL=1")
-    model = weights(name)
+    light = light_model(name)
+    model = seeded(before_softmax(light) if light.graph.node[-1].op_type == "Softmax" else light, 0)
     with Session(model, threads=2) as session:
         [port] = session.inputs
         feeds = {port.name: photograph(tuple(size or 1 for size in port.shape))}
@@ -105,18 +104,6 @@ def test_one_wrong_weight_is_seen(damaged: ModelProto) -> None:
         feeds = {port.name: photograph(tuple(size or 1 for size in port.shape))}
         [ours] = session.run(None, feeds)
     assert difference(ours, reference(weights("squeezenet"), feeds)) > TOLERANCE
-
-
-@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
-@pytest.mark.parametrize("name", sorted(set(light_names()) - set(NETWORKS)))
-def test_other_networks_agree(name: str) -> None:
-    light = light_model(name)
-    model = seeded(before_softmax(light) if light.graph.node[-1].op_type == "Softmax" else light, 0)
-    with Session(model, threads=2) as session:
-        [port] = session.inputs
-        feeds = {port.name: photograph(tuple(size or 1 for size in port.shape))}
-        [ours] = session.run(None, feeds)
-    assert difference(ours, reference(model, feeds)) <= TOLERANCE
 
 
 class TestSeeding:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -47,7 +48,7 @@ from ops import (
 )
 from ptensor.layout import Layout
 from tests.operators.elementwise import ELEMENTWISE, ELEMENTWISE_BOUNDS, flagged
-from tests.operators.harness import Given
+from tests.operators.harness import Array, Given, definition
 from vtensor.language.dtype import numpy_dtype
 
 #: What may stand in front of an input.
@@ -88,6 +89,12 @@ class Case:
             if any(dims_of(text).keys() == set(Layout(orders[0]).dims) for text in self.inputs):
                 return orders
         return ("",)
+
+
+@lru_cache(maxsize=512)
+def expected(case: Case, dtype: str = "f32") -> list[Array]:
+    """Return a case's values by its definition; they are the same from every layout."""
+    return definition(case.op, case.given(dtype=dtype))
 
 
 def dims_of(text: str) -> dict[str, int]:

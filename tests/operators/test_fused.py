@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from libdesc.onednn import routines_fused
+from tests.libraries.processes import printed
+from tests.libraries.slow import ALL
 from tests.operators import fused
 from tests.operators.levels import CAPS
 
 
 @pytest.mark.parametrize("cap", CAPS)
 def test_followers(cap: str) -> None:
-    share = "1" if os.environ.get("VTENSOR_TEST_ALL") else "12"
-    command = [sys.executable, "-m", "tests.operators.fused", cap, share]
-    root = Path(__file__).parents[2]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=240)
-    assert ran.returncode == 0, ran.stderr
-    *faults, last = ran.stdout.splitlines()
+    share = "1" if ALL else "12"
+    *faults, last = printed("-m", "tests.operators.fused", cap, share).splitlines()
     assert faults == []
     assert int(last.removesuffix(" taken")) > 60
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -14,6 +11,8 @@ import pytest
 from libdesc.onednn import native
 from ops import MaxPool, Relu
 from ptensor.layout import Layout
+from tests.libraries.processes import printed
+from tests.libraries.slow import ALL
 from tests.operators import levels
 from tests.operators.cases import CASES, Case
 from tests.operators.elementwise import ELEMENTWISE
@@ -21,37 +20,17 @@ from tests.operators.harness import definition
 from tests.operators.levels import CAPS, KNOWN, check_same, reference_faults, special_faults
 
 LIBRARIES = ("onednn", "eigen")
-#: How many cases of each operator ``make test`` draws for each cap; ``make test-all`` takes all.
-DRAWN = 1
+#: The most cases of each operator that are drawn for each cap.
+DRAWN = 1000 if ALL else 1
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("cap", CAPS)
-def test_some_cases_under_a_cap(cap: str, library: str) -> None:
-    operators = {type(case.op) for case in levels.cases(library)}
-    assert faultless_cases(cap, library, DRAWN) == DRAWN * len(operators)
-
-
-@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("cap", CAPS)
-def test_every_case_under_a_cap(cap: str, library: str) -> None:
-    assert faultless_cases(cap, library) > (300 if library == "onednn" else 100)
-
-
-def faultless_cases(cap: str, library: str, most: int = 1000) -> int:
-    """How many cases there are, none of which has a fault; at most so many of each operator."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.operators.levels", cap, library, str(most)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        timeout=240,
-    )
-    assert ran.returncode == 0, ran.stderr
-    *faults, count = ran.stdout.splitlines()
+def test_no_case_has_a_fault_under_a_cap(cap: str, library: str) -> None:
+    *faults, count = printed("-m", "tests.operators.levels", cap, library, DRAWN).splitlines()
     assert not faults, "\n".join(["", *faults])
-    return int(count)
+    operators = Counter(type(case.op) for case in levels.cases(library))
+    assert int(count) == sum(min(DRAWN, cases) for cases in operators.values())
 
 
 @pytest.mark.parametrize("name", [n for n, i, v in KNOWN if (i, v) == (0, "nan")])

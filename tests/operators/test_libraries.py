@@ -11,7 +11,7 @@ from ops import BiasAdd
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from tests.operators import cases
-from tests.operators.cases import CASES, Case, bound
+from tests.operators.cases import CASES, Case, bound, expected
 from tests.operators.elementwise import ours
 from tests.operators.harness import (
     Given,
@@ -90,7 +90,7 @@ def _check(library: str, case: Case, layout: str, dtype: str, bound: float) -> N
             return
         raise
     assert library not in case.refused, "was to be declined"
-    check_outcome(found, definition(case.op, given), bound)
+    check_outcome(found, expected(case, dtype), bound)
     if _reference(found):
         check_no_better(library, case, found, dtype)
 

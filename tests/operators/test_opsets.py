@@ -8,7 +8,6 @@ same every time, and at all of them where everything is tested.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from random import Random
@@ -20,6 +19,7 @@ from onnx import TensorProto, defs
 
 from libdesc.registry import registry
 from ops.binary import FLOORED_FLOATS
+from tests.libraries.slow import ALL
 from tests.operators.harness import check_close
 from tests.operators.nodes import QUANTIZED, RECURRENT, SAMPLED
 from tests.operators.test_elementwise_spellings import COUNTS, X
@@ -136,7 +136,7 @@ POOL: list[Node | Fed] = [*SAMPLED, *QUANTIZED, *ELEMENTWISE, *NODES, *MORE, *RE
 
 
 #: Nodes of each version whose values are compared, of those that others can run.
-COMPARED = None if os.environ.get("VTENSOR_TEST_ALL") else 3
+COMPARED = None if ALL else 3
 
 
 #: ONNX's own inference reads no axes of 32 bits.

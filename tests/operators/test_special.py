@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from ops import Relu
+from tests.libraries.processes import printed
 from tests.operators import special
 from vtensor.runtime.session import Session
 
@@ -26,16 +24,8 @@ LEAST = {"onednn": (30, 30, 70), "eigen": (150, 100, 30), "numpy": (200, 0, 200)
     + [("max", library) for library in special.LIBRARIES],
 )
 def test_numbers_at_the_ends_of_types(cap: str, library: str) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.operators.special", cap, library],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        check=False,
-        timeout=240,
-    )
-    assert ran.returncode == 0, ran.stderr
-    *faults, counts = ran.stdout.splitlines()
+    output = printed("-m", "tests.operators.special", cap, library)
+    *faults, counts = output.splitlines()
     assert not faults, "\n".join(["", *faults])
     assert all(
         int(count) >= least for count, least in zip(counts.split(), LEAST[library], strict=True)

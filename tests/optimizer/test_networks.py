@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from eval.networks import NAMES, build
@@ -11,16 +9,14 @@ from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
 from resolver.check import check
+from tests.libraries.slow import slow_but
 from tests.optimizer.graphs import extended_of, moved
 
-SLOW = not os.environ.get("VTENSOR_TEST_ALL")
 DRAWN = ("resnet50", "densenet169", "mobilenet_v2")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but(DRAWN, NAMES))
 def test_the_order_of_costs(name: str) -> None:
-    if SLOW and name not in DRAWN:
-        pytest.skip("slow: VTENSOR_TEST_ALL=1")
     graph = build(name)
     resolved = extended_of(graph)
     able = [library.name for library in registry().libraries.values() if library.transforms]

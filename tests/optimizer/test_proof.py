@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Mapping
 
@@ -17,6 +16,7 @@ from optimizer.settings import Settings
 from resolver.check import check
 from resolver.lowered import LoweredGraph
 from tests.libraries.bench import Bench
+from tests.libraries.slow import ALL
 from tests.optimizer.graphs import (
     MOST,
     by_brute_force,
@@ -29,7 +29,7 @@ from tests.optimizer.graphs import (
 from vtensor.language.graph import Graph, Node
 from vtensor.language.tensor import VTensor
 
-COUNT = 540 if os.environ.get("VTENSOR_TEST_ALL") else 60
+COUNT = 540 if ALL else 60
 BATCH = 20
 LEVELS = ("none", "lho", "ewo", "all")
 

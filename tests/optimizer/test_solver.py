@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from optimizer.pipeline import optimise
 from optimizer.settings import Settings
 from optimizer.solver import Solved, SolverError, solve, solver_name
 from tests.libraries.bench import Bench, unused
+from tests.libraries.processes import printed
 from tests.optimizer.graphs import extended_of, moved, random_graph
 from tests.resolver.networks import IMAGE, mix
 from vtensor.language.graph import Graph
@@ -107,10 +106,7 @@ def test_a_session_has_the_certificate(bench: Bench) -> None:
 
 def test_importing_loads_no_solver() -> None:
     code = "import vtensor, sys, optimizer.pipeline; print({'pulp', 'highspy'} & set(sys.modules))"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert ran.stdout.strip() == "set()"
+    assert printed("-c", code).strip() == "set()"
 
 
 def test_without_a_choice_no_solver_is_asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import onnx
 import pytest
 from typer.testing import CliRunner
 
-from eval.models import light_model, seeded
 from ptensor.form import Form
 from resolver.lowered import LoweredGraph, OpNode
 from tests.libraries.bench import Bench
@@ -45,14 +43,6 @@ def plan(bench: Bench) -> Plan:
         plan = session.plan
     plan.resolved = extended(graph)
     return plan
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SqueezeNet with seeded weights, as a file."""
-    file = tmp_path_factory.mktemp("models") / "squeezenet.onnx"
-    onnx.save(seeded(light_model("squeezenet"), seed=0), str(file))
-    return file
 
 
 def boxes(svg: str) -> list[ElementTree.Element]:
@@ -226,9 +216,9 @@ def test_a_load_is_found(text: str) -> None:
     assert loads(text)
 
 
-def test_the_command_writes_both_and_says_where(model: Path, tmp_path: Path) -> None:
+def test_the_command_writes_both_and_says_where(squeezenet: Path, tmp_path: Path) -> None:
     html, svg = tmp_path / "out.html", tmp_path / "out.svg"
-    arguments = ["plan", str(model), "--html", str(html), "--svg", str(svg)]
+    arguments = ["plan", str(squeezenet), "--html", str(html), "--svg", str(svg)]
     ran = CliRunner().invoke(app, arguments)
     assert ran.stdout == f"wrote {html}\nwrote {svg}\n"
     assert len(boxes(svg.read_text())) > 40

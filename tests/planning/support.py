@@ -18,7 +18,6 @@ from vtensor.language.graph import same_bytes
 T = TypeVar("T")
 
 #: Also the slow cases.
-ALL = bool(os.environ.get("VTENSOR_TEST_ALL"))
 
 #: Where pytest says which test runs.
 TEST = "PYTEST_CURRENT_TEST"

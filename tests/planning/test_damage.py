@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.libraries.slow import ALL
 from tests.planning import cells
-from tests.planning.support import ALL, Expected, Process, process
+from tests.planning.support import Expected, Process, process
 
 #: Rows whose caches are damaged, by which costs, and how; then all of these, and how many cases
 #: there are of each kind.

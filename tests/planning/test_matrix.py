@@ -13,10 +13,11 @@ from random import Random
 import numpy as np
 import pytest
 
+from tests.libraries.slow import ALL
 from tests.planning import cells
 from tests.planning.cells import Given, entries_of
 from tests.planning.rows import ROWS
-from tests.planning.support import ALL, Expected, Process
+from tests.planning.support import Expected, Process
 
 #: Sizes that are drawn at random for each network of open sizes.
 COUNT = 8 if ALL else 1

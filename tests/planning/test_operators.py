@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.libraries.slow import ALL
 from tests.operators.cases import CASES, Case
 from tests.planning.rows import Feeds
-from tests.planning.support import ALL
 from vtensor import Graph, Session
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import from_numpy

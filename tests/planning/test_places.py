@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,10 +12,12 @@ from typing import Any
 import onnx
 import pytest
 
+from tests.libraries.processes import run_python
+from tests.libraries.slow import ALL
 from tests.planning import cells
 from tests.planning.cells import TOLERANCE, apart_by, entries_of, row_of
 from tests.planning.rows import GivenModel
-from tests.planning.support import ALL, Expected, Process, process
+from tests.planning.support import Expected, Process, process
 from vtensor import Session, limit_isa
 from vtensor.errors import InputError
 from vtensor.runtime.execution.origin import Origin
@@ -326,14 +326,11 @@ def test_the_next_process_has_what_a_short_one_chose(
     """However that ended: it had run once in each of two sizes."""
     expected = Expected("masks", cells.write("masks", tmp_path / "net.onnx"), here)
     about = "masks", tmp_path / "net.onnx", tmp_path / "cache", how
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, about)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-        env=os.environ | {"VTENSOR_COSTS": costs, "VTENSOR_CACHE_DIR": str(tmp_path / "own")},
-        check=False,
+    ran = run_python(
+        "-c",
+        PROGRAM,
+        *about,
+        environment={"VTENSOR_COSTS": costs, "VTENSOR_CACHE_DIR": str(tmp_path / "own")},
     )
     assert (ran.returncode, ran.stderr) == (3 if how == "fails" else 0, "")
     for order in (expected.order, expected.order[1:], expected.order[::-1]):

@@ -14,6 +14,7 @@ import pytest
 
 import vtensor
 from ops import Conv2D, Relu
+from tests.libraries.processes import printed
 from vtensor.language.openmp import TURNS, VARIABLES
 from vtensor.runtime import _replay
 from vtensor.runtime.execution import executor
@@ -276,10 +277,7 @@ for shared in (True, True, False, True, False):
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 def test_idle_threads_come_and_go() -> None:
     """Where a team has all processors: one that sleeps, and the one that began it."""
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTS], check=True, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.split()[:5] == ["2", "2", "0", "2", "0"]
+    assert printed("-c", COUNTS).split()[:5] == ["2", "2", "0", "2", "0"]
 
 
 #: Runs of some milliseconds on two processors; another thread sees on which its threads may be, and
@@ -348,14 +346,7 @@ def test_two_threads_have_seats_while_they_run(wanted: str) -> None:
     """Each on a processor of its own, also in a thread's first run; beside a process that never
     sleeps they share one, until it has gone.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", SEATS, wanted],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert done.stdout.split() == ["True", "True"]
+    assert printed("-c", SEATS, wanted).split() == ["True", "True"]
 
 
 def test_answers_are_the_same_beside_others() -> None:
@@ -455,4 +446,4 @@ thread.join()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_a_forked_child_has_a_pace_of_its_own() -> None:
-    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=120)
+    printed("-c", FORKS)

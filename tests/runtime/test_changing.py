@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.frontends.support import f32, model
+from tests.libraries.processes import printed
 from vtensor import Session
 from vtensor.errors import BudgetError, InputError, VTensorError
 
@@ -91,10 +91,9 @@ with Session(model(text, v=f32(4, 4096), w=f32(4096, 4)), threads=1) as session:
 @pytest.mark.parametrize("limited", [True, False])
 def test_memory_that_the_system_does_not_give(limited: bool) -> None:
     """A matrix of 1.6 GB where there are 300 MiB; the twin has them."""
-    command = [sys.executable, "-c", LARGE, *["limited"] * limited]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    output = printed("-c", LARGE, *["limited"] * limited)
     said = "memory ran out before the budget did"
-    assert done.stdout.splitlines() == [said] * 2 * limited
+    assert output.splitlines() == [said] * 2 * limited
 
 
 def test_a_plan_over_the_budget_leaves_the_session_as_it_was() -> None:

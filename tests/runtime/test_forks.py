@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.libraries.processes import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -277,14 +277,7 @@ runs(network(60))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("code", FORKS.values(), ids=FORKS)
 def test_a_child_works(code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SETUP + code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
-    )
+    done = run_python("-c", SETUP + code)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.libraries.processes import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,14 +72,7 @@ print("unguarded:", *unguarded)
 def test_runs_import_nothing(tmp_path: Path) -> None:
     """Behind the first run, with an empty cache and with one that knows the model."""
     for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            cwd=ROOT,
-        )
+        done = run_python("-W", "error", "-c", PROGRAM, tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.splitlines() == ["by runs:", "unguarded:"]
 

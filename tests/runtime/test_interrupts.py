@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.libraries.processes import run_python
+from tests.libraries.slow import ALL
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,20 +24,12 @@ CASES = {
 }
 
 #: Each event is tried, in several processes, or some of them in one.
-ALL = bool(os.environ.get("VTENSOR_TEST_ALL"))
 PROCESSES, EVENTS = 4, 12
 
 
 def interrupted(case: str, first: int, step: int) -> int:
     """Return how many events were tried, none of which left anything wrong."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.runtime.interrupts", case, str(first), str(step)],
-        capture_output=True,
-        text=True,
-        timeout=3000,
-        check=False,
-        cwd=ROOT,
-    )
+    done = run_python("-m", "tests.runtime.interrupts", case, first, step, timeout=3000)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     [last] = done.stdout.splitlines()
     return int(last.removeprefix("tried "))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +12,8 @@ import pytest
 
 from eval.networks import NAMES
 from tests.frontends.support import f32, model
+from tests.libraries.processes import printed
+from tests.libraries.slow import slow, slow_but
 from tests.runtime.resident import AFTER
 from tests.test_session import image, network
 from vtensor import Session
@@ -28,18 +28,15 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in
 
 def measured(case: str, *more: str) -> dict[str, int]:
     """What ``tests.runtime.resident`` says of a case."""
-    command = [sys.executable, "-m", "tests.runtime.resident", case, *more]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900)
-    found: dict[str, int] = json.loads(done.stdout)
+    text = printed("-m", "tests.runtime.resident", case, *more, timeout=900)
+    found: dict[str, int] = json.loads(text)
     return found
 
 
 @linux
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but(["resnet50"], NAMES))
 def test_a_network_takes_what_is_said(name: str) -> None:
     """Within a twentieth, or 16 MiB: generated code, the plan's objects, whole huge pages."""
-    if name != "resnet50" and not os.environ.get("VTENSOR_TEST_ALL"):
-        pytest.skip("slow: VTENSOR_TEST_ALL=1")
     found = measured(name)
     slack = max(found["peak"] / 20, 16 * MIB)
     assert abs(found["grown"] - found["peak"]) <= slack
@@ -72,7 +69,7 @@ def test_convolutions_leave_nothing_of_a_size_behind(after: str) -> None:
 
 
 @linux
-@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
+@slow
 @pytest.mark.parametrize("after", ["Relu", "HardSwish"])
 def test_two_thousand_sizes_take_as_much_as_two_hundred(after: str) -> None:
     fused = measured("reshaped", after, "12", "200", "2000")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.libraries.processes import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -316,12 +316,5 @@ CASES = {
 
 @pytest.mark.parametrize("code", CASES.values(), ids=CASES)
 def test_runs_inside_of_runs(code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SETUP + code],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-        cwd=ROOT,
-    )
+    done = run_python("-W", "error", "-c", SETUP + code)
     assert (done.returncode, done.stderr) == (0, "")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from eval.networks import NAMES, build
+from eval.networks import NAMES, SMALL, build
 from tests.libraries.bench import Bench
-from tests.networks.test_built import SMALL
+from tests.libraries.slow import slow_but
 from tests.optimizer.graphs import random_graph
 from tests.runtime.simulation import faults
 from vtensor import Graph, Session
@@ -28,11 +27,9 @@ def plan_of(graph: Graph) -> Plan:
         return session.plan
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=slow_but(QUICK, NAMES))
 def plan(request: pytest.FixtureRequest) -> Plan:
     """Of each of the twelve networks, small."""
-    if request.param not in QUICK and not os.environ.get("VTENSOR_TEST_ALL"):
-        pytest.skip("slow: VTENSOR_TEST_ALL=1")
     return plan_of(build(request.param, size=SMALL[request.param]))
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.libraries.processes import run_python
+from tests.libraries.slow import ALL
 
 #: Processes, each of which forks a few times from its very beginning on.
-PROCESSES = 67 if os.environ.get("VTENSOR_TEST_ALL") else 7
+PROCESSES = 67 if ALL else 7
 
 PROGRAM = """
 import faulthandler, os, random, sys, threading, time, warnings
@@ -68,12 +67,5 @@ print("failed", failed)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("seed", range(PROCESSES))
 def test_children_of_random_moments_answer(seed: int, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(seed), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        cwd=ROOT,
-    )
+    done = run_python("-c", PROGRAM, seed, tmp_path)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "failed 0\n")

@@ -8,9 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from eval.networks import build
+from eval.networks import SMALL, build
 from tests.libraries.bench import Bench
-from tests.networks.test_built import SMALL
 from tests.optimizer.graphs import random_graph
 from tests.runtime.test_placement import wrong
 from tests.test_session import network

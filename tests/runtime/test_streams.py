@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ import pytest
 
 from ops import Relu
 from tests.libraries.bench import Bench
+from tests.libraries.processes import run_python
 from tests.native.conftest import c_steps
 from tests.runtime.waiting import Waiting
 from tests.test_session import image, network
@@ -244,14 +243,7 @@ graph.output(graph.add(Relu(), graph.input("x", {"N": 2, "C": 3})), "y")
 session = Session(graph, threads=2, streams=2)
 feeds = {"x": np.ones((2, 3), np.float32)}
 """
-    done = subprocess.run(
-        [sys.executable, "-c", setup + code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
-    )
+    done = run_python("-c", setup + code)
     assert (done.returncode, done.stderr) == (0, "")
 
 

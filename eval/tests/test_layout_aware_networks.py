@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -16,21 +15,21 @@ from eval.compare import TOLERANCE, difference, photograph, reference
 from eval.layout_aware import Network
 from eval.layout_aware.context import CONVERSION, Context
 from eval.mixes import BY_PRIORITY, mixes
-from eval.networks import NAMES, build
+from eval.networks import NAMES, SMALL, build
 from eval.processes import CAPS, capable, measure
+from eval.tests.counted import Row, aware
 from ops.activations import Elu
 from ops.binary import Add
 from ops.concat import Pad
 from ops.convolution import Conv2D
 from ops.reshape import Reshape
-from tests.evaluation.counted import SMALL, Row, aware
+from tests.libraries.slow import slow
 from vtensor import Graph, Session, VTensor
 from vtensor.commands.shared import Mix
 from vtensor.errors import InputError, NoInvokerError, UnsupportedOperatorError
 from vtensor.frontends.export import export
 
 Array = NDArray[Any]
-ALL = pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
 #: The mixes of the conversions table.
 MIXES = ("onednn", "tensorflow", "elementwise")
 IMAGE = {"N": 1, "C": 8, "H": 8, "W": 8}
@@ -77,7 +76,7 @@ def test_agrees_with_onnx_runtime(name: str, mix: str) -> None:
     check(build(name, size=SMALL[name]), mixes()[mix])
 
 
-@ALL
+@slow
 @pytest.mark.parametrize("mix", [*MIXES, "eigen"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_network_agrees(name: str, mix: str) -> None:
@@ -108,7 +107,7 @@ def counted(cap: str, networks: str, sharing: Sequence[str], size: str) -> list[
     """The rows of networks under a cap."""
     rows: list[Row] = []
     arguments = [cap, networks, ",".join(sharing), size]
-    measure("tests.evaluation.counted", arguments, rows.append)
+    measure("eval.tests.counted", arguments, rows.append)
     return rows
 
 
@@ -125,7 +124,7 @@ def test_conversions_are_those_of_the_mode() -> None:
     assert unlike(rows) == rows[2:3]  # the twin: what differs is seen
 
 
-@ALL
+@slow
 @pytest.mark.parametrize(("cap", "size"), [*product(CAPS, ["small"]), ("sse41", "whole")])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_networks_conversions_are_those_of_the_mode(name: str, cap: str, size: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -15,6 +14,7 @@ from eval.compare import TOLERANCE
 from eval.mixes import elementwise, mixes
 from eval.mixing import main, table
 from eval.processes import CAPS, chosen, measure
+from tests.libraries.slow import slow
 
 #: What ``make test`` runs, of networks that take two seconds: two mixes for each cap.
 DRAWN = [
@@ -50,7 +50,7 @@ def check(cap: str, name: str, sharing: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize(("cap", "name", "sharing"), DRAWN)
-def test_a_network_for_each_cap(cap: str, name: str, sharing: Sequence[str]) -> None:
+def test_two_mixes_for_each_cap(cap: str, name: str, sharing: Sequence[str]) -> None:
     check(cap, name, sharing)
 
 
@@ -59,7 +59,7 @@ def test_every_mix_and_cap_is_drawn() -> None:
     assert [cap for cap, _, _ in DRAWN] == list(CAPS)
 
 
-@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
+@slow
 @pytest.mark.parametrize(
     ("cap", "name"), sorted({*product(CAPS, FOREIGN), *product(["max"], BUILT)})
 )

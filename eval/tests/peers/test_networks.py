@@ -6,32 +6,22 @@ import numpy as np
 import pytest
 
 from eval.compare import TOLERANCE, difference, photograph
-from eval.networks import NAMES, build
-from tests.networks.test_built import ALL, QUICK, SMALL
-from tests.peers.blocks import block
-from tests.peers.conftest import Emitting
+from eval.networks import NAMES, SMALL, build
+from eval.tests.networks.test_built import QUICK
+from eval.tests.peers.blocks import block
+from eval.tests.peers.conftest import Emitting
+from tests.libraries.slow import slow, slow_but
 from vtensor import Session
 
 
-def check(emitting: Emitting, name: str) -> None:
-    """Logits and probabilities are ours."""
+@pytest.mark.parametrize("name", slow_but(QUICK, NAMES))
+def test_logits_and_probabilities_agree(emitting: Emitting, name: str) -> None:
     graph = build(name, batch=2, size=SMALL[name]).delivering(["logits/biasadd"])
     feeds = {"image": photograph((2, 3, SMALL[name], SMALL[name]))}
     with Session(graph) as session:
         ours = session.run(None, feeds)
     for one, other in zip(ours, emitting.run(graph, feeds), strict=True):
         assert difference(one, other) <= TOLERANCE
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_agrees(emitting: Emitting, name: str) -> None:
-    check(emitting, name)
-
-
-@ALL
-@pytest.mark.parametrize("name", sorted(set(NAMES) - set(QUICK)))
-def test_every_network_agrees(emitting: Emitting, name: str) -> None:
-    check(emitting, name)
 
 
 def test_convolutions_have_their_biases() -> None:
@@ -61,7 +51,7 @@ def test_compiled_is_the_same_with_all_norms_folded() -> None:
     assert counters["inductor"]["mkldnn_unary_fusion_matcher_count"] == 2
 
 
-@ALL
+@slow
 def test_xla_computes_the_same() -> None:
     pytest.importorskip("tensorflow")
     from eval.peers import tensorflow

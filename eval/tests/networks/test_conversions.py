@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ from eval.processes import CAPS, capable, measure
 from eval.timing import MIXES
 from eval.timing import table as timings
 from tests.libraries.bench import Bench
+from tests.libraries.slow import slow
 from tests.optimizer.graphs import extended_of, random_graph
 
 Row = dict[str, Any]
 RESOLVED = "(b) resolver"
-slow = pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
 
 
 def planned(cap: str, network: str, *mixes: str) -> list[Row]:

@@ -1,6 +1,6 @@
 """A program: what the layout-aware baseline converts of networks under a cap, beside ``aware``.
 
-``python -m tests.evaluation.counted CAP NETWORKS MIXES SIZE``, lists with commas, prints a line of
+``python -m eval.tests.counted CAP NETWORKS MIXES SIZE``, lists with commas, prints a line of
 JSON for each network and mix. Size is ``small``, or ``whole`` for Table 1's.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from eval.layout_aware import Conversions, Network
 from eval.mixes import mixes
-from eval.networks import NAMES, NETWORKS, build
+from eval.networks import SMALL, build
 from optimizer.pipeline import optimise
 from resolver.evaluate import resolve
 from resolver.explain import explain_transforms
@@ -23,9 +23,6 @@ from vtensor.language.graph import Graph
 from vtensor.runtime.planning.library_options import preferences_of
 
 Row = dict[str, object]
-
-#: A small image size for each, in pixels; Inception v3 and Inception-ResNet v2 need 75.
-SMALL = {name: 96 if NETWORKS[name].size == 299 else 64 for name in NAMES}
 
 
 def aware(graph: Graph, mix: Mix) -> Conversions:

@@ -46,7 +46,7 @@ def task_of(file: Path) -> Task:
 
 def fakes(*names: str) -> dict[str, str]:
     """Places of made-up peers."""
-    return {name: f"tests.benchmark.fakes:{name}" for name in names}
+    return {name: f"eval.tests.benchmark.fakes:{name}" for name in names}
 
 
 def worker(name: str) -> Worker:

@@ -9,10 +9,10 @@ import pytest
 
 from eval.bench import FRAMEWORKS
 from eval.compare import photograph
+from eval.tests.benchmark.support import SETTINGS
+from eval.tests.peers.blocks import block
 from ops import MaxPool
-from tests.benchmark.support import SETTINGS
-from tests.networks.test_built import ALL
-from tests.peers.blocks import block
+from tests.libraries.slow import slow
 from vtensor import Graph, save_onnx
 from vtensor.benchmark.peer import Precision, Task
 from vtensor.benchmark.race import Contender, race
@@ -36,7 +36,7 @@ def test_they_agree_and_are_timed(peer: str, tmp_path: Path) -> None:
     assert (one.status, one.reason) == ("timed", "")
 
 
-@ALL
+@slow
 @pytest.mark.parametrize("peer", FRAMEWORKS)
 def test_bf16_is_not_f32(peer: str, tmp_path: Path) -> None:
     one = ran(peer, block(), tmp_path, "bf16")

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.benchmark.fakes import HasNoLimits
-from tests.benchmark.support import SETTINGS, fakes, relu, task_of, worker
+from eval.tests.benchmark.fakes import HasNoLimits
+from eval.tests.benchmark.support import SETTINGS, fakes, relu, task_of, worker
 from vtensor.benchmark import process
 from vtensor.benchmark import worker as worker_module
 from vtensor.benchmark.messages import Finished, Loaded, Timed

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from eval import busy
 from eval.busy import CONDITIONS, Row, engines
 from eval.quota import PROCESSES, Group, limited
-from tests.benchmark.support import fakes, relu
+from eval.tests.benchmark.support import fakes, relu
 from vtensor.benchmark.race import Contender
 from vtensor.commands import bench as command
 from vtensor.errors import InputError

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from eval.compare import TOLERANCE, difference, photograph
 from eval.models import light_model
 from eval.networks import build, parameters
+from tests.libraries.slow import slow_but
 from vtensor import Graph, Session, load_onnx
 from vtensor.language.graph import Node
 
@@ -158,8 +159,8 @@ def squeezed(shape: Iterable[int]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
-def check(name: str) -> None:
-    """The same layers, and with the same weights the same answer."""
+@pytest.mark.parametrize("name", slow_but(QUICK, sorted(KERAS)))
+def test_same_layers_and_answer_as_in_keras(name: str) -> None:
     peer = Peer(name)
     graph = build(name, size=peer.size)
     assert parameters(graph) == peer.model.count_params() + peer.unscaled()
@@ -173,17 +174,6 @@ def disagreement(peer: Peer, graph: Graph) -> float:
     with Session(graph) as session:
         [ours] = session.run(None, {"image": image})
     return difference(ours, peer.run(image.transpose(0, 2, 3, 1)))
-
-
-@pytest.mark.parametrize("name", sorted(QUICK))
-def test_same_as_in_keras(name: str) -> None:
-    check(name)
-
-
-@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
-@pytest.mark.parametrize("name", sorted(KERAS.keys() - QUICK))
-def test_every_network_is_that_of_keras(name: str) -> None:
-    check(name)
 
 
 def test_another_network_and_other_weights_are_seen() -> None:

@@ -16,9 +16,9 @@ from eval.layout_aware.base import LIBRARIES
 from eval.layout_aware.context import CONVERSION, Context
 from eval.layout_aware.reading import OPERATORS, aligned, operator_of
 from eval.layout_aware.tensor import DTYPE, Tensor, lies_as, memory_of, plain
+from eval.tests.cases import CASES, WRONG, Case
 from libdesc.onednn.native import dnnl
 from ptensor.buffer import Buffer, fresh
-from tests.evaluation.cases import CASES, WRONG, Case
 from vtensor import Graph, Session
 from vtensor.errors import DimError, NoInvokerError
 from vtensor.language.node import Node

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from itertools import product
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from eval.compare import TOLERANCE
 from eval.networks import NAMES, build, exported
 from tests.export.support import RUNTIME
+from tests.libraries.slow import slow, slow_but
 from vtensor import save_onnx
 
 CASES = list(product(NAMES, (1, 2)))
@@ -24,20 +24,15 @@ NEW = ("googlenet", "inception_resnet_v2", "mobilenet_v2", "vgg19")
 SMALL = {"size": 32}
 
 
-@pytest.mark.parametrize(("name", "batch"), [QUICK])
-def test_a_network(name: str, batch: int) -> None:
+@pytest.mark.parametrize(("name", "batch"), slow_but([QUICK], CASES))
+def test_a_network_is_read_as_it_was_written(name: str, batch: int) -> None:
     assert exported.wrong(exported.compared(name, batch)) == []
 
 
-@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
-class TestEvery:
-    @pytest.mark.parametrize(("name", "batch"), [case for case in CASES if case != QUICK])
-    def test_network_and_batch(self, name: str, batch: int) -> None:
-        assert exported.wrong(exported.compared(name, batch)) == []
-
-    @pytest.mark.parametrize("name", NEW)
-    def test_operator_in_a_new_opset(self, name: str) -> None:
-        assert exported.wrong(exported.compared(name, 1, RUNTIME)) == []
+@slow
+@pytest.mark.parametrize("name", NEW)
+def test_a_network_in_a_new_opset(name: str) -> None:
+    assert exported.wrong(exported.compared(name, 1, RUNTIME)) == []
 
 
 def test_other_weights_are_seen(tmp_path: Path) -> None:

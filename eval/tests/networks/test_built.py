@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +12,10 @@ from numpy.typing import NDArray
 
 from eval.compare import TOLERANCE, difference, photograph
 from eval.experiment import Store
-from eval.networks import NAMES, NETWORKS, build, parameters
+from eval.networks import NAMES, NETWORKS, SMALL, build, parameters
 from eval.networks.table1 import PAPER, compared, section
+from tests.libraries.processes import printed
+from tests.libraries.slow import slow, slow_but
 from vtensor import Graph, Session
 from vtensor.errors import DimError
 
@@ -39,8 +38,6 @@ PARAMETERS = {
     "mobilenet_v2": 6_156_712,
 }
 
-#: A small image size for each: Inception v3 and Inception-ResNet v2 need 75 pixels.
-SMALL = {name: 96 if NETWORKS[name].size == 299 else 64 for name in NAMES}
 #: Networks that NumPy runs in seconds; ``make test`` runs three of them.
 FAST = ("googlenet", "inception_v2", "inception_v3", "resnet50", "mobilenet_v1", "mobilenet_v2")
 QUICK = random.Random(0).sample(FAST, 3)
@@ -54,8 +51,6 @@ PINNED = [
     ("inception_v3", "mixed4/2/3/bn/var", [1.1770367, 1.2825599, 0.7681752]),
 ]
 SIZES = {"nasnet_large": 331, "inception_v3": 299, "inception_resnet_v2": 299}
-ROOT = Path(__file__).parents[2]
-ALL = pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
 
 
 def test_every_network_is_in_every_table() -> None:
@@ -90,8 +85,9 @@ def logits(graph: Graph, libraries: list[str] | None = None, batch: int = 1) -> 
     return rows
 
 
-def check(name: str) -> None:
-    """oneDNN's answer for two images is NumPy's, and says something of each."""
+@pytest.mark.parametrize("name", slow_but(QUICK, NAMES))
+def test_agrees_with_numpy(name: str) -> None:
+    """The answers for two images are NumPy's, and say something of each."""
     graph = build(name, batch=2, size=SMALL[name])
     ours = logits(graph, batch=2)
     assert difference(ours, logits(graph, ["numpy"], batch=2)) <= TOLERANCE
@@ -99,18 +95,7 @@ def check(name: str) -> None:
     assert np.corrcoef(ours)[0, 1] < 0.995, "the image hardly matters"
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_agrees_with_numpy(name: str) -> None:
-    check(name)
-
-
-@ALL
-@pytest.mark.parametrize("name", sorted(set(NAMES) - set(QUICK)))
-def test_every_network_agrees_with_numpy(name: str) -> None:
-    check(name)
-
-
-@ALL
+@slow
 @pytest.mark.parametrize("name", NAMES)
 def test_full_size(name: str) -> None:
     """The first row of a batch is what the same image alone gives."""
@@ -205,7 +190,7 @@ def test_the_table_shows_the_papers_numbers_and_ours(tmp_path: Path) -> None:
     ]
 
 
-@ALL
+@slow
 def test_every_network_is_counted() -> None:
     assert {name: compared(name)["parameters"]["ours"] for name in NAMES} == PARAMETERS
 
@@ -233,19 +218,11 @@ with Session(build("mobilenet_v1", size=32)):
 
 def loading(source: str) -> float:
     """The most memory while NasNet-Large is built and loaded, in terms of its weights'."""
-    ran = subprocess.run(
-        [sys.executable, "-c", LOADING.format(source=source)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        timeout=240,
-    )
-    weights, taken = map(int, ran.stdout.split())
+    weights, taken = map(int, printed("-c", LOADING.format(source=source)).split())
     return taken / weights
 
 
-@ALL
+@slow
 def test_a_graph_is_loaded_with_its_weights_twice() -> None:
     """The graph keeps its own; the plan's, with their pads, are 1.003 times as much.
 
@@ -255,7 +232,7 @@ def test_a_graph_is_loaded_with_its_weights_twice() -> None:
     assert 2 < loading("") <= 2.003 + 0.25
 
 
-@ALL
+@slow
 def test_a_file_is_loaded_with_its_weights_once(tmp_path: Path) -> None:
     file = tmp_path / "nasnet.onnx"
     source = f"graph = save_onnx(graph, {str(file)!r}) or {str(file)!r}"

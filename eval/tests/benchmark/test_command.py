@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from eval import bench
 from eval.bench import cases
-from tests.benchmark.support import fakes, product, relu, task_of
+from eval.tests.benchmark.support import fakes, product, relu, task_of
 from vtensor import load_onnx
 from vtensor.benchmark import plot as drawing
 from vtensor.benchmark.ours import VTensor

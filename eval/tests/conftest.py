@@ -1,0 +1,23 @@
+"""The fixtures of ``tests/``, for the tests of the evaluation."""
+
+from __future__ import annotations
+
+from tests.conftest import (
+    bench,
+    compiled_once,
+    declared_costs,
+    interruptible,
+    no_cache,
+    others_done,
+    scratch,
+)
+
+__all__ = [
+    "bench",
+    "compiled_once",
+    "declared_costs",
+    "interruptible",
+    "no_cache",
+    "others_done",
+    "scratch",
+]
