@@ -157,15 +157,9 @@ def test_reshape_asks_for_the_order_of_presentation_where_no_other_will_do(
 @pytest.mark.parametrize(
     ("op", "follower", "reason"),
     [
-<<<<<<< HEAD
         (Softmax(("C",)), Relu(), "onednn : its invoker does not fuse Relu"),
-        (MatMul("C"), Softmax(("K",)), "MatMul does not take Softmax behind it so"),
-        (MatMul("C"), Clip(1.0, 2.0), "MatMul does not take Clip behind it so"),
-=======
-        (Softmax(("C",)), Relu(), "onednn : its invoker does not take Relu behind it"),
         (MatMul("C"), Softmax(("K",)), "MatMul cannot fuse Softmax here"),
         (MatMul("C"), Clip(1.0, 2.0), "MatMul cannot fuse Clip here"),
->>>>>>> 66cd4a34bdc54ce2102a83287c650ffda4af54a8
     ],
 )
 def test_a_follower_is_declined_by_name(op: object, follower: object, reason: str) -> None:
