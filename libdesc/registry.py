@@ -311,8 +311,10 @@ def no_plugins() -> bool:
     far as modules have been imported.
     """
     current = _installed
-    tables = current.libraries, current.invokers, current.operators, current.rules
-    counts = tuple(map(len, tables))
+    counts = (
+        *(len(current.libraries), len(current.invokers)),
+        *(len(current.operators), len(current.rules)),
+    )
     return _only_own(id(current), (current.version, current.settled, current.filled, *counts))
 
 

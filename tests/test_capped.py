@@ -51,7 +51,7 @@ def capped(cap: str, *arguments: str | Path) -> tuple[str, int, int]:
         cap,
         *arguments,
         timeout=480,
-        ONEDNN_MAX_CPU_ISA=cap.upper(),
+        environment={"ONEDNN_MAX_CPU_ISA": cap.upper()},
     )
     passed = re.search(r"(\d+) passed", done.stdout)
     tail = "\n".join([*done.stdout.splitlines()[-60:], *done.stderr.splitlines()[-20:]])

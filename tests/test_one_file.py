@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.libdesc.test_discovery import distribution
-from tests.test_imports import PACKAGES, ROOT, python
+from tests.libraries.processes import ROOT
+from tests.test_imports import PACKAGES, python
 
 NAME = "HardSwish"
 FILE = ROOT / "ops" / "hardswish.py"

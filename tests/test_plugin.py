@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 import vtensor
-from tests.test_imports import ROOT, python
+from tests.libraries.processes import ROOT
+from tests.test_imports import python
 from vtensor import get_include
 from vtensor.errors import LibraryError
 

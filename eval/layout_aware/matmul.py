@@ -14,7 +14,7 @@ from eval.layout_aware.onednn import fastest, unspecified, usual
 from eval.layout_aware.tensor import Sizes, Tensor, plain
 from libdesc.eigen import native
 from libdesc.onednn.native import dnnl
-from libdesc.onednn.routines_matrix import BLOCKS
+from libdesc.onednn.routines_matrix import BLOCKED_ISAS
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
@@ -48,7 +48,7 @@ class MatMul(Operator):
             fixed = unspecified(b.dims)
             tried = [(False, free, fixed), *((False, desc, fixed) for desc in usual(a))]
             if len(dims) == 2:  # with AVX-512 the product has the better kernels
-                place = dnnl.isa().startswith(BLOCKS)
+                place = dnnl.isa().startswith(BLOCKED_ISAS)
                 tried.insert(place, (True, free, unspecified(b.dims[::-1])))
 
         def make(one: tuple[bool, Desc, Desc]) -> Primitive:

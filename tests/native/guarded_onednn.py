@@ -192,7 +192,7 @@ def cases(_: str, cap: str, seed: int, count: int) -> Iterator[tuple[str, list[s
     """Draw so many requests, and run those that oneDNN takes."""
     dnn.limit_isa(cap)
     source = Source(seed)
-    for _ in range(count):
+    for _request in range(count):
         primitive = source.primitive()
         if primitive is not None:
             yield "request", faults(primitive, source)

@@ -6,7 +6,7 @@ import pytest
 
 from libdesc import onednn
 from libdesc.onednn.native import dnnl
-from libdesc.onednn.routines_matrix import BLOCKS
+from libdesc.onednn.routines_matrix import BLOCKED_ISAS
 from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
 from tests.operators.capped import printed_under
@@ -90,4 +90,4 @@ def test_blocks_of_constants_do_not_depend_on_the_number_of_rows() -> None:
         primitive = routine.primitive(row)
         if primitive.kernel.startswith("brg:"):
             known.add(str(routine.layouts(primitive)[1]))
-    assert len(known) == dnnl.isa().startswith(BLOCKS)
+    assert len(known) == dnnl.isa().startswith(BLOCKED_ISAS)

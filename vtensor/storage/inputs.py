@@ -97,8 +97,9 @@ def calibration(calibrate: Mapping[str, object] | None, ports: Sequence[Port]) -
             input.
     """
     if calibrate is not None and not isinstance(calibrate, Mapping):
-        kind = type(calibrate).__name__
-        raise InputError(f"calibrate is given as {{name: array}}, not as {kind}")
+        raise InputError(
+            f"calibrate is given as {{name: array}}, not as {type(calibrate).__name__}"
+        )
     known, arrays = {port.name: port for port in ports}, dict[str, Array]()
     for name, array in (calibrate or {}).items():
         if name not in known:
@@ -434,8 +435,9 @@ def parse_layouts(
     layouts: dict[str, Layout] = {}
     known = {port.name: port for port in ports}
     if requested is not None and not isinstance(requested, Mapping):
-        names = ", ".join(known)
-        raise InputError(f"{label}={requested!r} is no {{name: layout}}; there are {names}")
+        raise InputError(
+            f"{label}={requested!r} is no {{name: layout}}; there are {', '.join(known)}"
+        )
     for name, layout in (requested or {}).items():
         if name not in known:
             raise InputError(f"{label}: no {name!r} here; there are {', '.join(known) or 'none'}")
