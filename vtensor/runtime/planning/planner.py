@@ -173,8 +173,8 @@ class Planner:
             if strategy is None:
                 continue
             symbolic = failed.get(choice)
-            declined = symbolic and symbolic.declined(network.given, known)
-            hints = choice, strategy, declined or frozenset()
+            declined = symbolic.declined(network.given, known) if symbolic else frozenset[str]()
+            hints = choice, strategy, declined
             try:
                 return self._with_hints(key, options, kind, network, known, hints)
             except (ChoiceRefused, VTensorError) as why:
@@ -310,8 +310,7 @@ class Planner:
         for choice in self._candidates(kind, key, options):
             if (symbolic := choice.plan_for(given, known)) is None:
                 continue
-            declined = symbolic.declined(given, known)
-            if declined is not None and not declined:
+            if symbolic.serves(given, known):
                 return None
             failed[choice] = symbolic
         return self._new(key, options, kind, known, failed)[1]
