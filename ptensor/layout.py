@@ -308,8 +308,8 @@ class Layout:
         if mine != theirs or mine == 0:
             return mine == theirs
         steps = _steps(self, sizes), _steps(other, sizes)
-        differ = [size for dim, size in sizes if steps[0][dim] != steps[1][dim]]
-        return prod(differ) == 1  # of open sizes alone, for of other dims of one there are no steps
+        # A dim of one index has no steps, unless its size is open: then they may differ.
+        return prod(size for dim, size in sizes if steps[0][dim] != steps[1][dim]) == 1
 
     def _steps(self, extents: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
         """Per dim, what an index contributes to the offset, in normal form: pairs (unit, stride).
@@ -318,8 +318,8 @@ class Layout:
         ever differ from 0, and a unit is kept only where f departs from the line that the unit
         before it began. What remains is a function of f alone: the first unit is 1 with f(1), and
         every further one is the first index at which f leaves the line, with f there. So two
-        layouts put every element at the same offset exactly if these lists agree. Those of an open
-        size are lists for several indices: of a single one they may differ.
+        layouts put every element at the same offset exactly if these lists agree. The list of an
+        open size is made for several indices; a dim of one index has none.
         """
         sizes = self.stored_sizes(extents)
         steps: dict[str, list[tuple[int, int]]] = {dim: [] for dim in sizes}

@@ -62,9 +62,7 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
 
 
 def _owner(begin: int, end: int, units: Mapping[str, int], shape: Mapping[str, int]) -> str:
-    """The dim that counts from ``begin`` to ``end``; of several, where open sizes are 1, the first
-    one.
-    """
+    """Return the dim that counts elements ``begin`` to ``end``: the first that spans them."""
     return next(
         dim
         for dim, unit in units.items()
@@ -79,8 +77,9 @@ def _units(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_Run]:
-    """The axes of a layout that have more than one place, or may have: an open size that comes
-    first here and there is the same axis whatever it is.
+    """Yield the axes of a layout that have several places.
+
+    An open size that is first in memory and among the dims counts as several, without a guard.
     """
     units = _units(extents)
     for dim, size in extents.items():

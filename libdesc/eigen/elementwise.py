@@ -237,13 +237,12 @@ def _strides(source: PTensor, dst: PTensor) -> list[int]:
     """Along each axis of dst: how far the operand's elements are, 0 where it is repeated."""
     layout = source.required_layout
     shape, strides = layout.physical_shape(source.dims), layout.strides(source.dims)
-    own = {place: row for place, *row in zip(_places(layout), shape, strides, strict=True)}
-    target = dst.required_layout
-    return [
-        0 if is_one(row[0]) or row[0] != size else row[1]
-        for place, size in zip(_places(target), target.physical_shape(dst.dims), strict=True)
-        if (row := own.get(place, (1, 0)))
-    ]
+    rows = {place: row for place, *row in zip(_places(layout), shape, strides, strict=True)}
+    target, steps = dst.required_layout, list[int]()
+    for place, wanted in zip(_places(target), target.physical_shape(dst.dims), strict=True):
+        size, stride = rows.get(place, (1, 0))
+        steps.append(0 if is_one(size) or size != wanted else stride)
+    return steps
 
 
 def _places(layout: Layout) -> Iterator[tuple[str, int]]:

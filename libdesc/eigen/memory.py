@@ -115,7 +115,7 @@ def strides_along(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int])
 
 
 def _repeats(axis: Axis, dims: Mapping[str, int]) -> bool:
-    """Whether an operand has one element along an axis, or there is one only."""
+    """Return whether an operand has no step along an axis: one of the two has a single place."""
     size = dims.get(axis.dim, 1)
     if is_one(size) or is_one(axis.size) or 0 in dims.values():
         return True

@@ -88,16 +88,16 @@ def product_source(expression: str) -> str:
 
 
 def is_one(size: int) -> bool:
-    """Return whether a size is 1, whatever the open sizes of a model are: no symbolic size is.
+    """Return whether a size is the integer 1; a symbolic size is not, though its number may be 1.
 
-    Code that asks this first asks fewer guards: what is recorded for a batch of one holds for
-    others.
+    Code that tests this first adds no guard to a trace, so that a recording for a batch of one
+    holds for others.
     """
     return type(size) is int and size == 1
 
 
 def same_sizes(dims: Mapping[str, int], other: Mapping[str, int]) -> bool:
-    """Return whether two tensors have the same dims and sizes, whatever the open sizes are.
+    """Return whether two tensors have the same dims and sizes; a symbolic size is never the size 1.
 
     >>> same_sizes({"N": 2, "C": 3}, {"C": 3, "N": 2}), same_sizes({"N": 1}, {"N": 2})
     (True, False)
