@@ -315,8 +315,8 @@ class Layout:
         if mine != theirs or mine == 0:
             return mine == theirs
         steps = _steps(self, sizes), _steps(other, sizes)
-        differ = [size for dim, size in sizes if steps[0][dim] != steps[1][dim]]
-        return prod(differ) == 1  # only dims of open sizes, which may be 1, can have steps then
+        # A dim of one index has no steps, unless its size is open: then they may differ.
+        return prod(size for dim, size in sizes if steps[0][dim] != steps[1][dim]) == 1
 
     def _steps(self, extents: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
         """Return for each dim what an index contributes to the offset, in normal form: (unit,

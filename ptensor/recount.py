@@ -62,9 +62,7 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
 
 
 def _owner(begin: int, end: int, units: Mapping[str, int], shape: Mapping[str, int]) -> str:
-    """Return the dim that counts from ``begin`` to ``end``: the first one, if open sizes of 1 allow
-    several.
-    """
+    """Return the dim that counts elements ``begin`` to ``end``: the first that spans them."""
     return next(
         dim
         for dim, unit in units.items()
@@ -79,10 +77,9 @@ def _units(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_CountedAxis]:
-    """Yield the axes of a layout with more than one position, actual or possible.
+    """Yield the axes of a layout that have several positions.
 
-    A first axis of open size that belongs to the first dim may have size 1, but is the same axis
-    then.
+    An open size that is first in memory and among the dims counts as several, without a guard.
 
     Raises:
         LayoutError: the layout pads a dim.

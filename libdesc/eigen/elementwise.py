@@ -268,13 +268,12 @@ def _strides(source: PTensor, dst: PTensor) -> list[int]:
     """Return an operand's stride along each axis of dst, 0 where it is repeated."""
     layout = source.required_layout
     shape, strides = layout.physical_shape(source.dims), layout.strides(source.dims)
-    axes = {place: row for place, *row in zip(_axis_keys(layout), shape, strides, strict=True)}
-    target = dst.required_layout
-    return [
-        0 if is_one(row[0]) or row[0] != size else row[1]
-        for place, size in zip(_axis_keys(target), target.physical_shape(dst.dims), strict=True)
-        if (row := axes.get(place, (1, 0)))
-    ]
+    rows = {axis: row for axis, *row in zip(_axis_keys(layout), shape, strides, strict=True)}
+    target, steps = dst.required_layout, list[int]()
+    for axis, wanted in zip(_axis_keys(target), target.physical_shape(dst.dims), strict=True):
+        size, stride = rows.get(axis, (1, 0))
+        steps.append(0 if is_one(size) or size != wanted else stride)
+    return steps
 
 
 def _axis_keys(layout: Layout) -> Iterator[tuple[str, int]]:

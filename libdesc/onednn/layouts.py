@@ -256,30 +256,30 @@ def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:
 
 
 def _outer_orders(layout: Layout, order: Order, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield orders of all numbered dims that place the elements as the layout does, the best first.
+    """Yield orders of all numbered dims that place elements as the layout does.
 
-    A dim whose outer part has size 1 may stand anywhere; a dim that the tensor lacks is put where a
-    familiar order has it.
+    Dims that the tensor lacks may be anywhere; familiar orders of the others come first, then the
+    literal one. Dims whose outer part has one position may be anywhere as well, but that is asked
+    last: it holds for the present sizes only.
     """
     place = {dim: i for i, dim in enumerate(layout.dims)}
-    block = {dim: layout.block(dim) for dim in layout.dims}
-    literal = sorted(range(len(order)), key=lambda i: (place.get(order[i], -1), i))
-    if "" not in order:
-        yield tuple(literal)
-    else:  # independent of the sizes
-        lacked = {i for i, dim in enumerate(order) if not dim}
-        yield from _known(order, literal, lacked)
-    yield from _known(
-        order, literal, {i for i, dim in enumerate(order) if not dim or sizes[i] <= block[dim]}
-    )
-    if "" in order:
-        yield tuple(literal)
+    literal = tuple(sorted(range(len(order)), key=lambda i: (place.get(order[i], -1), i)))
+    lacked = {i for i, dim in enumerate(order) if not dim}
+    if lacked:
+        yield from _familiar_like(literal, order, lacked)
+    else:
+        yield literal
+    single = {i for i, dim in enumerate(order) if dim and sizes[i] <= layout.block(dim)}
+    yield from _familiar_like(literal, order, lacked | single)
+    yield literal
 
 
-def _known(order: Order, literal: Sequence[int], free: Set[int]) -> Iterator[tuple[int, ...]]:
-    """Return the familiar orders that differ from the literal one only in where free dims are."""
+def _familiar_like(
+    literal: tuple[int, ...], order: Order, free: Set[int]
+) -> Iterator[tuple[int, ...]]:
+    """Yield the familiar orders in which all dims but the free ones are as in the literal order."""
     fixed = [i for i in literal if i not in free]
-    return (o for o in _familiar(order) if [i for i in o if i not in free] == fixed)
+    return (known for known in _familiar(order) if [i for i in known if i not in free] == fixed)
 
 
 def _familiar(order: Order) -> Iterator[tuple[int, ...]]:

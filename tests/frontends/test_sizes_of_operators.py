@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.frontends.support import Array, f32, model, runtime
 from vtensor import Session, load_onnx
 from vtensor.cli import app
-from vtensor.errors import ModelError
+from vtensor.errors import InputError, ModelError
 from vtensor.frontends.onnx import Model
 
 #: Nodes of which ONNX's inference has wrong sizes: attributes, and the sizes of the output.
@@ -73,6 +73,8 @@ def test_a_transposed_convolution(
             out = np.empty(made, np.float32)
             session.run(None, {"x": x}, out={"y": out})
             np.testing.assert_array_equal(out, session.run(None, {"x": x})[0])
+            with pytest.raises(InputError):  # it is raised once the model is read, too
+                session.run(None, {"x": f32(1, 3, 3)})
             [port] = session.outputs
             assert all(s in (None, have) for s, have in zip(port.shape, made, strict=False))
 

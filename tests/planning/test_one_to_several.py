@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.frontends.support import f32, model
+from tests.planning.cells import PATIENCE_S
 from vtensor import Session
+from vtensor.runtime.execution.origin import Origin
+from vtensor.runtime.planning.choice import MOST_CHOICES
 
 #: Networks of ``n`` images, of which none needs another plan for several.
 NETWORKS: Mapping[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
@@ -75,16 +80,38 @@ def test_the_plan_for_one_serves_several(name: str) -> None:
                 np.testing.assert_array_equal(found, fresh.run(None, x)[0])
 
 
-def test_a_plan_that_cannot_is_made_anew() -> None:
-    """Of one image the channels of both lie behind one another, and nothing is copied."""
-    proto = model(
-        """g (float[n, 16, 4, 4] x) => (float[n, 32, 4, 4] y) {
-            a = MaxPool<kernel_shape = [1, 1]>(x)
-            b = AveragePool<kernel_shape = [1, 1]>(x) y = Concat<axis = 1>(a, b) }"""
-    )
-    with Session(proto, threads=1, cache_dir=None) as session:
+#: Two parts of each image: of one image they are contiguous in memory, and nothing is copied.
+PARTS = """g (float[n, 16, 4, 4] x) => (float[n, 32, 4, 4] y) {
+    a = MaxPool<kernel_shape = [1, 1]>(x)
+    b = AveragePool<kernel_shape = [1, 1]>(x) y = Concat<axis = 1>(a, b) }"""
+
+
+def test_several_are_planned_where_the_plan_for_one_cannot_serve() -> None:
+    with Session(model(PARTS), threads=1, cache_dir=None) as session:
         for images, way in ((1, "planned"), (2, "planned"), (5, "specialised"), (1, "in memory")):
             x = f32(images, 16, 4, 4)
             [found] = session.run(None, {"x": x})
             assert session.plan.origin.way == way
             np.testing.assert_array_equal(found, np.concatenate([x, x], 1))
+
+
+def test_several_are_prepared_where_the_plan_for_one_cannot_serve(tmp_path: Path) -> None:
+    """The library takes several images as well; only memory is divided otherwise."""
+    proto, until = model(PARTS), time.monotonic() + PATIENCE_S
+    with Session(proto, threads=1, cache_dir=tmp_path) as session:
+        while len([*tmp_path.rglob("plan-*")]) < 2 and time.monotonic() < until:
+            session.run(None, {"x": f32(1, 16, 4, 4)})
+            time.sleep(0.02)
+    with Session(proto, threads=1, cache_dir=tmp_path) as later:
+        later.run(None, {"x": f32(2, 16, 4, 4)})
+        assert later.plan.origin == Origin("specialised", cached=True)
+
+
+def test_a_deterministic_session_finds_every_size_in_the_cache(tmp_path: Path) -> None:
+    """Also more of them than choices of one kind of inputs are saved that serve all sizes."""
+    proto = model("g (float[n, 4] x) => (float[n, 4] y) { y = Softmax(x) }")
+    for cached in (False, True):
+        with Session(proto, threads=1, cache_dir=tmp_path, deterministic=True) as session:
+            for rows in range(1, MOST_CHOICES + 4):
+                session.run(None, {"x": f32(rows, 4)})
+                assert session.plan.origin.cached == cached

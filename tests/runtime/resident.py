@@ -22,9 +22,12 @@ from onnx import ModelProto
 from eval.networks import build
 from libdesc.onednn import _onednn as dnn
 from ops import Conv2D, Relu
+from ptensor.buffer import TensorStorage
 from tests.frontends.support import f32, model
 from vtensor import Graph, Session
 from vtensor.benchmark.peer import Array
+from vtensor.runtime.execution.plan import Plan
+from vtensor.runtime.planning.symbolic_plan import SymbolicPlan
 from vtensor.runtime.recording.workspace import Memory
 
 Numbers = dict[str, int]
@@ -184,7 +187,15 @@ def reshaped(after: str, layers: str, early: str, late: str, optimize: str = "al
                 found["early" if count == int(early) else "late"] = resident() - before
             if count == int(late):
                 break
-    return found | {"closed": resident() - before, "before": before}
+        found["plans"] = _plan_objects()
+    return found | {"closed": resident() - before, "before": before, "left": _plan_objects()}
+
+
+def _plan_objects() -> int:
+    """Return how many plans, symbolic plans and storages of values are alive."""
+    gc.collect()
+    kinds = Plan, SymbolicPlan, TensorStorage
+    return sum(isinstance(one, kinds) for one in gc.get_objects())
 
 
 def opened(path: str) -> Numbers:

@@ -236,7 +236,7 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
     return facts.arrays[node.outputs[0]]
 
 
-#: The most roundings of the largest element by which two ways to add up may differ.
+#: The largest difference of two orders of one sum, in roundings of the array's largest element.
 ROUNDINGS = 4
 
 #: Types of attributes that rows can hold.
@@ -255,9 +255,9 @@ def _row_function(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None
 
 
 def agreeing(function: Computes, arrays: Sequence[Array], sample: Array) -> Array | None:
-    """Return the result of a function; None if it is no ``sample``, apart from rounding.
+    """Return the result of a function; None if it differs from ``sample`` by more than rounding.
 
-    Sums that are added up in another order differ in the last bits.
+    Sums in another order differ in the last bits.
     """
     try:
         result = np.asarray(function(*arrays))
@@ -270,7 +270,8 @@ def agreeing(function: Computes, arrays: Sequence[Array], sample: Array) -> Arra
     if result.dtype.kind != "f" or not np.isfinite(sample).all():
         return None
     bound = ROUNDINGS * float(np.finfo(sample.dtype.name).eps) * np.abs(sample).max(initial=0)
-    return result if (np.abs(result - sample) <= bound).all() else None
+    apart = np.abs(np.subtract(result, sample, dtype=np.float64))
+    return result if (apart <= bound).all() else None
 
 
 def _ahead(node: NetworkNode) -> Ahead | None:

@@ -173,8 +173,10 @@ class Planner:
             if decisions is None:
                 continue
             symbolic = failed.get(choice)
-            declined = symbolic and symbolic.declined(network.open_sizes, known)
-            hints = choice, decisions, declined or frozenset()
+            declined = (
+                symbolic.declined(network.open_sizes, known) if symbolic else frozenset[str]()
+            )
+            hints = choice, decisions, declined
             try:
                 return self._with_hints(key, options, kind, network, known, hints)
             except (ChoiceRefused, VTensorError) as why:
@@ -312,8 +314,7 @@ class Planner:
         for choice in self._candidates(kind, key, options):
             if (symbolic := choice.plan_for(open_sizes, known)) is None:
                 continue
-            declined = symbolic.declined(open_sizes, known)
-            if declined is not None and not declined:
+            if symbolic.serves(open_sizes, known):
                 return None
             failed[choice] = symbolic
         return self._new(key, options, kind, known, failed)[1]

@@ -167,9 +167,13 @@ class Source:
         return corrected
 
     def _correct(self, loaded: Loaded) -> None:
-        """Take inputs and outputs from the model if the fingerprint has others."""
+        """Take inputs and outputs from the model if the fingerprint has others.
+
+        Outputs of the fingerprint may be more open: a graph had other sizes than the model says.
+        """
         inputs, outputs = self._ports(loaded)
-        if (inputs, outputs) != (self.inputs, self.outputs):
+        is_same = len(outputs) == len(self.outputs) and all(map(_opens, self.outputs, outputs))
+        if inputs != self.inputs or not is_same:
             self.inputs[:], self.outputs[:], self.fingerprint = inputs, outputs, None
             self._corrects = True
 
@@ -484,6 +488,15 @@ def _moved(names: Collection[str], steps: int, dim: str, size: int) -> int:
     """Move a size by some steps if its dim is among the names and it is not one."""
     step = steps * min(size & -size, MAX_STEP)
     return size + step if dim in names and size != 1 and size + step > 0 else size
+
+
+def _opens(port: Port, declared: Port) -> bool:
+    """Return whether a port is the declared one, or the same with further sizes open."""
+    if port.any_rank:
+        return (port.name, port.dtype) == (declared.name, declared.dtype)
+    return replace(port, shape=declared.shape) == declared and all(
+        size in (None, wanted) for size, wanted in zip(port.shape, declared.shape, strict=False)
+    )
 
 
 def _port(name: str, value: Any) -> Port:

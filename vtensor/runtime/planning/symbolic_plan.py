@@ -241,13 +241,12 @@ class SymbolicPlan:
             return None
         if not self._evaluate_calls(sizes, known, workspace):
             return None
-        values = [sizes, *(known[asked] or [] for asked in self._row_keys(sizes))]
-        on_trace = self.memory.run([values[source][place] for source, place in self.sources])
-        if on_trace is None:
+        values = self._values(sizes, known)
+        numbers = self._memory_numbers(values)
+        if numbers is None:
             return None
-        numbers = self.numbers.at(on_trace)
         needs = int(numbers[self.held].sum()) + self.live.live(numbers)
-        if needs > workspace.max_bytes or not self._layouts_hold(numbers):
+        if needs > workspace.max_bytes:
             return None
         natives = [
             values[step.source][step.place] if type(step) is SymbolicStep else step
@@ -262,21 +261,42 @@ class SymbolicPlan:
         live, brought = self.slots.pieces.live(numbers), self._ports(numbers)
         return Plan(brought, steps, nbytes, live, regions, self.packed, workspace, nodes)
 
-    def declined(self, open_sizes: Sequence[int], known: Known) -> frozenset[str] | None:
+    def serves(self, open_sizes: Sequence[int], known: Known) -> bool:
+        """Return whether all guards hold for some open sizes, without compiling any step."""
+        sizes = evaluated(self.sizes, open_sizes, known)
+        if sizes is None:
+            return False
+        if any(evaluated(*key, known) is None for key in self._row_keys(sizes)):
+            return False
+        return self._memory_numbers(self._values(sizes, known)) is not None
+
+    def declined(self, open_sizes: Sequence[int], known: Known) -> frozenset[str]:
         """Return the nodes whose libraries decline some open sizes, without compiling any step.
 
-        None if the graph's guards fail.
+        A plan of the cache names no nodes, and none is named if the graph's guards fail.
         """
         sizes = evaluated(self.sizes, open_sizes, known)
         if sizes is None:
-            return None
+            return frozenset()
         rows = zip(self.calls, self._row_keys(sizes), strict=True)
-        return frozenset(
-            name
-            for calls, (asked, numbers) in rows
-            if evaluated(asked, numbers, known) is None
-            for name in calls.nodes
-        )
+        failed = [calls for calls, asked in rows if evaluated(*asked, known) is None]
+        return frozenset(name for calls in failed for name in calls.nodes)
+
+    def _values(self, sizes: Sequence[Any], known: Known) -> list[Sequence[Any]]:
+        """Return the values of each source of numbers, whose guards all hold."""
+        return [sizes, *(known[asked] or [] for asked in self._row_keys(sizes))]
+
+    def _memory_numbers(self, values: Sequence[Sequence[Any]]) -> Array | None:
+        """Return the numbers of the memory trace; None if a guard fails or layouts differ.
+
+        Args:
+            values: of each source.
+        """
+        on_trace = self.memory.run([values[source][place] for source, place in self.sources])
+        if on_trace is None:
+            return None
+        numbers = self.numbers.at(on_trace)
+        return numbers if self._layouts_hold(numbers) else None
 
     def _row_keys(self, sizes: Sequence[Any]) -> list[Asked]:
         return [
