@@ -13,7 +13,7 @@ import time
 from matplotlib import cbook
 
 from eval.compare import TOLERANCE, difference
-from eval.models import before_softmax, light_model, seeded
+from eval.networks.models import before_softmax, light_model, seeded
 from vtensor import Session
 from vtensor.cli import top_classes
 from vtensor.commands.shared import print_lines, progress

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 import typer
 
 from eval.experiment import Scope, Store, command
+from eval.figures.timing import ALONE, APART, KEY, SESSION, SESSIONS, Group, gain
+from eval.figures.timing import measure as measure_groups
+from eval.figures.timing import table as timings
 from eval.markdown import milliseconds, table, told
 from eval.networks import build
 from eval.store import Row, Table
-from eval.timing import ALONE, APART, KEY, SESSION, SESSIONS, Group, gain
-from eval.timing import measure as measure_groups
-from eval.timing import table as timings
 from vtensor import Session
 from vtensor.runtime.execution.plan import Plan
 

@@ -72,7 +72,9 @@ def profile(scope: Scope, store: Store, name: str, config: Config) -> None:
         store.advance(f"profile of {config.network}, {config.cap}", len(done), count)
 
     levels = ",".join(config.levels)
-    run_process("eval.profiled", [config.cap, *given, levels, runs, str(scope.threads)], advance)
+    run_process(
+        "eval.figures.profiled", [config.cap, *given, levels, runs, str(scope.threads)], advance
+    )
     kept.add(done)
 
 

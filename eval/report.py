@@ -11,26 +11,26 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from eval import claims
 from eval.experiment import Experiment, Store
+from eval.figures import claims
+from eval.figures.paper import paper
 from eval.markdown import table
-from eval.paper import paper
 from eval.store import Row, instructions
 
 #: The modules of all sections, in the order in which they are measured and told: the paper's first.
 SECTIONS = (
     "eval.networks.table1",
-    "eval.loc",
-    "eval.latency",
-    "eval.stddev",
-    "eval.conversions",
-    "eval.overhead",
-    "eval.batch",
-    "eval.breakdown",
+    "eval.figures.loc",
+    "eval.figures.latency",
+    "eval.figures.stddev",
+    "eval.figures.conversions",
+    "eval.figures.overhead",
+    "eval.figures.batch",
+    "eval.figures.breakdown",
     "eval.joint",
-    "eval.forms",
-    "eval.forms_today",
-    "eval.layers",
+    "eval.kernels.forms",
+    "eval.kernels.forms_today",
+    "eval.kernels.layers",
     "eval.profiles",
     "eval.start",
     "eval.shapes",

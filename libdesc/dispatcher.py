@@ -39,8 +39,8 @@ from vtensor.errors import (
 )
 from vtensor.language.checks import check_source, compile_check, compile_text
 from vtensor.language.failures import place_of, raised
-from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass, replace
 from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import CPU, VTensor

@@ -17,7 +17,7 @@ from libdesc.schema import ARGUMENTS, Description
 from ptensor.evaluation import Decline, current_call
 from vtensor.errors import DescriptionError, InvokerError, LibraryError, VTensorError
 from vtensor.language.failures import place_of, raised
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 
 #: Exceptions of handlers that are passed on unchanged: their messages suffice.

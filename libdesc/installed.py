@@ -13,7 +13,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtensor.language.interrupts import ignored, pass_signals
+from vtensor.language.process.interrupts import ignored, pass_signals
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

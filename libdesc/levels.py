@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from libdesc.tracing import traced
 from vtensor.errors import LibraryError
-from vtensor.language.openmp import import_native
+from vtensor.language.process.openmp import import_native
 from vtensor.language.records import dataclass
 
 #: The instruction sets that modules are compiled for, the smallest first.

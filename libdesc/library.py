@@ -14,7 +14,7 @@ from ptensor.tensor import PTensor
 from vtensor.errors import DescriptionError, LayoutNotSupported, VTensorError
 from vtensor.language.checks import compile_text
 from vtensor.language.failures import place_of, raised
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtensor.errors import DescriptionError
 from vtensor.language.index import Index, row_of
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.wording import reason
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import numpy as np
 
 from libdesc.tracing import TRACER, pure, pure_function, pure_name, tracing
 from ptensor.layout import Layout
-from vtensor.language.rows import CALL, COMPUTE, GET, ITEM, ONE, NotSaved, Rows
-from vtensor.language.symbolic_arrays import TRACED, Computes
-from vtensor.language.trace import SymbolicSize, Trace
+from vtensor.language.symbolic.rows import CALL, COMPUTE, GET, ITEM, ONE, NotSaved, Rows
+from vtensor.language.symbolic.symbolic_arrays import TRACED, Computes
+from vtensor.language.symbolic.trace import SymbolicSize, Trace
 
 for _function in TRACED:
     pure(_function)

@@ -9,8 +9,8 @@ from libdesc.registry import ready
 from ptensor.evaluation import Decline
 from vtensor.errors import InvokerError, describe
 from vtensor.language.failures import place_of, raised
-from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import info_of, label_of
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.tensor import VTensor
 
 

@@ -33,11 +33,11 @@ from libdesc.schema import Description
 from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES, Library
 from vtensor.errors import LibraryError, VTensorError, did_you_mean
-from vtensor.language.forks import process_lock
-from vtensor.language.imported import logger
 from vtensor.language.index import Index, importing
-from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import OPERATORS
+from vtensor.language.process.forks import process_lock
+from vtensor.language.process.imported import logger
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.rules import Rule
 from vtensor.language.table import OperatorInfo

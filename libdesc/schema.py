@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vtensor.errors import DescriptionError
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.user_files import parse_toml, read_text
 from vtensor.language.wording import reason

@@ -1,4 +1,4 @@
-# Made by `python -m eval.operator_stub` from what is registered; a test compares the two.
+# Made by `python -m eval.documents.operator_stub` from what is registered; a test compares the two.
 from ops.unary import Abs as Abs
 from ops.unary import Acos as Acos
 from ops.unary import Acosh as Acosh

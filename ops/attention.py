@@ -14,7 +14,7 @@ from libdesc.routine import Routine
 from ops._places import one_output
 from ptensor import PTensor
 from vtensor.language.dims import broadcast, is_one
-from vtensor.language.symbolic_arrays import spread
+from vtensor.language.symbolic.symbolic_arrays import spread
 from vtensor.operators import Context, Cost, Match, operator, param
 from vtensor.tensor import VTensor
 

@@ -14,9 +14,9 @@ from dataclasses import field
 
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
-from optimizer.candidates import Candidates, other_libraries
+from optimizer.choice.candidates import Candidates, other_libraries
+from optimizer.choice.estimate import Estimate
 from optimizer.edges import User, rewired, users
-from optimizer.estimate import Estimate
 from optimizer.settings import Settings
 from ptensor.evaluation import Refusal, Variant
 from ptensor.layout import Layout

@@ -8,8 +8,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from vtensor.language.forks import ahead_of_logging
 from vtensor.language.index import importing
+from vtensor.language.process.forks import ahead_of_logging
 
 
 def import_on_thread(name: str) -> Any:

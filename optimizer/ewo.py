@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from optimizer.candidates import paper_variants, shared_variants
-from optimizer.ilp import Solution, choose
-from optimizer.problem import Cost, Problem
+from optimizer.choice.candidates import paper_variants, shared_variants
+from optimizer.choice.ilp import Solution, choose
+from optimizer.choice.problem import Cost, Problem
+from optimizer.choice.solver import SolverError, solver_name
 from optimizer.remake import remade
 from optimizer.settings import Settings
 from optimizer.share import share
-from optimizer.solver import SolverError, solver_name
 from resolver.errors import ErrorProof
 from resolver.lowered import Certificate, LoweredGraph
 from vtensor.language.records import replace

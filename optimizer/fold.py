@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
-from optimizer.computed import Computed, Made, multiplied, origin, times
-from optimizer.magnitude import largest
+from optimizer.constants.computed import Computed, Made, multiplied, origin, times
+from optimizer.constants.magnitude import largest
 from optimizer.readers import Readers
 from ptensor.pages import Room, one_after_the_other
 from vtensor.language.dtype import numpy_dtype

@@ -12,11 +12,11 @@ from itertools import compress
 from types import MappingProxyType
 
 from libdesc.transforms import LayoutChange
-from optimizer.candidates import Variants, shared_variants
-from optimizer.elsewhere import FurtherVariants
-from optimizer.estimate import Estimate
+from optimizer.choice.candidates import Variants, shared_variants
+from optimizer.choice.elsewhere import FurtherVariants
+from optimizer.choice.estimate import Estimate
+from optimizer.choice.problem import Clock, Problem, with_doubt
 from optimizer.ewo import chosen_by, nothing_to_gain, reconcile
-from optimizer.problem import Clock, Problem, with_doubt
 from optimizer.settings import Settings
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout

@@ -22,7 +22,7 @@ from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pattern
-from vtensor.language.symbolic_arrays import SymbolicArray
+from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
 from vtensor.language.traits import Commutes
 
 #: The relative difference that a constant may have from a pattern's number, by element type: what

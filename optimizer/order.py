@@ -16,12 +16,12 @@ from functools import partial
 from typing import Any
 
 from libdesc.preferences import EVERY, Preferences
-from optimizer.computed import Computed, Made, origin
-from optimizer.originals import Original
+from optimizer.constants.computed import Computed, Made, origin
+from optimizer.constants.originals import Original
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.records import dataclass, replace
-from vtensor.language.symbolic_arrays import SymbolicArray, turned
+from vtensor.language.symbolic.symbolic_arrays import SymbolicArray, turned
 from vtensor.language.tensor import Option, VTensor
 
 

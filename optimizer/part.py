@@ -17,7 +17,7 @@ from math import prod
 from typing import Any
 
 from libdesc.preferences import EVERY, Preferences
-from optimizer.computed import Computed, Made, cut
+from optimizer.constants.computed import Computed, Made, cut
 from optimizer.readers import Readers
 from vtensor.errors import VTensorError
 from vtensor.language.dims import is_one

@@ -85,7 +85,7 @@ def import_passes() -> None:
     """Import the passes of all levels and what they use, under the lock that forks wait for."""
     names = dict.fromkeys(chain.from_iterable(LEVELS.values()))
     modules = [PASSES.get(name, f"optimizer.{name}").partition(":")[0] for name in names]
-    for module in (*modules, "optimizer.bound", "resolver.evaluate", "resolver.extend"):
+    for module in (*modules, "optimizer.choice.bound", "resolver.evaluate", "resolver.extend"):
         with importing:
             import_module(module)
 

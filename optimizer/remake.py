@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from optimizer.problem import Problem
+from optimizer.choice.problem import Problem
 from optimizer.settings import Settings
 from optimizer.share import share
 from resolver.change import changed

@@ -17,8 +17,8 @@ import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready
+from optimizer.constants.originals import copied
 from optimizer.match import Matched, Matcher
-from optimizer.originals import copied
 from optimizer.readers import Readers
 from ptensor.background_work import checkpoint
 from vtensor.errors import VTensorError
@@ -27,7 +27,7 @@ from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.records import dataclass, replace
 from vtensor.language.rules import Apply, Hole, Match, Named, Number, Pattern, Rule
-from vtensor.language.symbolic_arrays import SymbolicArray
+from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
 from vtensor.language.tensor import CPU, Option, VTensor
 
 #: Element types of values that rules are applied to.

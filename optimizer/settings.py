@@ -8,9 +8,9 @@ from vtensor.errors import InputError
 from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
-    from optimizer.errors import Allowed
-    from optimizer.estimate import Speeds
-    from optimizer.problem import Clock, Probing
+    from optimizer.choice.errors import Allowed
+    from optimizer.choice.estimate import Speeds
+    from optimizer.choice.problem import Clock, Probing
 
 #: The default time limit of a solver, in seconds.
 TIME_LIMIT = 10.0

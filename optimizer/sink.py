@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from optimizer.candidates import shared_variants
-from optimizer.problem import Problem
+from optimizer.choice.candidates import shared_variants
+from optimizer.choice.problem import Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
 from resolver.lowered import LoweredGraph, OpNode

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
 
-from vtensor.language.forks import process_lock
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.forks import process_lock
+from vtensor.language.process.interrupts import pass_signals
 
 T = TypeVar("T")
 

@@ -25,8 +25,8 @@ from ptensor.form import Form
 from ptensor.layout import Layout
 from vtensor.errors import ContractError, describe
 from vtensor.language.cached import cached_property
-from vtensor.language.interrupts import Unfit
 from vtensor.language.operators import info_of
+from vtensor.language.process.interrupts import Unfit
 from vtensor.language.records import dataclass, replace
 
 if TYPE_CHECKING:

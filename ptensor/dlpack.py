@@ -17,7 +17,7 @@ import numpy as np
 
 from vtensor.errors import DLPackError, VTensorError
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 
 Array = np.ndarray[Any, Any]
 

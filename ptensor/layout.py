@@ -63,7 +63,7 @@ class Layout:
         "_units",
     )
 
-    #: A layout has no symbolic sizes (``vtensor.language.trace.is_open``).
+    #: A layout has no symbolic sizes (``vtensor.language.symbolic.trace.is_open``).
     holds_no_sizes: ClassVar[bool] = True
 
     ANY: ClassVar[Layout]

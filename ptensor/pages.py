@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtensor.language.interrupts import ignored, pass_signals
+from vtensor.language.process.interrupts import ignored, pass_signals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

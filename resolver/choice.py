@@ -28,8 +28,8 @@ from resolver.lowered import (
     Value,
 )
 from vtensor.language.cached import cached_property
-from vtensor.language.interrupts import Unfit
 from vtensor.language.operators import label_of
+from vtensor.language.process.interrupts import Unfit
 from vtensor.language.records import dataclass, replace
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from resolver.probe import confirmed
 from vtensor.errors import VTensorError, did_you_mean
-from vtensor.language.interrupts import Unfit
 from vtensor.language.operators import info_of, label_of
+from vtensor.language.process.interrupts import Unfit
 from vtensor.language.records import dataclass, replace
 
 if TYPE_CHECKING:

@@ -118,7 +118,7 @@ def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SqueezeNet with seeded weights, as a file that tests only read."""
     import onnx
 
-    from eval.models import light_model, seeded
+    from eval.networks.models import light_model, seeded
 
     file = tmp_path_factory.mktemp("models") / "squeezenet.onnx"
     onnx.save(seeded(light_model("squeezenet"), seed=0), str(file))

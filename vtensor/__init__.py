@@ -15,7 +15,7 @@ _public, __dir__ = names_of(__name__, __file__)
 
 def __getattr__(name: str) -> Any:
     """Import a public name."""
-    from vtensor.language.idle import stop_blas_threads
+    from vtensor.language.process.idle import stop_blas_threads
 
     stop_blas_threads()
     value = _public(name)

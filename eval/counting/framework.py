@@ -6,7 +6,7 @@ from typing import Any
 
 from eval.counting.source import cpp_lines, python_lines
 from eval.counting.units import ROOT
-from eval.paper import paper
+from eval.figures.paper import paper
 
 #: What the paper has of each folder: its words, and its figure.
 COUNTERPARTS = {

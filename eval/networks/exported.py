@@ -17,8 +17,8 @@ from rich.table import Table
 
 from eval.compare import TOLERANCE, difference, photograph, reference
 from eval.mixes import mixes
-from eval.models import before_softmax
 from eval.networks import NAMES, build
+from eval.networks.models import before_softmax
 from eval.processes import chosen
 from vtensor import Graph, Session, load_onnx, save_onnx
 from vtensor.commands.shared import print_json, progress

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from eval.experiment import Scope, Store
+from eval.figures.paper import paper
 from eval.markdown import table
 from eval.networks import NETWORKS, build, parameters
 from eval.networks.layers import CLASSES
-from eval.paper import paper
 from vtensor.language.graph import Graph
 
 NAME = "networks"

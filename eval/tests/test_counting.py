@@ -10,8 +10,8 @@ import pytest
 from eval.counting import reach, theirs, units
 from eval.counting.framework import CONTRADICTION
 from eval.counting.source import cpp_lines, python_lines, toml_lines
-from eval.loc import TITLE, reductions, row, total
-from eval.paper import paper
+from eval.figures.loc import TITLE, reductions, row, total
+from eval.figures.paper import paper
 
 PYTHON = '''"""Documentation."""
 import os

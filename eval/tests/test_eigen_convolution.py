@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eval import eigen_convolution
-from eval.eigen_convolution import Row, Shape
+from eval.kernels import eigen_convolution
+from eval.kernels.eigen_convolution import Row, Shape
 from vtensor.runtime import _replay
 
 

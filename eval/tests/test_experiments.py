@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval import busy, claims, forms_today, latency, layers, memory, report, shapes, today
+from eval import busy, memory, report, shapes, today
 from eval.__main__ import main
 from eval.experiment import FULL, QUICK, Scope, Store
+from eval.figures import claims, latency
+from eval.figures.timing import Group, Model, batch_groups, gain, groups, summary, table, timed
+from eval.figures.timing import contender as contender_of
+from eval.kernels import forms_today, layers
 from eval.networks import NAMES, build
-from eval.timing import Group, Model, batch_groups, gain, groups, summary, table, timed
-from eval.timing import contender as contender_of
 from vtensor import Session
 from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.messages import Loaded

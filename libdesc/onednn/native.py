@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from libdesc.tracing import traced
 from vtensor.errors import LibraryError
-from vtensor.language.interrupts import pass_signals
-from vtensor.language.openmp import brief_spinning, import_native
+from vtensor.language.process.interrupts import pass_signals
+from vtensor.language.process.openmp import brief_spinning, import_native
 
 if TYPE_CHECKING:
     import libdesc.onednn._onednn as dnnl

@@ -18,8 +18,8 @@ from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.errors import NativeError
 from vtensor.language.cached import cached_property
-from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import Context, operator, param
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 from vtensor.operators import DefinedBy

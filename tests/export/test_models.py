@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from onnx import ModelProto, numpy_helper
 
-from eval.models import light_model, light_names, seeded
+from eval.networks.models import light_model, light_names, seeded
 from libdesc import invoker
 from ops import (
     Add,

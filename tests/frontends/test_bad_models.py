@@ -13,7 +13,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.external_data_helper import set_external_data
 
-from eval.models import light_model
+from eval.networks.models import light_model
 from tests.frontends.support import f32, model
 from vtensor import load_onnx
 from vtensor.errors import (

@@ -11,12 +11,13 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from optimizer.originals import Original
+from optimizer.constants.originals import Original
 from vtensor import Session
 from vtensor.errors import ModelError, VTensorError
-from vtensor.frontends import inline, network
-from vtensor.frontends import model_file as opened
-from vtensor.frontends.inline import Parts, of_node, parts_of_bytes, parts_of_file
+from vtensor.frontends import network
+from vtensor.frontends.files import inline
+from vtensor.frontends.files import model_file as opened
+from vtensor.frontends.files.inline import Parts, of_node, parts_of_bytes, parts_of_file
 from vtensor.storage.open_file import OpenFile
 
 #: The place of an initializer's raw data among a tensor's fields, and of a graph in a model.

@@ -12,17 +12,17 @@ import onnx
 import pytest
 
 from ops import Conv2D, Mul, Relu
-from optimizer.originals import Original, Originals
+from optimizer.constants.originals import Original, Originals
 from ptensor.pages import Room
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError, ModelError
 from vtensor.frontends import export
-from vtensor.frontends import saved_text as known
-from vtensor.frontends.inline import Parts
-from vtensor.frontends.model_file import opened
+from vtensor.frontends.files import saved_text as known
+from vtensor.frontends.files.inline import Parts
+from vtensor.frontends.files.model_file import opened
+from vtensor.frontends.files.saved_text import read_known, save_known
+from vtensor.frontends.files.stored import _places
 from vtensor.frontends.onnx import Model
-from vtensor.frontends.saved_text import read_known, save_known
-from vtensor.frontends.stored import _places
 from vtensor.storage.entries import FOLDER, Entries
 from vtensor.storage.open_file import Bytes, OpenFile
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from eval.models import light_model, light_names
+from eval.networks.models import light_model, light_names
 from tests.onnx_suite.cases import Case, load
 from vtensor import load_onnx
 from vtensor.frontends.export import export

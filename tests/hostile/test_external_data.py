@@ -18,7 +18,7 @@ from tests.frontends.support import f32, model
 from vtensor import Session, load_onnx
 from vtensor.cli import app
 from vtensor.errors import BudgetError, InputError, ModelError
-from vtensor.frontends.external import DataFiles, data_files
+from vtensor.frontends.files.external import DataFiles, data_files
 
 WEIGHTS = f32(2, 3)
 

@@ -153,7 +153,7 @@ def test_a_file_of_odd_bytes_that_changes_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left to ONNX's parser as a whole is of one version, too."""
-    from vtensor.frontends import model_file as opened
+    from vtensor.frontends.files import model_file as opened
 
     path = tmp_path / "net.onnx"
     path.write_bytes(model(TEXT, 17, **Version(1).weights).SerializeToString())

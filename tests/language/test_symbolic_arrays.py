@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from libdesc.native_trace import ConstantReader, ConstantWriter, NativeTrace, native_module
 from ops._elements import NAMED
 from tests.frontends.support import f32
-from vtensor.language import symbolic_arrays
-from vtensor.language.symbolic_arrays import (
+from vtensor.language.symbolic import symbolic_arrays
+from vtensor.language.symbolic.symbolic_arrays import (
     Computes,
     StoredArray,
     SymbolicArray,
     as_it_is,
     spread,
 )
-from vtensor.language.trace import NotTraced, Rows, Trace
+from vtensor.language.symbolic.trace import NotTraced, Rows, Trace
 
 Array = np.ndarray[Any, Any]
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptensor.layout import Layout
-from vtensor.language.trace import (
+from vtensor.language.symbolic.trace import (
     MARK,
     NotSaved,
     NotTraced,
@@ -248,7 +248,7 @@ def test_a_size_of_another_trace_is_a_number_that_holds_for_it_alone() -> None:
 
 
 def test_more_than_a_model_has_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vtensor.language.trace.MAX_ROWS", 3)
+    monkeypatch.setattr("vtensor.language.symbolic.trace.MAX_ROWS", 3)
     trace = Trace()
     n = trace.size(4)
     assert [n + i for i in range(1, 4)]

@@ -25,8 +25,8 @@ from libdesc.native_trace import (
 )
 from libdesc.tracing import cached, pure_function, pure_name, traced, tracing
 from ptensor.layout import Layout
-from vtensor.language.symbolic_arrays import Computes
-from vtensor.language.trace import NotSaved, Rows, Trace, number_of
+from vtensor.language.symbolic.symbolic_arrays import Computes
+from vtensor.language.symbolic.trace import NotSaved, Rows, Trace, number_of
 
 NAME = "libdesc.onednn._onednn"
 

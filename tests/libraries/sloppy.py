@@ -9,7 +9,7 @@ import numpy as np
 
 from libdesc import invoker, register
 from libdesc.routine import Routine
-from optimizer.problem import Clock
+from optimizer.choice.problem import Clock
 from ptensor import PTensor
 from ptensor.evaluation import Call, Variant
 from resolver.lowered import OpNode

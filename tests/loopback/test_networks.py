@@ -6,8 +6,8 @@ import pytest
 from onnx import ModelProto
 
 from eval.compare import TOLERANCE, difference, photograph, reference
-from eval.keras import keras_export
-from eval.models import before_softmax, light_model, seeded, with_side
+from eval.networks.keras import keras_export
+from eval.networks.models import before_softmax, light_model, seeded, with_side
 from resolver.lowered import OpNode
 from tests.loopback.bench import check_scrambled
 from tests.loopback.invokers import ran

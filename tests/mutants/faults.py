@@ -209,7 +209,7 @@ FAULTS = (
         "cache",
         "An entry is taken that was written with other distributions installed, or with other "
         "settings in the environment.",
-        "vtensor/frontends/fingerprint.py",
+        "vtensor/frontends/files/fingerprint.py",
         "return blake2b(repr(installed()).encode(), digest_size=16).hexdigest()",
         'return ""',
     ),
@@ -218,7 +218,7 @@ FAULTS = (
         "cache",
         "A large weight whose values decided something is not part of the fingerprint: an entry is "
         "taken for a model with other values of it.",
-        "vtensor/frontends/fingerprint.py",
+        "vtensor/frontends/files/fingerprint.py",
         "inside |= {place[1] for place in observed if len(place) == 2}",
         "inside |= {place[1] for place in observed if len(place) == 0}",
     ),
@@ -242,7 +242,7 @@ FAULTS = (
         25,
         "symbols",
         "A comparison of sizes that was false in the trace is no guard.",
-        "vtensor/language/trace.py",
+        "vtensor/language/symbolic/trace.py",
         "        self.guard(answer, sign, self._operand(a), self._operand(b))\n",
         "        if answer:\n"
         "            self.guard(answer, sign, self._operand(a), self._operand(b))\n",
@@ -251,7 +251,7 @@ FAULTS = (
         26,
         "symbols",
         "The rows of a saved trace swap multiplication and floor division.",
-        "vtensor/language/rows.py",
+        "vtensor/language/symbolic/rows.py",
         "rows.append((TWO, target, which, a, b))",
         "rows.append((TWO, target, {2: 3, 3: 2}.get(which, which), a, b))",
     ),
@@ -259,7 +259,7 @@ FAULTS = (
         27,
         "symbols",
         "The result of an operation on two symbols is taken for that of one symbol and a number.",
-        "vtensor/language/trace.py",
+        "vtensor/language/symbolic/trace.py",
         "        place = self._places.get(key)\n"
         "        if place is None:\n"
         "            place = self._row(key, FUNCTIONS",
@@ -279,7 +279,7 @@ FAULTS = (
         29,
         "symbols",
         "A constant that depends on symbols is computed for the sizes of the trace alone.",
-        "vtensor/language/symbolic_arrays.py",
+        "vtensor/language/symbolic/symbolic_arrays.py",
         "elements = self.elements.reshape(-1).tolist()",
         "elements = [*map(number_of, self.elements.reshape(-1).tolist())]",
     ),
@@ -288,7 +288,7 @@ FAULTS = (
         "symbols",
         "Two symbols that are equal in the trace are taken to be equal for all sizes: that they "
         "are is no guard.",
-        "vtensor/language/trace.py",
+        "vtensor/language/symbolic/trace.py",
         "if other.trace is self.trace and other.place == self.place:",
         "if other.trace is self.trace and other.value == self.value:",
     ),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from nanobind.stubgen import StubGen
 
-from eval import operator_stub
+from eval.documents import operator_stub
 from tests.libraries.processes import run_python
 from vtensor.language.operators import OPERATORS
 
@@ -53,12 +53,12 @@ def test_drift_is_seen(old: str, new: str) -> None:
 
 
 def test_the_stub_of_operators_is_up_to_date() -> None:
-    """If not: ``python -m eval.operator_stub``."""
+    """If not: ``python -m eval.documents.operator_stub``."""
     assert operator_stub.FILE.read_text() == operator_stub.stub()
 
 
 def test_the_index_of_operators_is_up_to_date() -> None:
-    """If not: ``python -m eval.operator_stub``."""
+    """If not: ``python -m eval.documents.operator_stub``."""
     assert operator_stub.INDEX.read_text() == operator_stub.index()
 
 

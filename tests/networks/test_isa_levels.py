@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from eval.compare import TOLERANCE
-from eval.models import light_model, light_names, seeded, with_batch
+from eval.networks.models import light_model, light_names, seeded, with_batch
 from tests.libraries.processes import printed
 from tests.libraries.slow import slow_but
 
@@ -33,7 +33,7 @@ BEYOND = {
 @pytest.mark.parametrize(("cap", "name"), slow_but(DRAWN, product(CAPS, light_names())))
 def test_a_network_agrees_and_no_kernel_goes_beyond_its_cap(cap: str, name: str) -> None:
     batches = ",".join(map(str, BATCHES))
-    text = printed("-m", "eval.capped", cap, name, "priority", batches)
+    text = printed("-m", "eval.figures.capped", cap, name, "priority", batches)
     rows = [json.loads(line) for line in text.splitlines()]
     assert [row["batch"] for row in rows] == list(BATCHES)
     for row in rows:

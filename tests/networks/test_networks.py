@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from eval.compare import TOLERANCE, difference, photograph, reference
-from eval.models import before_softmax, light_model, light_names, seeded
+from eval.networks.models import before_softmax, light_model, light_names, seeded
 from tests.libraries.slow import slow_but
 from vtensor import Session, load_onnx
 

@@ -13,8 +13,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from eval.keras import TO_CHANNELS_LAST, keras_export
-from eval.models import light_model, seeded
+from eval.networks.keras import TO_CHANNELS_LAST, keras_export
+from eval.networks.models import light_model, seeded
 from ptensor import Layout
 from tests.libraries.golden import Golden
 from vtensor import Session

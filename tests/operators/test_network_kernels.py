@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eval.models import light_model
+from eval.networks.models import light_model
 from libdesc.dispatcher import DispatchContext
 from libdesc.onednn import Convolution
 from libdesc.preferences import Preferences

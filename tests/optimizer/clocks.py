@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from libdesc.transforms import LayoutChange
-from optimizer.problem import Clock
+from optimizer.choice.problem import Clock
 from ptensor.evaluation import Basis
 from resolver.addresses import addresses
 from resolver.lowered import OpNode

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimizer.problem import Cost, Problem
+from optimizer.choice.problem import Cost, Problem
 from ptensor.layout import Layout
 from resolver.evaluate import resolve
 from resolver.extend import extend

@@ -14,15 +14,15 @@ import pytest
 from libdesc import register
 from libdesc.preferences import Preferences
 from libdesc.registry import registry
-from optimizer import alternatives as search
-from optimizer import ilp
-from optimizer.alternatives import Alternative, alternatives
-from optimizer.candidates import shared_variants
+from optimizer.choice import alternatives as search
+from optimizer.choice import ilp
+from optimizer.choice.alternatives import Alternative, alternatives
+from optimizer.choice.candidates import shared_variants
+from optimizer.choice.problem import Cost, Edge, Problem
+from optimizer.choice.solver import SolverError
 from optimizer.pipeline import optimise
-from optimizer.problem import Cost, Edge, Problem
 from optimizer.settings import Settings
 from optimizer.share import share
-from optimizer.solver import SolverError
 from ptensor import PTensor, lib_tagger
 from resolver.change import changed
 from resolver.check import check

@@ -9,7 +9,7 @@ import pytest
 
 from libdesc.onednn.routines_window import Convolution
 from ops import Conv2D, Rename
-from optimizer.candidates import paper_variants, shared_variants
+from optimizer.choice.candidates import paper_variants, shared_variants
 from optimizer.pipeline import simplify
 from ptensor.evaluation import Call, Variant
 from ptensor.layout import Layout

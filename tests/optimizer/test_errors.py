@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from libdesc.registry import registry
-from optimizer.errors import Allowed
+from optimizer.choice.errors import Allowed
+from optimizer.choice.ilp import choose
+from optimizer.choice.problem import Problem
 from optimizer.ewo import chosen_by
-from optimizer.ilp import choose
 from optimizer.joint import timed_variants
-from optimizer.problem import Problem
 from optimizer.settings import Settings
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout

@@ -25,7 +25,7 @@ from ops import (
     Sub,
     Times,
 )
-from optimizer.computed import Computed, Made
+from optimizer.constants.computed import Computed, Made
 from optimizer.fold import Chain, fold
 from tests.property.strategies import LAWS
 from vtensor import Session

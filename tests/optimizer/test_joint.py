@@ -15,13 +15,13 @@ from libdesc.transforms import LayoutChange
 from libdesc.winograd import native
 from ops import BiasAdd, Conv2D, DepthwiseConv2D, Mean, Relu, Softmax
 from optimizer import joint as joint_module
-from optimizer.candidates import other_libraries
-from optimizer.elsewhere import FurtherVariants
-from optimizer.estimate import REFERENCE, Estimate
-from optimizer.ilp import choose
+from optimizer.choice.candidates import other_libraries
+from optimizer.choice.elsewhere import FurtherVariants
+from optimizer.choice.estimate import REFERENCE, Estimate
+from optimizer.choice.ilp import choose
+from optimizer.choice.problem import Clock, Probing, Problem
 from optimizer.joint import MARGIN, SAMPLES, joint, timed_variants
 from optimizer.pipeline import optimise, simplify
-from optimizer.problem import Clock, Probing, Problem
 from optimizer.settings import Settings
 from ptensor.evaluation import Basis, Variant
 from ptensor.layout import Layout

@@ -10,9 +10,9 @@ import pytest
 from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from ops.reshape import Rename, Reshape
-from optimizer.candidates import paper_variants, shared_variants
+from optimizer.choice.candidates import paper_variants, shared_variants
+from optimizer.choice.problem import Problem
 from optimizer.pipeline import optimise
-from optimizer.problem import Problem
 from optimizer.settings import Settings
 from ptensor import Layout, lib_tagger
 from resolver.check import check

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ops import Add, Exp, MatMul, Max, Mul, Rename, Sub, Tanh
-from optimizer.computed import Computed, origin
-from optimizer.originals import Original, Originals
+from optimizer.constants.computed import Computed, origin
+from optimizer.constants.originals import Original, Originals
 from optimizer.pipeline import simplify
 from vtensor import Session
 from vtensor.language.graph import Graph

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import pytest
 
 from libdesc.registry import registry
-from optimizer.candidates import paper_variants, shared_variants
-from optimizer.ilp import choose
+from optimizer.choice.candidates import paper_variants, shared_variants
+from optimizer.choice.ilp import choose
+from optimizer.choice.problem import Problem
 from optimizer.pipeline import optimise
-from optimizer.problem import Problem
 from optimizer.settings import Settings
 from resolver.check import check
 from resolver.lowered import LoweredGraph

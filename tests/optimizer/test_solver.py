@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optimizer import ewo, ilp, solver
+from optimizer import ewo
+from optimizer.choice import ilp, solver
+from optimizer.choice.solver import Solved, SolverError, solve, solver_name
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
-from optimizer.solver import Solved, SolverError, solve, solver_name
 from tests.libraries.bench import Bench, unused
 from tests.libraries.processes import printed
 from tests.optimizer.graphs import extended_of, moved, random_graph
@@ -89,7 +90,7 @@ def test_a_time_limit_never_makes_it_worse(bench: Bench, monkeypatch: pytest.Mon
 
 def test_without_highs_it_is_cbc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert solver_name() == "HiGHS"
-    monkeypatch.setattr("optimizer.solver.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("optimizer.choice.solver.importlib.util.find_spec", lambda name: None)
     assert solver_name() == "CBC"
 
 

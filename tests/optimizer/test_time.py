@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from libdesc.registry import registry
-from optimizer.ilp import choose
+from optimizer.choice.ilp import choose
+from optimizer.choice.problem import Problem
 from optimizer.joint import timed_variants
 from optimizer.pipeline import optimise
-from optimizer.problem import Problem
 from optimizer.settings import Settings
 from resolver.check import check
 from tests.libraries.bench import Bench

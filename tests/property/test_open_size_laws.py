@@ -17,7 +17,7 @@ from ptensor.recount import recounted
 from tests.property.strategies import LAWS
 from vtensor.errors import VTensorError
 from vtensor.language.dims import broadcast
-from vtensor.language.trace import Trace, number_of, substituted
+from vtensor.language.symbolic.trace import Trace, number_of, substituted
 
 Sizes = Mapping[str, int]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.originals import Original, Step
+from optimizer.constants.originals import Original, Step
 from tests.property.strategies import LAWS
 
 Array = np.ndarray[Any, Any]

@@ -12,8 +12,8 @@ import pytest
 from ops import Add, Relu
 from ptensor import Layout
 from tests.frontends.support import f32, model
-from tests.test_out import Array, Copies, aliases, room, touches, written
-from tests.test_session import Dlpack, image, network
+from tests.session.test_out import Array, Copies, aliases, room, touches, written
+from tests.session.test_session import Dlpack, image, network
 from vtensor import Graph, Session, from_array
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.runtime.execution.binding import Binding

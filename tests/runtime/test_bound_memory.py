@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.test_out import Array
-from tests.test_session import image, network
+from tests.session.test_out import Array
+from tests.session.test_session import image, network
 from vtensor import Session
 from vtensor.errors import InputError
 

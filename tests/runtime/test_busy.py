@@ -15,7 +15,7 @@ import pytest
 import vtensor
 from ops import Conv2D, Relu
 from tests.libraries.processes import printed
-from vtensor.language.openmp import TURNS, VARIABLES
+from vtensor.language.process.openmp import TURNS, VARIABLES
 from vtensor.runtime import _replay
 from vtensor.runtime.execution import executor
 from vtensor.runtime.execution.processors import Quota

@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 
 from ops import Add, Concat, Gather, Relu
-from tests.test_session import image, network
+from tests.session.test_session import image, network
 from vtensor import Graph, Session
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.language.dtype import numpy_dtype

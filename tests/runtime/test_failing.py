@@ -22,7 +22,7 @@ from tests.libraries.bench import Bench
 from tests.native.conftest import c_steps, cpp_steps
 from tests.native.stepping import held, step_of
 from tests.runtime.waiting import Waiting
-from tests.test_session import image, network
+from tests.session.test_session import image, network
 from vtensor import Graph, Session
 from vtensor.errors import InvokerError, NativeError, NestedRunError, SessionClosedError
 from vtensor.language.operators import Context

@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.computed import Made, cut, multiplied, times
-from optimizer.originals import Original
+from optimizer.constants.computed import Made, cut, multiplied, times
+from optimizer.constants.originals import Original
 from ptensor.layout import Layout
 from resolver.values import Value
 from vtensor.language.dtype import from_numpy

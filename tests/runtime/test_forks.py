@@ -56,7 +56,7 @@ for thread in threads: thread.join()
 """,
     "an import needs the lock of logging": """
 from optimizer.detached_import import import_on_thread
-from vtensor.language import forks
+from vtensor.language.process import forks
 from vtensor.language.index import importing
 forks.PATIENCE_S = 3.0
 held, done = threading.Event(), threading.Event()
@@ -110,7 +110,7 @@ uses()
 child(uses)
 """,
     "another thread imports a module slowly": """
-import vtensor.language.forks
+import vtensor.language.process.forks
 class Slow:
     "Finds modules no sooner than the fork has begun."
     def find_spec(self, name, path=None, target=None):
@@ -127,7 +127,7 @@ thread.join()
 """,
     "the program is one long import": """
 import importlib.util
-from vtensor.language import forks
+from vtensor.language.process import forks
 forks.PATIENCE_S = 60.0
 spec = importlib.util.spec_from_loader("program", loader=None)
 class Program:
@@ -149,7 +149,7 @@ thread.join()
 assert time.monotonic() - before < 25
 """,
     "a signal arrives as the process forks": """
-from vtensor.language import forks
+from vtensor.language.process import forks
 class Late(Exception): pass
 def handle(number, frame): raise Late
 signal.signal(signal.SIGUSR1, handle)
@@ -187,7 +187,7 @@ while left <= 0:
 assert event > 10
 """,
     "every lock is taken": """
-from vtensor.language import forks
+from vtensor.language.process import forks
 from vtensor.runtime import call
 from vtensor.runtime.execution import executor
 uses()
@@ -205,7 +205,7 @@ for thread in holders: thread.join()
 uses()
 """,
     "a lock is never free": """
-from vtensor.language import forks
+from vtensor.language.process import forks
 from vtensor.runtime import call
 from vtensor.runtime.execution import executor
 forks.PATIENCE_S = 0.1

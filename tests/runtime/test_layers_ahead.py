@@ -14,7 +14,7 @@ from ops._layers_ahead import LAYERS
 from tests.frontends.support import f32, model
 from vtensor import Session
 from vtensor.frontends.tracing import agreeing
-from vtensor.language.symbolic_arrays import Computes
+from vtensor.language.symbolic.symbolic_arrays import Computes
 
 Array = np.ndarray[Any, Any]
 

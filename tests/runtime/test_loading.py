@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ops import Relu
-from tests.test_imports import python
+from tests.packaging.test_imports import python
 from vtensor import Graph, Session
 from vtensor.runtime import session
 

@@ -15,7 +15,7 @@ from tests.frontends.support import f32, model
 from tests.libraries.processes import printed
 from tests.libraries.slow import slow, slow_but
 from tests.runtime.resident import AFTER
-from tests.test_session import image, network
+from tests.session.test_session import image, network
 from vtensor import Session
 from vtensor.runtime.planning.store import MOST_PLANS
 from vtensor.runtime.recording.workspace import Workspace

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
-from optimizer.originals import Original, Originals, array_of
+from optimizer.constants.originals import Original, Originals, array_of
 from tests.frontends.support import f32, model
 from tests.runtime.test_memory import measured
 from vtensor import Session, load_onnx

@@ -12,7 +12,7 @@ from eval.networks import SMALL, build
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import random_graph
 from tests.runtime.test_placement import wrong
-from tests.test_session import network
+from tests.session.test_session import network
 from vtensor import Session
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.execution.request import Request

@@ -15,7 +15,7 @@ import pytest
 from ops import Relu
 from ptensor import Layout
 from tests.native.test_no_python import frames
-from tests.test_session import Dlpack, image, network
+from tests.session.test_session import Dlpack, image, network
 from vtensor import Graph, Session, VTensor, from_array
 from vtensor.errors import InputError
 from vtensor.runtime._replay import Program

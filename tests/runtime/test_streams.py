@@ -17,7 +17,7 @@ from tests.libraries.bench import Bench
 from tests.libraries.processes import run_python
 from tests.native.conftest import c_steps
 from tests.runtime.waiting import Waiting
-from tests.test_session import image, network
+from tests.session.test_session import image, network
 from vtensor import Graph, Session
 from vtensor.errors import BudgetError, InputError, QueueFullError, SessionClosedError
 from vtensor.runtime.execution import executor

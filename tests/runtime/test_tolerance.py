@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ops import ArgMax, Conv2D, Floor, Mean, Relu, Sigmoid, Softmax
-from optimizer.observed import observed
+from optimizer.constants.observed import observed
 from optimizer.pipeline import optimise
 from ptensor.background_work import stopping
 from resolver.errors import ErrorProof

@@ -8,7 +8,7 @@ from eval.reshaped import Feeds, resized
 from eval.shapes import Axes, axes_of
 from optimizer.pipeline import pass_names, simplify
 from vtensor.benchmark.report import Case
-from vtensor.language.trace import Trace
+from vtensor.language.symbolic.trace import Trace
 from vtensor.runtime.planning.source import Source
 
 

@@ -9,7 +9,7 @@ from vtensor.language.wording import counted
 from vtensor.report import MEGABYTE, Line
 
 if TYPE_CHECKING:
-    from optimizer.alternatives import Alternative, Change, End
+    from optimizer.choice.alternatives import Alternative, Change, End
     from resolver.lowered import OpNode
 
 

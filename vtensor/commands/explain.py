@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optimizer.alternatives import alternatives
+from optimizer.choice.alternatives import alternatives
 from resolver.explain import bytes_of_a_run, explain_node, explain_transforms, refusals
 from vtensor.commands.alternatives import alternative_dict, alternative_lines
 from vtensor.commands.given import ValueOption

@@ -12,7 +12,7 @@ import typer
 from vtensor.errors import InputError
 from vtensor.image import image_for
 from vtensor.language.dtype import numpy_dtype
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.user_files import open_plain_file, read_plain_file
 from vtensor.language.wording import reason
 from vtensor.storage.inputs import random_array

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import field
 from typing import Any
 
-from optimizer.originals import Original, Originals
+from optimizer.constants.originals import Original, Originals
 from vtensor.errors import (
     ModelError,
     UnsupportedOperatorError,
@@ -26,8 +26,8 @@ from vtensor.frontends.tensors import Array, element_type
 from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
-from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import OPERATORS, info_of
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass, replace
 from vtensor.language.spelling import Spelling
 from vtensor.language.tensor import Option, VTensor

@@ -13,7 +13,7 @@ from typing import NoReturn
 from onnx import AttributeProto
 
 from libdesc.registry import ready
-from optimizer.originals import Original
+from optimizer.constants.originals import Original
 from vtensor.errors import ModelError, UnsupportedOperatorError
 from vtensor.frontends.builder import attributes_of, name_values
 from vtensor.frontends.computing import run_definition
@@ -23,7 +23,7 @@ from vtensor.frontends.naming import Names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array, type_of_array
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 

@@ -28,7 +28,7 @@ from vtensor.frontends.output_types import made_types
 from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array, sizes_of
 from vtensor.frontends.values import shape_makers
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import replace
 
 #: Largest number of nodes that unrolled loops may become: each iteration tells only whether there

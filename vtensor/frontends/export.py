@@ -26,8 +26,8 @@ from vtensor.frontends.tensors import Array
 from vtensor.frontends.writer import TEXT, OnnxGraph, write
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.graph import Graph
-from vtensor.language.interrupts import pass_signals
-from vtensor.language.sizes import OpenSize
+from vtensor.language.process.interrupts import pass_signals
+from vtensor.language.symbolic.sizes import OpenSize
 from vtensor.language.tensor import VTensor
 
 #: The default opset, and the oldest that can be written.

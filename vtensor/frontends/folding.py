@@ -21,7 +21,7 @@ import onnx.shape_inference
 from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from libdesc.onnx_reference.node import OneNode
-from optimizer.originals import Original, Originals
+from optimizer.constants.originals import Original, Originals
 from vtensor.errors import BudgetError, ModelError
 from vtensor.frontends.inference_limits import attribute_fault, bounded, unbounded
 from vtensor.frontends.network import Network, NetworkNode
@@ -34,7 +34,7 @@ from vtensor.frontends.tensors import (
     tensor_array,
     type_of_array,
 )
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.storage.budget import REMEDY
 

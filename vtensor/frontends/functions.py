@@ -18,8 +18,8 @@ from vtensor.frontends.folding import Facts, schema_of
 from vtensor.frontends.network import Network, NetworkNode, reads_of, versions
 from vtensor.frontends.splicing import Splice, defined
 from vtensor.frontends.taken_names import TakenNames
-from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import OPERATORS
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.spelling import Spelling
 from vtensor.language.wording import counted
 

@@ -23,20 +23,20 @@ from onnx import (
     helper,
 )
 
-from optimizer.originals import Original, Originals
+from optimizer.constants.originals import Original, Originals
 from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of, graphs_of
-from vtensor.frontends.constant_nodes import (
+from vtensor.frontends.files.constant_nodes import (
     external_tensors,
     own_nodes,
     take_in_tensors,
     without_constants,
 )
-from vtensor.frontends.deferred_arrays import DeferredArrays, Place
-from vtensor.frontends.external import DataFiles, data_files
-from vtensor.frontends.inline import Parts
-from vtensor.frontends.model_file import ModelFile, opened
-from vtensor.frontends.stored import StoredText, stored_text
+from vtensor.frontends.files.deferred_arrays import DeferredArrays, Place
+from vtensor.frontends.files.external import DataFiles, data_files
+from vtensor.frontends.files.inline import Parts
+from vtensor.frontends.files.model_file import ModelFile, opened
+from vtensor.frontends.files.stored import StoredText, stored_text
 from vtensor.frontends.tensors import (
     Array,
     check_rank,
@@ -47,7 +47,7 @@ from vtensor.frontends.tensors import (
     tensor_origin,
 )
 from vtensor.language.cached import cached_property
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass, replace
 from vtensor.storage.budget import max_bytes_of
 

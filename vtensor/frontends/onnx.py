@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from libdesc.registry import ready
 from vtensor.errors import InputError, ModelError, ValuesNeededError, VTensorError
+from vtensor.frontends.files.stored import stored_graph
 from vtensor.frontends.network import InputType, Source, read_network
-from vtensor.frontends.stored import stored_graph
 from vtensor.frontends.tensors import Array, element_type, sizes_of
 from vtensor.language.cached import cached_property
 from vtensor.language.graph import Graph
-from vtensor.language.interrupts import ignored
-from vtensor.language.sizes import OpenSize
+from vtensor.language.process.interrupts import ignored
+from vtensor.language.symbolic.sizes import OpenSize
+from vtensor.language.symbolic.trace import Trace, number_of
 from vtensor.language.tensor import MAX_BYTES
-from vtensor.language.trace import Trace, number_of
 from vtensor.storage.budget import memory_errors
 from vtensor.storage.inputs import Port, as_array, check_array
 
 if TYPE_CHECKING:
     from vtensor.frontends.builder import NamedNetwork
-    from vtensor.frontends.deferred_arrays import DeferredArrays
+    from vtensor.frontends.files.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
 
 #: Size in place of an open one when operators are asked for sizes; image networks can halve it five

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from onnx import TypeProto, helper
 
-from optimizer.originals import Original
+from optimizer.constants.originals import Original
 from vtensor.frontends.builder import name_values
 from vtensor.frontends.folding import Facts
 from vtensor.frontends.functions import spellings_of
@@ -16,7 +16,7 @@ from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array, element_type
 from vtensor.language.dtype import numpy_dtype
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from onnx import AttributeProto, helper
 
-from optimizer.originals import Original, array_of
+from optimizer.constants.originals import Original, array_of
 from vtensor.errors import DimError, GraphError, ModelError, UnsupportedOperatorError
 from vtensor.frontends.computing import run_definition
-from vtensor.frontends.external import DataFiles
+from vtensor.frontends.files.external import DataFiles
 from vtensor.frontends.naming import Names
 from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.tensors import Array, element_type, tensor_array

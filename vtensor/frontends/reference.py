@@ -8,7 +8,7 @@ from vtensor.frontends.folding import Facts, has_graphs, one_node
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.tensors import element_type
 from vtensor.frontends.values import INTEGERS
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.spelling import NodeReader, Spelling
 from vtensor.language.tensor import VTensor
 

@@ -13,12 +13,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
-from optimizer.originals import Original
+from optimizer.constants.originals import Original
 from vtensor.errors import BudgetError, DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
-from vtensor.frontends.external import DataFiles
+from vtensor.frontends.files.external import DataFiles
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
-from vtensor.language.interrupts import MALFORMED, pass_signals
+from vtensor.language.process.interrupts import MALFORMED, pass_signals
 from vtensor.language.tensor import VTensor
 from vtensor.storage.budget import REMEDY
 from vtensor.storage.open_file import LATER, Bytes, Data

@@ -1,4 +1,4 @@
-"""The symbolic graph of a model: its graph for symbolic sizes (``vtensor/language/trace.py``).
+"""The symbolic graph of a model: its graph for symbolic sizes.
 
 Nodes are read as always; a constant that depends on sizes is a ``SymbolicArray``.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from libdesc.tracing import pure_function, pure_name
-from optimizer.originals import Original
+from optimizer.constants.originals import Original
 from vtensor.errors import ModelError
 from vtensor.frontends.builder import NamedNetwork, attributes_of
 from vtensor.frontends.defined import defined_outputs, local_of
@@ -28,15 +28,15 @@ from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
 from vtensor.language.records import dataclass, replace
 from vtensor.language.spelling import Ahead
-from vtensor.language.symbolic_arrays import (
+from vtensor.language.symbolic.symbolic_arrays import (
     MOST_HELD,
     Computes,
     StoredArray,
     SymbolicArray,
     as_it_is,
 )
+from vtensor.language.symbolic.trace import NotTraced, SymbolicSize, Trace, number_of
 from vtensor.language.tensor import Option, VTensor
-from vtensor.language.trace import NotTraced, SymbolicSize, Trace, number_of
 
 #: Largest number of elements of an array whose elements are traced.
 MAX_TRACED_ELEMENTS = 16

@@ -25,7 +25,7 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, info_of
 from vtensor.language.records import dataclass
-from vtensor.language.sizes import OpenSize
+from vtensor.language.symbolic.sizes import OpenSize
 from vtensor.language.tensor import VTensor
 
 #: Key of the entry of a model's metadata that is the text of its graph.

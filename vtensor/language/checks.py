@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from vtensor.errors import DimError, ParameterError, describe
 from vtensor.language.dims import DimSpec, product_source
 from vtensor.language.records import dataclass
-from vtensor.language.sizes import OpenSize
+from vtensor.language.symbolic.sizes import OpenSize
 
 if TYPE_CHECKING:
     from vtensor.language.tensor import VTensor

@@ -20,7 +20,7 @@ from vtensor.language.operators import (
     run_compute,
 )
 from vtensor.language.records import dataclass, replace
-from vtensor.language.sizes import OpenSize, closed, open_names
+from vtensor.language.symbolic.sizes import OpenSize, closed, open_names
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.text import graph_lines, parse_graph
 from vtensor.language.wording import counted

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from vtensor.language.forks import locked, process_lock
+from vtensor.language.process.forks import locked, process_lock
 
 #: Held while modules that register operators are imported; a fork waits for it. A thread that holds
 #: another lock never acquires it.

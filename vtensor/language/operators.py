@@ -28,7 +28,7 @@ from vtensor.language.checks import CheckSource, compile_check, input_check, par
 from vtensor.language.declaration import check_annotations, check_equal, parsed_dims
 from vtensor.language.expression import Expression
 from vtensor.language.failures import place_of, raised
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import checked, dataclass
 from vtensor.language.spelling import Spelling
 from vtensor.language.table import OperatorInfo, OperatorTable

@@ -16,7 +16,7 @@ from vtensor.errors import ContractError, DimError, DTypeError, LayoutError
 from vtensor.language.dims import dim_names
 from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.records import dataclass
-from vtensor.language.sizes import OpenSize
+from vtensor.language.symbolic.sizes import OpenSize
 
 if TYPE_CHECKING:
     import numpy as np

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vtensor.errors import GraphError, VTensorError
 from vtensor.language.operators import OPERATORS
-from vtensor.language.sizes import OpenSize
+from vtensor.language.symbolic.sizes import OpenSize
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,6 +8,6 @@ if not TYPE_CHECKING:
         """Import the native module, which loads OpenMP's library, at its first use."""
         if name != "_replay":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from vtensor.language.openmp import import_native
+        from vtensor.language.process.openmp import import_native
 
         return import_native(f"{__name__}.{name}")

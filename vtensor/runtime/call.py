@@ -12,9 +12,9 @@ from vtensor.errors import DimError, InputError
 from vtensor.frontends.arrays import from_array
 from vtensor.language.dims import dim_names
 from vtensor.language.exact import exact
-from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
 from vtensor.language.operators import info_of
+from vtensor.language.process.forks import process_lock
 from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.session import Session

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ptensor.background_work import in_front
 from vtensor.errors import DimError, InputError, LockError, ResolutionError, SessionClosedError
-from vtensor.language.forks import OwnLock
+from vtensor.language.process.forks import OwnLock
 from vtensor.runtime.cache.plans import SavedPlans
 from vtensor.runtime.execution.delivery import Result
 from vtensor.runtime.execution.executor import check_running

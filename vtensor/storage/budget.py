@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vtensor.errors import BudgetError, InputError
-from vtensor.language.interrupts import ignored
+from vtensor.language.process.interrupts import ignored
 from vtensor.storage.cgroups import MEMBERSHIP, MOUNT, folders
 
 #: The file of a control group's memory limit, by version of the control groups.

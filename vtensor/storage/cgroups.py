@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from vtensor.language.interrupts import ignored
+from vtensor.language.process.interrupts import ignored
 
 #: The file that lists the control groups of this process, and the folder where groups are mounted.
 MEMBERSHIP, MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")

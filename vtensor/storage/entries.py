@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vtensor.errors import InputError
-from vtensor.language.imported import blake2b, logger
-from vtensor.language.interrupts import ignored, pass_signals
+from vtensor.language.process.imported import blake2b, logger
+from vtensor.language.process.interrupts import ignored, pass_signals
 from vtensor.language.wording import reason
 from vtensor.storage.cache_folder import cache_folder
 

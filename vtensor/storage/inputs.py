@@ -12,7 +12,7 @@ from ptensor.layout import Layout
 from ptensor.parts import Part
 from vtensor.errors import DLPackError, InputError, VTensorError
 from vtensor.language.dtype import from_numpy, numpy_dtype
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 

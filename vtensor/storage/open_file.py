@@ -12,7 +12,7 @@ import numpy as np
 
 from ptensor.pages import Room, reused
 from vtensor.errors import ModelError
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 

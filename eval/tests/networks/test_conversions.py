@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from eval.conversions import counts, gained, plot, removed
-from eval.converted import LEVELS, Clock
 from eval.experiment import Store
+from eval.figures.conversions import counts, gained, plot, removed
+from eval.figures.converted import LEVELS, Clock
+from eval.figures.timing import MIXES
+from eval.figures.timing import table as timings
 from eval.networks import NAMES
 from eval.processes import CAPS, capable, measure
-from eval.timing import MIXES
-from eval.timing import table as timings
 from tests.libraries.bench import Bench
 from tests.libraries.slow import slow
 from tests.optimizer.graphs import extended_of, random_graph
@@ -26,7 +26,9 @@ RESOLVED = "(b) resolver"
 def planned(cap: str, network: str, *mixes: str) -> list[Row]:
     """The rows of one network, untimed."""
     rows: list[Row] = []
-    measure("eval.converted", [cap, network, ",".join(mixes), "shared", "0", "1"], rows.append)
+    measure(
+        "eval.figures.converted", [cap, network, ",".join(mixes), "shared", "0", "1"], rows.append
+    )
     return rows
 
 

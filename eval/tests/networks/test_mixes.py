@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import typer
 
-from eval.capped import BUILT, FOREIGN
 from eval.compare import TOLERANCE
+from eval.figures.capped import BUILT, FOREIGN
+from eval.figures.mixing import main, table
 from eval.mixes import elementwise, mixes
-from eval.mixing import main, table
 from eval.processes import CAPS, chosen, measure
 from tests.libraries.slow import slow
 
@@ -44,7 +44,7 @@ def wrong(row: dict[str, Any]) -> list[str]:
 def check(cap: str, name: str, sharing: Sequence[str]) -> None:
     """Every mix is right, and is the mix that it says."""
     rows: list[dict[str, Any]] = []
-    measure("eval.capped", [cap, name, ",".join(sharing), "1"], rows.append)
+    measure("eval.figures.capped", [cap, name, ",".join(sharing), "1"], rows.append)
     assert [row["mix"] for row in rows] == list(sharing)
     assert {row["mix"]: wrong(row) for row in rows} == {mix: [] for mix in sharing}
 
@@ -123,5 +123,5 @@ def test_a_large_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_that_fails_is_seen(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=r"eval\.capped sse41 nothing onednn 1 failed"):
-        measure("eval.capped", ["sse41", "nothing", "onednn", "1"], lambda row: None)
+        measure("eval.figures.capped", ["sse41", "nothing", "onednn", "1"], lambda row: None)
     assert "KeyError: 'nothing'" in capfd.readouterr().err

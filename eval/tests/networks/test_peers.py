@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 from eval.compare import TOLERANCE, difference, photograph
-from eval.models import light_model
 from eval.networks import build, parameters
+from eval.networks.models import light_model
 from tests.libraries.slow import slow_but
 from vtensor import Graph, Session, load_onnx
 from vtensor.language.graph import Node

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from eval.figures.profiled import HEAVY, row
 from eval.networks import build
-from eval.profiled import HEAVY, row
 from eval.profiles import KINDS, shown
 from vtensor.language.operators import OPERATORS
 from vtensor.runtime.session import Session

@@ -18,10 +18,10 @@ from libdesc.native_trace import ConstantReader, ConstantWriter, build_of, nativ
 from ptensor.layout import Layout
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
-from vtensor.language.imported import blake2b, logger
+from vtensor.language.process.imported import blake2b, logger
 from vtensor.language.records import replace
-from vtensor.language.rows import REFUSALS, Known, NotSaved, Rows, evaluated
-from vtensor.language.symbolic_arrays import StoredArray
+from vtensor.language.symbolic.rows import REFUSALS, Known, NotSaved, Rows, evaluated
+from vtensor.language.symbolic.symbolic_arrays import StoredArray
 from vtensor.runtime.cache.saved_table import (
     Builds,
     SavedTable,
@@ -46,7 +46,7 @@ from vtensor.storage.entries import MOST_BYTES
 if TYPE_CHECKING:
     from resolver.choice import ChosenGraph
     from resolver.lowered import LoweredGraph
-    from vtensor.frontends.fingerprint import ModelFingerprint
+    from vtensor.frontends.files.fingerprint import ModelFingerprint
     from vtensor.language.graph import Graph
     from vtensor.runtime.planning.options import Options
     from vtensor.runtime.planning.source import Source

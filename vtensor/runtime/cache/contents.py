@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vtensor.errors import InputError
-from vtensor.frontends.fingerprint import check_surface
-from vtensor.frontends.saved_text import check_known
-from vtensor.language.interrupts import MALFORMED, ignored, pass_signals
+from vtensor.frontends.files.fingerprint import check_surface
+from vtensor.frontends.files.saved_text import check_known
+from vtensor.language.process.interrupts import MALFORMED, ignored, pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.wording import counted, reason
 from vtensor.runtime.tuning.timings import clear_timings, count_timings

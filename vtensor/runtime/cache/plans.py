@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from libdesc.plugins import no_plugins
 from ptensor.background_work import checkpoint
 from vtensor.isa import isa_cap
-from vtensor.language.imported import blake2b, logger
-from vtensor.language.rows import REFUSALS, NotSaved
+from vtensor.language.process.imported import blake2b, logger
+from vtensor.language.symbolic.rows import REFUSALS, NotSaved
 from vtensor.runtime.execution.processors import processor
 from vtensor.runtime.planning.choice import MOST_CHOICES, Choice
 from vtensor.runtime.planning.keys import PlanKey
@@ -25,7 +25,7 @@ from vtensor.runtime.recording.workspace import Workspace
 from vtensor.storage.entries import Entries
 
 if TYPE_CHECKING:
-    from vtensor.frontends.fingerprint import ModelFingerprint
+    from vtensor.frontends.files.fingerprint import ModelFingerprint
 
 _log = logger(__name__)
 

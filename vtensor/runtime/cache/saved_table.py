@@ -20,15 +20,15 @@ from libdesc.native_trace import (
     build_of,
     native_module,
 )
-from optimizer.computed import Made, cut, multiplied, times
-from optimizer.originals import Original
+from optimizer.constants.computed import Made, cut, multiplied, times
+from optimizer.constants.originals import Original
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from resolver.values import Value
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.records import replace
-from vtensor.language.rows import Rows
-from vtensor.language.trace import NotSaved
+from vtensor.language.symbolic.rows import Rows
+from vtensor.language.symbolic.trace import NotSaved
 from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.recording.packer import Packer
 from vtensor.runtime.recording.packing_table import (
@@ -44,7 +44,7 @@ from vtensor.runtime.recording.weights import Packed, PlanWeights, aligned
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from vtensor.frontends.fingerprint import ModelFingerprint
+    from vtensor.frontends.files.fingerprint import ModelFingerprint
     from vtensor.runtime.recording.workspace import Workspace
 
 Array = np.ndarray[Any, Any]

@@ -11,8 +11,8 @@ from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.evaluate import PartialEvaluation
 from vtensor.errors import InputError, NativeError, VTensorError
-from vtensor.language.interrupts import pass_signals
 from vtensor.language.operators import info_of
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.executor import Executor

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vtensor.errors import InputError, SessionClosedError
-from vtensor.language.forks import process_lock
+from vtensor.language.process.forks import process_lock
 from vtensor.runtime.execution.deadlocks import Place
 from vtensor.runtime.execution.processors import available_threads, binding_quota
 

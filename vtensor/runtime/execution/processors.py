@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.storage.cgroups import MEMBERSHIP, MOUNT, folders
 
 #: The files of a control group's CPU quota, by version of control groups.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from ptensor.pages import give_back, give_back_code
-from vtensor.language.imported import logger
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.imported import logger
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.runtime.execution.executor import is_planning
 
 #: Parts of the paths of native libraries that planning uses and runs hardly need: their code is as

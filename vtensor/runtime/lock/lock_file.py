@@ -14,7 +14,7 @@ from resolver.lock_choice import Choices
 from resolver.lowered import Certificate
 from vtensor import __version__
 from vtensor.errors import InputError, LockError, VTensorError
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.user_files import parse_toml, read_text
 from vtensor.language.wording import counted, reason

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, get_args
 
 from libdesc.transforms import LayoutChange
-from optimizer.problem import Clock
+from optimizer.choice.problem import Clock
 from ptensor.evaluation import Basis, Refusal, Requirement, Variant
 from ptensor.form import Form
 from ptensor.layout import Layout

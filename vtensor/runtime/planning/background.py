@@ -24,8 +24,8 @@ from time import monotonic, sleep
 from typing import Any, Generic, NoReturn, TypeVar
 
 from ptensor.background_work import Stopped, checkpoint, stopping
-from vtensor.language.forks import OwnLock, process_lock
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.forks import OwnLock, process_lock
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.runtime.execution.trim import trim_memory
 
 T = TypeVar("T")

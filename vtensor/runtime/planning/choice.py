@@ -12,9 +12,9 @@ from vtensor.runtime.planning.keys import PlanKey
 
 if TYPE_CHECKING:
     from resolver.choice import ChosenGraph
-    from vtensor.frontends.deferred_arrays import Place
+    from vtensor.frontends.files.deferred_arrays import Place
     from vtensor.language.graph import Graph
-    from vtensor.language.rows import Known
+    from vtensor.language.symbolic.rows import Known
     from vtensor.runtime.planning.symbolic_plan import SymbolicPlan
 
 #: The most choices of an input kind, the last made ones: each serves a range of sizes.

@@ -20,7 +20,7 @@ from resolver.check import check
 from resolver.choice import ChoiceRefused, ChosenGraph
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.graph import Graph
-from vtensor.language.imported import logger
+from vtensor.language.process.imported import logger
 from vtensor.language.records import replace
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.planning.options import Options

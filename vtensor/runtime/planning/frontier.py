@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optimizer.elsewhere import inexact_nodes
-from optimizer.observed import observed
+from optimizer.choice.elsewhere import inexact_nodes
+from optimizer.constants.observed import observed
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import InputError

@@ -2,9 +2,9 @@
 
 Sizes are visited in ascending order. The choice for the first size of an interval is reused for the
 next ones (``ChosenGraph``), as a session does. There its estimated time is compared with a lower
-bound of every plan's time (``optimizer/bound.py``) and, if that does not decide, with a plan that
-is chosen for that size alone. An interval ends where the choice does not fit, or where such a plan
-takes less by more than ``SLACK``. Nothing is recorded, and nothing runs.
+bound of every plan's time (``optimizer/choice/bound.py``) and, if that does not decide, with a plan
+that is chosen for that size alone. An interval ends where the choice does not fit, or where such a
+plan takes less by more than ``SLACK``. Nothing is recorded, and nothing runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import field, replace
 
-from optimizer.bound import excess, total_ns
+from optimizer.choice.bound import excess, total_ns
 from optimizer.pipeline import optimise
 from resolver.choice import ChoiceRefused, ChosenGraph
 from resolver.lock_choice import Choices

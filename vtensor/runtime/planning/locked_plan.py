@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from libdesc.onnx_reference import LIBRARY as REFERENCE
 from libdesc.registry import ready
-from optimizer.estimate import Estimate
+from optimizer.choice.estimate import Estimate
 from resolver.lock_choice import Choices, LockChoiceRefused
 from vtensor import __version__
 from vtensor.errors import BudgetError, LockError, VTensorError

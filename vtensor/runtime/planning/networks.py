@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from vtensor.language.imported import logger
-from vtensor.language.rows import REFUSALS, Known
-from vtensor.language.trace import NotTraced, Trace
+from vtensor.language.process.imported import logger
+from vtensor.language.symbolic.rows import REFUSALS, Known
+from vtensor.language.symbolic.trace import NotTraced, Trace
 from vtensor.runtime.planning.choice import kind_of
 from vtensor.runtime.planning.keys import PlanKey
 from vtensor.runtime.planning.options import Options
 from vtensor.runtime.planning.source import Source
 
 if TYPE_CHECKING:
-    from vtensor.frontends.deferred_arrays import Place
+    from vtensor.frontends.files.deferred_arrays import Place
     from vtensor.language.graph import Graph
     from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
 

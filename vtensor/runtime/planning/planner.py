@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from ptensor.background_work import checkpoint
 from vtensor.errors import VTensorError
-from vtensor.language.imported import logger
-from vtensor.language.interrupts import MALFORMED, pass_signals
-from vtensor.language.rows import Known
-from vtensor.language.trace import NotTraced
+from vtensor.language.process.imported import logger
+from vtensor.language.process.interrupts import MALFORMED, pass_signals
+from vtensor.language.symbolic.rows import Known
+from vtensor.language.symbolic.trace import NotTraced
 from vtensor.runtime.execution.origin import RECORDED_ON_SIZES, SPECIALISED
 from vtensor.runtime.execution.plan import Nodes, Plan
 from vtensor.runtime.planning.choice import Choice, InputKind, kind_of
@@ -434,7 +434,7 @@ def _check_excess(lowered: LoweredGraph, options: Options) -> None:
     Raises:
         ChoiceRefused: the choice may take longer than the best one by more than the slack.
     """
-    from optimizer.bound import excess
+    from optimizer.choice.bound import excess
     from resolver.choice import ChoiceRefused
     from vtensor.runtime.planning.refine import SLACK
 

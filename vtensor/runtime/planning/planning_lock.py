@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 from ptensor.background_work import Stopped, behind, checkpoint, giving_way
 from vtensor.errors import NestedRunError
-from vtensor.language.forks import OwnLock, locked
+from vtensor.language.process.forks import OwnLock, locked
 from vtensor.runtime.execution.deadlocks import Place
 
 T = TypeVar("T")

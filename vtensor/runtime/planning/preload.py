@@ -10,7 +10,11 @@ from optimizer.pipeline import import_passes
 from vtensor.language.index import importing
 
 #: Modules for saving.
-SAVING = ("vtensor.frontends.fingerprint", "vtensor.runtime.cache.codec", "resolver.choice_data")
+SAVING = (
+    "vtensor.frontends.files.fingerprint",
+    "vtensor.runtime.cache.codec",
+    "resolver.choice_data",
+)
 
 #: Modules for refining and preparing other than passes.
 PLANNING = (

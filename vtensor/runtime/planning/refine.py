@@ -14,8 +14,8 @@ from optimizer.pipeline import optimise
 from ptensor.background_work import checkpoint
 from resolver.lowered import LoweredGraph
 from vtensor.language.graph import Graph
-from vtensor.language.imported import logger
 from vtensor.language.index import importing
+from vtensor.language.process.imported import logger
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.planning.background import PlanStays
 from vtensor.runtime.planning.choosing import resolved_of
@@ -55,7 +55,7 @@ def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
     Raises:
         PlanStays: the plan would take about as long.
     """
-    from optimizer.bound import excess, total_ns
+    from optimizer.choice.bound import excess, total_ns
 
     lowered = plan.graph
     bound_excess = excess(lowered, options.settings)
@@ -101,8 +101,8 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
 def _import_libraries() -> None:
     """Import the modules for measuring, which a cached plan has not loaded."""
     from libdesc.registry import ready
+    from optimizer.choice.solver import solver_name
     from optimizer.detached_import import import_on_thread
-    from optimizer.solver import solver_name
 
     for library in ready().libraries.values():
         if not library.absent:

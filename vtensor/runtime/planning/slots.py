@@ -9,7 +9,7 @@ import numpy as np
 
 from ptensor.buffer import ALIGNMENT, TensorStorage
 from vtensor.language.records import dataclass
-from vtensor.language.trace import SymbolicSize
+from vtensor.language.symbolic.trace import SymbolicSize
 
 if TYPE_CHECKING:
     from vtensor.runtime.execution.plan import Ends, Placed

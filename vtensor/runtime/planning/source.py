@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from optimizer.originals import Original, Originals
+from optimizer.constants.originals import Original, Originals
 from vtensor.errors import InputError, ValuesNeededError
-from vtensor.language.forks import OwnLock
 from vtensor.language.index import importing
-from vtensor.language.sizes import OpenSize, open_names
+from vtensor.language.process.forks import OwnLock
+from vtensor.language.symbolic.sizes import OpenSize, open_names
 from vtensor.storage.budget import max_bytes_of
 from vtensor.storage.inputs import Array, Port
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from vtensor.frontends.deferred_arrays import DeferredArrays, Place
-    from vtensor.frontends.fingerprint import ModelFingerprint
-    from vtensor.frontends.model_file import ModelFile
+    from vtensor.frontends.files.deferred_arrays import DeferredArrays, Place
+    from vtensor.frontends.files.fingerprint import ModelFingerprint
+    from vtensor.frontends.files.model_file import ModelFile
     from vtensor.frontends.onnx import Model
     from vtensor.language.graph import Graph
-    from vtensor.language.trace import Trace
+    from vtensor.language.symbolic.trace import Trace
     from vtensor.storage.entries import Entries
 
     Given: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
@@ -99,7 +99,7 @@ class Source:
     def _read_fingerprint(self) -> ModelFingerprint | None:
         if self._file is None or self._entries is None:
             return None
-        from vtensor.frontends.fingerprint import read_fingerprint
+        from vtensor.frontends.files.fingerprint import read_fingerprint
 
         limit = max_bytes_of(self._max_bytes)
         return read_fingerprint(self._file, self._reference, self._entries, limit, self._root)
@@ -127,7 +127,7 @@ class Source:
             if observed <= fingerprint.observed and {*deciding} <= {*fingerprint.deciding}:
                 return fingerprint
             observed |= fingerprint.observed
-        from vtensor.frontends.fingerprint import ModelFingerprint, save_fingerprint
+        from vtensor.frontends.files.fingerprint import ModelFingerprint, save_fingerprint
 
         ends = self.inputs, self.outputs
         fingerprint = ModelFingerprint(
@@ -186,7 +186,7 @@ class Source:
         if isinstance(model, Graph):
             return None, model if model.sealed else model.seal()
         if file is not None and entries is not None:
-            from vtensor.frontends.saved_text import MOST_BYTES, read_known, save_known
+            from vtensor.frontends.files.saved_text import MOST_BYTES, read_known, save_known
 
             limit = max_bytes_of(self._max_bytes)
             known = read_known(file, entries, limit, self._root, earlier)
@@ -198,7 +198,7 @@ class Source:
         else:
             self._file = None
         with importing:  # forks wait for this lock
-            from vtensor.frontends.lazy_onnx import defer
+            from vtensor.frontends.files.lazy_onnx import defer
 
             defer()
             from vtensor.frontends.onnx import Model
@@ -524,7 +524,7 @@ def _opened(model: Given) -> ModelFile | None:
     """Open a path or bytes; None for a graph, a model or a proto."""
     if not isinstance(model, str | os.PathLike | bytes | None):
         return None
-    from vtensor.frontends.model_file import opened
+    from vtensor.frontends.files.model_file import opened
 
     return opened(model)
 

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from ptensor.layout import Layout
 from ptensor.pages import give_back
 from vtensor.errors import InputError, ValuesNeededError
-from vtensor.language.forks import process_lock
+from vtensor.language.process.forks import process_lock
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.execution.trim import trim_kernels, trim_memory
 from vtensor.runtime.planning.background import UNPROVEN, BackgroundTask

@@ -6,16 +6,23 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from optimizer.computed import Computed, origin
-from optimizer.originals import Originals, copied
+from optimizer.constants.computed import Computed, origin
+from optimizer.constants.originals import Originals, copied
 from vtensor.language.graph import Graph, Node
-from vtensor.language.rows import Known, evaluated
-from vtensor.language.symbolic_arrays import SymbolicArray
+from vtensor.language.symbolic.rows import Known, evaluated
+from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
+from vtensor.language.symbolic.trace import (
+    MARK,
+    NotTraced,
+    SymbolicSize,
+    Trace,
+    is_open,
+    substituted,
+)
 from vtensor.language.tensor import VTensor
-from vtensor.language.trace import MARK, NotTraced, SymbolicSize, Trace, is_open, substituted
 
 if TYPE_CHECKING:
-    from vtensor.frontends.deferred_arrays import Place
+    from vtensor.frontends.files.deferred_arrays import Place
 
 
 class SymbolicGraph:

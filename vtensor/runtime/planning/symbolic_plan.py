@@ -24,7 +24,7 @@ from resolver.addresses import addresses
 from resolver.values import Value
 from vtensor.errors import UnsoundPlanError
 from vtensor.language.records import dataclass
-from vtensor.language.rows import REFUSALS, Asked, Known, Rows, evaluated
+from vtensor.language.symbolic.rows import REFUSALS, Asked, Known, Rows, evaluated
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.delivery import Delivery
 from vtensor.runtime.execution.parallel import all_of

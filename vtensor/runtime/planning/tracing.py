@@ -10,8 +10,8 @@ import numpy as np
 from ptensor.buffer import TensorStorage
 from resolver.guards import layout_pairs, put, transform_guards
 from resolver.lowered import LoweredGraph, Value
-from vtensor.language.rows import Known
-from vtensor.language.trace import NotTraced, Rows, SymbolicSize, Trace
+from vtensor.language.symbolic.rows import Known
+from vtensor.language.symbolic.trace import NotTraced, Rows, SymbolicSize, Trace
 from vtensor.runtime.execution.plan import Ends
 from vtensor.runtime.execution.steps import RecordedStep, StepRef
 from vtensor.runtime.planning.slots import Pieces, PlanNumbers, Slots

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from libdesc.transforms import LayoutChange
 
 if TYPE_CHECKING:
-    from optimizer.estimate import Estimate
+    from optimizer.choice.estimate import Estimate
     from resolver.lowered import LoweredGraph, OpNode
     from vtensor.runtime.planning.options import Options
 
@@ -51,7 +51,7 @@ def _ends(node: OpNode) -> tuple[str, ...]:
 
 
 def _clock(options: Options) -> Estimate:
-    from optimizer.estimate import Estimate
+    from optimizer.choice.estimate import Estimate
 
     return Estimate(options.preferences, options.settings.speeds)
 

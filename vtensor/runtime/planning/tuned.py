@@ -13,7 +13,7 @@ from ptensor.background_work import checkpoint
 from resolver.lowered import LoweredGraph
 from vtensor.errors import BudgetError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
-from vtensor.language.imported import logger
+from vtensor.language.process.imported import logger
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
 from vtensor.runtime.planning.options import Options

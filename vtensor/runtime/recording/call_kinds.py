@@ -21,10 +21,10 @@ from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.canonical_dims import Names
 from resolver.lowered import LoweredNode, OpNode, Value
-from vtensor.language.forks import process_lock
+from vtensor.language.process.forks import process_lock
 from vtensor.language.records import dataclass, replace
+from vtensor.language.symbolic.trace import SymbolicSize, substituted
 from vtensor.language.tensor import Option, VTensor
-from vtensor.language.trace import SymbolicSize, substituted
 from vtensor.runtime.execution.steps import Code, Failure, RecordedStep
 
 #: The code of the first symbolic size in a key; others count up from it. No size of a network is so

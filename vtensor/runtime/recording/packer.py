@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from libdesc.native_trace import Foreign
-from optimizer.originals import Original
+from optimizer.constants.originals import Original
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from ptensor.pages import passing

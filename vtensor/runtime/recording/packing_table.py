@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from libdesc.native_trace import NativeTrace
-from optimizer.computed import Made
-from optimizer.originals import Original, place
+from optimizer.constants.computed import Made
+from optimizer.constants.originals import Original, place
 from ptensor.buffer import TensorStorage
 from resolver.values import Value
 from vtensor.language.records import dataclass

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from libdesc.native_trace import Foreign, NativeTrace
 from libdesc.tracing import tracing
 from libdesc.transforms import LayoutChange, run_transform
-from optimizer.computed import Computed
+from optimizer.constants.computed import Computed
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Evaluation, installed
 from resolver.choice import ChoiceRefused
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from vtensor.errors import ContractError, VTensorError
-from vtensor.language.imported import logger
 from vtensor.language.operators import run_compute
+from vtensor.language.process.imported import logger
 from vtensor.language.records import dataclass
-from vtensor.language.rows import REFUSALS, Known, evaluated
+from vtensor.language.symbolic.rows import REFUSALS, Known, evaluated
+from vtensor.language.symbolic.trace import NotTraced, SymbolicSize, Trace
 from vtensor.language.tensor import Option, VTensor
-from vtensor.language.trace import NotTraced, SymbolicSize, Trace
 from vtensor.runtime.execution.evaluations import (
     KindEvaluation,
     NormalEvaluation,

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from libdesc.native_trace import Foreign, NativeTrace
-from optimizer.computed import changes, origin
-from optimizer.originals import Original
+from optimizer.constants.computed import changes, origin
+from optimizer.constants.originals import Original
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.encoding import of_type
 from ptensor.layout import Layout

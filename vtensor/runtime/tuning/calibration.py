@@ -14,8 +14,8 @@ from libdesc.library import RegisteredLibrary
 from libdesc.registry import ready
 from libdesc.schema import Rates
 from ptensor.evaluation import Step
-from vtensor.language.imported import logger
-from vtensor.language.interrupts import pass_signals
+from vtensor.language.process.imported import logger
+from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.wording import reason
 from vtensor.runtime.execution.executor import Executor
 

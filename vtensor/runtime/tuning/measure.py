@@ -30,7 +30,7 @@ from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from vtensor.errors import ContractError
 from vtensor.language.dtype import numpy_dtype
-from vtensor.language.interrupts import ignored
+from vtensor.language.process.interrupts import ignored
 from vtensor.language.tensor import Storage, VTensor
 from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.execution.plan import Plan

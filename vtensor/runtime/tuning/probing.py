@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from optimizer.clocks import Probing
+from optimizer.choice.clocks import Probing
 from ptensor.pages import give_back
 from vtensor.language.cached import cached_property
 from vtensor.runtime.execution.executor import Executor

@@ -10,7 +10,7 @@ from vtensor.errors import InputError
 
 if TYPE_CHECKING:
     from libdesc.schema import Rates
-    from optimizer.estimate import Speeds
+    from optimizer.choice.estimate import Speeds
 
 #: The environment variable with ``calibrated`` or ``declared`` (the same on all machines).
 COSTS_VARIABLE = "VTENSOR_COSTS"

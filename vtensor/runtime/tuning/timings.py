@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from vtensor.language.interrupts import ignored, pass_signals
+from vtensor.language.process.interrupts import ignored, pass_signals
 from vtensor.storage.cache_folder import cache_folder
 from vtensor.storage.entries import foreign
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from optimizer.errors import Allowed
-from optimizer.observed import observed, without_observed
+from optimizer.choice.errors import Allowed
+from optimizer.constants.observed import observed, without_observed
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
 from resolver.check_errors import check_errors

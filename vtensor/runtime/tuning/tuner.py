@@ -9,13 +9,13 @@ from libdesc.library import RegisteredLibrary
 from libdesc.preferences import Preferences
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
-from optimizer.clocks import Clock
+from optimizer.choice.clocks import Clock
 from ptensor.background_work import checkpoint
 from ptensor.evaluation import Basis
 from resolver.lowered import OpNode
 from vtensor import __version__
 from vtensor.errors import VTensorError
-from vtensor.language.imported import logger
+from vtensor.language.process.imported import logger
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.execution.processors import processor

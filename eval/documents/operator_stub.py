@@ -1,0 +1,67 @@
+"""Write ``ops/__init__.pyi``: what ``from ops import ...`` finds, and in which file.
+
+``python -m eval.documents.operator_stub``.
+
+The first is for type checkers; the second, so that a network imports only the files that it needs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from libdesc.registry import registry
+from vtensor.language.operators import OPERATORS
+
+FILE = Path(__file__).parents[2] / "ops" / "__init__.pyi"
+INDEX = FILE.with_name("index.txt")
+
+_HEAD = """\
+# Made by `python -m eval.documents.operator_stub` from what is registered; a test compares the two.
+"""
+
+_INDEX_HEAD = """\
+# Made by `python -m eval.documents.operator_stub` from what is registered; a test compares the two.
+# A line an operator: file, name, structural kind if it has one: the operators of ONNX read as it.
+# A line a rule: file, name, what it makes: for each choice of its pattern the operators in it.
+"""
+
+
+def module_of(name: str) -> str:
+    """The module of ``ops`` that has an operator under its name: its class's own, if that does."""
+    cls = OPERATORS[name].cls
+    own = sorted(
+        (module != cls.__module__, "._" in module, module)
+        for module, found in list(sys.modules.items())
+        if module.startswith("ops.") and vars(found).get(name) is cls
+    )
+    return own[0][-1] if own else ""
+
+
+def stub() -> str:
+    """Each operator of ``ops``, by name, imported from its module."""
+    registry()
+    rows = ((module_of(name), name) for name in sorted(OPERATORS))
+    return _HEAD + "".join(f"from {file} import {name} as {name}\n" for file, name in rows if file)
+
+
+def index() -> str:
+    """The operators and rules of ``ops``, by file and line."""
+    found = registry()
+    own = [info for info in OPERATORS.values() if info.cls.__module__.startswith("ops.")]
+    lines = [_INDEX_HEAD]
+    for info in sorted(own, key=lambda info: (info.cls.__module__, info.line, info.name)):
+        words = (info.cls.__module__.removeprefix("ops."), info.name, info.structural)
+        op_types = dict.fromkeys(one.op_type for one in info.read_as)
+        lines.append(f"{' '.join(filter(None, words))}: {' '.join(op_types)}".rstrip() + "\n")
+    rules = [rule for rule in found.rules.values() if rule.module.startswith("ops.")]
+    for rule in sorted(rules, key=lambda rule: rule.module):
+        needs = " ".join("+".join(sorted(names)) for names in rule.needs)
+        makes = "+".join(sorted(rule.made))
+        lines.append(f"rule {rule.module.removeprefix('ops.')} {rule.name} {makes}: {needs}\n")
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    FILE.write_text(stub())
+    INDEX.write_text(index())

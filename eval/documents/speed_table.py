@@ -1,0 +1,241 @@
+"""Write the README's table of speed from the rows in ``eval/results``.
+
+``python -m eval.documents.speed_table``. Each row answers a question of a user: the geometric mean
+over all models of the peer's time divided by VTensor's, and on how many models VTensor is slower.
+Every figure comes from a file in ``eval/results``, whose row says what measured it and when;
+nothing is left out of a mean but what an engine refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from eval.figures.latency import like_for_like
+from eval.figures.timing import SESSION, TOLERANT
+from eval.kernels.forms import logs_of
+from eval.store import RESULTS, Row, instructions
+
+README = Path(__file__).parents[2] / "README.md"
+#: What encloses the table in the README.
+BEGIN, END = "<!-- begin: python -m eval.documents.speed_table -->", "<!-- end -->"
+#: The engines of the columns, and how the head of the table calls them.
+PEERS = {"openvino": "OpenVINO", "onnxruntime": "ONNX Runtime"}
+
+#: By peer the ratios of its time to VTensor's, one a model.
+Ratios = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A row of the table.
+
+    Attributes:
+        text: what a user wants to know.
+        rows: name of the file in ``eval/results``.
+        command: what measures the row.
+        ratios: returns the ratios from that file.
+    """
+
+    text: str
+    rows: str
+    command: str
+    ratios: Callable[[Iterable[Row]], Ratios]
+
+
+def by_peer(pairs: Iterable[tuple[str, float | None]]) -> Ratios:
+    """Collect pairs of peer and ratio; leave out pairs without a ratio."""
+    ratios: dict[str, list[float]] = {peer: [] for peer in PEERS}
+    for peer, ratio in pairs:
+        if peer in ratios and ratio:
+            ratios[peer].append(ratio)
+    return ratios
+
+
+def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
+    """Return the function that compares an engine of ours with the peers of its group, uncapped."""
+
+    def ratios(rows: Iterable[Row]) -> Ratios:
+        uncapped = [row for row in rows if row["cap"] == "max" and row["batch"] == 1]
+        own = {(row["network"], row["mix"]): row for row in uncapped if row["engine"] == ours}
+        return by_peer(
+            (row["engine"], math.exp(-float(logs.mean())))
+            for row in uncapped
+            if (mine := own.get((row["network"], row["mix"])))
+            and (logs := logs_of(mine, row)) is not None
+        )
+
+    return ratios
+
+
+def raced(rows: Iterable[Row]) -> Ratios:
+    """Return the ratios of ``eval.today``."""
+    return by_peer((row["peer"], row["ratio"] and row["ratio"]["value"]) for row in rows)
+
+
+def inverse(*columns: str) -> Callable[[Iterable[Row]], Ratios]:
+    """Return the function that inverts a column of ratios of VTensor's time to the peer's.
+
+    Args:
+        columns: the column's name, and names that it had in earlier files.
+    """
+
+    def ratios(rows: Iterable[Row]) -> Ratios:
+        values = ((row["engine"], _first(row, columns)) for row in rows)
+        return by_peer((engine, 1 / value if value else None) for engine, value in values)
+
+    return ratios
+
+
+def _first(row: Row, columns: Sequence[str]) -> float | None:
+    return next((row[name] for name in columns if row.get(name)), None)
+
+
+QUESTIONS = (
+    Question(
+        "The paper's twelve networks, default settings",
+        "timings",
+        "eval.figures.latency",
+        timed(SESSION),
+    ),
+    Question(
+        "The same with `tune=True, tolerance=1e-5` (Winograd)",
+        "forms",
+        "eval.kernels.forms --full",
+        timed(TOLERANT),
+    ),
+    Question("Models of today, default settings", "today", "eval.today", raced),
+    Question(
+        "Convolutional models of today, `tune=True, tolerance=1e-5`",
+        "forms_today",
+        "eval.kernels.forms_today --full",
+        timed(TOLERANT),
+    ),
+    Question(
+        "Start to first answer with a cache, processor time",
+        "start",
+        "eval.start",
+        inverse("ratio"),
+    ),
+    Question("The same by the wall clock", "start", "eval.start", inverse("wall_ratio")),
+    Question(
+        "First run of a new shape, model in use for 3 s",
+        "shapes",
+        "eval.shapes",
+        inverse("ratio"),
+    ),
+    Question(
+        "The same right after the first run, with a cache",
+        "shapes",
+        "eval.shapes",
+        inverse("later_process", "at_once"),
+    ),
+    Question(
+        "The same right after the first run, without a cache",
+        "shapes",
+        "eval.shapes",
+        inverse("first_process", "without_cache"),
+    ),
+)
+
+
+def write_table(folder: Path = RESULTS) -> Iterator[str]:
+    """Yield the lines of the table and the sentences below it; skip questions without rows."""
+    heads = " | ".join(f"{name} (slower on)" for name in PEERS.values())
+    yield f"| peer's time / ours | {heads} | command | date |"
+    yield f"|---|{'--:|' * len(PEERS)}---|---|"
+    runs: dict[str, Mapping[str, Any]] = {}
+    for question in QUESTIONS:
+        measured = read(folder, question.rows)
+        ratios = question.ratios(measured["rows"])
+        if any(ratios.values()):
+            runs |= {run["when"]: run for run in measured["runs"]}
+            cells = " | ".join(cell(ratios[peer]) for peer in PEERS)
+            command = f"`python -m {question.command}`"
+            yield f"| {question.text} | {cells} | {command} | {_dates(measured['runs'])} |"
+    yield ""
+    yield f"{_machines(list(runs.values()))} {gained(folder)}"
+
+
+def read(folder: Path, name: str) -> Mapping[str, list[Any]]:
+    """Return the runs and rows of a file; both are empty if it is absent."""
+    file = folder / f"{name}.json"
+    return json.loads(file.read_text()) if file.exists() else {"runs": [], "rows": []}
+
+
+def cell(ratios: Sequence[float]) -> str:
+    """Return the geometric mean of ratios, and on how many models VTensor is slower.
+
+    >>> cell([0.5, 2.0]), cell([])
+    ('1.00 (1 of 2)', '')
+    """
+    if not ratios:
+        return ""
+    mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+    return f"{mean:.2f} ({sum(ratio < 1 for ratio in ratios)} of {len(ratios)})"
+
+
+def _dates(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return when runs began, the first and the last day."""
+    days = sorted({date.fromisoformat(run["when"][:10]) for run in runs})
+    last = f"{days[-1].day} {days[-1]:%b %Y}"
+    return last if len(days) == 1 else f"{days[0].day} {days[0]:%b} to {last}"
+
+
+def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the sentence on the machines and the load of runs."""
+    machines = dict.fromkeys(
+        f"{run['machine']['processor']}, {run['machine']['processors']} cores,"
+        f" {instructions(run['machine'])}"
+        for run in runs
+    )
+    loaded = sum(run["machine"]["load_average"] > 1 for run in runs)
+    return (
+        f"Machine: {'; '.join(machines)}; f32. The system's load was above 1 when {loaded} of the"
+        f" {len(runs)} runs began, so times are noisy."
+    )
+
+
+def gained(folder: Path = RESULTS) -> str:
+    """Return the sentence on what removing conversions alone gains."""
+    rows = [row for row in read(folder, "timings")["rows"] if row["batch"] == 1]
+    means = {}
+    for setting, networks in like_for_like(rows).items():
+        gains = [gain.mean for levels in networks.values() if (gain := levels.get("ewo"))]
+        means[setting] = math.fsum(gains) / len(gains)
+    low, paper, high = (
+        f"{100 * mean:.1f}"
+        for mean in (min(means.values()), means["sse41", "tensorflow"], max(means.values()))
+    )
+    return (
+        f"Removing conversions alone, on the same kernels, gains {paper} % over layout-aware"
+        " operators in the paper's setting (SSE4.1, TensorFlow 1.14's mix of libraries), and"
+        f" {low} to {high} % over all {len(means)} settings (means over the twelve networks,"
+        " `python -m eval.figures.latency`)."
+    )
+
+
+def update(text: str, lines: Iterable[str]) -> str:
+    """Return the README's text with other lines between its two marks."""
+    block = "\n".join([BEGIN, *lines, END])
+    replaced, count = re.subn(
+        f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: block, text, flags=re.DOTALL
+    )
+    assert count == 1, f"the README has {BEGIN} {count} times"
+    return replaced
+
+
+def main() -> None:
+    """Rewrite the README's table."""
+    text = README.read_text(encoding="utf-8")
+    README.write_text(update(text, write_table()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The figures and claims of the paper, measured."""

@@ -1,0 +1,86 @@
+"""Fig. 15: the gain over batch sizes.
+
+``python -m eval.figures.batch``. The gain of *ewo* (the paper's passes) over the layout-aware
+baseline in TensorFlow's mix of oneDNN and Eigen, of medians; a run is one batch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import typer
+
+from eval.drawing import bars, drawn
+from eval.experiment import Scope, Store, command
+from eval.figures.paper import paper
+from eval.figures.timing import Gain, batch_groups, gain, groups, mean_gain
+from eval.figures.timing import measure as measure_groups
+from eval.figures.timing import table as timings
+from eval.markdown import percent, picture, table, told
+
+NAME = "timings"
+TITLE = "Gain over batch sizes (Fig. 15)"
+MIX = "tensorflow"
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Time what is missing; batch 1 is the latencies'."""
+    first = [
+        group
+        for group in groups(scope)
+        if group.mix == MIX
+        and group.cap in scope.batch_caps
+        and group.network in scope.batch_networks
+    ]
+    measure_groups(scope, store, [*first, *batch_groups(scope)])
+
+
+Gains = dict[str, dict[int, Gain | None]]
+
+
+def gains(store: Store, cap: str, engine: str = "ewo") -> Gains:
+    """By network and batch, where more than one batch was timed."""
+    rows = timings(store).rows(cap=cap, mix=MIX)
+    by = {(row["network"], row["batch"], row["engine"]): row for row in rows}
+    found: Gains = {}
+    for network, batch, one in by:
+        if one == engine:
+            base = by.get((network, batch, "baseline"))
+            found.setdefault(network, {})[batch] = gain(base, by[network, batch, engine])
+    return {network: dict(sorted(row.items())) for network, row in found.items() if len(row) > 1}
+
+
+def section(store: Store) -> Iterator[str]:
+    """A line a network, a column a batch."""
+    yield told(__doc__)
+    caps = dict.fromkeys(row["cap"] for row in timings(store) if row["batch"] > 1)
+    for cap in caps:
+        found = gains(store, cap)
+        batches = sorted({batch for row in found.values() for batch in row})
+        lines = [[name, *(row.get(batch) for batch in batches)] for name, row in found.items()]
+        means = (mean_gain(row.get(batch) for row in found.values()) for batch in batches)
+        lines.append(["mean of means", *map(percent, means)])
+        yield f"**{cap}**:"
+        yield table(["network", *(f"batch {batch}" for batch in batches)], lines)
+        plot(found, batches, store, cap)
+        yield picture(f"batch_{cap}", f"gain by batch, {cap}")
+    yield (
+        f"The paper: {paper('batch', 'says')}. It does not say in its text which batches it has,"
+        " nor what they gain."
+    )
+
+
+def plot(found: Gains, batches: list[int], store: Store, cap: str) -> None:
+    """As Fig. 15: groups of batches, a bar a network."""
+    with drawn(store.folder / f"batch_{cap}") as [axes]:
+        series = {
+            name: [one.median * 100 if (one := row.get(batch)) else None for batch in batches]
+            for name, row in found.items()
+        }
+        names = [f"batch {batch}" for batch in batches]
+        bars(axes, names, series, title=f"{cap}: gain of ewo", ylabel="% of the baseline")
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__]))

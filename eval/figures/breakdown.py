@@ -1,0 +1,68 @@
+"""Fig. 16: where the time of ResNet-50 goes at each batch, in the baseline and in VTensor.
+
+``python -m eval.figures.breakdown``. Time by kind of operator, and conversions, in TensorFlow's mix
+of oneDNN and Eigen, per image: of the layout-aware baseline, of *ewo* (the paper's passes), and of
+*all*. The baseline's conversions stand in its operators, and are timed apart.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import typer
+
+from eval.drawing import bars, drawn
+from eval.experiment import Scope, Store, command
+from eval.figures.paper import paper
+from eval.figures.timing import caps
+from eval.markdown import percent, picture, table, told
+from eval.profiles import KEY, KINDS, Config, profile
+
+NAME = "breakdown"
+TITLE = "Breakdown of ResNet-50 by batch (Fig. 16)"
+NETWORK, MIX = "resnet50", "tensorflow"
+#: The layout-aware baseline, the paper's passes, everything there is.
+ENGINES = ("baseline", "ewo", "all")
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Profile the network at every batch."""
+    name = NETWORK if NETWORK in scope.networks else scope.networks[0]
+    for cap in caps(scope):
+        if cap in scope.batch_caps:
+            config = Config(name, cap, MIX, ENGINES, scope.batches)
+            profile(scope, store, NAME, config)
+
+
+def section(store: Store) -> Iterator[str]:
+    """A line a batch and engine, and the bars."""
+    kept = store.table(NAME, KEY)
+    yield told(__doc__)
+    for cap in dict.fromkeys(row["cap"] for row in kept):
+        lines, columns = [], dict[str, dict[str, float]]()
+        for row in kept.rows(cap=cap):
+            engine, kinds, images = row["optimize"], row["by_kind"], row["batch"]
+            of = {
+                kind: kinds[kind]["ns"] / 1e6 / images if kind in kinds else 0.0 for kind in KINDS
+            }
+            of["gaps"] = row["gaps_ns"]["share"] * row["run_ns"]["median"] / 1e6 / images
+            columns[f"{images} {engine}"] = of
+            cells = [f"{of[kind]:.2f}" for kind in of]
+            whole = row["run_ns"]["median"] / 1e6 / images
+            share = percent(of["conversions"] / whole)
+            operators = percent((whole - of["conversions"] - of["gaps"]) / whole)
+            lines.append([f"{images}, {engine}", f"{whole:.2f}", *cells, share, operators])
+        heads = ["batch, engine", "ms an image", *KINDS.values(), "gaps"]
+        yield f"**{cap}**:"
+        yield table([*heads, "share of conversions", "share of operators"], lines)
+        with drawn(store.folder / f"{NAME}_{cap}") as [axes]:
+            parts = [*KINDS, "gaps"]
+            series = {KINDS.get(k, k): [of[k] for of in columns.values()] for k in parts}
+            bars(axes, list(columns), series, width=0.8, title=cap, ylabel="ms an image")
+        yield picture(f"{NAME}_{cap}", "time by batch and kind of operator")
+    yield f"The paper: {paper('breakdown', 'says')}."
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__]))

@@ -1,0 +1,90 @@
+"""A program: networks under a cap on instruction sets, in mixes and batch sizes, compared.
+
+``python -m eval.figures.capped CAP NETWORKS MIXES BATCHES``, each a list with commas, prints a line
+of JSON for each network, batch and mix. ``eval/processes.py`` says why it is a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from onnx import ModelProto
+
+from eval.compare import Array, difference, photograph, reference
+from eval.mixes import BY_PRIORITY, mixes
+from eval.networks import NAMES, build
+from eval.networks.keras import keras_export
+from eval.networks.models import before_softmax, light_model, light_names, seeded, with_batch
+from vtensor import Session, limit_isa
+from vtensor.commands.shared import Mix
+from vtensor.frontends.export import export
+
+
+def _light(name: str) -> ModelProto:
+    return seeded(light_model(name), 0)
+
+
+def _built(name: str) -> ModelProto:
+    return export(build(name))
+
+
+Makers = dict[str, Callable[[], ModelProto]]
+#: What makes a network that others wrote, by name.
+FOREIGN: Makers = {name: partial(_light, name) for name in light_names()} | {"keras": keras_export}
+#: And one of the twelve, which share three names with those.
+BUILT: Makers = {f"built/{name}": partial(_built, name) for name in NAMES}
+NETWORKS = FOREIGN | BUILT
+
+
+def rows(name: str, sharing: Mapping[str, Mix], batches: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """What each mix makes of a network up to its last Softmax, beside ONNX Runtime."""
+    model = NETWORKS[name]()
+    if model.graph.node[-1].op_type == "Softmax":
+        model = before_softmax(model)
+    for batch in batches:
+        rewritten = with_batch(model, batch)
+        [image] = rewritten.graph.input
+        shape = tuple(dim.dim_value for dim in image.type.tensor_type.shape.dim)
+        feeds = {image.name: photograph(shape)}
+        expected = reference(rewritten, feeds)
+        for mix, options in sharing.items():
+            with Session(rewritten, threads=2, deterministic=True, **options._asdict()) as session:
+                [ours] = session.run(None, feeds)
+                row = {"network": name, "mix": mix, "batch": batch}
+                yield row | _row(session, ours, expected)
+
+
+def _row(session: Session, ours: Array, expected: Array) -> dict[str, Any]:
+    running = [step for step in session.plan.steps if step.kernels]
+    libraries = defaultdict(set)
+    for step in running:
+        for op in step.op.split(" + "):
+            libraries[op].add(step.library)
+    return {
+        "shape": ours.shape,
+        "difference": difference(ours, expected),
+        "reference": [f"{step.op} {step.kernels}" for step in running if step.is_reference],
+        "kernels": sorted({kernel for _, kernel in session.plan.kernels()}),
+        "libraries": {op: sorted(names) for op, names in libraries.items()},
+        "unlisted": sorted({step.op for step in running if step.unlisted}),
+    }
+
+
+def main(cap: str, networks: str, mix_names: str, batches: str) -> None:
+    """Cap, run, compare, print."""
+    if cap != "max":
+        limit_isa(cap)
+    known = {"priority": BY_PRIORITY, **mixes()}
+    sharing = {name: known[name] for name in mix_names.split(",")}
+    for name in networks.split(","):
+        for row in rows(name, sharing, [int(batch) for batch in batches.split(",")]):
+            print(json.dumps({"cap": cap, **row}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,147 @@
+"""What the paper's text claims, each confirmed or refuted in one line, from the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from statistics import fmean, median
+
+from eval.experiment import Store
+from eval.figures import batch, conversions, overhead
+from eval.figures.paper import paper
+from eval.figures.timing import Gain, gain
+from eval.figures.timing import table as timings
+from eval.markdown import percent
+
+#: The paper's machine, its mix of libraries; where there is none of it, without a cap.
+CAPS, MIX = ("sse41", "max"), "tensorflow"
+CONFIRMED, REFUTED, UNDECIDED, OPEN = "confirmed", "refuted", "undecided", "not measured"
+#: A gain that is no gain: within so much of 0.
+NOTHING = 0.02
+
+#: True, False, or None: undecided, and where there is no evidence, not measured.
+Verdict = tuple[bool | None, str]
+
+
+def vgg19(store: Store, cap: str) -> Verdict:
+    """VGG19 gains nothing from LOO."""
+    found = conversions.gained(store, cap).get("vgg19")
+    if found is None:
+        return None, ""
+    return abs(found["LOO"]) < NOTHING, f"it gains {percent(found['LOO'])}"
+
+
+def resnet152_gain(store: Store, cap: str) -> Verdict:
+    """ResNet-152 gains somewhat less from LOO than the mean does (14.18 against 15.54 %)."""
+    found = conversions.gained(store, cap)
+    if "resnet152" not in found or len(found) < 2:
+        return None, ""
+    own, mean = found["resnet152"]["LOO"], fmean(one["LOO"] for one in found.values())
+    return 0 < own < mean, f"it gains {percent(own)}, the mean of {len(found)} is {percent(mean)}"
+
+
+def nasnet(store: Store, cap: str) -> Verdict:
+    """NasNet-Large loses the most conversions, and does not gain the most."""
+    gains, less = conversions.gained(store, cap), conversions.removed(store, cap)
+    if "nasnet_large" not in gains or "nasnet_large" not in less:
+        return None, ""
+    lost = {name: before - after for name, (before, after) in less.items()}
+    first = max(lost, key=lost.__getitem__)
+    best = max(gains, key=lambda name: gains[name]["LOO"])
+    text = f"{first} loses the most, {lost[first]}; {best} gains the most"
+    own = (
+        f"NasNet-Large loses {lost['nasnet_large']}, gains {percent(gains['nasnet_large']['LOO'])}"
+    )
+    return first == "nasnet_large" != best, f"{text}; {own}"
+
+
+def loo_is_cheap(store: Store, cap: str) -> Verdict:
+    """LOO takes less time than the baseline's layout pass."""
+    found = overhead.compared(store, cap)
+    if not found:
+        return None, ""
+    work = {
+        name: (overhead.layout_work(e["ewo"]), overhead.layout_work(e["baseline"]))
+        for name, e in found.items()
+    }
+    ratio = median(ours / theirs for ours, theirs in work.values())
+    fewer = sum(ours < theirs for ours, theirs in work.values())
+    text = f"on {fewer} of {len(work)} networks; the median is {ratio:.2f} times the baseline's"
+    return fewer == len(work), text
+
+
+def deviation(store: Store, cap: str) -> Verdict:
+    """The standard deviation is close to the baseline's."""
+    rows = timings(store).rows(batch=1, cap=cap, mix=MIX)
+    by = {(r["network"], r["engine"]): r["std_s"] / r["mean_s"] for r in rows if r["runs"]}
+    pairs = [(by[n, e], by[n, "baseline"]) for n, e in by if e == "ewo" and (n, "baseline") in by]
+    if not pairs:
+        return None, ""
+    ours, theirs = (median(one) for one in zip(*pairs, strict=True))
+    text = f"relative to the mean {percent(ours)}, the baseline's {percent(theirs)} (medians)"
+    return 0.5 < ours / theirs < 2, text
+
+
+def batches(store: Store, cap: str) -> Verdict:
+    """The gain holds over batch sizes."""
+    found = batch.gains(store, cap)
+    rows = [(name, size, one) for name, row in found.items() for size, one in row.items() if one]
+    if not rows:
+        return None, ""
+    return _all_gain({f"{name} at {size}": one for name, size, one in rows})
+
+
+def resnet152_conversions(store: Store, cap: str) -> Verdict:
+    """ResNet-152 goes from 317 conversions to 18."""
+    found = conversions.removed(store, cap).get("resnet152")
+    if found is None:
+        return None, ""
+    said = paper("conversions", "resnet152")
+    before, after = found
+    return after <= said["after"] and before >= 0.9 * said["before"], f"from {before} to {after}"
+
+
+def performance(store: Store, cap: str) -> Verdict:
+    """VTensor is faster than the baseline on every network (1.37 to 48.27 %)."""
+    rows = timings(store).rows(batch=1, cap=cap, mix=MIX)
+    by = {(row["network"], row["engine"]): row for row in rows}
+    gains = {n: gain(by.get((n, "baseline")), by[n, e]) for n, e in by if e == "ewo"}
+    known = {name: one for name, one in gains.items() if one}
+    if not known:
+        return None, ""
+    return _all_gain(known)
+
+
+def _all_gain(found: Mapping[str, Gain]) -> Verdict:
+    """Whether every gain is above 0: yes, no, or not to be told from 0."""
+    lost = [name for name, one in found.items() if one.high < 0]
+    above = sum(one.low > 0 for one in found.values())
+    mean = percent(fmean(one.mean for one in found.values()))
+    text = f"{above} of {len(found)} gains are above 0 with 95 % confidence, the mean is {mean}"
+    if lost:
+        return False, f"{text}; slower: {', '.join(lost)}"
+    return (True if above == len(found) else None), text
+
+
+CLAIMS: tuple[Callable[[Store, str], Verdict], ...] = (
+    performance,
+    vgg19,
+    resnet152_gain,
+    nasnet,
+    resnet152_conversions,
+    loo_is_cheap,
+    deviation,
+    batches,
+)
+
+
+def lines(store: Store) -> Iterator[str]:
+    """A line a claim: confirmed or refuted, under which cap, and why."""
+    for claim in CLAIMS:
+        for cap in CAPS:
+            holds, text = claim(store, cap)
+            if text:
+                break
+        words = {True: CONFIRMED, False: REFUTED, None: UNDECIDED if text else OPEN}
+        word = words[holds]
+        where = f" ({cap}, {MIX}): {text}" if text else ""
+        yield f"- {(claim.__doc__ or '').strip()} **{word}**{where}."

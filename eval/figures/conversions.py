@@ -1,0 +1,225 @@
+"""Fig. 13: the conversions that LHO and EWO remove, and the latency that this gains.
+
+``python -m eval.figures.conversions``. A conversion is a Transform that runs each time; constants
+are transformed once, at load, and are none. (a) layout-aware: operators convert inside themselves,
+NHWC between two libraries, as the paper's TensorFlow; (a2) the resolver with element-wise operators
+held at NHWC; (b) to (e): each of the levels of passes, (d) the paper's. MB are read plus written,
+pads included; ms is the sum of the Transforms' own times, each measured alone, a median.
+
+*onednn*: that library alone; *tensorflow*: BiasAdd, Pad and Mean on Eigen, as TensorFlow 1.14 has
+it, the rest on oneDNN; *elementwise*: every element-wise operator on Eigen. Above sse41 oneDNN
+mostly wants NHWC, which is what the baseline has between libraries: little is left to remove.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+import typer
+
+from eval.drawing import bars, drawn, legend
+from eval.experiment import Scope, Store, command
+from eval.figures.converted import LEVELS
+from eval.figures.paper import paper
+from eval.figures.timing import MIXES, caps
+from eval.figures.timing import table as timings
+from eval.markdown import percent, picture, table, told
+from eval.networks import NAMES
+from eval.processes import measure as run_process
+from eval.store import Row
+
+NAME = "conversions"
+TITLE = "Conversions removed, and what that gains (Fig. 13)"
+KEY = ("network", "cap", "mix", "level")
+AWARE, RESOLVED, PAPERS = "(a) aware", "(b) resolver", "(d) + EWO"
+#: What EWO minimises: the bytes of Transforms, where identical ones count once.
+OBJECTIVE = "shared"
+
+__all__ = ["MIXES", "counts", "gained", "measure", "removed", "section"]
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Plan, a process for each network and cap."""
+    kept, todo = store.table(NAME, KEY), list[tuple[str, str, list[str]]]()
+    for cap in caps(scope):
+        mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
+        for name in scope.networks:
+            keys = [
+                {"network": name, "cap": cap, "mix": mix, "level": level}
+                for mix in mixes
+                for level in LEVELS
+            ]
+            if missing := store.missing(kept, keys):
+                todo.append((cap, name, list(dict.fromkeys(key["mix"] for key in missing))))
+    for count, (cap, name, shared) in enumerate(todo):
+        if store.late:
+            return
+        store.advance(f"conversions of {name}, {cap}", count, len(todo))
+        found = list[Row]()
+        given = (cap, name, ",".join(shared), OBJECTIVE, str(scope.repeats), str(scope.threads))
+        run_process("eval.figures.converted", given, found.append)
+        kept.add(found)
+
+
+def section(store: Store) -> Iterator[str]:
+    """What is left, by cap and mix, and what that gains."""
+    rows = list(store.table(NAME, KEY))
+    yield told(__doc__)
+    pairs = [(c, m) for c in dict.fromkeys(row["cap"] for row in rows) for m in MIXES]
+    pairs = [pair for pair in pairs if any(within(row, *pair) for row in rows)]
+    for cap, mix in pairs:
+        yield f"**{cap}, {mix}**: Transforms, MB, ms."
+        yield counts([row for row in rows if within(row, cap, mix)])
+    if pairs:
+        plot(rows, pairs, store)
+        yield picture(NAME, "Transforms of a run at each level")
+    yield _agreement(store)
+    yield from _gains(store)
+    said = paper("conversions")
+    yield (
+        f"The paper: LOO gains {said['least']} to {said['most']} %, {said['mean']} % on average;"
+        f" ResNet-152 goes from {said['resnet152']['before']} conversions to"
+        f" {said['resnet152']['after']} and gains {said['resnet152']['gain']} %; VGG19 has"
+        f" {said['says']['vgg19']}; NasNet-Large has {said['says']['nasnet_large']}."
+    )
+
+
+def within(row: Row, cap: str, mix: str) -> bool:
+    """True for a row of one of the tables."""
+    return bool(row["cap"] == cap and row["mix"] == mix)
+
+
+def counts(rows: Sequence[Row]) -> str:
+    """A line a network, a column a level; what is proven of EWO, and the paper's words."""
+    found = {(row["network"], row["level"]): row for row in rows}
+    said, lines = paper("conversions"), []
+    own = {**said["says"], "resnet152": "{before} to {after}".format(**said["resnet152"])}
+    for network in dict.fromkeys(name for name, _ in found):
+        cells = [_cell(found.get((network, level))) for level in LEVELS]
+        proof = found[network, PAPERS]["certificate"]
+        proven = f"{proof['status']}, {proof['open_nodes']} open"
+        lines.append([network, *cells, proven, own.get(network)])
+    return table(["network", *LEVELS, "(d) proven", "the paper"], lines)
+
+
+def _cell(row: Row | None) -> str | None:
+    if row is None:
+        return None
+    time = "" if row["seconds"] is None else f"; {row['seconds'] * 1e3:.2f}"
+    return f"{row['transforms']}; {row['bytes'] / 1e6:.1f}{time}"
+
+
+def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[str, float]]:
+    """Of each network the shares of the baseline's mean time that DLR, LHO and EWO gain."""
+    rows = [row for row in timings(store).rows(batch=1, cap=cap, mix=mix) if row["runs"]]
+    by = {(row["network"], row["engine"]): row["mean_s"] for row in rows}
+    found = {}
+    for name in dict.fromkeys(network for network, _ in by):
+        steps = [by.get((name, level)) for level in ("baseline", "none", "lho", "ewo")]
+        if all(steps):
+            base, none, lho, ewo = (float(one or 0) for one in steps)
+            found[name] = {
+                "DLR": (base - none) / base,
+                "LHO": (none - lho) / base,
+                "EWO": (lho - ewo) / base,
+                "LOO": (none - ewo) / base,
+                "all three": (base - ewo) / base,
+            }
+    return found
+
+
+def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[int, int]]:
+    """Of each network the conversions of the baseline, and those that EWO leaves."""
+    rows = store.table(NAME, KEY).rows(cap=cap, mix=mix)
+    by = {(row["network"], row["level"]): row["transforms"] for row in rows}
+    names = dict.fromkeys(network for network, _ in by)
+    return {n: (by[n, AWARE], by[n, PAPERS]) for n in names if (n, PAPERS) in by}
+
+
+def _agreement(store: Store) -> str:
+    """Whether the operators of the baseline convert as often as the resolver's mode says."""
+    rows = timings(store).rows(batch=1, engine="baseline")
+    counted = {
+        (row["cap"], row["mix"], row["network"]): row["conversions"]
+        for row in rows
+        if row["conversions"] is not None
+    }
+    aware = {
+        (row["cap"], row["mix"], row["network"]): row["transforms"]
+        for row in store.table(NAME, KEY).rows(level=AWARE)
+    }
+    both = [key for key in counted if key in aware]
+    differ = [key for key in both if counted[key] != aware[key]]
+    said = "; ".join(
+        f"{', '.join(key)}: {counted[key]} where (a) has {aware[key]}" for key in differ
+    )
+    return (
+        "The layout-aware operators of the baseline convert as often as (a) on"
+        f" {len(both) - len(differ)} of {len(both)} networks that were run."
+        + (f" They differ on {said}." if differ else "")
+    )
+
+
+def _gains(store: Store) -> Iterator[str]:
+    """Latency gained by each part, beside the conversions removed."""
+    seen = list(dict.fromkeys(row["cap"] for row in timings(store)))
+    for cap in seen:
+        found, less = gained(store, cap), removed(store, cap)
+        if not found:
+            continue
+        yield (
+            f"**{cap}, tensorflow**: latency gained, as a share of the baseline's mean time. *LOO*"
+            " is LHO and EWO together, the paper's Fig. 13; what DLR gains is the resolver without"
+            " passes."
+        )
+        parts = list(next(iter(found.values())))
+        lines = []
+        for name, shares in found.items():
+            before, after = less.get(name, (None, None))
+            lines.append([name, *(percent(shares[part]) for part in parts), before, after])
+        means = [percent(fmean(shares[part] for shares in found.values())) for part in parts]
+        lines.append(["mean", *means, None, None])
+        lines.append(
+            [f"the paper, {len(NAMES)} networks", None, None, None, *_papers(), None, None]
+        )
+        yield table(["network", *parts, "conversions before", "after"], lines)
+        plot_gains(found, less, store, cap)
+        yield picture(f"gained_{cap}", f"conversions removed and latency gained, {cap}")
+
+
+def _papers() -> tuple[str, str]:
+    return f"{paper('conversions', 'mean')} %", f"{paper('latency', 'mean')} %"
+
+
+def plot(rows: Sequence[Row], pairs: Sequence[tuple[str, str]], store: Store) -> None:
+    """Bars of Transforms, a group a network, a panel a cap and mix."""
+    with drawn(store.folder / NAME, panels=len(pairs), size=(9, 2.8)) as panels:
+        for axes, (cap, mix) in zip(panels, pairs, strict=True):
+            inner = [row for row in rows if within(row, cap, mix)]
+            names = list(dict.fromkeys(row["network"] for row in inner))
+            by = {(row["network"], row["level"]): row["transforms"] for row in inner}
+            series = {level: [by.get((name, level)) for name in names] for level in LEVELS}
+            bars(axes, names, series, title=f"{cap}, {mix}", ylabel="Transforms a run")
+
+
+def plot_gains(
+    found: dict[str, dict[str, float]], less: dict[str, tuple[int, int]], store: Store, cap: str
+) -> None:
+    """As Fig. 13: latency gained to the left, conversions removed to the right."""
+    with drawn(store.folder / f"gained_{cap}") as [axes]:
+        series = {
+            part: [100 * one[part] for one in found.values()] for part in ("LOO", "all three")
+        }
+        title, label = f"{cap}, tensorflow", "% of the baseline gained"
+        bars(axes, list(found), series, title=title, ylabel=label)
+        other = axes.twinx()
+        dots = [less[name][0] - less[name][1] if name in less else None for name in found]
+        other.plot(range(len(found)), dots, "kD", markersize=4, label="conversions removed")
+        other.set_ylabel("conversions removed")
+        legend(axes, other)
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__]))

@@ -1,0 +1,256 @@
+"""Fig. 11(a): latencies beside the layout-aware baseline and other engines.
+
+``python -m eval.figures.latency``. Like for like: the baseline has the same kernels and threads,
+and only its layouts are handled otherwise, inside its operators. *ewo* is the paper's VTensor
+(resolver, LHO, EWO); *all* is everything there is, which fuses operators, too. In TensorFlow's mix
+*all* turns BatchNorm into BiasAdd, which the mix gives to Eigen: on blocked layouts that costs
+conversions. A gain is (t_base - t) / t_base: of means as in the paper, and of medians, with the
+interval that holds in 95 % of draws of the rounds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+import typer
+
+from eval.drawing import bars, drawn
+from eval.experiment import Scope, Store, command
+from eval.figures.paper import paper
+from eval.figures.timing import (
+    INEXACT,
+    INNER,
+    MIXES,
+    OTHERS,
+    SESSION,
+    Gain,
+    absent,
+    gain,
+    groups,
+    mean_gain,
+)
+from eval.figures.timing import measure as measure_groups
+from eval.figures.timing import table as timings
+from eval.markdown import milliseconds, percent, picture, table, told
+from eval.networks import NAMES
+from eval.store import Row
+from vtensor.benchmark.agreement import BOUNDS
+from vtensor.benchmark.summary import Logs, log_ratios, mean_ratio
+from vtensor.commands.bench import PEERS
+
+NAME = "timings"
+TITLE = "Latency (Fig. 11)"
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Time what is missing at batch 1."""
+    measure_groups(scope, store, groups(scope))
+
+
+def section(store: Store) -> Iterator[str]:
+    """Like for like, then beside the peers."""
+    rows = timings(store).rows(batch=1)
+    yield told(__doc__)
+    found = like_for_like(rows)
+    yield from _like_for_like(rows, found)
+    if found:
+        plot(found, store)
+        yield picture("latency", "gains of each network over the baseline")
+    yield from _peers(rows, store)
+    yield from _warm_up(rows)
+    yield from _left_out(rows)
+    said = paper("latency", "gpu", "mean")
+    yield (
+        f"Fig. 11(b), GPU, where the paper gains {said} %, is not repeated: there is no description"
+        " of cuDNN here yet."
+    )
+
+
+Found = dict[tuple[str, str], dict[str, dict[str, Gain | None]]]
+
+
+def like_for_like(rows: Sequence[Row]) -> Found:
+    """Gains over the baseline: by cap and mix, then by network, then by level."""
+    by = {(row["cap"], row["mix"], row["network"], row["engine"]): row for row in rows}
+    found: Found = {}
+    for cap, mix, network, engine in by:
+        if engine in ("ewo", "all"):
+            base = by.get((cap, mix, network, "baseline"))
+            inner = found.setdefault((cap, mix), {}).setdefault(network, {})
+            inner[engine] = gain(base, by[cap, mix, network, engine])
+    return found
+
+
+def _like_for_like(rows: Sequence[Row], found: Found) -> Iterator[str]:
+    said = paper("latency")
+    heads = ["cap, mix", "networks", "mean gain, ewo", "least", "most", "mean gain, all"]
+    lines: list[list[object]] = []
+    for (cap, mix), networks in found.items():
+        known = {name: one.get("ewo") for name, one in networks.items()}
+        gains = {name: one.mean for name, one in known.items() if one}
+        if gains:
+            least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
+            ends = (f"{percent(gains[end])} ({end})" for end in (least, most))
+            whole = mean_gain(one.get("all") for one in networks.values())
+            mean = percent(fmean(gains.values()))
+            lines.append([f"{cap}, {mix}", len(gains), mean, *ends, percent(whole)])
+    paper_line = (f"{said[key]} %" for key in ("mean", "least", "most"))
+    lines.append(["the paper: SSE4.2, MKL-DNN and Eigen", len(NAMES), *paper_line, None])
+    yield table(heads, lines)
+    heads = ["network", "baseline, ms", "ewo, ms", "all, ms", "gain of ewo, means"]
+    heads += ["medians (95 %)", "gain of all, medians (95 %)"]
+    by = {(row["cap"], row["mix"], row["network"], row["engine"]): row for row in rows}
+    for (cap, mix), networks in found.items():
+        runs = [
+            row["runs"] for row in rows if (row["cap"], row["mix"]) == (cap, mix) and row["runs"]
+        ]
+        yield (
+            f"**{cap}, {mix}**: mean and standard deviation of {min(runs, default=0)} to"
+            f" {max(runs, default=0)} runs."
+        )
+        rows_ = list[list[object]]()
+        for network, levels in networks.items():
+            times = [_spread(by.get((cap, mix, network, e))) for e in ("baseline", "ewo", "all")]
+            ewo = levels.get("ewo")
+            rows_.append([network, *times, ewo and percent(ewo.mean), ewo, levels.get("all")])
+        yield table(heads, rows_)
+
+
+def _spread(row: Row | None) -> str | None:
+    if row is None:
+        return None
+    if not row["runs"]:
+        return str(row["status"])
+    return f"{milliseconds(row['mean_s'])} ± {milliseconds(row['std_s'])}"
+
+
+def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
+    """Medians of a session as anybody starts it, and what the others take of that."""
+    by = {(row["network"], row["engine"]): row for row in rows if row["mix"] == "onednn"}
+    by = {key: row for key, row in by.items() if row["cap"] == "max"}
+    names = [n for n in NAMES if (n, SESSION) in by and by[n, SESSION]["runs"]]
+    shown = [peer for peer in OTHERS if any((name, peer) in by for name in names)]
+    if not names:
+        return
+    limits = [kind for kind in ("warm", "chain") if by[names[0], SESSION]["limits_s"].get(kind)]
+    lines = list[list[object]]()
+    logs = {peer: list[Logs]() for peer in shown}
+    for name in names:
+        ours, cells = by[name, SESSION], list[object]()
+        for peer in shown:
+            theirs = by.get((name, peer))
+            if theirs and theirs["runs"]:
+                count = min(len(theirs["rounds_s"]), len(ours["rounds_s"]))
+                logs[peer].append(log_ratios(theirs["rounds_s"][:count], ours["rounds_s"][:count]))
+                ratio = mean_ratio(logs[peer][-1:], 0)
+                apart = f"; {theirs['difference']:.0e} apart" if peer in INEXACT else ""
+                cells.append(f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f}{apart})")
+            else:
+                cells.append(theirs and theirs["status"])
+        bounds = [f"{ours['median_s'] / ours['limits_s'][kind]:.2f}" for kind in limits]
+        interval = f"{milliseconds(ours['low_s'])} to {milliseconds(ours['high_s'])}"
+        lines.append([name, f"{milliseconds(ours['median_s'])} ({interval})", *cells, *bounds])
+    means = [mean_ratio(logs[peer], 0) if logs[peer] else None for peer in shown]
+    cells = [one and f"**{one.value:.2f}** ({one.low:.2f} to {one.high:.2f})" for one in means]
+    lines.append(["geometric mean", None, *cells, *([None] * len(limits))])
+    yield (
+        "**Beside other engines**, uncapped: the median of `Session(model)`, and what each peer"
+        " takes of that (above 1, VTensor is ahead; in brackets the 95 % interval). `/ warm` and"
+        " `/ chain`: our run over its convolutions and products alone, with the fastest kernels of"
+        " our oneDNN, each in a warm cache, and one after another."
+    )
+    yield table(["network", "VTensor, ms", *shown, *(f"/ {kind}" for kind in limits)], lines)
+    yield from _beside(names, by, store)
+    behind = [
+        f"{peer} on {sum(_log(one) < 0 for one in logs[peer])} of {len(logs[peer])}"
+        for peer in shown
+        if any(_log(one) < 0 for one in logs[peer])
+    ]
+    yield f"Where we are slower: {', '.join(behind) or 'nowhere'} networks."
+
+
+def _beside(names: Sequence[str], by: Mapping[tuple[str, str], Row], store: Store) -> Iterator[str]:
+    """Bars of medians, beside the two engines that people choose from."""
+    series = {
+        peer: [_share(by.get((name, peer)), by[name, SESSION]) for name in names] for peer in PEERS
+    }
+    if any(any(shares) for shares in series.values()):
+        label = "time / VTensor's"
+        with drawn(store.folder / "peers") as [axes]:
+            bars(axes, names, series, title="above 1 VTensor is ahead", ylabel=label)
+            axes.axhline(1, color="black", linewidth=0.8)
+        yield picture("peers", "what peers take of VTensor's time on the twelve networks")
+
+
+def _share(theirs: Row | None, ours: Row) -> float | None:
+    return theirs["median_s"] / ours["median_s"] if theirs and theirs["runs"] else None
+
+
+def _log(logs: Logs) -> float:
+    """Below 0 where the peer is faster."""
+    return float(logs.mean())
+
+
+def _warm_up(rows: Sequence[Row]) -> Iterator[str]:
+    """The stage before: seconds until a first answer."""
+    by = {
+        (row["network"], row["engine"]): row["first_s"]
+        for row in rows
+        if (row["cap"], row["mix"]) == ("max", "onednn")
+    }
+    by = {key: first for key, first in by.items() if first is not None}
+    engines = [one for one in ("baseline", "ewo", SESSION, *OTHERS) if any(e == one for _, e in by)]
+    names = [name for name in NAMES if any(n == name for n, _ in by)]
+    if names:
+        yield (
+            "**Warm-up stage**: seconds from the file to the first answer, imports included,"
+            " uncapped on oneDNN; a test turn begins with a run that is not counted."
+        )
+        lines = [[name, *(_seconds(by.get((name, e))) for e in engines)] for name in names]
+        yield table(["network", *engines], lines)
+
+
+def _seconds(one: float | None) -> str | None:
+    return None if one is None else f"{one:.2f}"
+
+
+def _left_out(rows: Sequence[Row]) -> Iterator[str]:
+    """Who was not timed, and why."""
+    lines = [f"- {name}: {why}" for name, why in absent().items()]
+    for row in rows:
+        if row["status"] != "timed":
+            who = f"{row['network']}, {row['cap']}, {row['mix']}: {row['engine']}"
+            lines.append(f"- {who} {row['status']}: {row['reason']}")
+    strict = [row for row in rows if row["runs"] and row["engine"] not in INEXACT]
+    worst = max((row["difference"] for row in strict), default=0.0)
+    bounds = ", ".join(f"{bound:.0e} for {engine}" for engine, bound in INEXACT.items())
+    yield (
+        f"Everything timed agrees with NumPy's definitions to {worst:.1e} of the largest output,"
+        f" but for {', '.join(INEXACT)}; the bound is {BOUNDS['f32']:.0e} or, where a Softmax comes"
+        f" last, {INNER:.0e} at its input ({bounds}), and who is beyond it is not timed."
+        + ("\n\nNot timed:\n\n" + "\n".join(lines) if lines else " Nobody was left out.")
+    )
+
+
+def plot(found: Found, store: Store) -> None:
+    """A panel a cap, bars of ewo's gain by mix, in percent."""
+    caps = list(dict.fromkeys(cap for cap, _ in found))
+    with drawn(store.folder / "latency", panels=len(caps)) as panels:
+        for axes, cap in zip(panels, caps, strict=True):
+            names = list(next(inner for (one, _), inner in found.items() if one == cap))
+            series = {
+                mix: [_height(found[cap, mix].get(name, {}).get("ewo")) for name in names]
+                for mix in MIXES
+                if (cap, mix) in found
+            }
+            bars(axes, names, series, title=f"{cap}: gain of ewo", ylabel="% of the baseline")
+
+
+def _height(one: Gain | None) -> float | None:
+    return one.median * 100 if one else None
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__]))

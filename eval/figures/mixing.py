@@ -1,0 +1,55 @@
+"""The mixing table: libraries mixed at will, networks and caps on instruction sets; largest errors.
+
+``python -m eval.figures.mixing`` runs networks that others wrote in every mix of ``eval/mixes.py``
+under every cap that the processor has, and shows the largest difference to ONNX Runtime relative to
+the largest output, at the input of the last Softmax. ``--networks built/vgg19`` is one of the
+twelve.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eval.compare import TOLERANCE
+from eval.figures.capped import FOREIGN, NETWORKS
+from eval.mixes import mixes
+from eval.processes import CAPS, Row, chosen, collect
+
+
+def table(rows: Iterable[Row], sharing: Sequence[str]) -> Table:
+    """A line a network and cap, a column a mix."""
+    found = {(row["network"], row["cap"], row["mix"]): row["difference"] for row in rows}
+    result = Table("network", "cap", *sharing, title="largest error, of the largest output")
+    for network, cap in dict.fromkeys(key[:2] for key in found):
+        result.add_row(network, cap, *(f"{found[network, cap, mix]:.1e}" for mix in sharing))
+    return result
+
+
+def main(
+    caps: Annotated[str, typer.Option(help="With commas.")] = ",".join(CAPS),
+    networks: Annotated[str, typer.Option(help="With commas.")] = ",".join(FOREIGN),
+    as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
+) -> None:
+    """Run all, show the table; the exit code says whether every error is small."""
+    sharing, wanted = list(mixes()), chosen(networks, list(NETWORKS))
+    arguments = [",".join(wanted), ",".join(sharing), "1"]
+    count = len(wanted) * len(sharing)
+    rows = collect("eval.figures.capped", chosen(caps, CAPS), arguments, count)
+    rows.sort(key=lambda row: wanted.index(row["network"]))
+    if as_json:
+        print(json.dumps(rows, indent=2))
+    else:
+        Console().print(table(rows, sharing))
+    worst = max((row["difference"] for row in rows), default=0.0)
+    if not worst <= TOLERANCE:
+        raise SystemExit(f"FAILED: an error of {worst:.1e} is above {TOLERANCE:.0e}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

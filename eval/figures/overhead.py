@@ -1,0 +1,144 @@
+"""Fig. 14: how long the graph work before the first run takes, by phase.
+
+``python -m eval.figures.overhead``. Medians over new processes, each with empty caches, in which
+primitives are compiled, too. All is normalised to the baseline's whole graph work, as the paper
+normalises to TensorFlow Grappler's. *DLR* is the partial evaluation, *insertion* the Transforms
+that it leads to, *LHO* and *EWO* the passes. Of the baseline, *operators* is their asking libraries
+for kernels, and *layout pass* their comparing layouts and inserting what converts. *check* proves
+the plan sound; *constants* are transformed ahead of time; *recording* collects the steps.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from statistics import median
+
+import typer
+
+from eval.drawing import bars, drawn
+from eval.experiment import Scope, Store, command
+from eval.figures.paper import paper
+from eval.figures.planned import PHASES
+from eval.figures.timing import caps
+from eval.markdown import percent, picture, table, told
+from eval.processes import measure as run_process
+from eval.store import Row
+
+NAME = "overhead"
+TITLE = "Overhead of the resolver and of the passes (Fig. 14)"
+KEY = ("network", "size", "cap", "mix", "engine", "number")
+ENGINES = ("baseline", "ewo")
+MIX = "tensorflow"
+#: The phases that are about layouts.
+LAYOUT = ("insertion", "LHO", "EWO", "layout pass")
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Plan in new processes, the two engines in turns."""
+    kept, about = store.table(NAME, KEY), {"size": scope.size, "mix": MIX}
+    wanted = [
+        {"network": name, **about, "cap": cap, "engine": engine, "number": number}
+        for cap in caps(scope)
+        if cap in scope.batch_caps
+        for name in scope.networks
+        for number in range(scope.fresh)
+        for engine in ENGINES
+    ]
+    todo = store.missing(kept, wanted)
+    for count, key in enumerate(todo):
+        if store.late:
+            return
+        store.advance(f"planning {key['network']}, {key['engine']}", count, len(todo))
+        given = (key["cap"], key["network"], MIX, key["engine"], str(scope.size or 0))
+        found = list[Row]()
+        run_process("eval.figures.planned", [*given, str(scope.threads)], found.append)
+        kept.add({**key, **row} for row in found)
+
+
+def phases(rows: list[Row]) -> dict[str, float]:
+    """The median of each phase over processes, in seconds."""
+    return {phase: median(row["seconds"][phase] for row in rows) for phase in PHASES}
+
+
+def compared(store: Store, cap: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Phases by network and engine."""
+    kept, found = store.table(NAME, KEY), dict[str, dict[str, dict[str, float]]]()
+    for name in dict.fromkeys(row["network"] for row in kept.rows(cap=cap)):
+        rows = {one: kept.rows(network=name, cap=cap, engine=one) for one in ENGINES}
+        if all(rows.values()):
+            found[name] = {engine: phases(these) for engine, these in rows.items()}
+    return found
+
+
+def layout_work(found: dict[str, float]) -> float:
+    """Seconds of what is the counterpart of TensorFlow's layout optimisation."""
+    return sum(found[phase] for phase in LAYOUT)
+
+
+def section(store: Store) -> Iterator[str]:
+    """Shares of the baseline's time, Transforms beside them."""
+    yield told(__doc__)
+    for cap in dict.fromkeys(row["cap"] for row in store.table(NAME, KEY)):
+        yield from _under(store, cap)
+    yield (
+        f"The paper: {paper('overhead', 'says')}; {paper('overhead', 'also')}. EWO holds the time"
+        f" of its solver, which proves its answer ({_solver(store)} of EWO, the median). Not"
+        " comparable: Grappler's other passes (constant folding and more) are part of the paper's"
+        " whole, and not of ours; compiling the libraries' kernels and packing weights are part of"
+        " ours."
+    )
+
+
+def _solver(store: Store) -> str:
+    """The part of EWO's time that is the solver's."""
+    rows = [row for row in store.table(NAME, KEY) if row["solver_s"] is not None]
+    parts = [row["solver_s"] / row["seconds"]["EWO"] for row in rows]
+    return percent(median(parts), 0) or "" if parts else "unknown"
+
+
+def _under(store: Store, cap: str) -> Iterator[str]:
+    found, kept = compared(store, cap), store.table(NAME, KEY)
+    heads = ["network, engine", "all, s", *PHASES, "all", "inserted", "left"]
+    lines: list[list[object]] = []
+    for name, engines in found.items():
+        whole = sum(engines["baseline"].values())
+        for engine, seconds in engines.items():
+            total = sum(seconds.values())
+            parts = (seconds[phase] for phase in PHASES)
+            shares = [percent(part / whole) if part else None for part in parts]
+            row = kept.rows(network=name, cap=cap, engine=engine)[0]
+            counts = (row["inserted"], row["left"])
+            about = (f"{name}, {engine}", f"{total:.2f}")
+            lines.append([*about, *shares, percent(total / whole), *counts])
+    yield f"**{cap}, {MIX}**:"
+    yield table(heads, lines)
+    if found:
+        plot(found, store, cap)
+        yield picture(f"{NAME}_{cap}", "phases of the graph work, normalised to the baseline's")
+    slower = [n for n, e in found.items() if layout_work(e["ewo"]) > layout_work(e["baseline"])]
+    behind = f" ({', '.join(slower)})" if slower else ""
+    yield (
+        "LHO, EWO and insertion take longer than the baseline's layout pass on"
+        f" {len(slower)} of {len(found)} networks{behind}."
+    )
+
+
+def plot(found: dict[str, dict[str, dict[str, float]]], store: Store, cap: str) -> None:
+    """Two stacked bars a network: the baseline, and ours."""
+    whole = {name: sum(engines["baseline"].values()) for name, engines in found.items()}
+    title = f"{cap}; left: baseline, right: VTensor"
+    with drawn(store.folder / f"{NAME}_{cap}") as [axes]:
+        for engine, begin in zip(ENGINES, (-0.4, 0.02), strict=True):
+            series: dict[str, list[float | None]] = {
+                phase if engine == "ewo" else f"_{phase}": [
+                    100 * engines[engine][phase] / whole[name] for name, engines in found.items()
+                ]
+                for phase in PHASES
+            }
+            names, label = list(found), "% of the baseline's"
+            bars(axes, names, series, width=0.38, begin=begin, title=title, ylabel=label)
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__]))

@@ -1,0 +1,27 @@
+"""What the paper's text states: the figures of ``eval/data/paper.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).parents[1] / "data" / "paper.toml"
+
+
+@cache
+def _all() -> dict[str, Any]:
+    return tomllib.loads(FILE.read_text())
+
+
+def paper(*keys: str) -> Any:
+    """A figure, or a table of them.
+
+    >>> paper("conversions", "resnet152", "before")
+    317
+    """
+    found: Any = _all()
+    for key in keys:
+        found = found[key]
+    return found

@@ -1,0 +1,1 @@
+"""Kernels beside others, and what an allowed error gains."""

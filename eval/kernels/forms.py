@@ -1,0 +1,111 @@
+"""What the arithmetic that is chosen gains, under an error that is allowed.
+
+``python -m eval.kernels.forms``. *strict* is ``Session(tune=True, tolerance=0)``: kernels by
+measured time, whose errors are those of sums in f32. *tolerant* is ``Session(tune=True,
+tolerance=1e-5)``: inexact kernels as well, as far as the errors that are measured allow, whose
+whole plan was compared with the strict one. They run in turns with OpenVINO and ONNX Runtime, whose
+f32 kernels are direct, and with MNN, whose are Winograd's as well. *apart* is the largest
+difference from NumPy's definitions, relative to the largest output: behind a Softmax, which makes
+all outputs small, differences of 1e-5 at its input are larger than that. By default on five
+networks, with ``--full`` on all. """
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+
+import typer
+
+from eval.drawing import bars, drawn
+from eval.experiment import Scope, Store, command
+from eval.figures.timing import KEY, STRICT, TOLERANT, Group, peers
+from eval.figures.timing import measure as measure_groups
+from eval.markdown import milliseconds, picture, table, told
+from eval.store import Row
+from vtensor.benchmark.summary import Logs, log_ratios, mean_ratio
+
+NAME = "forms"
+TITLE = "Time under an error that is allowed"
+#: Those that people choose from, and who computes as inexactly.
+PEERS = ("openvino", "onnxruntime", "mnn")
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Time what is missing."""
+    others = [one for one in PEERS if scope.peers and one in peers()]
+    wanted = [
+        Group(name, 1, "max", "priority", (STRICT, TOLERANT, *others))
+        for name in scope.tuned_networks
+    ]
+    measure_groups(scope, store, wanted, NAME)
+
+
+def section(store: Store) -> Iterator[str]:
+    """A line a network, then what it comes to."""
+    yield told(__doc__)
+    yield from compared(store, NAME)
+
+
+def compared(store: Store, rows: str) -> Iterator[str]:
+    """The table of such rows, and its picture."""
+    kept = store.table(rows, KEY)
+    names = list(dict.fromkeys(row["network"] for row in kept))
+    if not names:
+        return
+    by = {(row["network"], row["engine"]): row for row in kept}
+    shown = [one for one in PEERS if any((name, one) in by for name in names)]
+    lines, shares = list[Sequence[object]](), dict[str, list[float | None]]()
+    logs: dict[str, list[Logs]] = {one: [] for one in (STRICT, *shown)}
+    for name in names:
+        ours = by[name, TOLERANT]
+        cells = [time_cell(by.get((name, one))) for one in (STRICT, TOLERANT, *shown)]
+        ratios = [logs_of(ours, by.get((name, one))) for one in (STRICT, *shown)]
+        for one, found in zip((STRICT, *shown), ratios, strict=True):
+            logs[one] += [found] if found is not None else []
+            shares.setdefault(one, []).append(
+                math.exp(float(found.mean())) if found is not None else None
+            )
+        apart = f"{ours['difference']:.0e}" if ours["difference"] is not None else None
+        lines.append([name, *cells, *map(ratio_cell, ratios), apart, ours["conversions"]])
+    heads = ["network", "strict, ms", "tolerant, ms", *(f"{one}, ms" for one in shown)]
+    heads += [f"tolerant / {one}" for one in (STRICT, *shown)] + ["apart", "Transforms"]
+    means = [_mean(logs[one]) for one in (STRICT, *shown)]
+    lines.append(["geometric mean", None, None, *[None] * len(shown), *means, None, None])
+    yield table(heads, lines)
+    with drawn(store.folder / rows) as [axes]:
+        series = {f"tolerant / {one}": shares.get(one, []) for one in (STRICT, *shown)}
+        bars(axes, names, series, title="below 1 VTensor is ahead", ylabel="time")
+        axes.axhline(1, color="black", linewidth=0.8)
+    yield picture(rows, "time at tolerance 1e-5, as a share of the others'")
+
+
+def time_cell(row: Row | None) -> str | None:
+    """A row's median, or why it has none."""
+    if row is None:
+        return None
+    return milliseconds(row["median_s"]) if row["runs"] else str(row["status"])
+
+
+def logs_of(ours: Row, theirs: Row | None) -> Logs | None:
+    """Logarithms of our time by theirs, round by round."""
+    if not theirs or not theirs["runs"] or not ours["runs"]:
+        return None
+    count = min(len(theirs["rounds_s"]), len(ours["rounds_s"]))
+    return log_ratios(ours["rounds_s"][:count], theirs["rounds_s"][:count])
+
+
+def ratio_cell(logs: Logs | None) -> str | None:
+    """A ratio of times with its interval."""
+    if logs is None:
+        return None
+    found = mean_ratio([logs], 0)
+    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+
+
+def _mean(logs: Sequence[Logs]) -> str | None:
+    return f"**{mean_ratio(logs, 0).value:.2f}**" if logs else None
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__]))

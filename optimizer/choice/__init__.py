@@ -1,0 +1,1 @@
+"""The choice of variants: candidates, costs, the integer program, what a result says of it."""

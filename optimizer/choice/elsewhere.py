@@ -1,0 +1,160 @@
+"""Variants of a node on other libraries and with fewer followers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from libdesc.registry import ready
+from optimizer.choice.candidates import Candidates, other_libraries
+from optimizer.choice.estimate import Estimate
+from optimizer.choice.problem import Clock
+from ptensor.evaluation import Refusal, Variant
+from resolver.lowered import LoweredGraph, OpNode, pieces
+from vtensor.language.records import replace
+
+#: Nanoseconds a plan could save around a node, if every library is to be asked whatever it takes.
+ANY_GAIN = sys.maxsize
+
+
+class FurtherVariants:
+    """Finds variants on other libraries and with fewer followers, if they may make a plan faster.
+
+    Args:
+        graph: a lowered graph without Transforms.
+        clock: the clock of the choice, which says whether times are measured.
+        spares: nanoseconds that a plan could save around a node, by node. A library is not asked if
+            its estimate exceeds the node's by as much, and no library is asked for other nodes.
+        estimate: estimated times of nodes.
+        inexact: True admits inexact variants.
+        measured: the nodes whose times are measured.
+
+    Attributes:
+        graph: the graph, with the values that pass inside fused nodes added.
+    """
+
+    def __init__(
+        self,
+        graph: LoweredGraph,
+        clock: Clock,
+        spares: Mapping[str, int],
+        estimate: Estimate,
+        inexact: bool = False,
+        measured: Container[str] = (),
+    ) -> None:
+        inside = {
+            name: replace(graph.values[node.outputs[0]], name=name)
+            for node in graph.operators
+            for piece in pieces(node, 0)
+            for name in piece.outputs
+            if name not in graph.values
+        }
+        self.graph = replace(graph, values={**graph.values, **inside})
+        self._candidates = Candidates(self.graph)
+        self._estimate = estimate
+        self._measured = measured
+        self._how = "as measured" if clock.measured else "by estimate"
+        self._spares = spares
+        self._inexact = inexact
+
+    def variants(self, node: OpNode) -> Iterator[Variant]:
+        """Yield a node's variants on other libraries and with fewer followers.
+
+        No other library is tried if the session prescribes an order of libraries.
+        """
+        if node.name not in self._spares:
+            return
+        limit_ns = self._ns([node]) + self._spares[node.name]
+        prescribed = self.graph.preferences.order is not None
+        measured = node.name in self._measured
+        others = [] if prescribed else other_libraries(self.graph, node, passed=measured)
+        for library in others:
+            if self._ns([self._on(node, library)]) < limit_ns:
+                for variant in self._candidates.on(node, library, self._inexact):
+                    yield replace(variant, refused=self._refused(node, library))
+        for count in range(len(node.followers)):
+            for library in (node.variant.library, *others):
+                yield from self._in_pieces(node, count, library, limit_ns)
+
+    def _refused(self, node: OpNode, library: str) -> tuple[Refusal, ...]:
+        """Return a node's refusals; for another library, with that of the node's own one."""
+        first = node.variant.library
+        if library == first:
+            return node.variant.refused
+        why = f"the plan takes less time with {library}, {self._how}"
+        before = [refusal for refusal in node.variant.refused if refusal.library != library]
+        return (*before, Refusal(ready().libraries[first].priority, first, why))
+
+    def _in_pieces(
+        self, node: OpNode, count: int, library: str, limit_ns: int
+    ) -> Iterator[Variant]:
+        """Yield variants with ``count`` followers on ``library``, the others as separate steps."""
+        lead, *others = pieces(node, count)
+        if self._ns(self._on(piece, library) for piece in (lead, *others)) >= limit_ns:
+            return
+        for first in self._candidates.on(lead, library, self._inexact):
+            decided = [replace(lead, variant=first)]
+            for piece in others:
+                variant = self._after(piece, decided[-1])
+                if variant is None:
+                    break
+                decided.append(replace(piece, variant=variant))
+            else:
+                yield replace(_combined(decided), refused=self._refused(node, library))
+
+    def _on(self, node: OpNode, library: str) -> OpNode:
+        """Return a node as if on ``library``, in its present layouts, for an estimate."""
+        own = node.variant
+        layouts = tuple(self.graph.values[n].layout for n in (*node.inputs, *node.outputs))
+        reference = own.reference and library == own.library and len(layouts) == len(own.layouts)
+        variant = replace(own.lying(layouts), library=library, reference=reference)
+        return replace(node, variant=variant)
+
+    def _ns(self, nodes: Iterable[OpNode]) -> int:
+        return sum(self._estimate.node(node, self.graph.tensors) for node in nodes)
+
+    def _after(self, node: OpNode, before: OpNode) -> Variant | None:
+        """Return a node's variant after ``before`` on the first library that takes it, or None."""
+        names = [node.variant.library, *other_libraries(self.graph, node, passed=True)]
+        rank, known = self.graph.preferences.rank, ready().libraries
+        produced = {before.outputs[0]: before.variant.layouts[len(before.inputs)]}
+        for library in sorted(set(names), key=lambda name: (rank(name), -known[name].priority)):
+            if (variant := self._candidates.after(node, library, produced)) is not None:
+                return variant
+        return None
+
+
+def _combined(nodes: Sequence[OpNode]) -> Variant:
+    """Combine the variants of consecutive nodes into one, with the operands of all, in order."""
+    first, *others = (node.variant for node in nodes)
+    input_count = len(nodes[0].inputs)
+    layouts, requirements = (
+        list(first.layouts[:input_count]),
+        list(first.requirements[:input_count]),
+    )
+    for before, node in pairwise(nodes):
+        for name, layout, requirement in zip(
+            node.inputs, node.variant.layouts, node.variant.requirements, strict=False
+        ):
+            if name not in before.outputs:
+                layouts.append(layout)
+                requirements.append(requirement)
+    last = nodes[-1].variant
+    return replace(
+        first.lying([*layouts, last.layouts[-1], *first.layouts[input_count + 1 :]]),
+        requirements=(*requirements, last.requirements[-1], *first.requirements[input_count + 1 :]),
+        pieces=(first, *others),
+    )
+
+
+def inexact_nodes(graph: LoweredGraph) -> list[str]:
+    """Return the names of nodes for which a library has inexact variants, fused or not."""
+    bare, estimate = graph.bare, Estimate(graph.preferences)
+    any_gain = {node.name: ANY_GAIN for node in bare.operators}
+    finder = FurtherVariants(bare, estimate, any_gain, estimate, inexact=True)
+    return [
+        node.name
+        for node in bare.operators
+        if any(variant.inexact for variant in finder.variants(node))
+    ]

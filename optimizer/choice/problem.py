@@ -1,0 +1,300 @@
+"""The choice of variants as a problem: layouts in which values are made and wanted, and costs.
+
+Each node runs in one of its variants; a node with one variant is fixed, as are the graph's inputs
+and outputs. A Transform is needed for each (value, layout) that is wanted, unless the value is made
+in that layout; identical ones count once. A choice maps open nodes to the index of a variant; nodes
+that it lacks have index 0, the resolver's variant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from math import ceil
+from typing import NamedTuple
+
+from libdesc.transforms import LayoutChange
+from optimizer.choice.clocks import Clock as Clock
+from optimizer.choice.clocks import Probing as Probing
+from optimizer.choice.errors import Allowed, Shares, charged
+from ptensor.evaluation import Variant
+from ptensor.layout import Layout
+from resolver.errors import Share, expected
+from resolver.lowered import LoweredGraph, OpNode, Value
+from vtensor.language.cached import cached_property
+from vtensor.language.records import dataclass
+
+#: Nanoseconds charged for a Transform of unknown time: more than any plan gains, so that a plan
+#: has one only if the resolver's own variants need it.
+UNTIMED_NS = 10**9
+
+#: The noise of measured times, as a part of them: of times that were measured while planning and
+#: are compared with estimates; and of a tuned plan's, whose kernels ran on memory of their own.
+NOISE, TUNED_NOISE = 0.05, 0.1
+
+#: The noise of the measured time of a node whose followers are steps of their own, as a part of it:
+#: they were timed with warm caches, and a kernel's time varies with its memory by more than a
+#: follower takes.
+PIECES_NOISE = 0.2
+
+#: A possible Transform: a value, the layout in which it is made, and the layout that is wanted.
+Edge = tuple[str, Layout, Layout]
+
+
+def with_doubt(variant: Variant) -> int:
+    """Return a variant's nanoseconds; plus their noise, if several steps were measured."""
+    ns = variant.ns or 0
+    return ns + ceil(ns * PIECES_NOISE) if variant.pieces and variant.basis == "measured" else ns
+
+
+class Cost(NamedTuple):
+    """The padded bytes that Transforms read and write, and the number of Transforms."""
+
+    bytes: int
+    transforms: int
+
+
+class Use(NamedTuple):
+    """A use of a value: a node's input, by its index; or a delivery: a layout and no node."""
+
+    node: str
+    place: int
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The variants of a graph's nodes, the edges between them, and limits.
+
+    Attributes:
+        graph: the lowered graph, without Transforms.
+        variants: the variants of each open node, the resolver's first; nodes in topological order.
+        clock: times of Transforms, for the objective ``time``.
+        margin: charge of ``time`` for another library or kernel than the first variant's, and for
+            fewer followers, as a part of the first variant's time. Variants with measured times are
+            not charged (``with_doubt``).
+        shares: what each inexact variant adds to the error of the results.
+        allowed: the limit of all these errors; None if there is no inexact variant.
+        room: bytes by which packed constants may exceed those of the resolver's variants; None is
+            no limit.
+        price: nanoseconds that ``time`` charges for each Transform on top of its time.
+    """
+
+    graph: LoweredGraph
+    variants: Mapping[str, Sequence[Variant]]
+    clock: Clock | None = None
+    margin: float = 0.0
+    shares: Shares = field(default_factory=dict)
+    allowed: Allowed | None = None
+    room: int | None = None
+    price: int = 0
+    _known: dict[object, dict[Layout, Layout]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        graph: LoweredGraph,
+        variants: Mapping[str, Sequence[Variant]],
+        clock: Clock | None = None,
+        margin: float = 0.0,
+        allowed: Allowed | None = None,
+        room: int | None = None,
+        price: float = 0.0,
+    ) -> Problem:
+        """Return the problem of a graph, without the nodes that have one variant.
+
+        ``price`` is here a part of the time of all nodes in their first variants. Other arguments
+        are as the attributes.
+        """
+        charge = ceil(price * sum(of_node[0].ns or 0 for of_node in variants.values()))
+        graph, shares = graph.bare, Shares()
+        if allowed is not None:
+            nodes = {node.name: node for node in graph.operators}
+            variants, shares = charged(nodes, variants, allowed)
+        several = {name: tuple(of_node) for name, of_node in variants.items() if len(of_node) > 1}
+        return cls(graph, several, clock, margin, shares, allowed, room, charge)
+
+    @cached_property
+    def nodes(self) -> dict[str, OpNode]:
+        """The nodes by name."""
+        return {node.name: node for node in self.graph.operators}
+
+    @cached_property
+    def makers(self) -> dict[str, str]:
+        """The name of the node that makes a value, by value."""
+        return {name: node.name for node in self.graph.operators for name in node.outputs}
+
+    @cached_property
+    def uses(self) -> dict[str, list[Use]]:
+        """The uses of each value that is no constant, without deliveries in any layout."""
+        uses: dict[str, list[Use]] = {}
+        for node in self.graph.operators:
+            for index, name in enumerate(node.inputs):
+                if not self.value(name).constant:
+                    uses.setdefault(name, []).append(Use(node.name, index))
+        for alias, name in self.graph.outputs.items():
+            layout = self.graph.delivery.get(alias, Layout.plain(self.value(name).dims))
+            if not layout.is_any and not self.value(name).constant:
+                uses.setdefault(name, []).append(Use("", 0, layout))
+        return uses
+
+    def value(self, name: str) -> Value:
+        """Return a value of the graph."""
+        return self.graph.values[name]
+
+    def variants_of(self, node: str) -> Sequence[Variant]:
+        """Return all variants of a node, open or fixed."""
+        return self.variants.get(node) or (self.nodes[node].variant,)
+
+    def same(self, value: str, layout: Layout) -> Layout:
+        """Return one representative of the layouts that place each element of a value alike."""
+        dims = self.value(value).dims
+        known = self._known.setdefault(tuple(dims.items()), {})
+        if layout not in known:
+            alike = (known[other] for other in known if other.same(layout, dims))
+            known[layout] = next(alike, layout)
+        return known[layout]
+
+    def made(self, value: str, number: int) -> Layout:
+        """Return the layout in which a value is made if its maker runs in variant ``number``."""
+        if value not in self.makers:
+            return self.same(value, self.value(value).layout)
+        node = self.nodes[self.makers[value]]
+        place = len(node.inputs) + node.outputs.index(value)
+        return self.same(value, self.variants_of(node.name)[number].layouts[place])
+
+    def wanted(self, value: str, use: Use, number: int) -> Layout:
+        """Return the layout in which a use wants a value if its node runs in variant ``number``."""
+        if use.layout is not None:
+            return self.same(value, use.layout)
+        return self.same(value, self.variants_of(use.node)[number].layouts[use.place])
+
+    def bytes(self, value: str, source: Layout, target: Layout) -> int:
+        """Return the bytes that a Transform of a value reads and writes, pads included."""
+        tensor = self.value(value)
+        return sum(layout.nbytes(tensor.dims, tensor.dtype) for layout in (source, target))
+
+    def ns(self, value: str, source: Layout, target: Layout) -> int:
+        """Return what ``time`` charges for a Transform; ``UNTIMED_NS`` if its time is unknown."""
+        assert self.clock is not None, "the objective time has a clock"
+        ns = self.clock.transform(self.graph.tensors[value], LayoutChange(source, target))
+        return UNTIMED_NS if ns is None else ns + self.doubt(value) + self.price
+
+    def doubt(self, value: str) -> int:
+        """Return the nanoseconds that ``time`` charges for any Transform of a value as noise.
+
+        It is the noise of the times measured around the value: of two choices that differ by less,
+        the one with fewer Transforms is cheaper.
+        """
+        around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}
+        firsts = (self.variants[node][0] for node in around & self.variants.keys())
+        ns = max((v.ns or 0 for v in firsts if v.basis == "measured"), default=0)
+        return ceil(ns * (NOISE if self.margin else TUNED_NOISE))
+
+    def charged(self, node: str, number: int) -> int:
+        """Return the nanoseconds that ``time`` charges for an open node in a variant."""
+        first, variant = self.variants[node][0], self.variants[node][number]
+        same = (variant.library, variant.kernel) == (first.library, first.kernel)
+        doubtful = (not same or bool(variant.pieces)) and variant.basis != "measured"
+        return with_doubt(variant) + doubtful * ceil((first.ns or 0) * self.margin)
+
+    def chosen_shares(self, chosen: Mapping[str, int]) -> tuple[Share, ...]:
+        """Return the shares of the inexact variants of a choice in the error of the results."""
+        none: Mapping[int, Share] = {}
+        rows = ((self.shares.get(name, none), number) for name, number in chosen.items())
+        return tuple(shares[number] for shares, number in rows if number in shares)
+
+    def packed_more(self, node: str, number: int) -> int:
+        """Return the bytes that a variant's packed constants take beyond the first variant's."""
+        first, variant = self.variants[node][0], self.variants[node][number]
+        return sum(
+            now.nbytes(value.dims, value.dtype) - then.nbytes(value.dims, value.dtype)
+            for name, then, now in zip(
+                self.nodes[node].inputs, first.layouts, variant.layouts, strict=False
+            )
+            if (value := self.value(name)).constant
+        )
+
+    def fits(self, chosen: Mapping[str, int]) -> bool:
+        """Return whether a choice keeps within the error budget and the room for constants."""
+        if self.allowed and expected(self.chosen_shares(chosen)) > self.allowed.budget:
+            return False
+        more = sum(self.packed_more(name, chosen.get(name, 0)) for name in self.variants)
+        return self.room is None or not more or more <= self.room
+
+    def edges(
+        self, chosen: Mapping[str, int], values: Iterable[str] | None = None
+    ) -> Iterator[tuple[str, Layout, Layout, Use]]:
+        """Yield each use: value, layout in which it is made, layout in which it is wanted, use.
+
+        ``values`` restricts the edges to these values; None is all.
+        """
+        for value in self.uses if values is None else values:
+            source = self.made(value, chosen.get(self.makers.get(value, ""), 0))
+            for use in self.uses.get(value, ()):
+                yield value, source, self.wanted(value, use, chosen.get(use.node, 0)), use
+
+    def avoidable(self, edge: Edge) -> bool:
+        """Return whether some choice makes or wants the value in other layouts than ``edge``."""
+        value, source, _ = edge
+        if any(self.made(value, i) != source for i in self._numbers(self.makers.get(value))):
+            return True
+        return all(self._can_avoid(edge, use.node) for use in self.uses[value])
+
+    def _can_avoid(self, edge: Edge, node: str) -> bool:
+        """Return whether a node has a variant that does not need the Transform ``edge``."""
+        value, _, target = edge
+        uses = [use for use in self.uses[value] if use.node == node]
+        numbers = self._numbers(node)
+        return any(all(self.wanted(value, use, i) != target for use in uses) for i in numbers)
+
+    def _numbers(self, node: str | None) -> range:
+        """Return the indices of a node's variants; a caller of the session has one."""
+        return range(len(self.variants.get(node or "", [0])))
+
+    def shared_cost(self, chosen: Mapping[str, int], values: Iterable[str] | None = None) -> Cost:
+        """Return the cost for the objective ``shared``: identical Transforms count once.
+
+        ``values`` restricts it to Transforms of these values; None is all.
+        """
+        owed = self._owed(chosen, values)
+        return Cost(sum(self.bytes(*edge) for edge in owed), len(owed))
+
+    def time_cost(self, chosen: Mapping[str, int]) -> int:
+        """Return the nanoseconds of open nodes, and of Transforms counted as in ``shared``."""
+        kernels = (self.charged(node, chosen.get(node, 0)) for node in self.variants)
+        return sum(kernels) + sum(self.ns(*edge) for edge in self._owed(chosen))
+
+    def without_idle_changes(self, chosen: Mapping[str, int]) -> dict[str, int]:
+        """Return a choice without the changes of variants that gain no time."""
+        kept = {node: number for node, number in chosen.items() if number}
+        for name in reversed(list(kept)):
+            without = {node: number for node, number in kept.items() if node != name}
+            node = self.nodes[name]
+            around = self.uses.keys() & {*node.inputs, *node.outputs}
+            ns_without, ns_kept = (
+                self.charged(name, choice.get(name, 0))
+                + sum(self.ns(*edge) for edge in self._owed(choice, around))
+                for choice in (without, kept)
+            )
+            kept = without if ns_without <= ns_kept else kept
+        return kept
+
+    def objective(self, name: str) -> Callable[[Mapping[str, int]], int]:
+        """Return the cost function of an objective, from a choice to a whole number."""
+        return {
+            "shared": lambda chosen: self.shared_cost(chosen).bytes,
+            "paper": self.paper_cost,
+            "time": self.time_cost,
+        }[name]
+
+    def _owed(self, chosen: Mapping[str, int], values: Iterable[str] | None = None) -> set[Edge]:
+        """Return the Transforms that a choice needs."""
+        return {(v, s, t) for v, s, t, _ in self.edges(chosen, values) if s != t}
+
+    def paper_cost(self, chosen: Mapping[str, int]) -> int:
+        """Return the cost for the objective ``paper``: the number of edges whose two ends differ.
+
+        Source: the paper, section 5.2, the cost matrix C_ij.
+        """
+        return sum(source != target for _, source, target, _ in self.edges(chosen))

@@ -1,0 +1,69 @@
+"""Nodes whose variant can be tied to that of the node before, which makes the program smaller."""
+
+from __future__ import annotations
+
+from optimizer.choice.problem import Problem
+from resolver.lowered import OpNode
+
+#: The node that a node is tied to, and for each variant of the tied node the index of the other's.
+Tie = tuple[str, list[int]]
+
+
+def ties(problem: Problem, untied: str = "") -> dict[str, Tie]:
+    """Return, by node, ties that leave some cheapest choice possible.
+
+    Let v's one input be made by u alone for v, and let each variant of the one be in the layout of
+    just one variant of the other. If on u's and on v's output all layouts have the same bytes, v's
+    no more than u's, then a choice with a Transform between the two is no cheaper than the same
+    with v in u's layout: that saves the Transform, and costs at most one of v's output. Where time
+    is minimised, v takes as long in each of its variants, and a Transform as long as its bytes,
+    with no more noise charged on v's output than on u's.
+
+    Nodes that make or read the value ``untied`` are not tied: a Transform of it is forbidden.
+    """
+    tied: dict[str, Tie] = {}
+    for name in problem.variants:
+        node = problem.nodes[name]
+        tie = _tie(problem, node)
+        if tie is not None and untied not in (*node.inputs, *node.outputs):
+            tied[name] = tie
+    return tied
+
+
+def _tie(problem: Problem, node: OpNode) -> Tie | None:
+    """Return the tie of a node to the maker of its input; None if the conditions do not hold."""
+    inputs = [value for value in node.inputs if not problem.value(value).constant]
+    if len(inputs) != 1 or len(node.outputs) != 1:
+        return None
+    [value] = inputs
+    maker = problem.makers.get(value, "")
+    if maker not in problem.variants or len(problem.uses[value]) != 1:
+        return None
+    [use] = problem.uses[value]
+    sources = [problem.made(value, number) for number in range(len(problem.variants[maker]))]
+    numbers = range(len(problem.variants[node.name]))
+    wanted = [problem.wanted(value, use, number) for number in numbers]
+    if (
+        len(set(sources)) < len(sources)
+        or len(set(wanted)) < len(wanted)
+        or set(sources) != set(wanted)
+    ):
+        return None
+    if problem.clock and len({problem.charged(node.name, number) for number in numbers}) > 1:
+        return None
+    if problem.doubt(node.outputs[0]) > problem.doubt(value):
+        return None
+    before, after = _sizes(problem, value), _sizes(problem, node.outputs[0])
+    if len(before) > 1 or len(after) > 1 or max(after) > max(before):
+        return None
+    return maker, [sources.index(layout) for layout in wanted]
+
+
+def _sizes(problem: Problem, value: str) -> set[int]:
+    """Return the bytes of a value in each layout in which it may be made or wanted."""
+    variants = problem.variants
+    layouts = [problem.made(value, i) for i in range(len(variants.get(problem.makers[value], [0])))]
+    for use in problem.uses.get(value, ()):
+        layouts += [problem.wanted(value, use, i) for i in range(len(variants.get(use.node, [0])))]
+    tensor = problem.value(value)
+    return {layout.nbytes(tensor.dims, tensor.dtype) for layout in layouts}

@@ -1,0 +1,1 @@
+"""The constants of a model: the originals, those computed from others, and observed values."""

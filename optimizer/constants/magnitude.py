@@ -1,0 +1,46 @@
+"""The largest elements of constants, computed once for each array, in whatever graphs it is."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from optimizer.constants.originals import Original
+from ptensor.pages import Room, reused
+
+Array = np.ndarray[Any, Any]
+
+#: By id of an array or Original: a reference to it, and its largest element. Rows go with it.
+_known: dict[int, tuple[ref[Array | Original], float]] = {}
+
+
+def largest(given: Array | Original, room: Room = reused) -> float:
+    """Return the largest absolute value of an array that never changes; NaN if it holds one.
+
+    Args:
+        given: the array or Original; one that was not read yet is read into ``room``.
+        room: allocates the memory for reading.
+
+    >>> largest(np.array([1.0, -3.0]))
+    3.0
+    """
+    known = _known.get(id(given))
+    if known is not None and known[0]() is given:
+        return known[1]
+    if not isinstance(given, Original):
+        array = given
+    elif (read := given.reader) is not None:
+        array = read(room).view(given.dtype)
+    else:
+        array = given.now()
+    magnitude = float(max(array.max(), -array.min(), key=_or_nan))
+    key = id(given)
+    _known[key] = ref(given, lambda _: _known.pop(key, None)), magnitude
+    return magnitude
+
+
+def _or_nan(number: float) -> float:
+    """Return a key that sorts NaN above all numbers."""
+    return np.inf if np.isnan(number) else float(number)

@@ -1,0 +1,211 @@
+"""A library in a distribution of its own, ``tests/plugin``: networks run on it once it is there.
+
+Each process of these tests finds it, or does not; nothing of ours is changed for it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+import vtensor
+from tests.libraries.processes import ROOT
+from tests.packaging.test_imports import python
+from vtensor import get_include
+from vtensor.errors import LibraryError
+
+PLUGIN = ROOT / "tests" / "plugin"
+
+LIBS = "import sys, vtensor.cli; sys.argv[1:] = ['libs', '--json']; vtensor.cli.main()"
+NETWORK = """
+import json
+from eval.compare import difference, photograph, reference
+from tests.networks.test_networks import weights
+from vtensor import Session
+model = weights("squeezenet")
+with Session(model, threads=2, objective="shared", pin=PIN) as session:  # else priority decides
+    [port] = session.inputs
+    feeds = {port.name: photograph(tuple(port.shape))}
+    [ours] = session.run(None, feeds)
+    steps = [(step.op, step.library, *step.kernels) for step in session.plan.steps]
+print(json.dumps([steps, difference(ours, reference(model, feeds))]))
+"""
+CASES = """
+from tests.operators.cases import CASES
+from tests.operators.harness import check_close, check_pads, definition, run
+from vtensor.errors import NoInvokerError
+for case in CASES["Conv2D"] + CASES["Relu"]:
+    for layout in case.layouts():
+        given = case.given(layout)
+        try:
+            found = run("direct", case.op, given)
+        except NoInvokerError as error:
+            print(str(error).split("30 direct")[1].partition(": ")[2].splitlines()[0])
+        else:
+            check_close(found.values[0], definition(case.op, given)[0], 1e-6)
+            check_pads(found.physical[0])
+            print(*found.kernels)
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder into which it is installed, without a network; from a copy, for builds litter."""
+    folder = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(PLUGIN, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    offline = ["--no-build-isolation", "--no-deps", "--no-index"]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *offline]
+    subprocess.run(
+        [*command, "--target", folder / "site", folder / "source"], check=True, timeout=480
+    )
+    return folder / "site"
+
+
+def libraries(path: str) -> dict[str, dict[str, Any]]:
+    """What ``vtensor libs`` says, by name."""
+    data = json.loads(python(LIBS, path=path))
+    assert data["problems"] == []
+    return {row["name"]: row for row in data["libraries"]}
+
+
+def network(
+    path: str, pin: Mapping[str, str] = MappingProxyType({})
+) -> tuple[dict[str, set[tuple[str, ...]]], float]:
+    """Of SqueezeNet: libraries and kernels by operator, and how far ONNX Runtime is."""
+    steps, difference = json.loads(python(f"PIN = {dict(pin)}{NETWORK}", path=path))
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for fused, *ran in steps:
+        for op in fused.split(" + "):
+            found.setdefault(op, set()).add(tuple(ran))
+    return found, difference
+
+
+def test_it_brings_nothing_of_ours(site: Path) -> None:
+    assert {path.name for path in site.iterdir()} == {
+        "vtensor_direct",
+        "vtensor_direct-0.1.0.dist-info",
+    }
+
+
+def test_its_kernels_are_built_against_the_header_alone() -> None:
+    text = "".join(file.read_text() for file in (PLUGIN / "native").glob("direct.*"))
+    included = set(re.findall(r"#include [<\"](.+)[>\"]", text))
+    standard = {"stdatomic.h", "stdint.h", "stdlib.h", "string.h"}
+    assert included - standard == {"direct.h", "vtensor/step.h"}
+
+
+def test_libs_says_where_it_comes_from(site: Path) -> None:
+    row = libraries(str(site))["direct"]
+    assert (row["available"], row["priority"], row["invokers"]) == (True, 30, 2)
+    assert row["origin"] == "entry point direct = vtensor_direct:DESCRIPTION"
+    assert Path(row["description"]) == site / "vtensor_direct" / "direct.toml"
+
+
+def test_a_network_runs_there(site: Path) -> None:
+    found, difference = network(str(site))
+    assert found["Conv2D"] == {("direct", "direct:nhwc")}
+    assert found["BiasAdd"] == found["Relu"]  # in one pass, which no Relu by itself comes before
+    assert not any("python" in ran for each in found.values() for ran in each)
+    assert difference <= 1e-5
+
+
+def test_what_is_pinned_there_runs_there(site: Path) -> None:
+    found, difference = network(str(site), {"Relu": "direct"})
+    assert found["Conv2D"] == {("direct", "direct:nhwc")}
+    assert found["Relu"] == {("direct", "direct:relu")}
+    assert not any("python" in ran for each in found.values() for ran in each)
+    assert difference <= 1e-5
+
+
+def test_without_it_the_network_runs_elsewhere() -> None:
+    """The twin: what is not installed leaves nothing behind."""
+    assert "direct" not in libraries("")
+    found, difference = network("")
+    assert {library for library, *_ in found["Conv2D"]} == {"onednn"}
+    assert difference <= 1e-5
+
+
+def test_without_its_extension_it_is_absent(site: Path, tmp_path: Path) -> None:
+    """A build for another Python: the library says so itself, and is passed over."""
+    shutil.copytree(site, tmp_path / "site", ignore=shutil.ignore_patterns("*.so"))
+    row = libraries(str(tmp_path / "site"))["direct"]
+    assert row["absent"].startswith("the extension module does not load: cannot import name")
+    assert {library for library, *_ in network(str(tmp_path / "site"))[0]["Relu"]} == {"onednn"}
+
+
+def test_it_agrees_with_the_definition_or_says_why_not(site: Path) -> None:
+    lines = python(CASES, path=str(site)).splitlines()
+    assert set(lines) == {"direct:nhwc", "direct:relu", "has no groups", "has no dilations"}
+
+
+#: Sizes in memory of source, weights and destination; strides; pads.
+RIGHT = ((1, 5, 6, 3), (3, 2, 3, 4), (1, 3, 5, 4), (2, 1), (1, 0, 1, 0))
+HUGE = 2**62
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "text"),
+    [
+        (0, (1, 5, -6, 3), "sizes are negative"),
+        (0, (HUGE, HUGE, HUGE, 3), "more than memory can hold"),
+        (0, (1, 2**40, 6, 3), "the window does not make dst of src"),
+        (0, (2, 5, 6, 3), "do not belong together"),
+        (1, (3, 2, 4, 4), "do not belong together"),
+        (1, (0, 2, 3, 4), "the window does not make dst of src"),
+        (1, (9, 2, 3, 4), "the window does not make dst of src"),
+        (2, (1, 3, 5, 5), "do not belong together"),
+        (2, (1, 4, 5, 4), "the window does not make dst of src"),
+        (3, (0, 1), "the window does not make dst of src"),
+        (4, (-1, 0, 1, 0), "the window does not make dst of src"),
+        (4, (HUGE * 2 - 1, 0, 1, 0), "the window does not make dst of src"),
+    ],
+)
+def test_its_extension_refuses_what_is_wrong(
+    site: Path, index: int, value: tuple[int, ...], text: str
+) -> None:
+    steps = extension(site)
+    steps.convolution(*RIGHT)
+    with pytest.raises(ValueError, match=text):
+        steps.convolution(*(value if i == index else row for i, row in enumerate(RIGHT)))
+
+
+def test_its_extension_refuses_what_is_no_size(site: Path) -> None:
+    steps = extension(site)
+    for wrong in (-1, HUGE):
+        with pytest.raises(ValueError, match="sizes are negative, or more than memory"):
+            steps.relu(wrong)
+    with pytest.raises(OverflowError):
+        steps.relu(2**64)
+    for source in ((1, 5, 6), (1, 5, 6, 3.0), "5563"):
+        with pytest.raises(TypeError):
+            steps.convolution(source, *RIGHT[1:])
+
+
+def extension(site: Path) -> Any:
+    """Its extension module, and nothing else of it."""
+    [file] = (site / "vtensor_direct").glob("_steps.*.so")
+    spec = importlib.util.spec_from_file_location("_steps", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_without_the_header_there_is_no_include_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin of the example of ``get_include``."""
+    monkeypatch.setattr(vtensor, "__path__", [str(tmp_path)])
+    with pytest.raises(LibraryError, match=f"is not installed in {tmp_path}"):
+        get_include()

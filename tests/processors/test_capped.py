@@ -1,0 +1,88 @@
+"""What lesser processors see: tests that depend on instructions, in processes that are capped."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.libraries.processes import run_python
+
+ROOT = Path(__file__).parents[2]
+CAPS = ("sse41", "avx2")
+
+FILES = (
+    "tests/conformance/test_matrix.py",
+    "tests/operators/test_libraries.py",
+    "tests/operators/test_levels.py",
+    "eval/tests/test_layout_aware_operators.py",
+    "tests/native/test_eigen_pointwise.py",
+    "tests/native/test_norms.py",
+    "tests/native/test_pointwise.py",
+    "tests/native/test_products.py",
+    "tests/native/test_steps.py",
+    "tests/native/test_window.py",
+    "tests/runtime/test_memory.py",
+)
+#: Some cases of every test, but of those that cap processes of their own; and what of the types
+#: without instructions is easily lost.
+RUNS = {
+    "some of all": [*FILES, "--draw", "2", "-k", "not under_a_cap and not a_network_takes"],
+    "narrow types": [
+        *FILES[:2],
+        *("-k", "(bf16 and (Pad or Conv2D or MatMul)) or (every_kind and Conv2D)"),
+    ],
+}
+
+
+def capped(cap: str, *arguments: str | Path) -> tuple[str, int, int]:
+    """What pytest prints at the end under a cap, how many tests pass, and its exit code.
+
+    oneDNN's variable caps also the processes that a test starts, unless these cap themselves.
+    """
+    done = run_python(
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--isa",
+        cap,
+        *arguments,
+        timeout=480,
+        environment={"ONEDNN_MAX_CPU_ISA": cap.upper()},
+    )
+    passed = re.search(r"(\d+) passed", done.stdout)
+    tail = "\n".join([*done.stdout.splitlines()[-60:], *done.stderr.splitlines()[-20:]])
+    return tail, int(passed[1]) if passed else 0, done.returncode
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("cap", CAPS)
+def test_the_tests_pass_under_a_cap(cap: str, run: str) -> None:
+    tail, passed, code = capped(cap, *RUNS[run])
+    assert code == pytest.ExitCode.OK, tail
+    assert passed > 5, tail
+
+
+def test_a_capped_process_is_capped_and_its_failures_are_seen(tmp_path: Path) -> None:
+    """The twin: tests that hold without the cap alone."""
+    code = """
+from libdesc.eigen import native as eigen
+from libdesc.onednn import native
+def test_onednn():
+    assert native.load().isa() != "sse41"
+def test_eigen():
+    assert eigen.load().level != "baseline"
+def test_passes():
+    pass
+"""
+    file = tmp_path / "test_file.py"
+    file.write_text(code)
+    shown = Path("tests/processors/test_isa.py::test_an_unknown_cap_is_refused")
+    tail, passed, code_of_exit = capped("sse41", shown, file)
+    assert code_of_exit == pytest.ExitCode.TESTS_FAILED
+    assert passed == 2
+    assert "test_onednn" in tail
+    assert "test_eigen" in tail

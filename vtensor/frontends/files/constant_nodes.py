@@ -1,0 +1,147 @@
+"""Tensors in nodes, whose data may be in files or separate from the model's other bytes.
+
+A ``Constant`` node of the model's graph with separate data becomes an initializer: some exporters
+write initializers so. All other tensors get their data back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+from optimizer.constants.originals import Original
+from vtensor.errors import BudgetError, ModelError
+from vtensor.frontends.calls import domain_of, graphs_of
+from vtensor.frontends.files.deferred_arrays import Place
+from vtensor.frontends.files.external import DataFiles
+from vtensor.frontends.files.inline import Parts, of_node
+from vtensor.frontends.tensors import Array, known_origin, place_of, take_in, tensor_origin
+
+#: Types of attributes that hold neither a tensor nor a graph.
+_WITHOUT_TENSORS = frozenset(
+    AttributeProto.AttributeType.Value(name + many)
+    for name in ("FLOAT", "INT", "STRING")
+    for many in ("", "S")
+)
+
+
+def without_constants(
+    graph: GraphProto,
+    parts: Parts,
+    files: DataFiles | None,
+    opsets: Mapping[str, int],
+    have: Mapping[str, Original],
+    arrays: dict[str, Array | Original],
+    places: dict[str, Place],
+) -> list[NodeProto]:
+    """Turn ``Constant`` nodes with separate or external data into initializers.
+
+    Args:
+        graph: a model's graph; other nodes get their separate data back.
+        parts: the model's separate data.
+        files: files of external data; None for a model from memory without a root.
+        opsets: version by domain.
+        have: arrays that were read from the same model before, by name.
+        arrays, places: initializers and where they are; those of the ``Constant`` nodes are added.
+
+    Returns:
+        The nodes, with empty ones in the places of these ``Constant`` nodes.
+    """
+    taken = {*arrays, *(value.name for value in graph.input)}
+    nodes = list[NodeProto]()
+    for number, node in enumerate(graph.node):
+        data = parts.data.get(place := of_node(number))
+        is_external = data is not None or (node.op_type == "Constant" and _is_external(node))
+        if not is_external or not _is_initializer(node, opsets) or node.output[0] in taken:
+            if data is not None:
+                node.attribute[0].t.raw_data = data.now().tobytes()
+            nodes.append(node)
+            continue
+        [name], tensor = node.output, node.attribute[0].t
+        try:
+            origin = known_origin(name, tensor, have) or tensor_origin(tensor, files, data)
+        except (BudgetError, ModelError):  # raised again if a node that runs reads it
+            if data is not None:
+                tensor.raw_data = data.now().tobytes()
+            nodes.append(node)
+            continue
+        taken.add(name)
+        arrays[name] = origin
+        if isinstance(origin, Original):
+            places[name] = place_of(tensor, origin.nbytes) or ("", place)
+        nodes.append(NodeProto(op_type=node.op_type))
+    return nodes
+
+
+def take_in_tensors(nodes: Iterable[NodeProto], files: DataFiles | None) -> None:
+    """Read the external data of tensors in nodes, and in graphs in them, into the tensors.
+
+    Raises:
+        ModelError: the data cannot be read; the node is named.
+        BudgetError: the data exceeds the budget; the node is named.
+    """
+    for node, tensor in external_tensors(nodes):
+        what = f"{node.op_type} {node.name or (*node.output, '')[0]!r}"
+        try:
+            take_in(tensor, files)
+        except ModelError as error:
+            raise ModelError(f"{what}: {error}") from error.__cause__
+        except BudgetError as error:
+            raise BudgetError(f"{what}: {error}") from None
+
+
+def external_tensors(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, TensorProto]]:
+    """Yield the tensors in nodes, and in graphs in them, whose data is in a file."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type in _WITHOUT_TENSORS:
+                continue
+            for tensor in _tensors(attribute):
+                if tensor.data_location == TensorProto.EXTERNAL:
+                    yield node, tensor
+            for graph in graphs_of(attribute):
+                yield from external_tensors(graph.node)
+
+
+def own_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a model's graph and of its functions."""
+    yield from model.graph.node
+    for function in model.functions:
+        yield from function.node
+
+
+def _tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
+    """Yield the tensors of an attribute and of its graphs, except the tensors in their nodes."""
+    graphs = graphs_of(attribute)
+    sparse = [tensor for graph in graphs for tensor in graph.sparse_initializer]
+    if attribute.HasField("t"):
+        yield attribute.t
+    if attribute.HasField("sparse_tensor"):
+        sparse.append(attribute.sparse_tensor)
+    yield from attribute.tensors
+    for graph in graphs:
+        yield from graph.initializer
+    for tensor in (*sparse, *attribute.sparse_tensors):
+        yield from (tensor.values, tensor.indices)
+
+
+def _is_external(node: NodeProto) -> bool:
+    """Return whether an attribute of a node has its data in a file."""
+    return any(each.t.data_location == TensorProto.EXTERNAL for each in node.attribute)
+
+
+def _is_initializer(node: NodeProto, opsets: Mapping[str, int]) -> bool:
+    """Return whether a node with separate data is equivalent to an initializer."""
+    if len(node.attribute) != 1:
+        return False
+    [attribute] = node.attribute
+    return (
+        node.op_type == "Constant"
+        and domain_of(node) == ""
+        and bool(opsets.get(""))
+        and not node.input
+        and len(node.output) == 1
+        and all(isinstance(name, str) for name in (node.name, *node.output))
+        and (attribute.name, attribute.type) == ("value", AttributeProto.TENSOR)
+    )

@@ -1,0 +1,50 @@
+"""Deferred arrays: arrays of a model that are read later than its other bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from optimizer.constants.originals import Original
+from vtensor.language.records import dataclass
+
+if TYPE_CHECKING:
+    from vtensor.frontends.files.external import DataFiles
+
+#: Place of an array's bytes: an offset in the model's bytes; "" and the number of the initializer
+#: whose data is separate from them; or location of a file, offset and size.
+Place = tuple[int] | tuple[str, int] | tuple[str, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class DeferredArrays:
+    """The arrays of a model that are read later than its nodes, or from other files.
+
+    Attributes:
+        later: the arrays that are read on demand, by name.
+        places: places of these arrays, by name.
+        files: files of external data; None for a model from memory.
+    """
+
+    later: Mapping[str, Original] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
+    files: DataFiles | None = None
+
+    @property
+    def observed(self) -> Iterator[Place]:
+        """Places of the arrays that were read, so that their values may have decided something."""
+        return self.observed_since({})
+
+    @property
+    def asks(self) -> dict[str, int]:
+        """Number of reads of each array, by name."""
+        return {name: array.asks for name, array in self.later.items()}
+
+    def observed_since(self, asks: Mapping[str, int]) -> Iterator[Place]:
+        """Yield the places of the arrays that were read since then."""
+        if self.files is not None:
+            yield from self.files.at_once
+        for name, array in self.later.items():
+            if array.asks > asks.get(name, 0):
+                yield self.places[name]

@@ -1,0 +1,185 @@
+"""Known models: an earlier process has compared their text with their nodes; they are read without
+ONNX.
+
+To check that a model is what its text says (``stored.py``) takes ONNX's classes and schemas, a
+large part of a small model's start. The result depends only on the model's bytes without the data
+of large weights. Under the digest of these the cache keeps where the text and the bytes of each
+array are. If anything is unusual, such as a missing entry or weight, the model is read in full,
+which reports it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optimizer.constants.originals import Original, Originals, one_memory
+from vtensor.frontends.files.deferred_arrays import DeferredArrays
+from vtensor.frontends.files.external import DataFiles, data_files
+from vtensor.language.process.interrupts import MALFORMED, pass_signals
+from vtensor.storage.open_file import LATER, Data
+
+if TYPE_CHECKING:
+    from vtensor.frontends.files.model_file import ModelFile
+    from vtensor.frontends.files.stored import StoredText
+    from vtensor.language.graph import Graph
+    from vtensor.storage.entries import Entries
+
+Array = np.ndarray[Any, Any]
+
+#: Largest number of bytes, without the data of large weights, of a model that is cached: their
+#: digest would take longer than reading them.
+MOST_BYTES = 1 << 26
+
+#: Element types whose bytes in a model are NumPy's bytes in memory.
+_PLAIN = frozenset(np.dtype(kind).str for kind in "?bBhHiIqQefd")
+
+
+def read_known(
+    file: ModelFile,
+    entries: Entries,
+    max_bytes: int,
+    external_data_root: str | os.PathLike[str] | None,
+    earlier: DeferredArrays | None = None,
+) -> tuple[Graph, DeferredArrays] | None:
+    """Return the graph of a known model and its deferred arrays, or None if it is not known.
+
+    Args:
+        file: the model.
+        entries: the cache.
+        max_bytes: limit of the data that is read, in bytes.
+        external_data_root: folder of external data; None is the model's folder.
+        earlier: arrays that an earlier read of the same bytes has deferred already.
+    """
+    if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(name_of(file))) is None:
+        return None
+    from libdesc.registry import ready
+    from vtensor.language.graph import Graph
+
+    try:
+        have, files = ({}, None) if earlier is None else (earlier.later, earlier.files)
+        files = files or data_files(file.path, external_data_root, max_bytes)
+        (begin, end, _), *rows = json.loads(payload)
+        text = file.parts.rest[begin:end].decode()
+        ready()  # the operators
+        arrays = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
+        graph = Graph.parse(text, {name: _stand_in(a) for name, a in arrays.items()}).seal()
+        constants: dict[str, Array | Original] = dict(graph.constants)
+        for name in constants.keys() & arrays.keys():
+            if isinstance(array := arrays[name], Original):
+                constants[name] = array.reshape(graph.constants[name].shape)
+        later = {name: array for name, array in arrays.items() if isinstance(array, Original)}
+        places = {name: tuple(place) for name, _, _, *place in rows}
+        return replace(graph, constants=Originals.of(constants)), DeferredArrays(
+            later, places, files
+        )
+    except MALFORMED as why:  # the full read of the model reports what is wrong
+        pass_signals(why)
+        return None
+
+
+def save_known(file: ModelFile, stored: StoredText, graph: Graph, entries: Entries) -> None:
+    """Write to the cache where a model's text and arrays are, if they follow from its bytes.
+
+    They do not if the values of large weights were compared.
+    """
+    text = stored.text.encode()
+    if len(file.parts.rest) > MOST_BYTES or (begin := file.parts.rest.find(text)) < 0:
+        return
+    rows: list[Any] = [(begin, begin + len(text), file.name)]
+    constants = graph.constants
+    origins = constants.origins() if isinstance(constants, Originals) else constants
+    for name, array in stored.arrays.origins().items():
+        place = stored.places.get(name)
+        if place is None or array.dtype.str not in _PLAIN:
+            return
+        constant = origins.get(name)
+        if len(place) > 1 and (constant is None or not one_memory(constant, array)):
+            return  # its values were compared
+        if constant is not None:
+            rows.append((name, array.dtype.str, array.shape, *place))
+    entries.write(name_of(file), json.dumps(rows, separators=(",", ":")).encode())
+
+
+def check_known(payload: bytes) -> str:
+    """Check a cache entry as far as this needs no model, and return the path of the model's file.
+
+    Raises:
+        Exception: of ``MALFORMED``, if it is no such entry.
+    """
+    (begin, end, file), *rows = json.loads(payload)
+    if not 0 <= begin <= end or type(file) is not str:
+        raise ValueError("no text is there")
+    for row in rows:
+        check_array(*row)
+    return file
+
+
+def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
+    """Check an array's row of a cache entry, as far as this needs no model.
+
+    Raises:
+        Exception: of ``MALFORMED``, if no array has such a row.
+    """
+    if type(name) is not str or kind not in _PLAIN or min(sizes, default=0) < 0:
+        raise ValueError(f"{name!r:.80} is no array")
+    numbers = place if len(place) == 1 else place[1:]
+    if len(place) not in (1, 2, 3) or not all(type(number) is int for number in numbers):
+        raise ValueError(f"{name!r:.80} has no place")
+
+
+def array_at(
+    file: ModelFile, files: DataFiles | None, kind: str, sizes: list[int], *place: Any
+) -> Array | Original:
+    """Return the array of a cache entry's row, or its Original if it is read later.
+
+    Args:
+        file, files: the model and its files of external data.
+        kind: NumPy's text of the element type.
+        sizes: shape of the array.
+        place: place of its bytes (``Place``).
+
+    Raises:
+        ValueError: no array of such a type and shape is there; other errors if the row is
+            malformed.
+    """
+    if kind not in _PLAIN or sys.byteorder != "little":
+        raise ValueError(f"{kind} has no place")
+    dtype, shape = np.dtype(kind), tuple(sizes)
+    if len(place) == 1:
+        array = np.frombuffer(file.parts.rest, dtype, prod(shape), *place).copy()
+        array.flags.writeable = False
+        return array.reshape(shape)
+    if len(place) == 2:
+        data = file.parts.data[place[1]]
+    elif files is None:
+        raise ValueError("a model from memory has no files")
+    else:
+        late = files.later(*place) if place[2] >= LATER else None
+        data = late or Data(files.read(*place), place[2])
+    if data.nbytes != prod(shape) * dtype.itemsize:
+        raise ValueError("an array is of another size than its data")
+    if data.bytes is None:
+        return Original.deferred(shape, dtype, data.reader)
+    return np.require(data.bytes.view(dtype).reshape(shape), requirements="A")
+
+
+def _stand_in(array: Array | Original) -> Array:
+    """Return an array, or in place of an Original one of the same type and shape.
+
+    A text is parsed by types and shapes alone.
+    """
+    if isinstance(array, Original):
+        return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+    return array
+
+
+def name_of(file: ModelFile) -> str:
+    """Return the name of a model's cache entry."""
+    return f"model-{file.digest}"

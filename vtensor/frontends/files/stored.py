@@ -1,0 +1,134 @@
+"""The graph whose text a model carries, if the model's nodes agree with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from onnx import GraphProto, ModelProto, TensorProto
+
+from optimizer.constants.originals import Original, Originals, array_of, place
+from ptensor.pages import lasting
+from vtensor.errors import ModelError
+from vtensor.frontends.files.deferred_arrays import Place
+from vtensor.frontends.files.inline import Parts
+from vtensor.frontends.tensors import Array, place_of
+from vtensor.frontends.writer import TEXT, write
+from vtensor.language.graph import Graph, same_bytes
+from vtensor.language.process.interrupts import MALFORMED, pass_signals
+from vtensor.language.records import dataclass
+
+
+@dataclass(frozen=True, eq=False)
+class StoredText:
+    """The text in a model's metadata, and the part of the model that it must agree with.
+
+    Attributes:
+        text: the text of the graph.
+        skeleton: the model's graph without its initializers.
+        opset: version of ONNX's operators.
+        arrays: the model's arrays by name.
+        places: places of the arrays' bytes, as far as they are known.
+    """
+
+    text: str
+    skeleton: GraphProto
+    opset: int
+    arrays: Originals
+    places: Mapping[str, Place]
+
+
+def stored_text(
+    model: ModelProto, opset: int, arrays: Originals, parts: Parts
+) -> StoredText | None:
+    """Return the text that a model carries, or None. It keeps nothing of the model alive."""
+    texts = [entry.value for entry in model.metadata_props if entry.key == TEXT]
+    if not texts:
+        return None
+    graph = model.graph
+    part = GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output)
+    places = _places(graph.initializer, arrays, parts)
+    return StoredText(
+        texts[0], GraphProto.FromString(part.SerializeToString()), opset, arrays, places
+    )
+
+
+def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> dict[str, Place]:
+    """Return the places of the bytes of initializers, up to the first one whose bytes are not
+    NumPy's.
+    """
+    places, at = dict[str, Place](), 0
+    for number, tensor in enumerate(tensors):
+        origin = arrays.origin(tensor.name)
+        if place := place_of(tensor, origin.nbytes):
+            places[tensor.name] = place
+        elif number in parts.data:
+            places[tensor.name] = "", number
+        else:  # equal bytes before its own serve as well
+            at = parts.rest.find(array_of(origin).tobytes(), at)
+            if at < 0:
+                break
+            places[tensor.name] = (at,)
+    return places
+
+
+def stored_graph(stored: StoredText) -> Graph | None:
+    """Return the graph of a text, sealed, or None if the model is not what this graph is written
+    as.
+
+    So the text adds names to what the nodes compute, and can change none of it: a model that was
+    edited after it was written is read from its nodes.
+    """
+    origins = stored.arrays.origins()
+    deferred = [array for array in origins.values() if isinstance(array, Original)]
+    later = {n: a for n, a in origins.items() if isinstance(a, Original) and not a.held}
+    blank = {name: _blank(array) for name, array in later.items()}
+    present = {name: array_of(array) for name, array in origins.items() if name not in blank}
+    graph = _agreeing(stored, present | blank, blank)
+    if graph is not None:
+        constants: dict[str, Array | Original] = dict(graph.constants)
+        for name in constants.keys() & later.keys():
+            constants[name] = later[name].reshape(graph.constants[name].shape)
+        held = [array for array in deferred if array.held]
+        return replace(graph, constants=Originals.of(constants, held))
+    if blank:  # the graph may be written with another array of the same bytes
+        try:
+            for array in deferred:
+                array.hold()
+        except ModelError:  # reading its nodes reports it, too
+            return None
+        graph = _agreeing(stored, {**stored.arrays}, {})
+    return graph and replace(graph, constants=Originals.of(graph.constants, deferred))
+
+
+def _blank(array: Original) -> Array:
+    """Return a placeholder for an array that was not read yet: memory that nothing touches."""
+    return lasting(array.nbytes).view(array.dtype).reshape(array.shape)
+
+
+def _agreeing(
+    stored: StoredText, arrays: Mapping[str, Array], blank: Mapping[str, Array]
+) -> Graph | None:
+    """Return the graph of a text with these constants, or None if the model is not what it is
+    written as.
+
+    A blank array is compared by its memory, not by its values.
+    """
+    from vtensor.frontends.export import skeleton  # other exporters' models carry no text
+
+    try:
+        graph = Graph.parse(stored.text, arrays).seal()
+        exported = write(graph, stored.opset)
+        same = (
+            skeleton(graph, exported) == stored.skeleton and exported.arrays.keys() == arrays.keys()
+        )
+        alike = all(
+            place(array) == place(arrays[name])
+            if name in blank
+            else same_bytes(array, arrays[name])
+            for name, array in exported.arrays.items()
+        )
+    except MALFORMED as why:  # a malformed text, or a parameter in it
+        pass_signals(why)
+        return None
+    return graph if same and alike else None

@@ -1,0 +1,1 @@
+"""The process: forks, signals, threads of other libraries, imports."""

@@ -1,0 +1,1 @@
+"""Symbolic sizes, and traces of what Python computes on them."""

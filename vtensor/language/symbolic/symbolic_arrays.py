@@ -1,0 +1,265 @@
+"""Constants that depend on symbolic sizes: positions, masks, shapes that a model computes.
+
+The sizes of a symbolic array are symbolic, and so are the elements of a small array of integers.
+For other sizes the rows of its trace compute the array, by NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from math import prod
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from vtensor.language.records import dataclass
+from vtensor.language.symbolic.trace import NotTraced, Placed, SymbolicSize, Trace, number_of
+
+Array = np.ndarray[Any, Any]
+
+#: The most bytes of a model's array that stays in memory once rows have read it. Other sizes need
+#: other parts of it, such as a longer text's positions, and reading takes longer than all rows.
+MOST_HELD = 1 << 24
+
+
+class Readable(Protocol):
+    """An array of a model's file."""
+
+    def now(self) -> Array:
+        """Return the array; it is read from the file if necessary."""
+
+
+@dataclass(eq=False)
+class StoredArray:
+    """An array of a model's file that is a constant of traces and is read when a row needs it.
+
+    Attributes:
+        origin: reads the array.
+        held: the array while it is in memory; at most ``MOST_HELD`` bytes.
+    """
+
+    origin: Readable
+    held: Array | None = None
+
+    def now(self) -> Array:
+        """Return the array; it is read from the file if it is not held."""
+        array = self.held
+        if array is None:
+            array = self.origin.now()
+            if array.nbytes <= MOST_HELD:
+                self.held = array
+        return array
+
+
+@dataclass(frozen=True, eq=False)
+class Computes:
+    """The function that computes a node's output before a run.
+
+    Attributes:
+        function: the operator's function, called with a look-up of attributes and with arrays.
+        attributes: the node's attributes by name.
+    """
+
+    function: Callable[..., Any]
+    attributes: Mapping[str, Any]
+
+    def __call__(self, *arrays: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return self.function(self.attributes.get, *arrays)
+
+
+@dataclass(eq=False)
+class SymbolicArray:
+    """An array that depends on symbolic sizes.
+
+    Attributes:
+        trace: the trace of the symbolic sizes.
+        shape: the array's sizes; they may be symbolic.
+        sample: the array for the current sizes.
+        function: computes the array for other sizes, given ``sources``.
+        sources: arrays, symbolic arrays, a model's arrays (``StoredArray``), plain arguments and
+            symbolic sizes.
+        elements: the elements, some of them symbolic; None if they are not traced.
+    """
+
+    trace: Trace
+    shape: tuple[int, ...]
+    sample: Array
+    function: Callable[..., Array]
+    sources: Sequence[Any] = ()
+    elements: Any = None
+    _place: list[int] = field(default_factory=list)
+
+    @property
+    def place(self) -> int:
+        """The array's place in its trace; the first use adds the rows that compute the array."""
+        if not self._place:
+            self._place.append(self._add_rows())
+        return self._place[0]
+
+    def _add_rows(self) -> int:
+        """Add the rows that compute the array to its trace, and return the array's place."""
+        expected = self.dtype.str, *self.shape
+        if self.elements is not None:
+            elements = self.elements.reshape(-1).tolist()
+            return self.trace.call(array_of, (elements, *expected), self.sample)
+        sources = [*map(self._source, self.sources)]
+        if self.function is as_it_is:
+            return self.trace.call(reshaped, (*sources, *expected), self.sample)
+        result = Placed(self.trace.call(self.function, sources, self.sample))
+        return self.trace.call(shaped, (result, *expected), self.sample)
+
+    def _source(self, source: Any) -> Any:
+        if isinstance(source, SymbolicArray):
+            return Placed(source.place)
+        if isinstance(source, StoredArray):
+            return Placed(self.trace.call(read_array, (source,), None))
+        return source
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, as NumPy's."""
+        return self.sample.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        count: int = prod(self.shape)
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements."""
+        itemsize: int = self.dtype.itemsize
+        return self.size * itemsize
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists.
+
+        Raises:
+            NotTraced: the elements are not traced.
+        """
+        return self._known.tolist()
+
+    def item(self) -> Any:
+        """Return the only element.
+
+        Raises:
+            NotTraced: the elements are not traced.
+        """
+        return self._known.item()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._known[key]
+
+    def reshape(self, *shape: Any) -> Any:
+        """Return the same elements under other sizes.
+
+        Args:
+            shape: a tuple of sizes; or -1, for which traced elements are returned in a flat array.
+        """
+        if shape == (-1,) and self.elements is not None:
+            return self.elements.reshape(-1)
+        [sizes] = shape
+        sample = self.sample.reshape(tuple(map(number_of, sizes)))
+        return SymbolicArray(self.trace, tuple(sizes), sample, as_it_is, (self,), self.elements)
+
+    def in_order(self, axes: tuple[int, ...]) -> SymbolicArray:
+        """Return the same elements with their axes in another order."""
+        shape = tuple(self.shape[axis] for axis in axes)
+        elements = None if self.elements is None else self.elements.transpose(axes)
+        sample = turned(self.sample, axes)
+        return SymbolicArray(self.trace, shape, sample, turned, (self, axes), elements)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        """Refuse NumPy, which would read the values for the current sizes only.
+
+        Raises:
+            NotTraced: always; the trace has failed.
+        """
+        self.trace.failed = "NumPy reads an array that depends on sizes"
+        raise NotTraced(self.trace.failed)
+
+    @property
+    def _known(self) -> Any:
+        if self.elements is None:
+            self.trace.failed = "the elements of an untraced array are needed"
+            raise NotTraced(self.trace.failed)
+        return self.elements
+
+
+def spread(array: Any, sizes: Sequence[int], under: Sequence[int]) -> Any:
+    """Return a constant, broadcast and then reshaped; a symbolic array if a size is symbolic.
+
+    Args:
+        array: the constant.
+        sizes: the shape to broadcast to.
+        under: the shape of the result, with the same number of elements.
+    """
+    sample = spread_under(array, [*map(number_of, sizes)], [*map(number_of, under)])
+    trace = next((size.trace for size in (*sizes, *under) if type(size) is SymbolicSize), None)
+    if trace is None:
+        return sample
+    sources = array, tuple(sizes), tuple(under)
+    return SymbolicArray(trace, tuple(under), sample, spread_under, sources)
+
+
+def spread_under(array: Array, sizes: Sequence[int], under: Sequence[int]) -> Array:
+    """Return an array that is broadcast to ``sizes`` and then reshaped to ``under``."""
+    return np.broadcast_to(array, sizes).reshape(under)
+
+
+def turned(array: Array, axes: Sequence[int]) -> Array:
+    """Return an array with its axes in another order, contiguous in memory."""
+    return np.ascontiguousarray(array.transpose(axes))
+
+
+def as_it_is(array: Array) -> Array:
+    """Return the array itself."""
+    return array
+
+
+def array_of(elements: Sequence[int], dtype: str, *shape: int) -> Array:
+    """Return an array of integers."""
+    return np.array(elements, dtype).reshape(shape)
+
+
+def reshaped(array: Array, dtype: str, *shape: int) -> Array:
+    """Return an array under other sizes.
+
+    Raises:
+        ValueError: the array has another element type, or another number of elements.
+    """
+    return shaped(array.reshape(shape), dtype, *shape)
+
+
+def shaped(array: Any, dtype: str, *shape: int) -> Array:
+    """Return an array, or a number as an array, after checking its element type and shape.
+
+    Raises:
+        ValueError: it has another element type or shape.
+    """
+    array = np.asarray(array)
+    if array.shape != shape or array.dtype != np.dtype(dtype):
+        raise ValueError(f"an array of {array.dtype} {array.shape}, not of {dtype} {shape}")
+    return array  # type: ignore[no-any-return]
+
+
+def read_array(array: StoredArray | Array) -> Array:
+    """Return a model's array; a small array in saved rows is returned as it is."""
+    return array if isinstance(array, np.ndarray) else array.now()
+
+
+#: The functions that rows of symbolic arrays call.
+TRACED: Sequence[Callable[..., Any]] = (
+    *(array_of, read_array, reshaped, shaped, spread_under, turned),
+)
