@@ -18,7 +18,7 @@ from eval.compare import photograph
 from eval.networks import NETWORKS, build
 from vtensor import save_onnx
 from vtensor.benchmark.agreement import BOUNDS
-from vtensor.benchmark.race import Settings
+from vtensor.benchmark.race import RaceSettings
 from vtensor.benchmark.report import Case
 from vtensor.commands.bench import (
     PEERS,
@@ -77,7 +77,7 @@ def main(
             cases(chosen(",".join(networks or NETWORKS), NETWORKS, "network"), batch, size),
             chosen(peers, PEERS | FRAMEWORKS, "peer"),
             chosen(precision, BOUNDS, "precision"),
-            Settings(Executor.of(threads).threads, rounds, seconds, limit, seed),
+            RaceSettings(Executor.of(threads).threads, rounds, seconds, limit, seed),
             to,
             as_json,
         )

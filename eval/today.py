@@ -21,7 +21,7 @@ from eval.markdown import milliseconds, picture, table, told
 from eval.models_today import FAMILIES, models_of
 from eval.models_today.__main__ import made
 from eval.store import Row
-from vtensor.benchmark.race import OURS, Settings
+from vtensor.benchmark.race import OURS, RaceSettings
 from vtensor.benchmark.report import measure as race
 from vtensor.commands.bench import PEERS
 
@@ -46,7 +46,7 @@ def measure(scope: Scope, store: Store) -> None:
         return
     kept = store.table(NAME, KEY)
     names = list(models_of(FAMILIES)) if scope.every_model else list(FEW)
-    settings = Settings(scope.threads, ROUNDS, SECONDS, LIMIT_S, scope.seed)
+    settings = RaceSettings(scope.threads, ROUNDS, SECONDS, LIMIT_S, scope.seed)
     us = next(iter(OURS))
     for number, name in enumerate(names):
         key = {"model": name, "exporter": EXPORTER, "peer": us}

@@ -11,7 +11,7 @@ from ops._elementwise import ALL, FLOATS, INTEGERS, Array, Binary, Unary, binary
 from vtensor.language.dtype import NARROW_FLOATS
 from vtensor.operators import Expression, param
 
-_KINDS = (*FLOATS, *NARROW_FLOATS)
+_DTYPES = (*FLOATS, *NARROW_FLOATS)
 
 Equal = binary(
     "Equal",
@@ -45,7 +45,7 @@ IsNaN = unary(
     "Test for NaN: y = true where x is NaN",
     (9, 20),
     np.isnan,
-    _KINDS,
+    _DTYPES,
     "bool",
     expression=lambda x: x.apply("isnan"),
 )
@@ -63,7 +63,7 @@ def _is_infinite(op: IsInf, x: Expression) -> Expression:
     return above if op.detect_positive else below & below.equals(float(op.detect_negative))
 
 
-@elementwise("IsInf", 10, _infinite, _KINDS, expression=_is_infinite)
+@elementwise("IsInf", 10, _infinite, _DTYPES, expression=_is_infinite)
 class IsInf(Unary):
     """Test for infinity: y = true where x is infinite.
 

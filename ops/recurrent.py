@@ -444,7 +444,7 @@ def _run_network(
 _TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
 _NATIVE = {"": ["f32"], "more": ["f32", "s32", "s64"]}
 #: oneDNN's kind of each network.
-_KINDS = {"RNN": "vanilla_rnn", "GRU": "gru", "LSTM": "lstm"}
+_ONEDNN_KINDS = {"RNN": "vanilla_rnn", "GRU": "gru", "LSTM": "lstm"}
 #: oneDNN's algorithms for an RNN's function. Its relu without a slope makes 0 of a NaN.
 _ONEDNN = {"tanh": "tanh", "leakyrelu": "relu", "sigmoid": "logistic"}
 
@@ -480,7 +480,7 @@ def _whole(lengths: VTensor, times: int) -> bool:
 @invoker("LSTM", library="onednn", dtypes=_NATIVE, when=_refusal)
 def onednn_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
     inputs = 3 + len(op.given)
-    kind = "lbr_gru" if op.rows > op.gates else _KINDS[type(op).__name__]
+    kind = "lbr_gru" if op.rows > op.gates else _ONEDNN_KINDS[type(op).__name__]
     name, alpha, _ = op.activations[0]
     function = (_ONEDNN[name], alpha) if op.count == 1 else ("", 0.0)
     named_inputs = dict(zip(op.given, operands[3:inputs], strict=True))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from optimizer.choice.candidates import paper_variants, shared_variants
 from optimizer.choice.ilp import Solution, choose
-from optimizer.choice.problem import Cost, Problem
+from optimizer.choice.problem import Problem, Traffic
 from optimizer.choice.solver import SolverError, solver_name
 from optimizer.remake import remade
 from optimizer.settings import Settings
@@ -82,14 +82,18 @@ def _improves(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bo
     return cost(chosen) < cost({})
 
 
-def _transform_cost(graph: LoweredGraph) -> Cost:
+def _transform_cost(graph: LoweredGraph) -> Traffic:
     """Return the bytes that the graph's Transforms move, and their number."""
     pairs = [(graph.values[node.input], graph.values[node.output]) for node in graph.transforms()]
-    return Cost(sum(source.nbytes + target.nbytes for source, target in pairs), len(pairs))
+    return Traffic(sum(source.nbytes + target.nbytes for source, target in pairs), len(pairs))
 
 
 def _certificate(
-    problem: Problem, objective: str, solution: Solution, before: Cost, chosen: Mapping[str, int]
+    problem: Problem,
+    objective: str,
+    solution: Solution,
+    before: Traffic,
+    chosen: Mapping[str, int],
 ) -> Certificate:
     """Return the certificate of a solution; ``chosen`` is the choice that is really made."""
     cost = problem.objective(objective)(chosen)

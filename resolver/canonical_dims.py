@@ -74,7 +74,7 @@ class Names(dict[str, Hashable]):
         kind: Any = type(value)
         if isinstance(value, str) and kind is str:
             return self[value]
-        if kind in _PLAIN:
+        if kind in _COMPARABLE:
             return kind, value
         if isinstance(value, tuple):
             return kind, self._row(value)
@@ -87,11 +87,11 @@ class Names(dict[str, Hashable]):
     def _row(self, values: Sequence[object]) -> Hashable:
         """Return the key part of several values in order."""
         types = tuple(map(type, values))
-        return (types, *values) if _PLAIN.issuperset(types) else tuple(map(self.of, values))
+        return (types, *values) if _COMPARABLE.issuperset(types) else tuple(map(self.of, values))
 
 
 #: Types of parameters whose values of one type are distinguished by ``==``.
-_PLAIN = frozenset({int, bool, type(None)})
+_COMPARABLE = frozenset({int, bool, type(None)})
 
 
 #: How much of a text is a made-up name: nothing, a part of it, all of it.

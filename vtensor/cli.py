@@ -22,7 +22,7 @@ from vtensor.commands.frontier import frontier
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.lock import lock
-from vtensor.commands.plan_sizes import Request, SizesOption, show
+from vtensor.commands.plan_sizes import SizesArguments, SizesOption, show
 from vtensor.commands.profile import profile
 from vtensor.commands.shared import (
     CacheOption,
@@ -33,7 +33,7 @@ from vtensor.commands.shared import (
     IsaOption,
     JsonOption,
     LibrariesOption,
-    Limits,
+    LoadOptions,
     MaxBytesOption,
     Mix,
     ModelArgument,
@@ -109,7 +109,7 @@ def run(
 
     An input without --input or --value gets random numbers from a fixed seed, and is listed.
     """
-    limits = Limits(reference, max_bytes, external_data_root)
+    limits = LoadOptions(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
     with (
         errors(debug),
@@ -174,14 +174,17 @@ def plan(
     With --html or --svg, draw the plan before and after the optimiser's passes instead. With
     --sizes, plan for each size, and show which sizes share a plan and what changes in between.
     """
-    limits = Limits(reference, max_bytes, external_data_root)
+    limits = LoadOptions(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
     if sizes:
         with errors(debug):
             if html or svg or calibrate:
                 raise InputError("--sizes goes with none of --html, --svg, --calibrate")
             mix = Mix.parse(libraries, pin)
-            show(Request(model, sizes, shape, value, threads, passes, isa, limits, mix), as_json)
+            show(
+                SizesArguments(model, sizes, shape, value, threads, passes, isa, limits, mix),
+                as_json,
+            )
         return
     with (
         errors(debug),

@@ -17,7 +17,7 @@ import typer
 
 from eval.models_today import FAMILIES, models_of
 from eval.models_today.exporting import EXPORTERS
-from vtensor.benchmark.race import Settings
+from vtensor.benchmark.race import RaceSettings
 from vtensor.benchmark.report import Case
 from vtensor.commands.bench import (
     PEERS,
@@ -100,7 +100,7 @@ def main(
             for name in wanted:
                 make(name, exporter)
             return
-        settings = Settings(Executor.of(threads).threads, rounds, seconds, limit, seed)
+        settings = RaceSettings(Executor.of(threads).threads, rounds, seconds, limit, seed)
         here = chosen(peers, PEERS, "peer")
         present(cases(wanted, exporter), here, ["f32"], settings, to, as_json)
 

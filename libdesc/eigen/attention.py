@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from libdesc.eigen import native
-from libdesc.eigen.memory import Axis, nested, strides_along
+from libdesc.eigen.memory import DimPart, nested, strides_along
 from libdesc.groups import side_by_side
 from libdesc.routine import Routine
 from libdesc.tracing import traced
@@ -77,7 +77,7 @@ class Attention(Routine):
         assert axes is not None, "it was confirmed"
         batch = [axis for axis in axes if axis.dim not in self.rows]
         (query, along), (over, value) = self.rows, self.columns
-        whole = [*batch, *(Axis(dim, 1, self.extents[dim]) for dim in self.rows)]
+        whole = [*batch, *(DimPart(dim, 1, self.extents[dim]) for dim in self.rows)]
         rows = [
             _rows(tensor, batch, [axis for axis in axes if axis.dim == dim])
             for tensor, dim in ((q, query), (k, along), (v, along), (y, query))
@@ -91,7 +91,7 @@ class Attention(Routine):
         )
         emit(kernel, tensors)
 
-    def _axes(self, layouts: Sequence[Layout]) -> list[Axis] | None:
+    def _axes(self, layouts: Sequence[Layout]) -> list[DimPart] | None:
         """Return batch, queries and keys as axes, cut at all blocks; None if blocks do not fit."""
         return nested([Layout.plain(self.extents), *layouts], self.extents)
 
@@ -119,11 +119,11 @@ def _like_query(q: VTensor, over: str, dst: VTensor, value: str) -> Iterator[Lay
             yield alike
 
 
-def _strides(tensor: PTensor, axes: Sequence[Axis]) -> list[int]:
+def _strides(tensor: PTensor, axes: Sequence[DimPart]) -> list[int]:
     return strides_along(axes, tensor.required_layout, tensor.dims)
 
 
-def _rows(tensor: PTensor, batch: Sequence[Axis], axes: Sequence[Axis]) -> list[int]:
+def _rows(tensor: PTensor, batch: Sequence[DimPart], axes: Sequence[DimPart]) -> list[int]:
     """Return the strides along ``batch``, then the offset of each row; rows run along ``axes``."""
     counts = [axis.size for axis in axes]
     return traced(native.joined)(_strides(tensor, batch), counts, _strides(tensor, axes))

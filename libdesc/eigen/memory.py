@@ -80,7 +80,7 @@ def changes(source: PTensor, target: PTensor) -> list[Box]:
     return [*moves, *pads(target)]
 
 
-class Axis(NamedTuple):
+class DimPart(NamedTuple):
     """A part of a dim: ``size`` indices that are ``unit`` apart."""
 
     dim: str
@@ -88,7 +88,7 @@ class Axis(NamedTuple):
     size: int
 
 
-def nested(layouts: Sequence[Layout], extents: Mapping[str, int]) -> list[Axis] | None:
+def nested(layouts: Sequence[Layout], extents: Mapping[str, int]) -> list[DimPart] | None:
     """Return the axes of the first layout, cut at the blocks of the others.
 
     None if blocks of a dim do not divide one another or the dim's size.
@@ -106,23 +106,23 @@ def nested(layouts: Sequence[Layout], extents: Mapping[str, int]) -> list[Axis] 
     for dim, steps in units.items():
         if any(large % small for small, large in pairwise([*steps, extents[dim]])):
             return None
-    first, axes = layouts[0], list[Axis]()
+    first, axes = layouts[0], list[DimPart]()
     shape = first.physical_shape(extents)
     for axis, unit, size in zip(first.axes, first.units, shape, strict=True):
         inner = [layout for layout in units[axis.dim] if unit < layout < unit * size]
         bounds = [unit * size, *reversed(inner), unit]
-        axes += [Axis(axis.dim, low, high // low) for high, low in pairwise(bounds)]
+        axes += [DimPart(axis.dim, low, high // low) for high, low in pairwise(bounds)]
     return axes
 
 
-def strides_along(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) -> list[int]:
+def strides_along(axes: Sequence[DimPart], layout: Layout, dims: Mapping[str, int]) -> list[int]:
     """Return an operand's strides along axes; 0 where it is repeated or has one element."""
     return [
         0 if _repeats(axis, dims) else layout.step(axis.dim, 0, axis.unit, dims) for axis in axes
     ]
 
 
-def _repeats(axis: Axis, dims: Mapping[str, int]) -> bool:
+def _repeats(axis: DimPart, dims: Mapping[str, int]) -> bool:
     """Return whether an operand is repeated along an axis, or either has one element there."""
     size = dims.get(axis.dim, 1)
     if is_one(size) or is_one(axis.size) or 0 in dims.values():
@@ -130,7 +130,7 @@ def _repeats(axis: Axis, dims: Mapping[str, int]) -> bool:
     return axis.size != size and (axis.size <= 1 or size <= 1)
 
 
-def run_length(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) -> int:
+def run_length(axes: Sequence[DimPart], layout: Layout, dims: Mapping[str, int]) -> int:
     """Return how many elements of an operand are contiguous in the order of these axes."""
     length = 1
     for axis, step in zip(reversed(axes), reversed(strides_along(axes, layout, dims)), strict=True):
@@ -140,7 +140,7 @@ def run_length(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) ->
     return length
 
 
-class Piece(NamedTuple):
+class Indices(NamedTuple):
     """Indices of a dim: start plus any sum of steps, of which each kind is (count, length)."""
 
     start: int
@@ -152,7 +152,7 @@ def too_many(source: Layout, target: Layout, extents: Mapping[str, int]) -> bool
     return prod(len(pieces) for pieces in cuts(source, target, extents)) > MAX_BOXES
 
 
-def cuts(source: Layout, target: Layout, extents: Mapping[str, int]) -> list[list[Piece]]:
+def cuts(source: Layout, target: Layout, extents: Mapping[str, int]) -> list[list[Indices]]:
     """Return pieces of each dim that cover it once; in a piece both layouts have constant strides.
 
     At most ``MAX_BOXES`` + 1 pieces of a dim are made.
@@ -167,17 +167,17 @@ def cuts(source: Layout, target: Layout, extents: Mapping[str, int]) -> list[lis
     ]
 
 
-def _pieces(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
+def _pieces(begin: int, end: int, units: Set[int]) -> Iterator[Indices]:
     """Yield pieces of begin .. end that cross no boundary between blocks of these lengths.
 
     >>> [piece.start for piece in _pieces(0, 30, {4, 6})]
     [0, 4, 6, 8, 24, 28]
     >>> next(_pieces(0, 30, {4, 6}))
-    Piece(start=0, steps=((2, 12), (4, 1)))
+    Indices(start=0, steps=((2, 12), (4, 1)))
     """
     if not units:
         if begin < end:
-            yield Piece(begin, ((end - begin, 1),))
+            yield Indices(begin, ((end - begin, 1),))
         return
     period = lcm(*units)
     first = min(-(-begin // period) * period, end)
@@ -186,11 +186,11 @@ def _pieces(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
     yield from _in_period(begin, first, units)
     if count:
         for start, steps in _in_period(first, first + period, units):
-            yield Piece(start, ((count, period), *steps))
+            yield Indices(start, ((count, period), *steps))
     yield from _in_period(last, end, units)
 
 
-def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
+def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Indices]:
     """Yield pieces like ``_pieces``; no common multiple of all units is between begin and end."""
     coarse = {unit for unit in units if not any(u != unit and u % unit == 0 for u in units)}
     marks = {k * unit for unit in coarse for k in range(begin // unit + 1, -(-end // unit))}
@@ -199,7 +199,7 @@ def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
 
 
 def strided(
-    layout: Layout, pieces: Sequence[Piece], extents: Mapping[str, int], dims: Iterable[str]
+    layout: Layout, pieces: Sequence[Indices], extents: Mapping[str, int], dims: Iterable[str]
 ) -> Region:
     """Return the region of one piece per dim; strides are 0 along dims that the layout lacks."""
     begin = dict.fromkeys(extents, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from libdesc.eigen import native
-from libdesc.eigen.memory import MIN_RUN, Axis, nested, run_length, strides_along
+from libdesc.eigen.memory import MIN_RUN, DimPart, nested, run_length, strides_along
 from libdesc.routine import Routine, Wanted
 from ptensor.evaluation import Decline, emit
 from ptensor.layout import Layout
@@ -76,7 +76,7 @@ def normalization(
 
 def _parts(
     order: Sequence[str], reduced: int, layouts: Sequence[Layout], dims: Mapping[str, int]
-) -> list[Axis] | None:
+) -> list[DimPart] | None:
     """Return the dims in ``order`` as axes, cut at all blocks; None if blocks do not fit.
 
     The last ``reduced`` dims are sorted by the first layout's strides, largest first: their order

@@ -12,7 +12,7 @@ from vtensor.language.expression import Expression, select
 GELU = X * ((1 + (X * sqrt(1 / 2)).erf()) / 2)
 
 
-class Eltwise(NamedTuple):
+class PostEltwise(NamedTuple):
     """A function of one element: oneDNN's name of it, and its constants."""
 
     alg: str
@@ -38,9 +38,9 @@ ELTWISE: tuple[tuple[str, Expression], ...] = (
 )
 
 
-def eltwise(expression: Expression) -> Eltwise | None:
+def eltwise(expression: Expression) -> PostEltwise | None:
     """Return oneDNN's function of one element that an expression computes; None if it has none."""
     for alg, pattern in ELTWISE:
         if (numbers := matched(expression, pattern)) is not None:
-            return Eltwise(alg, numbers.get(0, 0.0), numbers.get(1, 0.0))
+            return PostEltwise(alg, numbers.get(0, 0.0), numbers.get(1, 0.0))
     return None

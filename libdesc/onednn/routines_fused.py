@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.native import dnnl
-from libdesc.onednn.posts import GELU, Eltwise, eltwise
+from libdesc.onednn.posts import GELU, PostEltwise, eltwise
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
 from libdesc.patterns import OTHER, X, binary, bounds, matched, split_bounds
 from ptensor.evaluation import Decline
@@ -41,7 +41,7 @@ class FusingRoutine(OneDnnRoutine):
     def __init__(self, operands: Sequence[Operand], follow: Sequence[Follower]) -> None:
         self.core = tuple(operands)
         self.follower_operands: dict[str, VTensor] = {}
-        self.chain: list[Eltwise | tuple[str, str]] = []
+        self.chain: list[PostEltwise | tuple[str, str]] = []
         self.end: Callable[[Attr], Attr] | None = None
         for follower in follow:
             self._take(follower)
@@ -181,7 +181,7 @@ class FusingRoutine(OneDnnRoutine):
     def _attr(self, named: Mapping[str, Desc]) -> Attr:
         attr = dnnl.Attr()
         for post in self.chain:
-            if isinstance(post, Eltwise):
+            if isinstance(post, PostEltwise):
                 attr = attr.eltwise(*post)
             else:
                 alg, name = post

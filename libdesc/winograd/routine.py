@@ -49,7 +49,7 @@ CHANNELS_LAST, CHANNELS_FIRST = Layout("NHWC"), Layout("NCHW")
 BLOCKED = (Layout("NCHW8c"), Layout("NCHW16c"))
 
 
-class Tile(NamedTuple):
+class TileSize(NamedTuple):
     """A tile size in two dims.
 
     Attributes:
@@ -105,7 +105,7 @@ class Tile(NamedTuple):
         return f"F({down}x{across},{high}x{wide}{f'/{step}' if step > 1 else ''})"
 
 
-def tiles(taps: tuple[int, int], step: int = 1) -> list[Tile]:
+def tiles(taps: tuple[int, int], step: int = 1) -> list[TileSize]:
     """Return the tile sizes for a filter: 3x3, along one dim, of one element, or of stride 2; empty
     for any other.
 
@@ -117,15 +117,15 @@ def tiles(taps: tuple[int, int], step: int = 1) -> list[Tile]:
     if step == 2:
         half = ceil(taps[0] / step) if taps[0] == taps[1] else 0
         counts = [count for count, length in FORMS if length == half and half in PHASE_TAPS]
-        return [Tile((count, count), taps, step) for count in counts]
+        return [TileSize((count, count), taps, step) for count in counts]
     if taps == (3, 3):
-        return [Tile((count, count), taps) for count, length in FORMS if length == 3]
+        return [TileSize((count, count), taps) for count, length in FORMS if length == 3]
     if taps == (1, 1):
-        return [Tile((1, 1), taps)]
+        return [TileSize((1, 1), taps)]
     if taps.count(1) != 1 or max(taps) not in LINE_TAPS:
         return []
     counts = [count for count, length in FORMS if length == max(taps)]
-    return [Tile((count, 1) if taps[1] == 1 else (1, count), taps) for count in counts]
+    return [TileSize((count, 1) if taps[1] == 1 else (1, count), taps) for count in counts]
 
 
 class ImageRoutine(Routine):
@@ -321,7 +321,7 @@ class Convolution(ImageRoutine):
         if self.step > 1 or self.tiles[0].taps != (3, 3):
             raise Decline("takes groups where filters are 3x3 and their steps 1")
 
-    def weights_layout(self, tile: Tile) -> Layout:
+    def weights_layout(self, tile: TileSize) -> Layout:
         """Return the layout of the weights for a tile size."""
         if self.groups == 1:
             return tile.weights

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from optimizer.choice.candidates import Candidates, other_libraries, shared_variants
 from optimizer.choice.ilp import choose
-from optimizer.choice.problem import Cost, Edge, Problem
+from optimizer.choice.problem import Edge, Problem, Traffic
 from optimizer.choice.solver import SolverError
 from optimizer.choice.trim import extra, owes, trimmed
 from optimizer.settings import Settings
@@ -59,7 +59,7 @@ class Change:
 
     variants: Mapping[str, Variant]
     moved: str
-    cost: Cost
+    cost: Traffic
     proven: bool
 
 

@@ -47,7 +47,7 @@ def with_doubt(variant: Variant) -> int:
     return ns + ceil(ns * PIECES_NOISE) if variant.pieces and variant.basis == "measured" else ns
 
 
-class Cost(NamedTuple):
+class Traffic(NamedTuple):
     """The padded bytes that Transforms read and write, and the number of Transforms."""
 
     bytes: int
@@ -252,13 +252,15 @@ class Problem:
         """Return the indices of a node's variants; a caller of the session has one."""
         return range(len(self.variants.get(node or "", [0])))
 
-    def shared_cost(self, chosen: Mapping[str, int], values: Iterable[str] | None = None) -> Cost:
+    def shared_cost(
+        self, chosen: Mapping[str, int], values: Iterable[str] | None = None
+    ) -> Traffic:
         """Return the cost for the objective ``shared``: identical Transforms count once.
 
         ``values`` restricts it to Transforms of these values; None is all.
         """
         owed = self._owed(chosen, values)
-        return Cost(sum(self.bytes(*edge) for edge in owed), len(owed))
+        return Traffic(sum(self.bytes(*edge) for edge in owed), len(owed))
 
     def time_cost(self, chosen: Mapping[str, int]) -> int:
         """Return the nanoseconds of open nodes, and of Transforms counted as in ``shared``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from optimizer.choice.problem import Cost, Edge, Problem
+from optimizer.choice.problem import Edge, Problem, Traffic
 
 
 def trimmed(problem: Problem, chosen: Mapping[str, int], edge: Edge) -> dict[str, int]:
@@ -37,11 +37,11 @@ def values_of(problem: Problem, nodes: Iterable[str]) -> set[str]:
     } & problem.uses.keys()
 
 
-def extra(problem: Problem, chosen: Mapping[str, int]) -> Cost:
+def extra(problem: Problem, chosen: Mapping[str, int]) -> Traffic:
     """Return the cost of a choice minus that of the first variants; negative if it is cheaper."""
     around = values_of(problem, chosen)
     now, then = problem.shared_cost({}, around), problem.shared_cost(chosen, around)
-    return Cost(then.bytes - now.bytes, then.transforms - now.transforms)
+    return Traffic(then.bytes - now.bytes, then.transforms - now.transforms)
 
 
 def _connected(problem: Problem, nodes: Iterable[str], value: str) -> dict[str, None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from libdesc.winograd.routine import CHANNELS_FIRST, CHANNELS_LAST, Tile, tiles
+from libdesc.winograd.routine import CHANNELS_FIRST, CHANNELS_LAST, TileSize, tiles
 from ptensor.layout import Layout
 from ptensor.physical import pads_are_zero
 from ptensor.transform import transform
@@ -138,7 +138,7 @@ FEW = [
 ]
 
 
-def calls(kind: str) -> list[tuple[Tile | None, Shape, Way, bool]]:
+def calls(kind: str) -> list[tuple[TileSize | None, Shape, Way, bool]]:
     """The convolutions of a kind: tile, shape, way, and whether operands end at the guard."""
     if kind != "winograd":
         shapes = DEPTHWISE if kind == "depthwise" else FEW
@@ -149,7 +149,7 @@ def calls(kind: str) -> list[tuple[Tile | None, Shape, Way, bool]]:
     drawn = [
         *product(forms, SHAPES, WAYS),
         *product(tiles((1, 1)), POINTS, WAYS),
-        *product([Tile(taps=(3, 3), results=(4, 4))], UNEVEN, WAYS[:1]),
+        *product([TileSize(taps=(3, 3), results=(4, 4))], UNEVEN, WAYS[:1]),
         *product(tiles((3, 3)), GROUPS, WAYS),
         *product(stepping, STEPS, [*WAYS, *APART]),
     ]
@@ -195,7 +195,7 @@ class Sums(NamedTuple):
 
 
 def checked(
-    kernels: Kernels, kind: str, tile: Tile | None, shape: Shape, way: Way, behind: bool
+    kernels: Kernels, kind: str, tile: TileSize | None, shape: Shape, way: Way, behind: bool
 ) -> list[str]:
     """Return the faults of one convolution."""
     if tile is not None:

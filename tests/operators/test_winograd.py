@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from libdesc.winograd import native
-from libdesc.winograd.routine import Tile, tiles
+from libdesc.winograd.routine import TileSize, tiles
 from ops import Add, BiasAdd, Clip, Conv2D, DepthwiseConv2D, Mul, Relu, Sigmoid
 from ptensor import Layout
 from ptensor.evaluation import Evaluation
@@ -322,7 +322,7 @@ def test_the_weights_are_transformed_once_and_their_bytes_counted(
     assert kernel.startswith(f"winograd:{native.load().level}:F(")
     assert np.abs(found - wanted).max() <= 2e-5 * np.abs(wanted).max()
     sizes = {"O": 64, "I": 32, "h": 3, "w": 3}
-    assert Tile((4, 4), (3, 3)).weights.nbytes(sizes, "f32") == 4 * weights.nbytes
+    assert TileSize((4, 4), (3, 3)).weights.nbytes(sizes, "f32") == 4 * weights.nbytes
 
 
 def test_a_nan_stays_within_its_tiles() -> None:

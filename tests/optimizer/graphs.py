@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimizer.choice.problem import Cost, Problem
+from optimizer.choice.problem import Problem, Traffic
 from ptensor.layout import Layout
 from resolver.evaluate import resolve
 from resolver.extend import extend
@@ -94,11 +94,11 @@ def check_same_values(graph: Graph, seed: int, options: Iterable[Mapping[str, An
             np.testing.assert_array_equal(one, other)
 
 
-def moved(extended: LoweredGraph) -> Cost:
+def moved(extended: LoweredGraph) -> Traffic:
     """What the Transforms of a graph really move, and how many there are."""
     values = extended.values
     sizes = [values[t.input].nbytes + values[t.output].nbytes for t in extended.transforms()]
-    return Cost(sum(sizes), len(sizes))
+    return Traffic(sum(sizes), len(sizes))
 
 
 def chained(graph: LoweredGraph, *layouts: str) -> LoweredGraph:
@@ -125,7 +125,7 @@ def combinations(problem: Problem) -> int:
 class Best(NamedTuple):
     """The least of each objective; of ``time`` where there is a clock."""
 
-    shared: Cost
+    shared: Traffic
     paper: int
     time: int
 
@@ -147,13 +147,13 @@ def by_brute_force(problem: Problem) -> Best:
     best: Best | None = None
     for variants in product(*(range(len(problem.variants[name])) for name in names)):
         chosen = dict(zip(names, variants, strict=True))
-        total = Best(Cost(0, 0), 0, sum(problem.variants[n][chosen[n]].ns or 0 for n in names))
+        total = Best(Traffic(0, 0), 0, sum(problem.variants[n][chosen[n]].ns or 0 for n in names))
         for value, nodes in touching.items():
             key = (value, *(chosen[node] for node in nodes))
             if key not in known:
                 known[key] = _of_value(problem, chosen, value)
             cost, edges, ns = known[key]
-            moved = Cost(*map(sum, zip(total.shared, cost, strict=True)))
+            moved = Traffic(*map(sum, zip(total.shared, cost, strict=True)))
             total = Best(moved, total.paper + edges, total.time + ns)
         best = total if best is None else best.least(total)
     assert best is not None

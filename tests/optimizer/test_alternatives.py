@@ -18,7 +18,7 @@ from optimizer.choice import alternatives as search
 from optimizer.choice import ilp
 from optimizer.choice.alternatives import Alternative, alternatives
 from optimizer.choice.candidates import shared_variants
-from optimizer.choice.problem import Cost, Edge, Problem
+from optimizer.choice.problem import Edge, Problem, Traffic
 from optimizer.choice.solver import SolverError
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
@@ -84,7 +84,7 @@ def check_change(graph: LoweredGraph, found: Alternative, source: Graph) -> None
     assert found.change.cost == (now.bytes - was.bytes, now.transforms - was.transforms)
 
 
-def by_trying(problem: Problem, edge: Edge) -> Cost | None:
+def by_trying(problem: Problem, edge: Edge) -> Traffic | None:
     """The least that any assignment costs that does not need this Transform."""
     value, made, wanted = edge[0], *(problem.same(edge[0], layout) for layout in edge[1:])
     names, best = list(problem.variants), None
@@ -113,7 +113,7 @@ def check_cheapest(found: Alternative, edge: Edge, tried: list[Problem]) -> None
     costs = [by_trying(problem, edge) for problem in tried]
     least = min((cost for cost in costs if cost is not None), default=None)
     was = tried[0].shared_cost({})
-    said = found.change and Cost(*map(sum, zip(found.change.cost, was, strict=True)))
+    said = found.change and Traffic(*map(sum, zip(found.change.cost, was, strict=True)))
     assert said == least, edge
 
 
@@ -201,7 +201,7 @@ def test_another_library_at_a_fixed_end(two: Bench) -> None:
     assert found.change is not None
     preferences = Preferences(nodes={found.change.moved: "other"})
     pinned = optimise(extend(resolve(source, preferences=preferences)), "all")
-    assert moved(pinned) == Cost(*map(sum, zip(moved(graph), found.change.cost, strict=True)))
+    assert moved(pinned) == Traffic(*map(sum, zip(moved(graph), found.change.cost, strict=True)))
     edges = [edge_of(pinned, transform) for transform in pinned.transforms()]
     assert edge_of(graph, found.transform) not in edges
     for preferences in (Preferences(order=("toy",)), Preferences(operators={"Mix": "toy"})):

@@ -19,12 +19,14 @@ from vtensor import Graph, Session
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime import _replay
-from vtensor.runtime.execution.direct import Direct
+from vtensor.runtime.execution.direct import DirectRequest
 
 Array = np.ndarray[Any, Any]
 
 
-def settle(session: Session, feeds: dict[str, Any], names: list[str] | None = None) -> Direct:
+def settle(
+    session: Session, feeds: dict[str, Any], names: list[str] | None = None
+) -> DirectRequest:
     """Run until runs are one call each."""
     for _ in range(4):
         session.run(names, feeds)
@@ -37,14 +39,14 @@ def settle(session: Session, feeds: dict[str, Any], names: list[str] | None = No
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each run whether it was one call."""
     found: list[bool] = []
-    honest = Direct.run
+    honest = DirectRequest.run
 
-    def watch(self: Direct, names: object, arrays: object) -> Any:
+    def watch(self: DirectRequest, names: object, arrays: object) -> Any:
         answer = honest(self, names, arrays)
         found.append(isinstance(answer, list))
         return answer
 
-    monkeypatch.setattr(Direct, "run", watch)
+    monkeypatch.setattr(DirectRequest, "run", watch)
     return found
 
 

@@ -105,7 +105,7 @@ def test_what_lies_as_it_is_taken_goes_the_short_way(
         for _ in range(3):
             x, out = asked()
             got, seen = ran(session, {"x": x}, out)
-            assert "Runner._run_known" in seen or "Direct.run" in seen
+            assert "Runner._run_known" in seen or "DirectRequest.run" in seen
             assert "Runner._run_checked" not in seen
             for name, have, one in zip(["y", "last"], got, want, strict=True):
                 np.testing.assert_array_equal(have, one)

@@ -17,7 +17,7 @@ from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.session import Session
 from vtensor.runtime.tuning import limits as module
-from vtensor.runtime.tuning.limits import Limits, limits
+from vtensor.runtime.tuning.limits import TimeBounds, limits
 
 
 def network(convolutions: int) -> Graph:
@@ -87,7 +87,7 @@ def test_what_has_no_heavy_node_has_no_bound() -> None:
     g = Graph("light")
     g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 4})), "y")
     with Session(g, threads=1) as session:
-        assert limits(session) == Limits(0, 0, 0)
+        assert limits(session) == TimeBounds(0, 0, 0)
 
 
 def test_a_chain_fits_whatever_the_sizes() -> None:

@@ -18,7 +18,7 @@ from tests.session.test_session import image, network
 from vtensor import Graph, Session, call, from_array
 from vtensor.errors import InputError, NativeError
 from vtensor.runtime._replay import Program
-from vtensor.runtime.execution.direct import Direct
+from vtensor.runtime.execution.direct import DirectRequest
 from vtensor.runtime.execution.executor import Executor
 
 Array = np.ndarray[Any, Any]
@@ -174,7 +174,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
         return honest(self, program, bindings, *more, **named)
 
     monkeypatch.setattr(Executor, "replay", watch)
-    monkeypatch.setattr(Direct, "run", lambda *_: None)  # whose memory nobody sees
+    monkeypatch.setattr(DirectRequest, "run", lambda *_: None)  # whose memory nobody sees
     return seen
 
 

@@ -28,7 +28,7 @@ OUR_PRECISION: Precision = "f32"
 
 
 @dataclass(frozen=True)
-class Settings:
+class RaceSettings:
     """The settings of a race.
 
     Attributes:
@@ -138,7 +138,7 @@ class Contender:
 
 
 def race(
-    task: Task, peers: Mapping[str, str], settings: Settings, advance: Advance
+    task: Task, peers: Mapping[str, str], settings: RaceSettings, advance: Advance
 ) -> list[Contender]:
     """Load all contenders, compare their outputs with VTensor's, then time them in turns.
 
@@ -171,7 +171,7 @@ def race(
     return [ours, *others]
 
 
-def _take_turns(contenders: Sequence[Contender], settings: Settings, advance: Advance) -> None:
+def _take_turns(contenders: Sequence[Contender], settings: RaceSettings, advance: Advance) -> None:
     """Run all rounds, each in a random order of the contenders that have not left."""
     rng = np.random.default_rng(settings.seed)
     for number in range(settings.rounds):

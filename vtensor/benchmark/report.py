@@ -13,7 +13,7 @@ from typing import Any
 
 from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.peer import Array, Precision, Task
-from vtensor.benchmark.race import OURS, Advance, Contender, Settings, race
+from vtensor.benchmark.race import OURS, Advance, Contender, RaceSettings, race
 from vtensor.benchmark.summary import Logs, Summary, log_ratios, mean_ratio
 from vtensor.language.records import dataclass
 
@@ -34,7 +34,7 @@ def measure(
     cases: Iterable[Case],
     peers: Mapping[str, str],
     precisions: Collection[Precision],
-    settings: Settings,
+    settings: RaceSettings,
     advance: Advance,
 ) -> Iterator[Row]:
     """Run a race for each model and precision; yield its rows when it is over.
@@ -51,7 +51,9 @@ def measure(
             yield from _rows(case, peers, precision, settings, advance)
 
 
-def report_of(description: Mapping[str, Any], settings: Settings, rows: Sequence[Row]) -> Report:
+def report_of(
+    description: Mapping[str, Any], settings: RaceSettings, rows: Sequence[Row]
+) -> Report:
     """Return the report of races on one machine with the same settings: rows and means.
 
     Args:
@@ -71,7 +73,7 @@ def _rows(
     case: Case,
     peers: Mapping[str, str],
     precision: Precision,
-    settings: Settings,
+    settings: RaceSettings,
     advance: Advance,
 ) -> list[Row]:
     """Run one race, and return a row for VTensor and for each peer.

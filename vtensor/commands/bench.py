@@ -14,7 +14,7 @@ from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.machine import machine
 from vtensor.benchmark.peer import HINTS, Hint, Precision
 from vtensor.benchmark.plot import check_plot, plot
-from vtensor.benchmark.race import Settings
+from vtensor.benchmark.race import RaceSettings
 from vtensor.benchmark.report import Case, Report, Row, failed, measure, report_of
 from vtensor.benchmark.table import notes, tables
 from vtensor.commands.given import ValueOption, make_feeds, read_arrays
@@ -95,7 +95,7 @@ def bench(
     with errors(debug):
         known, precisions = chosen(peers, PEERS, "peer"), chosen(precision, BOUNDS, "precision")
         counts = hint_of(hint)
-        settings = Settings(Executor.of(threads).threads, rounds, seconds, limit, seed, counts)
+        settings = RaceSettings(Executor.of(threads).threads, rounds, seconds, limit, seed, counts)
         cases = [case_of(file, shape, value) for file in models]
         present(cases, known, precisions, settings, to, as_json)
 
@@ -104,7 +104,7 @@ def present(
     cases: Iterable[Case],
     peers: Mapping[str, str],
     precisions: Collection[Precision],
-    settings: Settings,
+    settings: RaceSettings,
     to: Path | None,
     as_json: bool,
 ) -> None:

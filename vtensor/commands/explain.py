@@ -20,7 +20,7 @@ from vtensor.commands.shared import (
     IsaOption,
     JsonOption,
     LibrariesOption,
-    Limits,
+    LoadOptions,
     MaxBytesOption,
     Mix,
     ModelArgument,
@@ -89,7 +89,7 @@ def explain(
 
     With --node, explain one node: its library and layouts, and why other libraries declined it.
     """
-    limits = Limits(reference, max_bytes, external_data_root)
+    limits = LoadOptions(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
     with (
         errors(debug),

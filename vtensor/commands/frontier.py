@@ -21,7 +21,7 @@ from vtensor.commands.shared import (
     IsaOption,
     JsonOption,
     LibrariesOption,
-    Limits,
+    LoadOptions,
     MaxBytesOption,
     Mix,
     ModelArgument,
@@ -87,7 +87,7 @@ def frontier(
     from vtensor.runtime.planning.frontier import tolerances_of
     from vtensor.runtime.tuning.profile import check_runs
 
-    limits = Limits(reference, max_bytes, external_data_root)
+    limits = LoadOptions(reference, max_bytes, external_data_root)
     passes = Passes.parse("all", "", True, cache, 0.0, finite)
     mix = Mix.parse(libraries, pin)
     with errors(debug):

@@ -15,7 +15,7 @@ from vtensor.commands.shared import (
     IsaOption,
     JsonOption,
     LibrariesOption,
-    Limits,
+    LoadOptions,
     MaxBytesOption,
     Mix,
     ModelArgument,
@@ -60,7 +60,7 @@ def lock(
 
     Session(MODEL, plan=FILE) runs the same plan again, or names the lines that no longer hold.
     """
-    limits = Limits(reference, max_bytes, external_data_root)
+    limits = LoadOptions(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, tolerance=tolerance)
     mix = Mix.parse(libraries, pin)
     with (

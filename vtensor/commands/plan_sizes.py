@@ -13,7 +13,7 @@ import typer
 
 from vtensor.commands.given import read_arrays
 from vtensor.commands.shared import (
-    Limits,
+    LoadOptions,
     Mix,
     Passes,
     overriding,
@@ -136,7 +136,7 @@ def shapes_at(
     return result
 
 
-class Request(NamedTuple):
+class SizesArguments(NamedTuple):
     """The arguments of ``vtensor plan --sizes``."""
 
     model: Path
@@ -146,11 +146,11 @@ class Request(NamedTuple):
     threads: int | None
     passes: Passes
     isa: str
-    limits: Limits
+    limits: LoadOptions
     mix: Mix
 
 
-def show(request: Request, as_json: bool) -> None:
+def show(request: SizesArguments, as_json: bool) -> None:
     """Print the intervals of each size, as lines or JSON."""
     data = sizes_dict(request)
     if as_json:
@@ -159,7 +159,7 @@ def show(request: Request, as_json: bool) -> None:
         print_lines(sizes_lines(data))
 
 
-def sizes_dict(request: Request) -> dict[str, Any]:
+def sizes_dict(request: SizesArguments) -> dict[str, Any]:
     """Return the intervals of each size, for ``--json``.
 
     While one size varies, the others have the first number of their ranges.

@@ -19,7 +19,7 @@ from vtensor.commands.shared import (
     IsaOption,
     JsonOption,
     LibrariesOption,
-    Limits,
+    LoadOptions,
     MaxBytesOption,
     Mix,
     ModelArgument,
@@ -88,7 +88,7 @@ def profile(
 
     An input without --input or --value gets random numbers from a fixed seed.
     """
-    limits = Limits(reference, max_bytes, external_data_root)
+    limits = LoadOptions(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
     with (
         errors(debug),

@@ -109,8 +109,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-class Limits(NamedTuple):
-    """Limits of loading a model; the fields are parameters of ``load_onnx``."""
+class LoadOptions(NamedTuple):
+    """Options of loading a model; the fields are parameters of ``load_onnx``."""
 
     reference: bool
     max_bytes: int | None
@@ -210,7 +210,7 @@ def opened(
     threads: int | None,
     passes: Passes,
     isa: str,
-    limits: Limits,
+    limits: LoadOptions,
     mix: Mix,
     files: Sequence[str] | None = None,
     values: Sequence[str] | None = None,

@@ -29,7 +29,7 @@ Sizes = tuple[int | None, ...]
 
 
 #: Element types whose raw data is NumPy's bytes in memory, by ONNX's number.
-_PLAIN: dict[int, np.dtype[np.generic]] = {
+_RAW_DTYPES: dict[int, np.dtype[np.generic]] = {
     helper.np_dtype_to_tensor_dtype(np.dtype(kind)): np.dtype(kind) for kind in "?bBhHiIqQefd"
 }
 
@@ -237,7 +237,7 @@ def _external_later(
     tensor: TensorProto, shape: tuple[int, ...], files: DataFiles
 ) -> Original | None:
     """Return an Original for external data, or None if it must be read now."""
-    dtype = _PLAIN.get(tensor.data_type)
+    dtype = _RAW_DTYPES.get(tensor.data_type)
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if dtype is None:
         return None
@@ -258,7 +258,7 @@ def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype
     """Return the element type of an array on the raw data of a tensor, or None if ONNX must read
     it.
     """
-    dtype = _PLAIN.get(tensor.data_type)
+    dtype = _RAW_DTYPES.get(tensor.data_type)
     plain = sys.byteorder == "little" and not tensor.HasField("segment")
     fits = plain and dtype is not None and prod(shape) * dtype.itemsize == nbytes
     return dtype if fits else None

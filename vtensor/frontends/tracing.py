@@ -240,7 +240,7 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
 ROUNDINGS = 4
 
 #: Types of attributes that rows can hold.
-_PLAIN = (str, int, float, bool, type(None))
+_ROW_TYPES = (str, int, float, bool, type(None))
 
 
 def _row_function(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None:
@@ -250,7 +250,7 @@ def _row_function(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None
     """
     attributes = {a.name: read(a.name, None) for a in node.proto.attribute}
     values = [row if type(row) is list else [row] for row in attributes.values()]
-    plain = all(isinstance(element, _PLAIN) for row in values for element in row)
+    plain = all(isinstance(element, _ROW_TYPES) for row in values for element in row)
     return Computes(ahead.compute, attributes) if plain and pure_name(ahead.compute) else None
 
 

@@ -29,7 +29,7 @@ from vtensor.storage.inputs import Array, Feed, Port, check_names, check_out, fe
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph
     from vtensor.runtime.execution.binding import Binding
-    from vtensor.runtime.execution.direct import Direct
+    from vtensor.runtime.execution.direct import DirectRequest
     from vtensor.runtime.planning.keys import PlanKey
 
 #: The most requests that a session remembers; other runs are checked and looked up in full.
@@ -71,7 +71,7 @@ class Runner:
         self.plans: PlanStore | None = PlanStore(source, options, workspace, cache)
         self._requests: list[Request] = []  # the most recent first
         #: The last request as one native call, if its runs need no work of Python.
-        self._direct: Direct | None = None
+        self._direct: DirectRequest | None = None
         #: The last run of any thread, or the plan made at construction.
         self._last_run: LastRun | None = None
         self._thread = _ThreadState()

@@ -10,9 +10,9 @@ from onnx.parser import parse_model
 
 from vtensor.benchmark.peer import Task
 from vtensor.benchmark.process import Worker
-from vtensor.benchmark.race import Settings
+from vtensor.benchmark.race import RaceSettings
 
-SETTINGS = Settings(threads=1, rounds=3, seconds=0.003, limit_s=120, seed=0)
+SETTINGS = RaceSettings(threads=1, rounds=3, seconds=0.003, limit_s=120, seed=0)
 RELU = """
     <ir_version: 8, opset_import: ["" : 17]>
     relu (float[{rows}, 4] x) => (float[{rows}, 4] y) {{ y = Relu(x) }}

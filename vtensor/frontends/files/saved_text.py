@@ -38,7 +38,7 @@ Array = np.ndarray[Any, Any]
 MOST_BYTES = 1 << 26
 
 #: Element types whose bytes in a model are NumPy's bytes in memory.
-_PLAIN = frozenset(np.dtype(kind).str for kind in "?bBhHiIqQefd")
+_MEMORY_DTYPES = frozenset(np.dtype(kind).str for kind in "?bBhHiIqQefd")
 
 
 def read_known(
@@ -97,7 +97,7 @@ def save_known(file: ModelFile, stored: StoredText, graph: Graph, entries: Entri
     origins = constants.origins() if isinstance(constants, Originals) else constants
     for name, array in stored.arrays.origins().items():
         place = stored.places.get(name)
-        if place is None or array.dtype.str not in _PLAIN:
+        if place is None or array.dtype.str not in _MEMORY_DTYPES:
             return
         constant = origins.get(name)
         if len(place) > 1 and (constant is None or not one_memory(constant, array)):
@@ -127,7 +127,7 @@ def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
     Raises:
         Exception: of ``MALFORMED``, if no array has such a row.
     """
-    if type(name) is not str or kind not in _PLAIN or min(sizes, default=0) < 0:
+    if type(name) is not str or kind not in _MEMORY_DTYPES or min(sizes, default=0) < 0:
         raise ValueError(f"{name!r:.80} is no array")
     numbers = place if len(place) == 1 else place[1:]
     if len(place) not in (1, 2, 3) or not all(type(number) is int for number in numbers):
@@ -149,7 +149,7 @@ def array_at(
         ValueError: no array of such a type and shape is there; other errors if the row is
             malformed.
     """
-    if kind not in _PLAIN or sys.byteorder != "little":
+    if kind not in _MEMORY_DTYPES or sys.byteorder != "little":
         raise ValueError(f"{kind} has no place")
     dtype, shape = np.dtype(kind), tuple(sizes)
     if len(place) == 1:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-class Direct:
+class DirectRequest:
     """A request whose inputs are arrays in C order and whose outputs are new arrays.
 
     Args:

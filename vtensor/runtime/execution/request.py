@@ -19,7 +19,7 @@ from ptensor.buffer import fresh
 from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 from vtensor.runtime.execution.delivery import Array, Delivery, Result, deliver, places
-from vtensor.runtime.execution.direct import Direct
+from vtensor.runtime.execution.direct import DirectRequest
 from vtensor.runtime.execution.fast_io import FastInput, FastOutput
 from vtensor.runtime.execution.plan import Conversion, Plan
 from vtensor.storage.inputs import Feed
@@ -108,14 +108,14 @@ class Request:
         )
 
     @cached_property
-    def direct(self) -> Direct | None:
+    def direct(self) -> DirectRequest | None:
         """The request as one native call; None if a run's array may not be plain."""
         inputs, outputs = self.inputs, self.fast_outputs
         if inputs is None or outputs is None or self.plan.calls_back:
             return None
         if any(row.order is not None for row in inputs):
             return None
-        return Direct(self.plan, self.names, self.every, inputs, outputs)
+        return DirectRequest(self.plan, self.names, self.every, inputs, outputs)
 
     def like(self, other: Request) -> bool:
         """Return whether both want the same outputs of the same plan."""

@@ -280,7 +280,7 @@ def basis_of(row: Table) -> Basis:
     raise row.error("basis", f"must be one of {', '.join(get_args(Basis))}")
 
 
-_KINDS: Mapping[type, Callable[[str], Any]] = {Layout: Layout, Form: Form.parse}
+_PARSERS: Mapping[type, Callable[[str], Any]] = {Layout: Layout, Form: Form.parse}
 
 
 def _parsed(row: Table, key: str, kind: type[Any]) -> Any:
@@ -290,7 +290,7 @@ def _parsed(row: Table, key: str, kind: type[Any]) -> Any:
 def _parser(row: Table, key: str, kind: type[Any]) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         try:
-            return _KINDS[kind](text)
+            return _PARSERS[kind](text)
         except VTensorError as error:
             raise row.error(key, str(error)) from error
 

@@ -26,7 +26,7 @@ COPY_BYTES = 1 << 24
 STEP_BUDGET_NS = 8_000_000
 
 #: The kinds of steps that a library must offer to be calibrated.
-KINDS = ("product", "copy")
+STEP_KINDS = ("product", "copy")
 
 #: A speed is saved as the nanoseconds of this many operations or bytes; times out of these bounds
 #: are implausible for any machine and rejected.
@@ -62,7 +62,7 @@ def _looked_up(library: RegisteredLibrary) -> Rates | None:
     from vtensor.runtime.tuning.tuner import environment
 
     timings = Timings(environment(1, [library]))
-    rows = [(f"peak {kind}", library.name) for kind in KINDS]
+    rows = [(f"peak {kind}", library.name) for kind in STEP_KINDS]
     times_ns = [timings.get(*row) or 0 for row in rows]
     if not _sensible(times_ns):
         try:
@@ -85,7 +85,7 @@ def _sensible(times_ns: Sequence[int]) -> bool:
 
 def _measured(library: RegisteredLibrary) -> list[int]:
     """Return nanoseconds of ``OPERATIONS`` operations and bytes; 0 for a kind without a step."""
-    times_ns, executor = dict.fromkeys(KINDS, 0), Executor.of(1)
+    times_ns, executor = dict.fromkeys(STEP_KINDS, 0), Executor.of(1)
 
     def measure() -> list[int]:
         for kind, step, count in library.peaks(COPY_BYTES):
@@ -93,7 +93,7 @@ def _measured(library: RegisteredLibrary) -> list[int]:
                 times_ns[kind] = round(executor.run(partial(_least_ns, step)) * OPERATIONS / count)
             if all(times_ns.values()):
                 break
-        return [times_ns[kind] for kind in KINDS]
+        return [times_ns[kind] for kind in STEP_KINDS]
 
     return executor.planning(measure)
 

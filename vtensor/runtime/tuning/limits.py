@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vtensor.runtime.session import Session
 
 
-class Limits(NamedTuple):
+class TimeBounds(NamedTuple):
     """Lower bounds of a network's time.
 
     Attributes:
@@ -44,7 +44,7 @@ class Limits(NamedTuple):
     nodes: int
 
 
-def limits(session: Session) -> Limits:
+def limits(session: Session) -> TimeBounds:
     """Return the bounds for a session's last plan, measured with its budget of kernel threads.
 
     Nodes of equal operator, sizes and element types are measured once. Nothing else should run
@@ -58,7 +58,7 @@ def limits(session: Session) -> Limits:
     return executor.planning(partial(_limits, graph, executor))
 
 
-def _limits(graph: LoweredGraph, executor: Executor) -> Limits:
+def _limits(graph: LoweredGraph, executor: Executor) -> TimeBounds:
     prober, values = Prober(graph), graph.tensors
     warm: dict[str, int] = {}
     heavy: list[OpNode] = []
@@ -70,7 +70,7 @@ def _limits(graph: LoweredGraph, executor: Executor) -> Limits:
                 others = [replace(node, variant=variant) for variant in prober.variants(node)]
                 warm[key] = _fastest_ns(node, others, values, executor)
     total = sum(warm[signature(node, values)[0]] for node in heavy)
-    return Limits(total, chain_ns(heavy, values, executor) if heavy else 0, len(heavy))
+    return TimeBounds(total, chain_ns(heavy, values, executor) if heavy else 0, len(heavy))
 
 
 def _fastest_ns(
