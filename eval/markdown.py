@@ -7,8 +7,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table whose first column is text and whose others are numbers; None is empty.
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]], texts: int = 1) -> str:
+    """Return a table in Markdown; None is an empty cell.
+
+    Args:
+        heads: the columns' heads.
+        rows: the cells.
+        texts: the number of leading columns that hold text; the others hold numbers.
 
     >>> print(table(["a", "b"], [["x", 1], ["y", None]]))
     | a | b |
@@ -16,13 +21,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     | x | 1 |
     | y |  |
     """
-    begin = [" | ".join(heads), f"---|{'--:|' * (len(heads) - 1)}"]
+    begin = [" | ".join(heads), "---|" * texts + "--:|" * (len(heads) - texts)]
     lines = (" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
     return "\n".join([f"| {begin[0]} |", f"|{begin[1]}", *(f"| {line} |" for line in lines)])
 
 
 def told(documentation: str | None) -> str:
-    r"""What a module's documentation says behind its title and its command, as one reads it.
+    r"""Return a module's documentation without its title and its command, as Markdown.
 
     >>> told("Title.\n\n``python -m x``. What it\nis.\n\n- a\n- b\n")
     'What it is.\n\n- a\n- b'
@@ -33,12 +38,12 @@ def told(documentation: str | None) -> str:
 
 
 def picture(name: str, says: str) -> str:
-    """A plot of the report's folder."""
+    """Return a link to a plot in the report's folder."""
     return f"![{says}]({Path(name).with_suffix('.svg')})"
 
 
 def percent(share: float | None, digits: int = 1) -> str | None:
-    """A share in percent, None if there is none.
+    """Return a share in percent; None for None.
 
     >>> percent(0.1234), percent(-0.5, 0)
     ('12.3 %', '-50 %')
@@ -47,7 +52,7 @@ def percent(share: float | None, digits: int = 1) -> str | None:
 
 
 def milliseconds(seconds: float | None) -> str | None:
-    """A time in ms, None if there is none.
+    """Return a time in ms; None for None.
 
     >>> milliseconds(0.0123)
     '12.30'

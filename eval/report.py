@@ -1,7 +1,7 @@
-"""``eval/results/REPORT.md``: all sections, from what was measured and from nothing else.
+"""``eval/results/REPORT.md``: the claims, the speed, and a section for each experiment.
 
-``SECTIONS`` is the registry: a new section is a module (``eval/experiment.py`` says what it has)
-and a line here.
+Every figure comes from the rows in ``eval/results``. ``SECTIONS`` is the registry: a new section is
+a module (``eval/experiment.py`` has its interface) and a line here.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from eval.documents.speed_table import write_table
 from eval.experiment import Experiment, Store
 from eval.figures import claims
 from eval.figures.paper import paper
 from eval.markdown import table
 from eval.store import Row, instructions
 
-#: The modules of all sections, in the order in which they are measured and told: the paper's first.
+#: The modules of all sections in the order of measurement and of the report, the paper's first.
 SECTIONS = (
     "eval.networks.table1",
     "eval.figures.loc",
@@ -43,13 +44,13 @@ REFERENCE = "VTensor: Using Virtual Tensors to Build a Layout-Oblivious AI Progr
 
 
 def experiments(only: Sequence[str] = ()) -> list[Experiment]:
-    """The modules of the sections, or of some of them, by the last part of their names."""
+    """Return the modules of all sections, or of those whose names end in one of ``only``."""
     wanted = [name for name in SECTIONS if not only or name.rpartition(".")[2] in only]
     return [cast("Experiment", import_module(name)) for name in wanted]
 
 
 def write(store: Store) -> Path:
-    """Write the report with what is known now; a section without rows says so."""
+    """Write the report from the present rows; a section without rows says so. Return its path."""
     path = store.folder / "REPORT.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n\n".join(part.strip() for part in _parts(store) if part.strip()) + "\n")
@@ -57,52 +58,64 @@ def write(store: Store) -> Path:
 
 
 def _parts(store: Store) -> Iterator[str]:
+    """Yield the paragraphs: claims and speed, the experiments, and the machines last."""
+    runs, names = _runs(store)
     yield "# The paper's experiments, repeated"
     yield (
-        f"*{REFERENCE}*, sections 6 and 7.2. Written by `python -m eval` from the rows in this"
-        " folder: every table and plot names the file that holds its rows, as CSV and JSON (which"
-        " has the time of every single run), and every row the run that measured it. The paper's"
-        " figures are those that its text states ([paper.toml](../data/paper.toml)); its bars are"
-        " not read off pictures."
+        f"*{REFERENCE}*, sections 6 and 7.2, repeated with this implementation, and compared with"
+        " other engines."
     )
-    runs, names = _runs(store)
-    yield "## Runs"
-    yield from _machines(runs)
+    yield "## The paper's claims"
     yield (
-        f"The paper's machine: {paper('machine', 'processor')}; TensorFlow"
-        f" {paper('machine', 'tensorflow')}, MKL-DNN {paper('machine', 'mkl_dnn')}. Absolute times"
-        " do not compare; gains, counts and their order do. *sse41* caps kernels at what that"
-        f" machine has. *baseline* is `eval/layout_aware`: the"
-        " same operators on the same kernels and threads, written so that each looks after layouts"
-        " itself."
+        "The paper compares VTensor with layout-aware operators on"
+        f" {paper('machine', 'processor')}, with TensorFlow {paper('machine', 'tensorflow')} and"
+        f" MKL-DNN {paper('machine', 'mkl_dnn')}. Here *baseline* is `eval/layout_aware`: the same"
+        " operators on the same kernels and threads, written so that each handles layouts itself."
+        " *sse41* caps kernels at that machine's instruction set, *tensorflow* is its mix of"
+        " libraries, *LOO* the paper's passes (LHO and EWO). Absolute times do not compare; gains,"
+        " counts and their order do."
     )
-    yield "## Confirmed or refuted"
-    yield "\n".join(claims.lines(store))
+    yield table(["claim", "measured here", "verdict"], claims.rows(store), texts=3)
+    if lines := list(write_table(store.folder)):
+        yield "## Speed beside other engines"
+        yield "Geometric means over models; above 1, VTensor is faster."
+        yield "\n".join(lines)
+    yield "## How to read this report"
+    yield (
+        "`python -m eval` writes it from the rows in this folder. Every table and plot names the"
+        " file that holds its rows, as CSV and JSON (with the time of every single run), and the"
+        " run that measured them; the last section has machine and versions of each run. The"
+        " paper's figures are those that its text states ([paper.toml](../data/paper.toml));"
+        " its bars are not read off pictures."
+    )
     for experiment in experiments():
-        file = names.get(experiment.NAME)
+        numbers = names.get(experiment.NAME)
         yield f"## {experiment.TITLE}"
-        if file is None:
+        if numbers is None:
             yield "Not measured yet."
             continue
-        yield f"Rows: [{experiment.NAME}.csv]({experiment.NAME}.csv), of {file}."
+        yield f"Rows: [{experiment.NAME}.csv]({experiment.NAME}.csv), of {numbers}."
         yield from experiment.section(store)
+    yield "## Runs"
+    yield from _machines(runs)
 
 
 def _runs(store: Store) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
-    """All runs of all tables, by time; and of each table which of them it is from."""
-    found, files = dict[str, Mapping[str, Any]](), dict[str, str]()
-    tables = {one.NAME: store.table(one.NAME, ()) for one in experiments()}
-    for one in tables.values():
-        found |= {run["when"]: run for run in one.runs}
-    order = sorted(found)
-    for name, one in tables.items():
-        if one.runs:
-            numbers = sorted({order.index(run["when"]) + 1 for run in one.runs})
-            files[name] = f"run {', '.join(map(str, numbers))}"
-    return [found[when] for when in order], files
+    """Return the runs of all tables by time, and for each table the numbers of its runs."""
+    runs, numbers_of = dict[str, Mapping[str, Any]](), dict[str, str]()
+    tables = {section.NAME: store.table(section.NAME, ()) for section in experiments()}
+    for rows in tables.values():
+        runs |= {run["when"]: run for run in rows.runs}
+    order = sorted(runs)
+    for name, rows in tables.items():
+        if rows.runs:
+            numbers = sorted({order.index(run["when"]) + 1 for run in rows.runs})
+            numbers_of[name] = f"run {', '.join(map(str, numbers))}"
+    return [runs[when] for when in order], numbers_of
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of the runs, the versions, and which runs began on a busy machine."""
     heads = ["run", "began", "scope", "seed", "processor", "instructions", "threads"]
     heads += ["load before", "system"]
     lines: list[list[object]] = []
@@ -117,11 +130,13 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     said = dict.fromkeys(", ".join(f"{k} {v}" for k, v in run["versions"].items()) for run in runs)
     yield "Versions: " + "; ".join(said) + "."
     libraries = (run["machine"]["libraries"] for run in runs)
-    shown = dict.fromkeys(", ".join(f"{k} {v}" for k, v in one.items()) for one in libraries)
+    shown = dict.fromkeys(
+        ", ".join(f"{k} {v}" for k, v in versions.items()) for versions in libraries
+    )
     yield "Libraries: " + "; ".join(shown) + "."
     busy = [str(number) for number, run in enumerate(runs, 1) if run["machine"]["load_average"] > 1]
     if busy:
         yield (
-            f"**The load was above 1 when run {', '.join(busy)} began: if it was not our own"
-            " installing, others used the machine, and its times are noisy.**"
+            f"**The system's load was above 1 when run {', '.join(busy)} began: unless that was"
+            " the installation, other programs used the machine, and times are noisy.**"
         )

@@ -146,11 +146,12 @@ QUESTIONS = (
 
 
 def write_table(folder: Path = RESULTS) -> Iterator[str]:
-    """Yield the lines of the table and the sentences below it; skip questions without rows."""
-    heads = " | ".join(f"{name} (slower on)" for name in PEERS.values())
-    yield f"| peer's time / ours | {heads} | command | date |"
-    yield f"|---|{'--:|' * len(PEERS)}---|---|"
+    """Yield the lines of the table and the sentences below it.
+
+    Questions without rows are left out; without any rows there are no lines.
+    """
     runs: dict[str, Mapping[str, Any]] = {}
+    lines: list[str] = []
     for question in QUESTIONS:
         measured = read(folder, question.rows)
         ratios = question.ratios(measured["rows"])
@@ -158,9 +159,14 @@ def write_table(folder: Path = RESULTS) -> Iterator[str]:
             runs |= {run["when"]: run for run in measured["runs"]}
             cells = " | ".join(cell(ratios[peer]) for peer in PEERS)
             command = f"`python -m {question.command}`"
-            yield f"| {question.text} | {cells} | {command} | {_dates(measured['runs'])} |"
-    yield ""
-    yield f"{_machines(list(runs.values()))} {gained(folder)}"
+            lines.append(f"| {question.text} | {cells} | {command} | {_dates(measured['runs'])} |")
+    if lines:
+        heads = " | ".join(f"{name} (slower on)" for name in PEERS.values())
+        yield f"| peer's time / ours | {heads} | command | date |"
+        yield f"|---|{'--:|' * len(PEERS)}---|---|"
+        yield from lines
+        yield ""
+        yield f"{_machines(list(runs.values()))} {gained(folder)}".strip()
 
 
 def read(folder: Path, name: str) -> Mapping[str, list[Any]]:
@@ -203,12 +209,17 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def gained(folder: Path = RESULTS) -> str:
-    """Return the sentence on what removing conversions alone gains."""
+    """Return the sentence on what removing conversions alone gains.
+
+    The sentence is empty if the paper's setting was not measured.
+    """
     rows = [row for row in read(folder, "timings")["rows"] if row["batch"] == 1]
     means = {}
     for setting, networks in like_for_like(rows).items():
         gains = [gain.mean for levels in networks.values() if (gain := levels.get("ewo"))]
         means[setting] = math.fsum(gains) / len(gains)
+    if ("sse41", "tensorflow") not in means:
+        return ""
     low, paper, high = (
         f"{100 * mean:.1f}"
         for mean in (min(means.values()), means["sse41", "tensorflow"], max(means.values()))

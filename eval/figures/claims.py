@@ -1,4 +1,4 @@
-"""What the paper's text claims, each confirmed or refuted in one line, from the tables."""
+"""The claims of the paper's text: each is confirmed or refuted by the tables."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from eval.figures.timing import Gain, gain
 from eval.figures.timing import table as timings
 from eval.markdown import percent
 
-#: The paper's machine, its mix of libraries; where there is none of it, without a cap.
+#: Caps on instruction sets, the paper's machine first, and the paper's mix of libraries.
 CAPS, MIX = ("sse41", "max"), "tensorflow"
 CONFIRMED, REFUTED, UNDECIDED, OPEN = "confirmed", "refuted", "undecided", "not measured"
-#: A gain that is no gain: within so much of 0.
+#: The largest share of the baseline's time that counts as no gain.
 NOTHING = 0.02
 
-#: True, False, or None: undecided, and where there is no evidence, not measured.
+#: Whether a claim holds (None: undecided), and the evidence; it is empty if nothing was measured.
 Verdict = tuple[bool | None, str]
 
 
@@ -112,7 +112,7 @@ def performance(store: Store, cap: str) -> Verdict:
 
 
 def _all_gain(found: Mapping[str, Gain]) -> Verdict:
-    """Whether every gain is above 0: yes, no, or not to be told from 0."""
+    """Return whether every gain is above 0; None if intervals include 0 and no gain is below."""
     lost = [name for name, one in found.items() if one.high < 0]
     above = sum(one.low > 0 for one in found.values())
     mean = percent(fmean(one.mean for one in found.values()))
@@ -134,14 +134,11 @@ CLAIMS: tuple[Callable[[Store, str], Verdict], ...] = (
 )
 
 
-def lines(store: Store) -> Iterator[str]:
-    """A line a claim: confirmed or refuted, under which cap, and why."""
+def rows(store: Store) -> Iterator[tuple[str, str, str]]:
+    """Yield for each claim its text, the evidence with its cap and mix, and the verdict."""
     for claim in CLAIMS:
-        for cap in CAPS:
-            holds, text = claim(store, cap)
-            if text:
-                break
+        evidence = ((cap, *claim(store, cap)) for cap in CAPS)
+        cap, holds, text = next((row for row in evidence if row[2]), (CAPS[0], None, ""))
         words = {True: CONFIRMED, False: REFUTED, None: UNDECIDED if text else OPEN}
-        word = words[holds]
-        where = f" ({cap}, {MIX}): {text}" if text else ""
-        yield f"- {(claim.__doc__ or '').strip()} **{word}**{where}."
+        where = f"{cap}, {MIX}: {text}" if text else ""
+        yield (claim.__doc__ or "").strip(), where, f"**{words[holds]}**"
