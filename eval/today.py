@@ -2,9 +2,10 @@
 
 ``python -m eval.today``: all of them; ``make eval`` takes one or two of each kind. Each model of
 ``eval/models_today``, written by PyTorch's newer exporter or found in a package, runs beside ONNX
-Runtime and OpenVINO in turns, after all have given the same values. *ratio* is our time by the
-better peer's, with its interval of 95 %; a model counts as slower only where the whole interval
-lies above 1.05. *Transforms* are the conversions that are left in a run.
+Runtime and OpenVINO in turns, after all have given the same values, in f32. *ratio* is VTensor's
+time divided by the better peer's, with its interval of 95 %; a model counts as slower only if the
+whole interval is above 1.05. *Transforms* are the conversions that remain in a run. A second race
+has OpenVINO as it is installed, which computes in bf16 where the processor has it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from eval.markdown import milliseconds, picture, table, told
 from eval.models_today import FAMILIES, models_of
 from eval.models_today.__main__ import made
 from eval.store import Row
+from vtensor.benchmark.peer import Precision
 from vtensor.benchmark.race import OURS, RaceSettings
 from vtensor.benchmark.report import measure as race
 from vtensor.commands.bench import PEERS
 
 NAME = "today"
 TITLE = "Models of today"
-KEY = ("model", "exporter", "peer")
+KEY = ("model", "exporter", "group", "peer")
 EXPORTER = "dynamo"
 #: What is measured of each kind where not all are.
 FEW = (
@@ -35,13 +37,18 @@ FEW = (
     *("mobilenetv3_large_100", "yolo", "unet", "bert_base", "gpt2_past", "whisper_encoder"),
     *("crnn", "ppocr6_rec"),
 )
-#: Above which the whole interval of a ratio lies where a model counts as slower.
+#: The peers of each race by their precision. ONNX Runtime's default is f32.
+GROUPS: dict[Precision, dict[str, str]] = {
+    "f32": PEERS,
+    "default": {"openvino": PEERS["openvino"]},
+}
+#: A model counts as slower if the whole interval of its ratio is above this.
 SLOWER = 1.05
 ROUNDS, SECONDS, LIMIT_S = 5, 1.0, 300.0
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Race each model that can be made here; only the full set has peers to race with."""
+    """Race each model that can be made here, if the scope has peers."""
     if not scope.peers:
         return
     kept = store.table(NAME, KEY)
@@ -50,21 +57,23 @@ def measure(scope: Scope, store: Store) -> None:
     us = next(iter(OURS))
     for number, name in enumerate(names):
         key = {"model": name, "exporter": EXPORTER, "peer": us}
-        if store.late or not store.missing(kept, [key]):
+        groups = [group for group in GROUPS if store.missing(kept, [{**key, "group": group}])]
+        if store.late or not groups:
             continue
         store.advance(f"{name} beside the peers", number, len(names))
         if (case := made(name, EXPORTER)) is not None:
-            found = race([case], PEERS, ["f32"], settings, lambda _: None)
-            kept.add([{**row, "exporter": EXPORTER} for row in found])
+            for group in groups:
+                rows = race([case], GROUPS[group], [group], settings, lambda _: None)
+                kept.add([{**row, "exporter": EXPORTER} for row in rows])
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line a model, then what it comes to."""
+    """Yield the table with a line for each model, the plot and the means."""
     yield told(__doc__)
     kept = store.table(NAME, KEY)
     lines, ratios, slower = list[Sequence[object]](), list[float](), list[str]()
     for name in dict.fromkeys(row["model"] for row in kept):
-        rows = {row["peer"]: row for row in kept.rows(model=name)}
+        rows = {row["peer"]: row for row in kept.rows(model=name, group="f32")}
         ours = rows.pop(next(iter(OURS)))
         if best := _best(rows.values()):
             found = best["ratio"]
@@ -81,15 +90,22 @@ def section(store: Store) -> Iterator[str]:
     if ratios:
         plot(store)
         yield picture(NAME, "what peers take of VTensor's time on models of today")
-        mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
-        said = f"{len(slower)} are slower: {', '.join(slower)}" if slower else "none is slower"
-        yield f"Geometric mean over {len(ratios)} models {mean:.2f}; {said}."
+        text = f"{len(slower)} are slower: {', '.join(slower)}" if slower else "none is slower"
+        yield f"Geometric mean over {len(ratios)} models {_mean(ratios):.2f}; {text}."
+    if installed := [row for row in kept.rows(group="default") if row["ratio"]]:
+        mean = _mean([1 / row["ratio"]["value"] for row in installed])
+        apart = max(row["difference"] for row in installed)
+        yield (
+            f"OpenVINO as installed: VTensor's time divided by its time is {mean:.2f}, geometric"
+            f" mean over {len(installed)} models; its outputs differ from VTensor's by up to"
+            f" {apart:.1e} of the largest."
+        )
 
 
 def plot(store: Store) -> None:
-    """Bars of what each peer takes of our time, a group a model."""
+    """Draw the time of each peer in f32 divided by VTensor's, a group of bars for each model."""
     shares: dict[str, dict[str, float]] = {}
-    for row in store.table(NAME, KEY):
+    for row in store.table(NAME, KEY).rows(group="f32"):
         if row["ratio"]:
             shares.setdefault(row["model"], {})[row["peer"]] = row["ratio"]["value"]
     series = {peer: [one.get(peer) for one in shares.values()] for peer in PEERS}
@@ -97,6 +113,10 @@ def plot(store: Store) -> None:
         title, label = "above 1 VTensor is ahead", "time / VTensor's"
         bars(axes, list(shares), series, title=title, ylabel=label)
         axes.axhline(1, color="black", linewidth=0.8)
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
 
 def _best(rows: Iterable[Row]) -> Row | None:

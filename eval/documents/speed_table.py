@@ -74,9 +74,14 @@ def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
     return ratios
 
 
-def raced(rows: Iterable[Row]) -> Ratios:
-    """Return the ratios of ``eval.today``."""
-    return by_peer((row["peer"], row["ratio"] and row["ratio"]["value"]) for row in rows)
+def raced(group: str) -> Callable[[Iterable[Row]], Ratios]:
+    """Return the function that takes the ratios of a group of ``eval.today``."""
+
+    def ratios(rows: Iterable[Row]) -> Ratios:
+        own = (row for row in rows if row["group"] == group)
+        return by_peer((row["peer"], row["ratio"] and row["ratio"]["value"]) for row in own)
+
+    return ratios
 
 
 def inverse(*columns: str) -> Callable[[Iterable[Row]], Ratios]:
@@ -110,7 +115,8 @@ QUESTIONS = (
         "eval.kernels.forms --full",
         timed(TOLERANT),
     ),
-    Question("Models of today, default settings", "today", "eval.today", raced),
+    Question("Models of today, default settings", "today", "eval.today", raced("f32")),
+    Question("The same, OpenVINO as installed", "today", "eval.today", raced("default")),
     Question(
         "Convolutional models of today, `tune=True, tolerance=1e-5`",
         "forms_today",

@@ -11,8 +11,8 @@ from vtensor.errors import PeerError
 
 #: The largest accepted difference, relative to the largest output. In bf16, whose numbers are 2**-8
 #: apart, every layer rounds, and a Softmax at the end amplifies the errors: this bound only detects
-#: outputs of another network.
-BOUNDS: Mapping[Precision, float] = {"f32": 1e-4, "bf16": 0.75}
+#: outputs of another network. A peer's default may be bf16.
+BOUNDS: Mapping[Precision, float] = {"f32": 1e-4, "bf16": 0.75, "default": 0.75}
 
 #: Kinds of NumPy's types of text, bytes and objects.
 _NO_NUMBERS = frozenset("UTSO")

@@ -24,7 +24,7 @@ class OnnxRuntime(Peer):
     distribution = "onnxruntime"
 
     def load(self, task: Task) -> None:
-        if task.precision != "f32":
+        if task.precision not in ("f32", "default"):
             raise PeerError(f"its processor kernels have no {task.precision}")
         self._task = task
         count = task.threads if task.hint == "throughput" else 1

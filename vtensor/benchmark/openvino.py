@@ -28,14 +28,15 @@ class OpenVINO(Peer):
         model = core.read_model(task.model)
         if model.is_dynamic():
             model.reshape({name: list(array.shape) for name, array in task.feeds.items()})
-        settings = {
-            "INFERENCE_PRECISION_HINT": task.precision,
+        settings: dict[str, Any] = {
             "INFERENCE_NUM_THREADS": task.threads,
             "PERFORMANCE_HINT": task.hint.upper(),
         }
+        if task.precision != "default":
+            settings["INFERENCE_PRECISION_HINT"] = task.precision
         self._compiled = core.compile_model(model, "CPU", settings)
         precision = self._compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
-        if precision != task.precision:
+        if task.precision not in (precision, "default"):
             raise PeerError(f"on this processor it uses {precision} in place of {task.precision}")
         best = self._compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
         count = best if task.hint == "throughput" else 1

@@ -19,7 +19,8 @@ import numpy as np
 from vtensor.language.records import dataclass
 
 Array = np.ndarray[Any, Any]
-Precision = Literal["f32", "bf16"]
+#: The element type of products and sums; ``default``: the one that the peer chooses as installed.
+Precision = Literal["f32", "bf16", "default"]
 Hint = Literal["latency", "throughput"]
 HINTS: tuple[Hint, ...] = ("latency", "throughput")
 
@@ -32,7 +33,7 @@ class Task:
         model: an ONNX file.
         feeds: all inputs by name, in the order of the model's dims; the same for every run.
         threads: the most threads of a run; for throughput, of all concurrent runs.
-        precision: the element type in which the peer may multiply and add; inputs keep theirs.
+        precision: the element type in which the peer multiplies and adds; inputs keep theirs.
         hint: ``latency``: runs one after another; ``throughput``: concurrent runs, each on one
             thread.
         options: options for this peer only.

@@ -11,14 +11,26 @@ from vtensor.benchmark.machine import CALM
 from vtensor.benchmark.race import OUR_PRECISION
 from vtensor.benchmark.report import Report, Row
 
-_COLUMNS = ("median", "p99", "std", "min", "of ours", "95 %", "load s", "first s", "MB", "changes")
+_COLUMNS = (
+    "median",
+    "p99",
+    "std",
+    "min",
+    "of ours",
+    "95 %",
+    "load s",
+    "first s",
+    "MB",
+    "apart",
+    "changes",
+)
 
 CAPTION = (
-    "median to min: ms of a run, or, of runs side by side, until one more is done; of ours: times"
-    " that of VTensor in f32, and its interval; load s,"
-    " first s: until the model was ready, and until it had run once; MB: the most that the process"
-    " held; changes: of layout, left in a run; warm, chain: ms of VTensor's convolutions and"
-    " products alone, each in a warm cache, or one after another"
+    "median to min: ms of a run, or of concurrent runs until one more is done; of ours: this time"
+    " divided by VTensor's in f32, and its interval; load s, first s: until the model was ready,"
+    " and until it had run once; MB: peak memory of the process; apart: the largest difference from"
+    " VTensor's outputs, relative to the largest; changes: conversions of layout in a run; warm,"
+    " chain: ms of VTensor's convolutions and products alone, each in a warm cache, or in sequence"
 )
 
 
@@ -56,7 +68,8 @@ def notes(report: Report) -> Iterator[str]:
         yield f"the load average was {load:.1f} at the beginning: others use this machine, too"
     for group in dict.fromkeys(row["group"] for row in report["rows"]):
         if group != OUR_PRECISION:
-            yield f"VTensor runs in {OUR_PRECISION} against peers in {group}: it has no {group} yet"
+            against = "as they are installed" if group == "default" else f"in {group}"
+            yield f"VTensor runs in {OUR_PRECISION} against peers {against}"
     for row in report["rows"]:
         peer = f"{row['model']}, {row['precision']}: {row['peer']}"
         if row["status"] != "timed":
@@ -71,6 +84,7 @@ def _cells(row: Row) -> Iterator[str]:
     yield from _ratio(row["ratio"])
     yield from (f"{row['load_s']:.2f}", f"{row['first_s']:.2f}")
     yield f"{peak / 1e6:.0f}" if peak else ""
+    yield "" if row["difference"] is None else f"{row['difference']:.1e}"
     yield "" if row["conversions"] is None else str(row["conversions"])
 
 

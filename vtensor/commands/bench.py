@@ -36,7 +36,7 @@ from vtensor.runtime.execution.executor import Executor
 from vtensor.storage.inputs import Port
 
 #: The least width of a table in characters.
-WIDTH = 132
+WIDTH = 142
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -48,7 +48,8 @@ PEERS = {
 }
 
 PrecisionOption = Annotated[
-    str, typer.Option(help="The precisions of the peers, with commas: f32,bf16.")
+    str,
+    typer.Option(help=f"The precisions of the peers, with commas: some of {', '.join(BOUNDS)}."),
 ]
 RoundsOption = Annotated[int, typer.Option(min=2, help="The number of rounds; peers take turns.")]
 SecondsOption = Annotated[

@@ -187,10 +187,16 @@ def test_bf16_is_of_the_peers_alone(tmp_path: Path, peers: None) -> None:
     assert found["onnxruntime"] == ("bf16", "bf16", "skipped")
 
 
+def test_peers_run_as_they_are_installed_at_the_default_precision(tmp_path: Path) -> None:
+    data = report(relu(tmp_path), "--peers", "onnxruntime", "--precision", "default")
+    peers = {row["peer"]: (row["precision"], row["status"]) for row in data["rows"]}
+    assert peers == {"vtensor": ("f32", "timed"), "onnxruntime": ("default", "timed")}
+
+
 def test_that_we_have_no_bf16_is_said(tmp_path: Path, peers: None) -> None:
     for precision, said in (("bf16", True), ("f32", False)):
         ran = vtensor(relu(tmp_path), "--peers", "Absent", "--precision", precision, *QUICK)
-        assert ("VTensor runs in f32: it has no bf16 yet" in ran.stderr) == said
+        assert ("VTensor runs in f32 against peers in bf16" in ran.stderr) == said
     with pytest.raises(PeerError, match="no bf16"):
         VTensor().load(replace(task_of(relu(tmp_path)), precision="bf16"))
 
