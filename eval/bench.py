@@ -42,7 +42,7 @@ FRAMEWORKS = {
 
 
 def cases(names: Iterable[str], batch: int, size: int | None) -> Iterator[Case]:
-    """Each network as a file, which is there until the next one is asked for."""
+    """Yield each network as a file; the file is removed when the next one is made."""
     for name in names:
         with TemporaryDirectory() as folder:
             file, graph = Path(folder) / f"{name}.onnx", build(name, batch, size=size)
@@ -71,7 +71,7 @@ def main(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Time networks, all twelve where none is named; the exit code is as of ``vtensor bench``."""
+    """Time the named networks, or all twelve; the exit code is that of ``vtensor bench``."""
     with errors(debug):
         present(
             cases(chosen(",".join(networks or NETWORKS), NETWORKS, "network"), batch, size),

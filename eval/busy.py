@@ -91,7 +91,7 @@ class Row:
     turns: dict[str, list[Sequence[float]]] = field(default_factory=dict)
 
     def figures(self) -> dict[str, float]:
-        """Medians and 99th percentiles in ms by condition, and how much a busy core costs."""
+        """Return medians and 99th percentiles in ms by condition, and the ratio of busy to idle."""
         found: dict[str, float] = {}
         usual = dict[str, Array]()
         for condition, turns in self.turns.items():
@@ -108,7 +108,7 @@ class Row:
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time two networks, or all of them; only the full set has peers to stand beside."""
+    """Time two networks, or all of them with ``every_model``, if the scope has peers."""
     if not scope.peers:
         return
     kept, names = store.table(NAME, KEY), scope.networks if scope.every_model else NETWORKS
@@ -129,7 +129,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 @contextmanager
 def _quota_if_any() -> Iterator[Group | None]:
-    """The group of the report; none, and why, where this process may make none."""
+    """Yield a control group with a quota, or None with a note if this process cannot make one."""
     with ExitStack() as stack:
         group: Group | None = None
         try:
@@ -140,7 +140,7 @@ def _quota_if_any() -> Iterator[Group | None]:
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line for each engine on each model."""
+    """Yield the table with a line for each engine and model."""
     yield told(__doc__)
     lines = list[Sequence[object]]()
     for row in store.table(NAME, KEY):
@@ -178,9 +178,7 @@ def main(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Time models with the machine to themselves, beside a process that never sleeps, and under a
-    quota.
-    """
+    """Time models on an idle machine, next to a process that never sleeps, and under a quota."""
     if not models:
         alone(sys.modules[__name__], Scope.of(full, quick), to, again, as_json)
         return
@@ -206,7 +204,7 @@ def main(
 def engines(
     places: Mapping[str, str], turns: Sequence[str], limit_s: float
 ) -> dict[str, Contender]:
-    """Contenders by name; ours again for each number of turns."""
+    """Return the contenders by name, with VTensor once more for each number of spin turns."""
     found = {name: Contender(name, place, OUR_PRECISION, limit_s) for name, place in places.items()}
     for name, place in OURS.items():
         for turn in turns:
@@ -224,15 +222,15 @@ def measured(
     seconds: float,
     group: Group | None = None,
 ) -> list[Row]:
-    """Each in its turn, under each condition.
+    """Time all contenders in turns under each condition, and return their rows.
 
     Args:
-        model: its name.
-        task: what is run.
-        contenders: by name; they are closed.
-        rounds: how often each has its turn.
-        seconds: of runs for each in all, shared out among conditions.
-        group: with a quota, for more processes of the same.
+        model: the model's name.
+        task: the model and its inputs.
+        contenders: the contenders by name; they are closed at the end.
+        rounds: the number of rounds.
+        seconds: the seconds of runs of each contender, over all conditions.
+        group: a control group with a quota for further processes of the same contenders.
     """
     rows = {name: Row(model, name) for name in contenders}
     kinds = dict.fromkeys(CONDITIONS, contenders)
@@ -263,13 +261,13 @@ def measured(
 
 
 def _again(one: Contender) -> Contender:
-    """The same engine in another process."""
+    """Return a contender like another one, whose process is its own."""
     return Contender(one.peer, one.place, one.precision, one.limit_s, environment=one.environment)
 
 
 @contextmanager
 def burning(burns: bool) -> Iterator[None]:
-    """While a process never sleeps, or none."""
+    """Run a process that never sleeps during the block, if ``burns`` is true."""
     if not burns:
         yield
         return
@@ -282,7 +280,7 @@ def burning(burns: bool) -> Iterator[None]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A line for each engine that was timed."""
+    """Return a table with a line for each engine that was timed."""
     made = Table("model", "engine", *HEADS, caption="ms of a run")
     for one in rows:
         found = one.figures()

@@ -1,4 +1,4 @@
-"""What experiments share: how much is measured, where it is kept, and how it is told.
+"""The interface of experiments, their scope, and the store of their rows.
 
 An experiment is a module with ``NAME``, ``TITLE``, ``measure(scope, store)``, which adds what is
 missing to tables, and ``section(store)``, which tells them as Markdown and draws its plots.
@@ -90,7 +90,7 @@ class Scope:
 
     @classmethod
     def of(cls, full: bool, quick: bool) -> Scope:
-        """The scope that two options mean."""
+        """Return the scope of the two options."""
         threads = available_threads()
         if quick:
             return QUICK
@@ -161,20 +161,22 @@ class Store:
     advance: Advance = lambda *_: None
 
     def table(self, name: str, key: Sequence[str]) -> Table:
-        """The rows of an experiment."""
+        """Return the table of an experiment."""
         return Table(self.folder, name, key, self.run)
 
     def missing(self, table: Table, keys: Sequence[Row]) -> list[Row]:
-        """The keys that are still to be measured."""
+        """Return the keys that have to be measured."""
         return [key for key in keys if not table.has(**key) or self._stale(table, key)]
 
     @property
     def late(self) -> bool:
-        """The time is over: what is missing is left to another run."""
+        """Whether the time is over; what is missing is then left to another run."""
         return time.monotonic() > self.until
 
     def _stale(self, table: Table, key: Row) -> bool:
-        """Measured on another machine; or by another run, where all is to be measured again."""
+        """Return whether a row has to be measured again: another machine's, or an older run's with
+        ``again``.
+        """
         found = table.one(**key)
         if found is None or self.run is None:
             return False
@@ -183,13 +185,13 @@ class Store:
 
 
 def _where(run: Mapping[str, Any]) -> tuple[object, ...]:
-    """The processor, its number of cores, and what kernels use of it."""
+    """Return the processor, its number of cores and its instruction sets, of a run."""
     here = run.get("machine", {})
     return here.get("processor"), here.get("processors"), instructions(here)
 
 
 def folder_of(scope: Scope) -> Path:
-    """Where the results of a scope are kept, if nothing else is said."""
+    """Return the default folder of a scope's results."""
     return RESULTS if scope.name == Scope.name else RESULTS / scope.name
 
 
@@ -197,7 +199,7 @@ def folder_of(scope: Scope) -> Path:
 def opened(
     scope: Scope, to: Path | None = None, again: bool = False, minutes: float = math.inf
 ) -> Iterator[Store]:
-    """A store behind a progress bar, for so many minutes."""
+    """Yield a store with a progress bar, whose time is over after a number of minutes."""
     until = time.monotonic() + 60 * minutes
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -214,7 +216,7 @@ def opened(
 def alone(
     experiment: Experiment, scope: Scope, to: Path | None, again: bool, as_json: bool
 ) -> None:
-    """One experiment by itself: measure what is missing, then print it."""
+    """Measure what an experiment lacks, and print its section or its rows as JSON."""
     with opened(scope, to, again) as store:
         experiment.measure(scope, store)
     text = "\n\n".join(experiment.section(store))
@@ -225,7 +227,7 @@ def alone(
 
 
 def command(experiment: Experiment, every_model: bool = False) -> Callable[..., None]:
-    """The command line of an experiment that has no options of its own."""
+    """Return the command of an experiment that has no options of its own."""
 
     def main(
         full: Full = False,

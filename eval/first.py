@@ -23,19 +23,23 @@ RESTS_S = 0.5
 
 
 def cpu_s() -> float:
-    """Processor time of this process since it began."""
+    """Return the processor time of this process since its start, in seconds."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def kib(what: str) -> int:
-    """A number of ``/proc/self/status``: ``getrusage`` counts the peak of who started it."""
+    """Return a figure of ``/proc/self/status`` in KiB; ``getrusage`` would include the parent's
+    peak.
+    """
     with open("/proc/self/status") as status:  # noqa: PTH123  # pathlib would be imported
         return next(int(line.split()[1]) for line in status if line.startswith(f"{what}:"))
 
 
 def vtensor(model: str, feeds: dict[str, Any], threads: int) -> Run:
-    """VTensor; each of these notes when the engine was imported and when it had loaded."""
+    """Load a model in VTensor, note when it was imported and when it was loaded, and return its
+    run.
+    """
     from vtensor import Session
 
     imported.append(cpu_s())
@@ -45,7 +49,7 @@ def vtensor(model: str, feeds: dict[str, Any], threads: int) -> Run:
 
 
 def onnxruntime(model: str, feeds: dict[str, Any], threads: int) -> Run:
-    """ONNX Runtime."""
+    """Load a model in ONNX Runtime, note the same times, and return its run."""
     import onnxruntime as engine
 
     imported.append(cpu_s())
@@ -57,7 +61,7 @@ def onnxruntime(model: str, feeds: dict[str, Any], threads: int) -> Run:
 
 
 def openvino(model: str, feeds: dict[str, Any], threads: int) -> Run:
-    """OpenVINO."""
+    """Load a model in OpenVINO, note the same times, and return its run."""
     import openvino as engine
 
     imported.append(cpu_s())
@@ -80,7 +84,9 @@ ENGINES = {"vtensor": vtensor, "onnxruntime": onnxruntime, "openvino": openvino}
 
 
 def main() -> None:
-    """Run the engine that the command line names; how the process ends is not measured."""
+    """Run the engine of the command line and print its figures; the end of the process is not
+    measured.
+    """
     engine, model, file, threads, *further = sys.argv[1:]
     import numpy as np
 
@@ -97,7 +103,9 @@ def main() -> None:
 
 
 def used(run: Run, runs: int, seconds: float) -> dict[str, int]:
-    """The memory that the process has, the longer it is used; and the most that it had."""
+    """Return the memory of the process after one run, after more runs and after a pause, and its
+    peak.
+    """
     found = {"first_kib": kib("VmRSS")}
     for _ in range(runs):
         run()

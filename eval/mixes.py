@@ -1,4 +1,4 @@
-"""Mixes of libraries under which every network must be right."""
+"""Mixes of libraries that every network is tested in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ BY_PRIORITY = Mix(None, {})
 
 
 def mixes() -> dict[str, Mix]:
-    """Each library alone, and two mixes of Eigen into oneDNN, by name.
+    """Return mixes by name: each library alone, and two that give operators to Eigen and others to
+    oneDNN.
 
     ``tensorflow`` is how TensorFlow 1.14 shares a network out between its two libraries.
 
@@ -29,6 +30,6 @@ def mixes() -> dict[str, Mix]:
 
 
 def elementwise(library: str) -> list[str]:
-    """The element-wise operators that a library has an invoker of."""
+    """Return the names of the element-wise operators that a library has an invoker for."""
     taken = {op for op, name, _ in registry().invokers if name == library}
     return [info.name for info in OPERATORS.values() if info.elementwise and info.name in taken]

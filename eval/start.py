@@ -64,12 +64,12 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def here() -> list[str]:
-    """The engines that are installed, we first."""
+    """Return the names of the installed engines, VTensor first."""
     return [US, *(name for name, place in PEERS.items() if not peer_at(place).absent())]
 
 
 def written(name: str, scope: Scope, model: Path) -> dict[str, Any]:
-    """Write one of the twelve, or the network of one node, as a file; its feeds."""
+    """Write one of the twelve networks, or a network of one node, as a file; return its feeds."""
     if name == ONE_NODE:
         graph = Graph("one")
         graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 3, "H": 8, "W": 8})), "y")
@@ -89,12 +89,12 @@ def started(
     rounds: int,
     cold: bool = False,
 ) -> list[Row]:
-    """A row an engine: medians over rounds, in each of which every engine starts once.
+    """Start every engine once in each round, and return a row of medians for each engine.
 
-    A peer that fails is left out. Cold starts find nothing that an earlier one has kept.
+    A peer that fails is left out. Before a cold start the cache is removed.
 
     Raises:
-        SystemExit: we fail; says how.
+        SystemExit: VTensor fails; the message is its error.
     """
     with TemporaryDirectory() as folder:
         file = Path(folder) / "feeds.npz"
@@ -119,7 +119,7 @@ def started(
 
 
 def fresh(folder: str) -> dict[str, str]:
-    """An environment in which Python keeps compiled code in a folder, and we what we keep."""
+    """Return environment variables with a folder for Python's compiled code and VTensor's cache."""
     kept = {"PYTHONPYCACHEPREFIX": f"{folder}/code", "VTENSOR_CACHE_DIR": f"{folder}/cache"}
     environment = {**os.environ, **kept}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -133,15 +133,16 @@ def once(
     told: Sequence[float],
     environment: Mapping[str, str],
 ) -> Row | None:
-    """One process: what it says, and the time until it has said it; None where a peer failed.
+    """Run one engine in a process; return its figures and the time until them, None if a peer
+    failed.
 
     Args:
-        engine, model, feeds: what ``eval/first.py`` is told.
-        told: the number of threads, and whatever else.
-        environment: of the process.
+        engine, model, feeds: the first arguments of ``eval/first.py``.
+        told: its further arguments: the number of threads, then runs and seconds.
+        environment: the environment variables of the process.
 
     Raises:
-        SystemExit: we fail; says how.
+        SystemExit: VTensor fails; the message is its error.
     """
     given = [engine, str(model), str(feeds), *map(str, told)]
     command = [sys.executable, "-P", first.__file__, *given]
@@ -161,7 +162,9 @@ def once(
 
 
 def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
-    """Medians of an engine's rounds; our times by its, round by round."""
+    """Return the medians of an engine's rounds, and of the ratios of VTensor's times to its, by
+    round.
+    """
     pairs = [*zip(ours, rows, strict=True)]
     ratio, wall = (
         round(median(us[key] / it[key] for us, it in pairs), 3) for key in ("cpu_s", "wall_s")
@@ -171,13 +174,13 @@ def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line a model; then the means."""
+    """Yield the table, with a line for each model, and the means."""
     yield told(__doc__)
     yield from shown(list(store.table(NAME, KEY)))
 
 
 def shown(rows: Sequence[Row]) -> Iterator[str]:
-    """Rows as a table, and their means."""
+    """Yield the rows as a table, and the means of their ratios."""
     yield from beside(rows, "CPU s (wall s)", _times)
     for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
         walls = [row.get("wall_ratio") for row in rows if row["engine"] == peer]
@@ -185,12 +188,12 @@ def shown(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def beside(rows: Sequence[Row], what: str, cell: Callable[[Row], str | None]) -> Iterator[str]:
-    """A line a model, with a cell and our ratio for each engine; then the means of the ratios.
+    """Yield a table with a cell and a ratio for each engine and model, and the means of the ratios.
 
     Args:
-        rows: one for each model and engine, with ``ratio``, which may be None.
-        what: a cell says.
-        cell: of a row.
+        rows: a row for each model and engine, with ``ratio``, which may be None.
+        what: the unit of the cells, for the heads.
+        cell: returns the cell of a row.
     """
     engines = list(dict.fromkeys(row["engine"] for row in rows))
     peers = [engine for engine in engines if engine != US]
@@ -212,7 +215,7 @@ def _times(row: Row) -> str:
 
 
 def mean_of(ratios: Iterable[float | None]) -> str:
-    """The geometric mean of those that there are, in words."""
+    """Return the geometric mean of the known ratios and their number, as text."""
     logs = [math.log(one) for one in ratios if one]
     if not logs:
         return "not known"
@@ -231,7 +234,9 @@ def main(
         bool, typer.Option("--cold", help="Nothing is kept of models that are named.")
     ] = False,
 ) -> None:
-    """From process start to the first answer, beside the peers that are installed."""
+    """Measure the time from the start of a process to its first answer, next to the installed
+    peers.
+    """
     if not models:
         alone(sys.modules[__name__], Scope.of(full, quick), to, again, as_json)
         return
