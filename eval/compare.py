@@ -1,4 +1,4 @@
-"""How answers are compared: the same noise to both, and the largest difference between them."""
+"""Comparison of answers: the same noise as input, and the largest difference of outputs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ TOLERANCE = 1e-4
 
 @cache
 def photograph(shape: tuple[int, ...]) -> Array:
-    """Noise in place of a picture, of the variance of a normalised one."""
+    """Return noise with the variance of a normalised picture."""
     return np.random.default_rng(3).standard_normal(shape, np.float32)
 
 
 def difference(ours: Array, theirs: Array) -> float:
-    """Largest difference, relative to the largest output."""
+    """Return the largest difference of two answers, relative to the largest output."""
     assert ours.shape == theirs.shape
     assert np.isfinite(theirs).all()
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
 def reference(model: ModelProto | Path, feeds: Mapping[str, Array]) -> Array:
-    """ONNX Runtime's answer; a model of more than 2 GiB, or with data beside it, is a file."""
+    """Return ONNX Runtime's answer; a model above 2 GiB, or with external data, is a file."""
     import onnxruntime  # only where it is asked for: not everybody has it
 
     options = onnxruntime.SessionOptions()

@@ -24,7 +24,7 @@ RUNS = 20
 
 
 def main() -> int:
-    """Run, check, report; the exit code says whether the check held."""
+    """Run, check and report; return 0 if the check holds."""
     with progress("ResNet-50: weights") as advance:
         advance("seeding")
         model = before_softmax(seeded(light_model("resnet50"), seed=0))

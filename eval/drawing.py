@@ -19,11 +19,12 @@ WIDTH = 0.8
 
 @contextmanager
 def drawn(path: Path, panels: int = 1, size: tuple[float, float] = (9, 3.6)) -> Iterator[list[Any]]:
-    """Axes of panels below one another, saved when the block ends.
+    """Yield the axes of panels below one another, and save the figure when the block ends.
 
     Args:
-        path: of both files, without a suffix.
-        size: of a panel, in inches.
+        path: the path of both files, without a suffix.
+        panels: the number of panels.
+        size: width and height of a panel, in inches.
     """
     import matplotlib as mpl
 
@@ -57,12 +58,16 @@ def bars(
     colours: Sequence[str] = COLOURS,
     **about: str,
 ) -> None:
-    """Bars for each group, one a series; None leaves a gap.
+    """Draw bars for each group, one for each series; None leaves a gap.
 
     Args:
-        width: of the bars, which then stand on one another; 0: side by side.
-        begin: where a group's first bar begins, from the group's middle.
-        about: what ``axes.set`` takes: title, ylabel.
+        axes: the panel.
+        groups: the names of the groups.
+        series: the heights of each series, by its name.
+        width: the width of stacked bars; 0 draws bars side by side.
+        begin: the place of a group's first bar, relative to the group's middle.
+        colours: a colour for each series.
+        about: arguments of ``axes.set``: title, ylabel.
     """
     bottom, stacked = [0.0] * len(groups), bool(width)
     width = width or WIDTH / max(1, len(series))

@@ -36,7 +36,7 @@ TELLING = ("openvino", "onnxruntime")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time what is missing, and say where the two plans differ."""
+    """Time the missing configurations, and count the nodes in which the two plans differ."""
     alone = tuple(ALONE) if scope.every_model else (MAIN,)
     engines = (*alone, *ENGINES)
     wanted = [Group(name, 1, "max", "priority", engines) for name in scope.networks]
@@ -50,7 +50,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def differences(network: str, scope: Scope) -> dict[str, int]:
-    """How many nodes run otherwise in the joint plan, by what is other."""
+    """Return how many nodes run differently in the joint plan, by what differs."""
     before, after = (_chosen(network, scope, engine) for engine in ENGINES)
     found = Counter[str]()
     for name in before.keys() & after.keys():
@@ -72,7 +72,7 @@ def _chosen(network: str, scope: Scope, engine: str) -> dict[str, tuple[str, ...
 
 
 def _variants(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """The library and the layouts of each node by its name."""
+    """Return the library and the layouts of each node, by its name."""
     return {
         node.name: (node.variant.library, *map(str, node.variant.layouts))
         for node in plan.graph.operators
@@ -80,7 +80,7 @@ def _variants(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line a network, then what it comes to."""
+    """Yield a table with a line for each network, and the means."""
     yield told(__doc__)
     kept = store.table(NAME, KEY)
     lines = list[list[object]]()
@@ -110,7 +110,9 @@ def section(store: Store) -> Iterator[str]:
 
 
 def _conversions(store: Store, network: str, peer: str) -> int | None:
-    """How many are left in a run of a peer, from its latencies' runs."""
+    """Return the number of conversions in a run of a peer, from the latencies' runs; None if
+    unknown.
+    """
     rows = timings(store).rows(network=network, batch=1, cap="max", engine=peer)
     return rows[0]["conversions"] if rows else None
 

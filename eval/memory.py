@@ -57,7 +57,7 @@ NUMBERS = {
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Run every model in its processes, where the scope has peers to compare with."""
+    """Run every model in its processes, if the scope has peers."""
     if not scope.peers:
         return
     kept, every = store.table(NAME, KEY), scope.every_model
@@ -90,10 +90,10 @@ def measured(
     runs: int = RUNS,
     seconds: float = SECONDS,
 ) -> list[Row]:
-    """A row a process; a peer that fails is left out.
+    """Return a row for each process; a peer that fails is left out.
 
     Raises:
-        SystemExit: we fail; says how.
+        SystemExit: VTensor fails; the message is its error.
     """
     names = [(engine, turn) for engine in engines for turn in (TURNS if engine == US else ("",))]
     given, rows = [threads, runs, seconds], list[Row]()
@@ -108,13 +108,13 @@ def measured(
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line a process; then the means."""
+    """Yield a table with a line for each process, and the means."""
     yield told(__doc__)
     yield from shown(list(store.table(NAME, KEY)))
 
 
 def shown(rows: Sequence[Row]) -> Iterator[str]:
-    """A line a process, in MB; then what ours come to beside the peer's."""
+    """Yield a table in MB with a line for each process, and the mean ratios to the peer."""
     peers = {row["model"]: row for row in rows if row["engine"] == PEER}
     lines, ratios = list[Sequence[object]](), dict[str, list[float]]()
     for row in rows:
@@ -143,7 +143,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=0, help="Of runs after these.")] = SECONDS,
     peer: Annotated[bool, typer.Option(help="Beside ONNX Runtime.")] = True,
 ) -> None:
-    """What memory a process holds that runs a model, beside ONNX Runtime."""
+    """Measure the memory of a process that runs a model, next to ONNX Runtime."""
     if not models:
         scope = replace(Scope.of(full, quick), every_model=True)
         alone(sys.modules[__name__], scope, to, again, as_json)

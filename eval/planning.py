@@ -30,7 +30,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Medians are of so many.")] = 3,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Seconds for each part, medians of some rounds; a first one is not counted."""
+    """Measure the seconds of each part as medians of rounds; a first round is not counted."""
     rows = []
     with progress("planning") as advance:
         for name in networks.split(","):
@@ -43,7 +43,7 @@ def main(
 
 
 def planned(graph: Graph, rounds: int) -> dict[str, Any]:
-    """Nodes, open nodes, and the seconds of each part."""
+    """Return the number of nodes and of open nodes, and the seconds of each part."""
     times: dict[str, list[float]] = {"resolve": [], "lho": [], "ewo": [], "solver": []}
     certificate = None
     for _ in range(rounds + 1):
@@ -64,7 +64,7 @@ def planned(graph: Graph, rounds: int) -> dict[str, Any]:
 
 
 def timed(run: Callable[[], T]) -> tuple[T, float]:
-    """What a function returns, and its seconds."""
+    """Return a function's result and its seconds."""
     begin = time.perf_counter()
     made = run()
     return made, time.perf_counter() - begin

@@ -24,14 +24,14 @@ Row = dict[str, Any]
 
 
 def capable() -> list[str]:
-    """The caps that this processor has; "max" is none."""
+    """Return the caps that this processor supports; "max" is no cap."""
     has = native.load().isa()
     best = max((index for index, cap in enumerate(KNOWN) if has.startswith(cap)), default=0)
     return [cap for index, cap in enumerate(KNOWN) if index <= best or cap == "max"]
 
 
 def measure(module: str, arguments: Sequence[str], done: Callable[[Row], None]) -> None:
-    """Run a module as a process, and hand on its lines of JSON as they come."""
+    """Run a module as a process, and pass each line of JSON that it prints to ``done``."""
     command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -42,12 +42,14 @@ def measure(module: str, arguments: Sequence[str], done: Callable[[Row], None]) 
 
 
 def collect(module: str, caps: Sequence[str], arguments: Sequence[str], count: int) -> list[Row]:
-    """The rows of a module under each cap that the processor has, behind a bar; others are named.
+    """Return the rows of a module under each cap that the processor supports; the others are
+    printed.
 
     Args:
-        module: takes a cap, then ``arguments``; a row names its cap, network and mix.
-        caps, arguments: what the module is given.
-        count: of rows a cap.
+        module: takes a cap, then ``arguments``; its rows name cap, network and mix.
+        caps: the caps.
+        arguments: further arguments of the module.
+        count: the number of rows for each cap, for the progress bar.
     """
     rows, able, console = list[Row](), capable(), Console(stderr=True)
     running = [cap for cap in caps if cap in able]
@@ -69,10 +71,10 @@ def collect(module: str, caps: Sequence[str], arguments: Sequence[str], count: i
 
 
 def chosen(text: str, known: Sequence[str]) -> list[str]:
-    """The names in a text, each once.
+    """Return the names in a text, each once.
 
     Raises:
-        typer.BadParameter: one of them is not known.
+        typer.BadParameter: a name is not known.
     """
     names = list(dict.fromkeys(text.split(",")))
     if unknown := [name for name in names if name not in known]:

@@ -44,14 +44,14 @@ class Group:
 def limited(
     processors: float, membership: Path = MEMBERSHIP, mount: Path = MOUNT
 ) -> Iterator[Group]:
-    """A group below this process's own, removed in the end.
+    """Yield a control group below this process's own, which is removed at the end.
 
     Args:
-        processors: what its processes may use together.
-        membership, mount: where the system says what groups there are.
+        processors: the number of processors that the group's processes may use together.
+        membership, mount: the system's list of groups, and the folder in which they are mounted.
 
     Raises:
-        InputError: this process may make none; says why.
+        InputError: this process cannot make a group; the message has the reason.
     """
     if not processors > 0:
         raise InputError(f"--quota {processors:g}: no process runs with that")

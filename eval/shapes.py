@@ -43,7 +43,14 @@ TITLE = "A shape that was not seen before"
 KEY = ("model", "engine")
 EXPORTER, GROWING = "dynamo", "past_length"
 #: Kinds of sizes that change with every request: batch, width of a line, length of a text.
-FEW = ("vit_small_patch16_224", "efficientnet_b0", "yolo", "ppocr6_rec", "bert_base", "gpt2_past")
+DEFAULT_MODELS = (
+    "vit_small_patch16_224",
+    "efficientnet_b0",
+    "yolo",
+    "ppocr6_rec",
+    "bert_base",
+    "gpt2_past",
+)
 #: How often a size that grows does, and how often others change.
 GROWN, CHANGED = 24, 4
 #: Sizes of pictures go by steps, of which networks of all kinds can halve one five times.
@@ -63,7 +70,7 @@ def measure(scope: Scope, store: Store) -> None:
     if not scope.peers:
         return
     kept, engines = store.table(NAME, KEY), here()
-    names = list(models_of(FAMILIES)) if scope.every_model else list(FEW)
+    names = list(models_of(FAMILIES)) if scope.every_model else list(DEFAULT_MODELS)
     for number, name in enumerate(names):
         if store.late or not store.missing(kept, [{"model": name, "engine": US}]):
             continue
@@ -74,7 +81,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def axes_of(case: Case) -> Axes:
-    """The named open sizes of a model's inputs, by axis."""
+    """Return the named open sizes of a model's inputs, by axis."""
     symbols = Model(case.model).symbols
     found = {
         name: {str(axis): one for axis, one in enumerate(row or ()) if isinstance(one, str)}
@@ -107,10 +114,10 @@ def sizes_of(feeds: Mapping[str, Array], axes: Axes) -> list[Sizes]:
 
 
 def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> list[Row]:
-    """A row an engine; one whose answers are others, or that fails, is said and left out.
+    """Return a row for each engine. A peer that fails or disagrees is printed and left out.
 
     Raises:
-        SystemExit: we fail, or give other values than the first peer; says how.
+        SystemExit: VTensor fails, or its values differ from the first peer's.
     """
     sizes = sizes_of(case.feeds, axes)
     asked = {"axes": axes, "sizes": sizes, "runs": 2, "used_s": 0.0}
@@ -162,7 +169,7 @@ def _once(
     to: Path,
     environment: Mapping[str, str],
 ) -> Row | None:
-    """One process; None where a peer failed."""
+    """Run one process; return None if a peer failed."""
     given = (engine, str(case.model), str(feeds), str(threads), asked, str(to))
     ran = subprocess.run(
         [sys.executable, "-m", "eval.reshaped", *given],
@@ -184,7 +191,7 @@ def _once(
 
 
 def _apart(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> str:
-    """What is wrong with a peer's answers, beside ours; empty where nothing is."""
+    """Return what is wrong with a peer's answers compared with VTensor's; empty if nothing is."""
     both = [name for name in ours if name in theirs]
     try:
         off = difference([ours[name] for name in both], [theirs[name] for name in both])
@@ -220,13 +227,13 @@ def _ratio(ours: Sequence[Row], rows: Sequence[Row]) -> float | None:
 
 
 def _middle(seconds: Sequence[float | None]) -> float | None:
-    """The median of those that there are."""
+    """Return the median of the known times; None if there are none."""
     there = [one for one in seconds if one is not None]
     return median(there) if there else None
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line a model; then the means."""
+    """Yield a table with a line for each model, and the means."""
     yield told(__doc__)
     rows = [
         row | {"model": f"{row['model']}, growing"} if row["growing"] else row

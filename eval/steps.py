@@ -52,7 +52,7 @@ def measured(steps: int, rounds: int) -> dict[str, float]:
     clock = np.zeros(2 * steps, np.int64)
 
     def inside(program: Program, times: object = None) -> float:
-        """Of a step, on the team's own thread, where nothing is queued."""
+        """Return the time of a step on the team's own thread, without a queue."""
         return team.call(lambda: nanoseconds(lambda: team.run(program, [], times), rounds)) / steps
 
     return {
@@ -66,7 +66,7 @@ def measured(steps: int, rounds: int) -> dict[str, float]:
 
 
 def nanoseconds(run: Callable[[], object], rounds: int) -> float:
-    """The median time of a call; a first one is not counted."""
+    """Return the median time of a call; a first call is not counted."""
     times = []
     for _ in range(rounds + 1):
         begin = time.perf_counter_ns()

@@ -30,7 +30,7 @@ DISTRIBUTIONS = (
 
 
 def about(seed: int, scope: str) -> Row:
-    """The machine, the versions and the time of a run of experiments."""
+    """Return the machine, the versions and the time of a run of experiments."""
     here = machine()
     libraries = here["libraries"].items()  # where one lies on this machine is nobody's business
     here["libraries"] = {name: text.partition(", /")[0] for name, text in libraries}
@@ -41,7 +41,7 @@ def about(seed: int, scope: str) -> Row:
 
 
 def instructions(machine: Mapping[str, Any]) -> str:
-    """Which instruction sets our libraries use on a machine; empty where they do not say.
+    """Return the instruction sets that our libraries use on a machine; empty if they do not say.
 
     A virtual machine may give processors of all kinds the same name.
 
@@ -53,7 +53,7 @@ def instructions(machine: Mapping[str, Any]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of every distribution that is installed, and of Python."""
+    """Return the version of Python and of each installed distribution."""
     found = {"python": platform.python_version()}
     for name in DISTRIBUTIONS:
         try:
@@ -67,10 +67,10 @@ class Table:
     """The rows of one experiment.
 
     Args:
-        folder: where its two files are.
-        name: of the experiment, and of the files.
-        key: the columns by which a row is known.
-        run: what ``about`` gave; None only reads.
+        folder: the folder of its two files.
+        name: the name of the experiment and of the files.
+        key: the columns that identify a row.
+        run: the result of ``about``; None for a table that is only read.
     """
 
     def __init__(
@@ -90,20 +90,20 @@ class Table:
         return len(self._rows)
 
     def rows(self, **wanted: Any) -> list[Row]:
-        """Those that have these values."""
+        """Return the rows with these values."""
         return [row for row in self if all(row.get(k) == value for k, value in wanted.items())]
 
     def one(self, **wanted: Any) -> Row | None:
-        """The only one that has these values, if there is one."""
+        """Return the only row with these values; None if there are none or several."""
         found = self.rows(**wanted)
         return found[0] if len(found) == 1 else None
 
     def has(self, **key: Any) -> bool:
-        """True where the row of a key is there."""
+        """Return whether the table has the row of a key."""
         return self._key(key) in self._rows
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Keep rows, in place of those of their keys, and write both files."""
+        """Add rows, replace those with the same keys, and write both files."""
         assert self._run is not None, f"{self.name} is only read"
         if self._run not in self.runs:
             self.runs.append(self._run)
@@ -114,7 +114,7 @@ class Table:
         self._write()
 
     def _drop_runs(self) -> None:
-        """Forget the runs of which no row is left."""
+        """Remove the runs without rows."""
         used = sorted({row["run"] for row in self})
         place = {number: at for at, number in enumerate(used)}
         self.runs = [self.runs[number] for number in used]
@@ -139,7 +139,7 @@ class Table:
 
 
 def _long(value: object) -> bool:
-    """Times of single runs are in the JSON alone."""
+    """Return whether a value holds times of single runs, which only the JSON file has."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], list | float)
 
 

@@ -32,7 +32,7 @@ TITLE = "Models of today"
 KEY = ("model", "exporter", "group", "peer")
 EXPORTER = "dynamo"
 #: What is measured of each kind where not all are.
-FEW = (
+DEFAULT_MODELS = (
     *("vit_small_patch16_224", "swin_tiny_patch4_window7_224", "convnext_tiny", "efficientnet_b0"),
     *("mobilenetv3_large_100", "yolo", "unet", "bert_base", "gpt2_past", "whisper_encoder"),
     *("crnn", "ppocr6_rec"),
@@ -52,7 +52,7 @@ def measure(scope: Scope, store: Store) -> None:
     if not scope.peers:
         return
     kept = store.table(NAME, KEY)
-    names = list(models_of(FAMILIES)) if scope.every_model else list(FEW)
+    names = list(models_of(FAMILIES)) if scope.every_model else list(DEFAULT_MODELS)
     settings = RaceSettings(scope.threads, ROUNDS, SECONDS, LIMIT_S, scope.seed)
     us = next(iter(OURS))
     for number, name in enumerate(names):

@@ -34,7 +34,7 @@ CONTRADICTION = (
 
 
 def folders() -> list[dict[str, Any]]:
-    """A row a folder: lines of Python and of C++, and the paper's."""
+    """Return a row for each folder: lines of Python and of C++, and the paper's."""
     rows = []
     for folder, (counterpart, keys) in COUNTERPARTS.items():
         place = ROOT / folder

@@ -29,7 +29,7 @@ LIBRARIES = ("onednn", "eigen", "numpy")
 #: What code is about that reads and writes ONNX, which the baseline has not.
 ONNX = frozenset(("NodeReader", "NodeWriter", "Naming", "Spelling"))
 #: A unit that so many operators reach is no helper of a family any more.
-MANY = 8
+GENERIC_FROM = 8
 #: How an extension module is called in Python.
 _MODULES = {"onednn": ("dnnl.",), "eigen": ("native.load().", "load().")}
 
@@ -44,20 +44,20 @@ def zone(path: str) -> str:
 
 
 def tiers() -> Mapping[Unit, str]:
-    """``own``, ``family`` or ``generic``, by how many of all operators reach a unit."""
+    """Return ``own``, ``family`` or ``generic`` for each unit, by how many operators reach it."""
     return _tiers(Counter(unit for name in _known() for unit in reached(name)))
 
 
 def _tiers(counts: Mapping[Unit, int]) -> Mapping[Unit, str]:
     return {
-        unit: "own" if count == 1 else "family" if count < MANY else "generic"
+        unit: "own" if count == 1 else "family" if count < GENERIC_FROM else "generic"
         for unit, count in counts.items()
     }
 
 
 @cache
 def reached(name: str) -> Mapping[Unit, str]:
-    """Every unit that an operator reaches, with its part: ``operation``, or a library.
+    """Return every unit that an operator reaches, with its part: ``operation``, or a library.
 
     In ``ops/`` a library's part is what only its invokers reach.
     """
@@ -76,7 +76,7 @@ def reached(name: str) -> Mapping[Unit, str]:
 
 @cache
 def baseline(name: str) -> frozenset[Unit]:
-    """The Python that an operator of the layout-aware baseline reaches; empty without it."""
+    """Return the Python units that an operator of the layout-aware baseline reaches."""
     folder = ROOT / "eval" / "layout_aware"
     found = set[Unit]()
     for file in sorted(folder.glob("*.py")):
@@ -85,12 +85,14 @@ def baseline(name: str) -> frozenset[Unit]:
 
 
 def baseline_tiers() -> Mapping[Unit, str]:
-    """As ``tiers``, of the baseline, which has the sixteen operators and no more."""
+    """Return the same as ``tiers`` for the baseline, which has the sixteen operators only."""
     return _tiers(Counter(unit for name in SIXTEEN for unit in baseline(name)))
 
 
 def _is_of(unit: Unit, name: str) -> bool:
-    """A definition that has an operator's name, or is registered under it by a decorator."""
+    """Return whether a definition has an operator's name, or a decorator registers it under that
+    name.
+    """
     if name in unit.names:
         return not unit.target
     decorators = getattr(unit.node, "decorator_list", [])
@@ -129,7 +131,7 @@ def closed(units: Iterable[Unit], barred: frozenset[Unit] = frozenset()) -> set[
 
 @cache
 def _followed(unit: Unit) -> frozenset[Unit]:
-    """The units that one uses, and what the preprocessor reads of its file in C++."""
+    """Return the units that a unit uses; in C++ also the preprocessor lines of its file."""
     if unit.path.endswith((".py", ".pyi")):
         own = [one for name in unit.uses for one in _resolved(unit.path, name)]
         return frozenset(own) | frozenset(_bound(unit))
@@ -138,7 +140,7 @@ def _followed(unit: Unit) -> frozenset[Unit]:
 
 
 def _bound(unit: Unit) -> Iterator[Unit]:
-    """The bindings of its library's extension module that one calls."""
+    """Yield the bindings of its library's extension module that a unit calls."""
     library = zone(unit.path)
     for name in unit.uses:
         for prefix in _MODULES.get(library, ()):
@@ -147,7 +149,7 @@ def _bound(unit: Unit) -> Iterator[Unit]:
 
 
 def _resolved(path: str, dotted: str) -> Iterator[Unit]:
-    """The units behind a name as a file uses it, imports on the way included."""
+    """Yield the units that a name in a file stands for, with the imports on the way."""
     if not zone(path):
         return
     name, _, rest = dotted.partition(".")
@@ -162,9 +164,10 @@ def _resolved(path: str, dotted: str) -> Iterator[Unit]:
 
 
 def _imported(module: str, inner: str, rest: str) -> Iterator[Unit]:
-    """What ``from module import inner`` makes, and ``inner.rest`` where that is a module.
+    """Yield the units that ``from module import inner`` makes, and ``inner.rest`` if that is a
+    module.
 
-    As in Python, a name that a package's own file makes hides the module that is called so.
+    As in Python, a name that a package's own file makes hides the module of that name.
     """
     if inner and (path := _file(module)) is not None and _makes(path, inner):
         yield from _resolved(path, inner)
@@ -193,7 +196,7 @@ def _native(library: str, name: str) -> Iterable[Unit]:
 
 @cache
 def _index(library: str) -> Mapping[str, list[Unit]]:
-    """The units of a library's C++ by name."""
+    """Return the units of a library's C++, by name."""
     made = dict[str, list[Unit]]()
     for file in sorted((ROOT / "native" / library).glob("*.[ch]*")):
         for unit in cpp_units(str(file.relative_to(ROOT))):
@@ -204,7 +207,7 @@ def _index(library: str) -> Mapping[str, list[Unit]]:
 
 @cache
 def _known() -> Mapping[str, OperatorInfo]:
-    """All operators of the repository."""
+    """Return all operators of the repository."""
     registry()
     return {
         name: info for name, info in OPERATORS.items() if ROOT / "ops" in Path(info.file).parents
@@ -213,12 +216,12 @@ def _known() -> Mapping[str, OperatorInfo]:
 
 @cache
 def _classes() -> frozenset[Unit]:
-    """The units that are operators."""
+    """Return the units that are operators."""
     return frozenset(u for info in _known().values() for u in _standing(info.file, info.line))
 
 
 def _bases(info: OperatorInfo) -> frozenset[Unit]:
-    """Those of operators on which an operator's class rests."""
+    """Return the units of operators from which an operator's class derives."""
     known = {one.cls: one for one in _known().values()}
     rests = [known[cls] for cls in info.cls.__mro__ if cls in known]
     return frozenset(unit for one in rests for unit in _standing(one.file, one.line))
@@ -226,7 +229,7 @@ def _bases(info: OperatorInfo) -> frozenset[Unit]:
 
 @cache
 def _standing(file: str, line: int) -> frozenset[Unit]:
-    """The unit in which a line stands."""
+    """Return the unit that contains a line."""
     path = Path(file)
     if ROOT not in path.parents or not zone(str(path.relative_to(ROOT))):
         return frozenset()

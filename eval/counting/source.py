@@ -49,10 +49,11 @@ def python_lines(text: str) -> set[int]:
 
 
 def bare_cpp(text: str, strings: bool = True) -> str:
-    """C++ without comments and the text of raw strings, of as many lines.
+    """Return C++ without comments and the text of raw strings, with the same number of lines.
 
     Args:
-        strings: keep what ordinary strings hold.
+        text: the source.
+        strings: keep the text of ordinary strings.
     """
 
     def bare(match: re.Match[str]) -> str:

@@ -46,7 +46,7 @@ class Range(NamedTuple):
 
     @property
     def blocks(self) -> str:
-        """Where layout code lies beside the lines that the expression finds; or ``all``."""
+        """Where layout code is, next to the lines that the expression finds; or ``all``."""
         return self._noted("blocks")
 
     def _noted(self, key: str) -> str:
@@ -56,7 +56,7 @@ class Range(NamedTuple):
 
 @cache
 def ranges() -> tuple[Range, ...]:
-    """All ranges of the data, under our names of operators."""
+    """Return all ranges of the data, under VTensor's names of operators."""
     with (DATA / "tensorflow_operator_loc.csv").open() as file:
         return tuple(
             Range(
@@ -86,12 +86,12 @@ def lines(
 
 
 def layout_lines(operator: str) -> int:
-    """Those among ``lines`` that are about layouts."""
+    """Return how many of ``lines`` are about layouts."""
     return sum(row.layout for row in _of(operator, CORE, None))
 
 
 def files(operator: str) -> int:
-    """How many files hold them."""
+    """Return how many files hold the lines."""
     return len({row.path for row in _of(operator, CORE, None)})
 
 
@@ -135,7 +135,7 @@ def recounted(checkout: Path) -> Iterator[tuple[Range, int, int]]:
 
 
 def layout_expression() -> re.Pattern[str]:
-    """What makes a line one about layouts, as the data's notes give it in section 5."""
+    """Return the expression that finds lines about layouts, from section 5 of the data's notes."""
     notes = (DATA / "tensorflow_operator_loc.md").read_text()
     found = re.search(r"## 5 .*?```\n(.*?)\n```", notes, re.DOTALL)
     assert found, "section 5 of the notes holds the expression"
@@ -152,7 +152,7 @@ def _blocks(row: Range) -> set[int]:
 
 
 def _shown(checkout: Path, commit: str, path: str) -> str:
-    """A file of a commit, whatever the work tree holds."""
+    """Return a file of a commit, regardless of the work tree."""
     command = ["git", "-C", str(checkout), "show", f"{commit}:{path}"]
     found = subprocess.run(command, capture_output=True, check=False)
     if found.returncode:

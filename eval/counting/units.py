@@ -56,7 +56,7 @@ class Unit:
 
 @cache
 def python_units(path: str) -> tuple[Unit, ...]:
-    """The units of a Python file; its docstring is none."""
+    """Return the units of a Python file; its docstring is none."""
     text = (ROOT / path).read_text()
     code, module = python_lines(text), path.partition(".py")[0].replace("/", ".")
     made = []
@@ -94,7 +94,7 @@ def _imported(node: ast.stmt, module: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _used(node: ast.stmt) -> Iterator[str]:
-    """Names with what is behind their dots: ``eigen.pad``, ``native.load().pad``."""
+    """Yield names with the part after their dots: ``eigen.pad``, ``native.load().pad``."""
     for one in ast.walk(node):
         if isinstance(one, ast.Name):
             yield one.id
@@ -114,7 +114,7 @@ def _dotted(node: ast.expr) -> str:
 
 @cache
 def cpp_units(path: str) -> tuple[Unit, ...]:
-    """The units of a C++ file; what the preprocessor reads and namespaces are one without names."""
+    """Return the units of a C++ file; one without names has preprocessor lines and namespaces."""
     text = (ROOT / path).read_text()
     code = cpp_lines(text)
     made = list(_chunks(path, bare_cpp(text), bare_cpp(text, strings=False), code))
@@ -144,14 +144,14 @@ def _chunks(path: str, text: str, blank: str, code: dict[int, str]) -> Iterator[
 
 
 def _ends(rest: str) -> bool:
-    """A brace ends a definition, unless a semicolon or a name follows."""
+    """Return whether a brace ends a definition: no semicolon and no name follows."""
     return not rest.strip().startswith((";", ",", ")"))
 
 
 def _units(
     path: str, words: str, span: list[int], text: list[str], code: dict[int, str]
 ) -> Iterator[Unit]:
-    """A definition; or its bindings, each by its name in Python, and the rest of it."""
+    """Yield a definition; or each of its bindings by its name in Python, and the remainder."""
     lines = frozenset(span) & code.keys()
     uses = frozenset(_USED.findall(words))
     whole = "\n".join(text[span[0] - 1 : span[-1]])
@@ -178,7 +178,7 @@ def _statement(part: str) -> int:
 
 
 def _defined(words: str) -> Iterator[str]:
-    """The name of a function, the class of a method, the name of a type or a constant."""
+    """Yield the name of a function, the class of a method, the name of a type or a constant."""
     words = _TEMPLATE.sub("", words)
     head = re.split(r"[({=;]", words, maxsplit=1)[0].strip()
     if found := _TYPE.search(words.partition("{")[0].partition("=")[0]):

@@ -28,7 +28,9 @@ _INDEX_HEAD = """\
 
 
 def module_of(name: str) -> str:
-    """The module of ``ops`` that has an operator under its name: its class's own, if that does."""
+    """Return the module of ``ops`` that has an operator under its name, its class's own if
+    possible.
+    """
     cls = OPERATORS[name].cls
     own = sorted(
         (module != cls.__module__, "._" in module, module)
@@ -39,14 +41,14 @@ def module_of(name: str) -> str:
 
 
 def stub() -> str:
-    """Each operator of ``ops``, by name, imported from its module."""
+    """Return the text of the stub: an import of each operator of ``ops``, by name."""
     registry()
     rows = ((module_of(name), name) for name in sorted(OPERATORS))
     return _HEAD + "".join(f"from {file} import {name} as {name}\n" for file, name in rows if file)
 
 
 def index() -> str:
-    """The operators and rules of ``ops``, by file and line."""
+    """Return the text of the index: the operators and rules of ``ops``, by file and line."""
     found = registry()
     own = [info for info in OPERATORS.values() if info.cls.__module__.startswith("ops.")]
     lines = [_INDEX_HEAD]

@@ -51,7 +51,7 @@ too, and so are If, Loop and Scan where what they run is known before a run.
 
 
 def libraries(info: OperatorInfo) -> list[str]:
-    """The libraries of this distribution with an invoker for an operator, by name."""
+    """Return the names of this distribution's libraries that have an invoker for an operator."""
     return sorted(
         invoker.library
         for invoker in registry().invokers.values()
@@ -60,7 +60,7 @@ def libraries(info: OperatorInfo) -> list[str]:
 
 
 def opsets(spellings: list[Spelling]) -> str:
-    """The opsets in which at least one spelling holds.
+    """Return the opsets in which at least one spelling is valid, as text.
 
     >>> one = Spelling("Softmax", 1, read=None, names=None, until=12)
     >>> opsets([one]), opsets([one, Spelling("Softmax", 13, read=None, names=None)])
@@ -77,9 +77,9 @@ def opsets(spellings: list[Spelling]) -> str:
 
 
 def expanded() -> dict[str, int]:
-    """The operators that VTensor runs by their functions, and the first opset of each.
+    """Return the operators that VTensor runs by their functions, with the first opset of each.
 
-    Of each at least one case of ONNX's suite passes, and is not decided while loading.
+    At least one case of ONNX's suite passes for each, and is not computed while loading.
     """
     found: dict[str, int] = {}
     for case in load().values():
@@ -102,7 +102,7 @@ def _history() -> Sequence[onnx.defs.OpSchema]:
 
 
 def own() -> list[str]:
-    """A row for each operator of ONNX that is registered."""
+    """Return a row for each operator of ONNX that is registered."""
     registry()
     rows: dict[str, list[tuple[Spelling, OperatorInfo]]] = defaultdict(list)
     for info in OPERATORS.values():
@@ -124,7 +124,7 @@ def own() -> list[str]:
 
 
 def table() -> str:
-    """The document."""
+    """Return the document."""
     functions = [f"| {label} | from {since} |" for label, since in expanded().items()]
     return "\n".join([_HEAD, *own(), _EXPANDED, *functions, ""])
 

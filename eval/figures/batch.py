@@ -40,7 +40,7 @@ Gains = dict[str, dict[int, Gain | None]]
 
 
 def gains(store: Store, cap: str, engine: str = "ewo") -> Gains:
-    """By network and batch, where more than one batch was timed."""
+    """Return the gains by network and batch, for networks with several batches."""
     rows = timings(store).rows(cap=cap, mix=MIX)
     by = {(row["network"], row["batch"], row["engine"]): row for row in rows}
     found: Gains = {}
@@ -52,7 +52,7 @@ def gains(store: Store, cap: str, engine: str = "ewo") -> Gains:
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line a network, a column a batch."""
+    """Yield a table with a line for each network and a column for each batch."""
     yield told(__doc__)
     caps = dict.fromkeys(row["cap"] for row in timings(store) if row["batch"] > 1)
     for cap in caps:
@@ -72,7 +72,7 @@ def section(store: Store) -> Iterator[str]:
 
 
 def plot(found: Gains, batches: list[int], store: Store, cap: str) -> None:
-    """As Fig. 15: groups of batches, a bar a network."""
+    """Draw groups of batches with a bar for each network, as in Fig. 15."""
     with drawn(store.folder / f"batch_{cap}") as [axes]:
         series = {
             name: [one.median * 100 if (one := row.get(batch)) else None for batch in batches]

@@ -36,7 +36,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line a batch and engine, and the bars."""
+    """Yield a table with a line for each batch and engine, and the bars."""
     kept = store.table(NAME, KEY)
     yield told(__doc__)
     for cap in dict.fromkeys(row["cap"] for row in kept):

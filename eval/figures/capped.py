@@ -42,7 +42,7 @@ NETWORKS = FOREIGN | BUILT
 
 
 def rows(name: str, sharing: Mapping[str, Mix], batches: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """What each mix makes of a network up to its last Softmax, beside ONNX Runtime."""
+    """Yield the difference from ONNX Runtime in each mix, of a network up to its last Softmax."""
     model = NETWORKS[name]()
     if model.graph.node[-1].op_type == "Softmax":
         model = before_softmax(model)

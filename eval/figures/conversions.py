@@ -64,7 +64,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """What is left, by cap and mix, and what that gains."""
+    """Yield the conversions that remain, by cap and mix, and the latency gained."""
     rows = list(store.table(NAME, KEY))
     yield told(__doc__)
     pairs = [(c, m) for c in dict.fromkeys(row["cap"] for row in rows) for m in MIXES]
@@ -92,7 +92,7 @@ def within(row: Row, cap: str, mix: str) -> bool:
 
 
 def counts(rows: Sequence[Row]) -> str:
-    """A line a network, a column a level; what is proven of EWO, and the paper's words."""
+    """Return a table with a line for each network and a column for each level, with EWO's proof."""
     found = {(row["network"], row["level"]): row for row in rows}
     said, lines = paper("conversions"), []
     own = {**said["says"], "resnet152": "{before} to {after}".format(**said["resnet152"])}
@@ -112,7 +112,7 @@ def _cell(row: Row | None) -> str | None:
 
 
 def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[str, float]]:
-    """Of each network the shares of the baseline's mean time that DLR, LHO and EWO gain."""
+    """Return the shares of the baseline's mean time that DLR, LHO and EWO gain, by network."""
     rows = [row for row in timings(store).rows(batch=1, cap=cap, mix=mix) if row["runs"]]
     by = {(row["network"], row["engine"]): row["mean_s"] for row in rows}
     found = {}
@@ -131,7 +131,7 @@ def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[st
 
 
 def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[int, int]]:
-    """Of each network the conversions of the baseline, and those that EWO leaves."""
+    """Return for each network the conversions of the baseline, and those that EWO leaves."""
     rows = store.table(NAME, KEY).rows(cap=cap, mix=mix)
     by = {(row["network"], row["level"]): row["transforms"] for row in rows}
     names = dict.fromkeys(network for network, _ in by)
@@ -139,7 +139,9 @@ def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[
 
 
 def _agreement(store: Store) -> str:
-    """Whether the operators of the baseline convert as often as the resolver's mode says."""
+    """Return whether the baseline's operators convert as often as the resolver's mode says, as
+    text.
+    """
     rows = timings(store).rows(batch=1, engine="baseline")
     counted = {
         (row["cap"], row["mix"], row["network"]): row["conversions"]
@@ -207,7 +209,7 @@ def plot(rows: Sequence[Row], pairs: Sequence[tuple[str, str]], store: Store) ->
 def plot_gains(
     found: dict[str, dict[str, float]], less: dict[str, tuple[int, int]], store: Store, cap: str
 ) -> None:
-    """As Fig. 13: latency gained to the left, conversions removed to the right."""
+    """Draw latency gained on the left axis and conversions removed on the right, as in Fig. 13."""
     with drawn(store.folder / f"gained_{cap}") as [axes]:
         series = {
             part: [100 * one[part] for one in found.values()] for part in ("LOO", "all three")

@@ -47,10 +47,10 @@ LEVELS: Mapping[str, Sequence[str]] = {
 
 @dataclass
 class Clock:
-    """Times Transforms by themselves, in memory of their own, which a small one has in cache.
+    """Times of single Transforms in memory of their own, where a small one is in the cache.
 
-    Those of one library, element type, sizes and layouts are timed once, as often as ``repeats``
-    says; the median counts. So two graphs differ only by what they convert.
+    Transforms with the same library, element type, sizes and layouts are timed once, ``repeats``
+    times; the median counts. So two graphs differ only by their conversions.
     """
 
     repeats: int
@@ -58,7 +58,7 @@ class Clock:
     known: dict[object, float] = field(default_factory=dict)
 
     def seconds(self, graph: LoweredGraph) -> float | None:
-        """All Transforms of a graph; None if nothing is to be timed."""
+        """Return the time of all Transforms of a graph; None if nothing is to be timed."""
         return sum(self._one(graph, node) for node in graph.transforms()) if self.repeats else None
 
     def _one(self, graph: LoweredGraph, node: TransformNode) -> float:
@@ -85,7 +85,9 @@ class Clock:
 def rows(
     name: str, sharing: Sequence[str], settings: Settings, clock: Clock
 ) -> Iterator[dict[str, Any]]:
-    """What is left to convert of a network in each mix at each level; every graph is checked."""
+    """Yield the remaining conversions of a network in each mix at each level; every graph is
+    checked.
+    """
     graph, known = build(name), mixes()
     able = [library.name for library in registry().libraries.values() if library.transforms]
     for mix in sharing:

@@ -194,7 +194,7 @@ def _log(logs: Logs) -> float:
 
 
 def _warm_up(rows: Sequence[Row]) -> Iterator[str]:
-    """The stage before: seconds until a first answer."""
+    """Yield the seconds until a first answer."""
     by = {
         (row["network"], row["engine"]): row["first_s"]
         for row in rows
@@ -217,7 +217,7 @@ def _seconds(one: float | None) -> str | None:
 
 
 def _left_out(rows: Sequence[Row]) -> Iterator[str]:
-    """Who was not timed, and why."""
+    """Yield the engines that were not timed, with the reason."""
     lines = [f"- {name}: {why}" for name, why in absent().items()]
     for row in rows:
         if row["status"] != "timed":
@@ -235,7 +235,7 @@ def _left_out(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def plot(found: Found, store: Store) -> None:
-    """A panel a cap, bars of ewo's gain by mix, in percent."""
+    """Draw a panel for each cap, with bars of ewo's gain by mix, in percent."""
     caps = list(dict.fromkeys(cap for cap, _ in found))
     with drawn(store.folder / "latency", panels=len(caps)) as panels:
         for axes, cap in zip(panels, caps, strict=True):

@@ -121,7 +121,7 @@ COMPARED = {
 
 
 def reductions(rows: Sequence[Row], ours: str, before: str) -> dict[str, float]:
-    """How many lines fewer, as a share of those before, by operator."""
+    """Return by operator how many lines fewer there are, as a share of the lines before."""
     return {
         row["operator"]: (row[before] - row[ours]) / row[before] for row in rows if row.get(before)
     }
@@ -139,7 +139,7 @@ def measure(_: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """The tables, the plot and the paper's marks."""
+    """Yield the tables, the plot and the comparison with the paper's marks."""
     rows = list(store.table(NAME, ["operator"]))
     operators = [one for one in rows if one["operator"] != "distinct"]
     everything = rows[-1]
@@ -179,7 +179,7 @@ def _both(one: Row, part: str) -> int | None:
 
 
 def _marks(rows: Sequence[Row], everything: Row) -> Iterator[str]:
-    """The reductions beside the paper's."""
+    """Yield the reductions next to the paper's."""
     said, lines = paper("lines"), []
     head = f"paper: {said['mean_reduction']} %"
     for name, (ours, before) in COMPARED.items():
@@ -229,7 +229,7 @@ def _framework(store: Store) -> Iterator[str]:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """As Fig. 10: ours stacked by part, TensorFlow's beside it; both ends."""
+    """Draw ours stacked by part, next to TensorFlow's, as in Fig. 10."""
     names = [one["operator"] for one in rows]
     ends = {
         "written for the operator": (theirs.CORE, "tensorflow"),

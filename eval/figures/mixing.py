@@ -23,7 +23,7 @@ from eval.processes import CAPS, Row, chosen, collect
 
 
 def table(rows: Iterable[Row], sharing: Sequence[str]) -> Table:
-    """A line a network and cap, a column a mix."""
+    """Return a table with a line for each network and cap, and a column for each mix."""
     found = {(row["network"], row["cap"], row["mix"]): row["difference"] for row in rows}
     result = Table("network", "cap", *sharing, title="largest error, of the largest output")
     for network, cap in dict.fromkeys(key[:2] for key in found):

@@ -57,7 +57,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def phases(rows: list[Row]) -> dict[str, float]:
-    """The median of each phase over processes, in seconds."""
+    """Return the median of each phase over processes, in seconds."""
     return {phase: median(row["seconds"][phase] for row in rows) for phase in PHASES}
 
 
@@ -91,7 +91,7 @@ def section(store: Store) -> Iterator[str]:
 
 
 def _solver(store: Store) -> str:
-    """The part of EWO's time that is the solver's."""
+    """Return the share of EWO's time that the solver takes, as text."""
     rows = [row for row in store.table(NAME, KEY) if row["solver_s"] is not None]
     parts = [row["solver_s"] / row["seconds"]["EWO"] for row in rows]
     return percent(median(parts), 0) or "" if parts else "unknown"
@@ -125,7 +125,7 @@ def _under(store: Store, cap: str) -> Iterator[str]:
 
 
 def plot(found: dict[str, dict[str, dict[str, float]]], store: Store, cap: str) -> None:
-    """Two stacked bars a network: the baseline, and ours."""
+    """Draw two stacked bars for each network: the baseline and VTensor."""
     whole = {name: sum(engines["baseline"].values()) for name, engines in found.items()}
     title = f"{cap}; left: baseline, right: VTensor"
     with drawn(store.folder / f"{NAME}_{cap}") as [axes]:

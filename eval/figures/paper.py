@@ -16,7 +16,7 @@ def _all() -> dict[str, Any]:
 
 
 def paper(*keys: str) -> Any:
-    """A figure, or a table of them.
+    """Return a figure of the paper's text, or a table of figures.
 
     >>> paper("conversions", "resnet152", "before")
     317

@@ -71,7 +71,7 @@ def planned(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
 
 
 def baseline(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
-    """The same of the layout-aware operators, which insert what they need, and keep it."""
+    """Return the same figures for the layout-aware operators, which insert and keep conversions."""
     network = Network(graph, mix, threads)
     found = {**network.phases, "layout pass": network.phases["conversions"]}
     seconds = {phase: found.get(phase, 0.0) for phase in PHASES}
@@ -101,7 +101,7 @@ def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases)
 
 
 def _transforms(graph: LoweredGraph) -> int:
-    """Those that run each time: constants are transformed once."""
+    """Return the number of Transforms that run each time; constants are transformed once."""
     return sum(not graph.values[node.input].constant for node in graph.transforms())
 
 

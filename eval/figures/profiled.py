@@ -33,14 +33,14 @@ HEAVY = ("Conv2D", "DepthwiseConv2D", "MatMul")
 
 
 def kind(step: PlanStep) -> str:
-    """What a step counts as in the table, with what is fused behind it."""
+    """Return the kind of a step in the table, with the nodes that are fused to it."""
     if not isinstance(step.node, OpNode):
         return "conversions"
     return kind_of(info_of(step.node.op).name)
 
 
 def kind_of(operator: str) -> str:
-    """What an operator's steps count as."""
+    """Return the kind of an operator's steps."""
     info = OPERATORS[operator]
     if info.name in HEAVY:
         return "heavy"
@@ -50,7 +50,7 @@ def kind_of(operator: str) -> str:
 
 
 def row(profile: Profile) -> dict[str, Any]:
-    """A profile without its steps, which are many, and by kinds of operators."""
+    """Return a profile by kinds of operators, without its steps."""
     data = profile.to_dict()
     del data["steps"]
     kinds = profile.by(kind).items()
@@ -58,7 +58,7 @@ def row(profile: Profile) -> dict[str, Any]:
 
 
 def baseline_row(graph: Graph, mix: Mix, runs: int, threads: int) -> dict[str, Any]:
-    """As ``row``, of the layout-aware operators; conversions stand inside them."""
+    """Return such a row for the layout-aware operators; conversions are inside of them."""
     network = Network(graph, mix, threads)
     feeds = {name: photograph(tuple(graph.values[name].dims.values())) for name in graph.inputs}
     network.run(feeds)

@@ -31,7 +31,7 @@ __all__ = ["NAME", "TITLE", "measure", "section"]
 
 
 def section(store: Store) -> Iterator[str]:
-    """A table and a panel for each cap and mix."""
+    """Yield a table and a panel for each cap and mix."""
     rows = [row for row in timings(store).rows(batch=1) if row["runs"] and row["mix"] in MIXES]
     panels = list(dict.fromkeys((row["cap"], row["mix"]) for row in rows))
     yield told(__doc__)

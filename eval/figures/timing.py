@@ -79,7 +79,7 @@ class Group:
     engines: tuple[str, ...]
 
     def keys(self, scope: Scope) -> list[Row]:
-        """Those of its rows."""
+        """Return the keys of its rows."""
         size, threads = scope.size, scope.threads
         about = {"network": self.network, "batch": self.batch, "size": size, "cap": self.cap}
         rest = {"mix": self.mix, "threads": threads}
@@ -87,7 +87,7 @@ class Group:
 
 
 def groups(scope: Scope) -> list[Group]:
-    """All that is timed at batch 1: every level and engine where the mix is TensorFlow's."""
+    """Return the groups that are timed at batch 1; TensorFlow's mix has all levels and engines."""
     made = []
     for cap in caps(scope):
         mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
@@ -113,24 +113,24 @@ def batch_groups(scope: Scope) -> list[Group]:
 
 
 def caps(scope: Scope) -> list[str]:
-    """Those of a scope that this processor has."""
+    """Return the caps of a scope that this processor supports."""
     able = capable()
     return [cap for cap in scope.caps if cap in able]
 
 
 def peers() -> list[str]:
-    """The engines of others that are installed."""
+    """Return the installed engines of others."""
     return [name for name, place in OTHERS.items() if peer_at(place).absent() is None]
 
 
 def absent() -> dict[str, str]:
-    """Those that are not, with the reason."""
+    """Return the engines of others that are not installed, with the reason."""
     reasons = {name: peer_at(place).absent() for name, place in OTHERS.items()}
     return {name: why for name, why in reasons.items() if why}
 
 
 def table(store: Store, name: str = "timings") -> Table:
-    """All rows of times, or those of another table of such rows."""
+    """Return the table of all times, or another table with such rows."""
     return store.table(name, KEY)
 
 
@@ -190,11 +190,11 @@ class Model:
         return file, {name: photograph(shape) for name, shape in inputs.items()}
 
     def graph(self, batch: int) -> Graph:
-        """The network."""
+        """Return the network."""
         return build(self.network, batch, size=self.size)
 
     def oracle(self) -> Loaded:
-        """The answer, image by image."""
+        """Return the expected answer, computed image by image by NumPy."""
         if self._oracle is None:
             graph = self.graph(1)
             stretched = _stretched(graph)
@@ -211,7 +211,7 @@ class Model:
 
 
 def _stretched(graph: Graph) -> list[str]:
-    """The values that a closing Softmax is of."""
+    """Return the values that a closing Softmax reads."""
     last = set(graph.outputs.values())
     return [
         node.inputs[0]
@@ -221,7 +221,7 @@ def _stretched(graph: Graph) -> list[str]:
 
 
 def contender(engine: str, group: Group) -> Contender:
-    """An engine's process to be, and what it is told."""
+    """Return the contender of an engine, with its options."""
     options: dict[str, Any] = {"cap": group.cap, "mix": group.mix}
     place = "eval.peers.ours:Level"
     if engine in OTHERS:
@@ -288,12 +288,12 @@ class Turns:
             number += 1
 
     def _runs(self, one: Contender) -> int:
-        """How often an engine is to run."""
+        """Return the number of runs of an engine."""
         short = self.typical_s[one.peer] < self.scope.short_s
         return self.scope.short_runs if short else self.scope.runs
 
     def _budget(self, one: Contender) -> float:
-        """Seconds of a turn."""
+        """Return the seconds of a turn."""
         if one.peer not in self.typical_s:
             return 0.0
         return self.typical_s[one.peer] * self._runs(one) / self.scope.rounds
@@ -304,7 +304,9 @@ class Turns:
 
 
 def _row(one: Contender, seed: int) -> Row:
-    """What became of an engine: times in seconds, of single runs by round, too."""
+    """Return the row of an engine: its status, and its times in seconds, also of single runs by
+    round.
+    """
     loaded, ended = one.loaded, one.finished
     complete = one.status == "timed" and bool(one.rounds)
     return {
@@ -348,7 +350,7 @@ def summary(rounds: Rounds, seed: int) -> Row:
 
 @dataclass(frozen=True)
 class Gain:
-    """A share of the baseline's time: of means, and of medians by round with an interval."""
+    """A share of the baseline's time: of means, and of medians by round, with an interval."""
 
     mean: float
     median: float
@@ -360,7 +362,7 @@ class Gain:
 
 
 def gain(before: Row | None, after: Row | None, seed: int = 0) -> Gain | None:
-    """(t_base - t) / t_base, of two rows of one group; None where one was not timed."""
+    """Return (t_base - t) / t_base of two rows of one group; None if one was not timed."""
     if not before or not after or not (before["runs"] and after["runs"]):
         return None
     count = min(len(before["rounds_s"]), len(after["rounds_s"]))
@@ -371,7 +373,7 @@ def gain(before: Row | None, after: Row | None, seed: int = 0) -> Gain | None:
 
 
 def mean_gain(gains: Iterable[Gain | None]) -> float | None:
-    """The mean over networks, of means, as the paper has it."""
+    """Return the mean over networks of the gains of means, as in the paper; None without gains."""
     found = [one.mean for one in gains if one]
     return fmean(found) if found else None
 

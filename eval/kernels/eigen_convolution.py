@@ -89,7 +89,7 @@ class Row:
 
 
 def resnet50() -> Counter[Shape]:
-    """Its convolutions, and how often each occurs."""
+    """Return the convolutions of ResNet-50, and how often each occurs."""
     graph = load_onnx(light_model("resnet50"))
     found: Counter[Shape] = Counter()
     for node in graph.nodes.values():
@@ -102,7 +102,7 @@ def resnet50() -> Counter[Shape]:
 
 
 class Timed:
-    """A step on memory of its own; calling it is a run, and gives its seconds."""
+    """A step on memory of its own; a call runs it and returns its seconds."""
 
     def __init__(self, step: Any, threads: int) -> None:
         self.step, self.threads = step, threads
@@ -113,14 +113,14 @@ class Timed:
             one.view(np.float32)[:] = rng.random(one.size // 4, np.float32)
 
     def __call__(self) -> float:
-        """Run it."""
+        """Run the step and return its seconds."""
         begin = time.perf_counter()
         _replay.execute(self.step, self.memory, self.threads)
         return time.perf_counter() - begin
 
 
 def contestants(shape: Shape, threads: int) -> list[Timed]:
-    """Eigen's product, our convolution, oneDNN's."""
+    """Return three steps: Eigen's product, VTensor's convolution on Eigen, oneDNN's convolution."""
     kernels = eigen.load()
     steps = (
         kernels.product("f32", [], [], [], *shape.product),
@@ -131,7 +131,7 @@ def contestants(shape: Shape, threads: int) -> list[Timed]:
 
 
 def window(shape: Shape) -> Window:
-    """As Eigen's kernels take it."""
+    """Return a shape as an argument of Eigen's kernels."""
     before, after, kernel, stride = shape.size, shape.result, shape.kernel, shape.stride
     return (
         1,
@@ -146,7 +146,7 @@ def window(shape: Shape) -> Window:
 
 
 def reference(shape: Shape) -> Any:
-    """oneDNN's step, in the layouts that it likes."""
+    """Return oneDNN's step, in the layouts that it prefers."""
     dnnl = onednn.load()
     src = dnnl.Desc.any((1, shape.inputs, shape.size, shape.size), "f32")
     weights = dnnl.Desc.any((shape.outputs, shape.inputs, shape.kernel, shape.kernel), "f32")
@@ -156,7 +156,7 @@ def reference(shape: Shape) -> Any:
 
 
 def measured(shape: Shape, times: int, threads: int, rounds: int) -> Row:
-    """A shape's row."""
+    """Return the row of a shape."""
     three = contestants(shape, threads)
     for one in three:
         one()
@@ -171,7 +171,7 @@ def measured(shape: Shape, times: int, threads: int, rounds: int) -> Row:
 
 
 def measure(threads: int, rounds: int) -> Iterator[Row]:
-    """All rows, under the cap that this process has."""
+    """Yield all rows, under the cap of this process."""
     with progress("ResNet-50") as advance:
         for shape, times in resnet50().items():
             advance(str(shape))
@@ -181,7 +181,7 @@ def measure(threads: int, rounds: int) -> Iterator[Row]:
 
 
 def total(rows: Iterable[Row]) -> float:
-    """The ratio of all of the network's convolutions, each by the time of its product.
+    """Return the ratio of all convolutions of the network, weighted by the time of the product.
 
     >>> slow, fast = Row("a", 1, 2.0, 1.0, 0.5, 1.0, 0.5), Row("b", 2, 1.0, 1.0, 1.0, 1.0, 1.0)
     >>> round(total([slow, fast]), 3)
@@ -192,7 +192,7 @@ def total(rows: Iterable[Row]) -> float:
 
 
 def print_table(cap: str, rows: list[Row]) -> None:
-    """A line a shape, and the sum."""
+    """Print a line for each shape, and the sum."""
     headings = ("shape", "times", "product", "convolution", "oneDNN", "of product")
     worst, all_of_them = min(row.ratio for row in rows), total(rows)
     table = Table(title=f"GFLOP/s under {cap}", caption_justify="left")
@@ -207,7 +207,7 @@ def print_table(cap: str, rows: list[Row]) -> None:
 
 
 def under(cap: str, options: argparse.Namespace) -> list[Row]:
-    """The rows of a cap, from a process of its own."""
+    """Return the rows of a cap, from a process of its own."""
     numbers = ["--threads", str(options.threads), "--rounds", str(options.rounds)]
     command = [
         sys.executable,
@@ -223,7 +223,7 @@ def under(cap: str, options: argparse.Namespace) -> list[Row]:
 
 
 def main() -> int:
-    """Measure and print; the exit code says whether every shape reached the mark."""
+    """Measure and print; return 0 if every shape reaches the mark."""
     parser = argparse.ArgumentParser(description="Convolution on Eigen, beside its own product.")
     parser.add_argument("--isa", choices=CAPS, help="one cap only; default: each")
     parser.add_argument("--threads", type=int, default=1, help="kernel threads; default: 1")

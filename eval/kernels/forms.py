@@ -32,7 +32,7 @@ PEERS = ("openvino", "onnxruntime", "mnn")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time what is missing."""
+    """Time the missing configurations."""
     others = [one for one in PEERS if scope.peers and one in peers()]
     wanted = [
         Group(name, 1, "max", "priority", (STRICT, TOLERANT, *others))
@@ -42,13 +42,13 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line a network, then what it comes to."""
+    """Yield a table with a line for each network, and the means."""
     yield told(__doc__)
     yield from compared(store, NAME)
 
 
 def compared(store: Store, rows: str) -> Iterator[str]:
-    """The table of such rows, and its picture."""
+    """Yield the table of such rows, and its picture."""
     kept = store.table(rows, KEY)
     names = list(dict.fromkeys(row["network"] for row in kept))
     if not names:
@@ -81,14 +81,14 @@ def compared(store: Store, rows: str) -> Iterator[str]:
 
 
 def time_cell(row: Row | None) -> str | None:
-    """A row's median, or why it has none."""
+    """Return a row's median, or why it has none."""
     if row is None:
         return None
     return milliseconds(row["median_s"]) if row["runs"] else str(row["status"])
 
 
 def logs_of(ours: Row, theirs: Row | None) -> Logs | None:
-    """Logarithms of our time by theirs, round by round."""
+    """Return logarithms of VTensor's time divided by the other's, by round; None without times."""
     if not theirs or not theirs["runs"] or not ours["runs"]:
         return None
     count = min(len(theirs["rounds_s"]), len(ours["rounds_s"]))
@@ -96,7 +96,7 @@ def logs_of(ours: Row, theirs: Row | None) -> Logs | None:
 
 
 def ratio_cell(logs: Logs | None) -> str | None:
-    """A ratio of times with its interval."""
+    """Return a ratio of times with its interval, as text."""
     if logs is None:
         return None
     found = mean_ratio([logs], 0)

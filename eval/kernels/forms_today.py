@@ -25,7 +25,7 @@ from vtensor.language.graph import Graph
 
 NAME = "forms_today"
 TITLE = "Today's networks under an error that is allowed"
-FEW = ("efficientnet_b0", "resnet50d", "yolo")
+DEFAULT_MODELS = ("efficientnet_b0", "resnet50d", "yolo")
 NETWORKS = (
     *("convnext_tiny", "densenet121", "efficientnet_b0", "ghostnet_100", "mobilenetv3_large_100"),
     *("regnety_008", "repvgg_a2", "resnet50d", "resnext50_32x4d", "deeplab_mobilenet", "unet"),
@@ -42,25 +42,25 @@ class Written(Model):
         super().__init__(network, batch, scope, folder, (case.model, case.feeds))
 
     def graph(self, batch: int) -> Graph:  # noqa: ARG002  # its file has a batch
-        """The network, in the sizes of its feeds."""
+        """Return the network in the sizes of its feeds."""
         return load_onnx(self.file, shapes={name: one.shape for name, one in self.feeds.items()})
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time what is missing; only the full set has peers to race with."""
+    """Time the missing configurations, if the scope has peers."""
     if not scope.peers:
         return
     others = [one for one in PEERS if one in peers()]
     wanted = [
         Group(name, 1, "max", "priority", (STRICT, TOLERANT, *others))
-        for name in (NETWORKS if scope.every_model else FEW)
+        for name in (NETWORKS if scope.every_model else DEFAULT_MODELS)
         if made(name, EXPORTER) is not None
     ]
     measure_groups(scope, store, wanted, NAME, Written)
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line a network, then what it comes to."""
+    """Yield a table with a line for each network, and the means."""
     yield told(__doc__)
     yield from compared(store, NAME)
 

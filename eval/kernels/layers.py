@@ -43,7 +43,7 @@ LAYERS = {
 
 
 def name_of(layer: tuple[int, int, int]) -> str:
-    """How rows name it."""
+    """Return the name of a layer in rows."""
     channels, outputs, side = layer
     return f"{channels} to {outputs}, {side}x{side}"
 
@@ -56,7 +56,7 @@ class Layer(Model):
         super().__init__("layer", 1, scope, folder)
 
     def graph(self, batch: int) -> Graph:
-        """The convolution, its bias and a ReLU, with seeded weights."""
+        """Return the convolution with its bias and a ReLU, with seeded weights."""
         channels, outputs, side = self.layer
         draw, g = np.random.default_rng(0), Graph("layer")
         weights = draw.normal(size=(outputs, channels, 3, 3)) * np.sqrt(2 / (9 * channels))
@@ -69,9 +69,9 @@ class Layer(Model):
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time what is missing; without the peer there is nothing to stand beside.
+    """Time the missing layers, if the scope has peers and MNN is installed.
 
-    Where an engine was skipped, its converter failed, say, the layer is timed again.
+    A layer that an engine skipped, because its converter failed for instance, is timed again.
     """
     if not scope.peers or PEER not in peers():
         return
@@ -89,7 +89,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """A line a shape, and what all of VGG19's take."""
+    """Yield a table with a line for each shape, and the sum over VGG19."""
     yield told(__doc__)
     kept = store.table(NAME, KEY)
     by = {(row["network"], row["engine"]): row for row in kept}

@@ -21,7 +21,7 @@ class BatchNorm(Operator):
     epsilon: float = 1e-5
 
     def spread(self, x: Tensor, vectors: tuple[Tensor, ...]) -> list[Tensor]:
-        """The vectors with as many axes as x."""
+        """Return the vectors with as many axes as x."""
         check(len(x.dims) > 1, "no channels", x.dims)
         for one in vectors:
             check(one.dims == x.dims[1:2], "not a number a channel", x.dims, one.dims)
@@ -29,7 +29,7 @@ class BatchNorm(Operator):
         return [replace(one, desc=plain(dims)) for one in vectors]
 
     def onednn(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
-        """In the layout in which x lies, if there is a kernel for it."""
+        """Run oneDNN's kernel in the layout of x, if there is one."""
         self.spread(x, vectors)
         kernel, desc = fastest(
             lambda desc: dnnl.batch_normalization(desc, desc, self.epsilon), as_it_lies(x)
@@ -41,14 +41,14 @@ class BatchNorm(Operator):
         return y
 
     def eigen(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
-        """With channels last."""
+        """Run Eigen's kernel with channels last."""
         steps = [("sub", [0, 3]), ("add", [4, 5]), ("sqrt", [7]), ("div", [6, 8])]
         steps += [("mul", [9, 1]), ("add", [10, 2])]
         inputs = [x, *self.spread(x, vectors)]
         return eigen.pointwise(ctx, inputs, x.dims, steps, [self.epsilon])
 
     def numpy(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
 
         def compute(x: Array, scale: Array, bias: Array, mean: Array, var: Array) -> Array:
             return np.asarray((x - mean) / np.sqrt(var + self.epsilon) * scale + bias)

@@ -1,4 +1,4 @@
-"""Tensors one behind another."""
+"""Concatenations."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Concat(Operator):
-    """Tensors one behind another along an axis."""
+    """A concatenation of tensors along an axis."""
 
     axis: int
 
     def sizes(self, inputs: tuple[Tensor, ...]) -> Sizes:
-        """Those of the result."""
+        """Return the sizes of the result."""
         first = list(inputs[0].dims)
         check(0 <= self.axis < len(first), f"no axis {self.axis}", inputs[0].dims)
         for x in inputs:
@@ -38,7 +38,9 @@ class Concat(Operator):
         return tuple(first)
 
     def onednn(self, ctx: Context, *inputs: Tensor) -> Tensor:
-        """All in one layout: that of one of them, if there is a kernel for it."""
+        """Run oneDNN's kernel with all tensors in one layout: that of one of them, if there is a
+        kernel for it.
+        """
         dims = self.sizes(inputs)
 
         def make(desc: Desc) -> Primitive:
@@ -51,7 +53,7 @@ class Concat(Operator):
         return y
 
     def eigen(self, ctx: Context, *inputs: Tensor) -> Tensor:
-        """With channels last."""
+        """Run Eigen's kernel with channels last."""
         y = ctx.allocate(channels_last(self.sizes(inputs)))
         sources, zero = [eigen.last(ctx, x) for x in inputs], (0,) * len(y.dims)
         ends = accumulate(x.dims[self.axis] for x in inputs)
@@ -64,6 +66,6 @@ class Concat(Operator):
         return y
 
     def numpy(self, ctx: Context, *inputs: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
         dims = self.sizes(inputs)
         return ctx.call_python(lambda *x: np.concatenate(x, self.axis), dims, *inputs)

@@ -1,4 +1,4 @@
-"""What an operator is given to work with: it converts, allocates, and calls its library.
+"""The context of an operator: it converts, allocates, and calls the operator's library.
 
 The calls are recorded, not made: a network is planned once and replayed without Python.
 """
@@ -30,7 +30,7 @@ CONVERSION = "conversion"
 
 
 class Unsupported(Exception):  # it is no error: the next library is asked
-    """A library does not do what an operator was asked for; says why."""
+    """A library lacks what an operator needs; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,15 @@ class Context:
         self._loaded: dict[tuple[TensorStorage, Desc], Tensor] = {}
 
     def received(self, x: Tensor) -> Tensor:
-        """An input: from another library it comes with channels last, whatever it was before."""
+        """Return an input of an operator; from another library it comes with channels last."""
         if x.library in ("", self.library):
             return x
         return self.convert(x, channels_last(x.dims))
 
     def convert(self, x: Tensor, desc: Desc) -> Tensor:
-        """The tensor in a layout: itself, or a conversion of it; of a constant, at load."""
+        """Return the tensor in a layout: itself, or a conversion of it; constants are converted at
+        load.
+        """
         begin = perf_counter()
         try:
             if lies_as(x.desc, desc):
@@ -96,7 +98,7 @@ class Context:
         return y
 
     def allocate(self, desc: Desc) -> Tensor:
-        """An output in a layout."""
+        """Return an output in a layout."""
         return Tensor(desc, memory_of(desc.nbytes), self.library)
 
     def call_onednn(
@@ -135,6 +137,6 @@ class Context:
 
 
 def slots_of(primitive: Primitive, tensors: Mapping[str, Tensor]) -> Slots:
-    """What a primitive is called with; what has no name here is scratch memory."""
+    """Return the arguments of a primitive; a slot without a name here is scratch memory."""
     scratch = primitive.scratch_bytes
     return [tensors[name].memory if name in tensors else scratch for name in primitive.slots]

@@ -1,4 +1,4 @@
-"""What the operators know of Eigen: its kernels take images with channels last, others in order."""
+"""Facts about Eigen: its kernels take images with channels last, and other tensors in order."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Instruction = tuple[str, Sequence[int]]
 
 
 def last(ctx: Context, x: Tensor) -> Tensor:
-    """The tensor with its channels last."""
+    """Return the tensor with its channels last."""
     return ctx.convert(x, channels_last(x.dims))
 
 
 def order(rank: int) -> Sizes:
-    """The axes as they lie, the slowest first."""
+    """Return the axes in their order in memory, the slowest first."""
     return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
 
 
@@ -35,7 +35,7 @@ def pointwise(
     instructions: Sequence[Instruction],
     constants: Sequence[float] = (),
 ) -> Tensor:
-    """A function of each element; inputs are repeated along axes where they have size 1."""
+    """Run a function of each element; inputs are repeated along axes where they have size 1."""
     sources, dst = [last(ctx, x) for x in inputs], ctx.allocate(channels_last(dims))
     axes = order(len(dims))
     strides = [[0 if x.dims[axis] == 1 else x.desc.strides[axis] for axis in axes] for x in sources]
@@ -54,7 +54,7 @@ def copy(ctx: Context, sources: Sequence[Tensor], dst: Tensor, boxes: Sequence[B
 
 
 def box(source: int, x: Tensor, begin: Sizes, shape: Sizes, dst: Tensor, to: Sizes) -> Box:
-    """A part of a source, from some place on, that goes to a place in dst."""
+    """Return the copy of a part of a source, which begins at a place, to a place in dst."""
     here, there = (
         sum(i * stride for i, stride in zip(at, one.desc.strides, strict=True))
         for at, one in ((begin, x), (to, dst))
@@ -66,6 +66,6 @@ def box(source: int, x: Tensor, begin: Sizes, shape: Sizes, dst: Tensor, to: Siz
 
 
 def filled(dst: Tensor, value: float) -> Box:
-    """A number everywhere."""
+    """Return the fill of the whole output with a number."""
     count = dst.desc.nbytes // 4
     return (-1, [count], 0, [0], 0, [1], int(np.float32(value).view(np.uint32)))

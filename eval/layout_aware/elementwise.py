@@ -27,14 +27,16 @@ class Binary(Operator):
     function: ClassVar[Callable[..., Any]]
 
     def aligned(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
-        """The operands with as many axes as the result, and its sizes."""
+        """Return the operands with as many axes as the result, and the result's sizes."""
         rows = [*zip(a.dims, b.dims, strict=False)]
         fits = len(a.dims) == len(b.dims) and all(1 in row or len({*row}) == 1 for row in rows)
         check(fits, "the operands do not meet", a.dims, b.dims)
         return a, b, tuple(n if m == 1 else m for m, n in rows)
 
     def onednn(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """In the layout of an operand that is not repeated; oneDNN repeats the second only."""
+        """Run oneDNN's kernel in the layout of an operand that is not repeated; it repeats the
+        second only.
+        """
         a, b, dims = self.aligned(a, b)
         if a.dims != dims:
             a, b = b, a
@@ -56,12 +58,12 @@ class Binary(Operator):
         return y
 
     def eigen(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """With channels last."""
+        """Run Eigen's kernel with channels last."""
         a, b, dims = self.aligned(a, b)
         return eigen.pointwise(ctx, [a, b], dims, [(self.alg, [0, 1])])
 
     def numpy(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
         a, b, dims = self.aligned(a, b)
         return ctx.call_python(type(self).function, dims, a, b)
 
@@ -81,13 +83,13 @@ class Mul(Binary):
 
 
 class BiasAdd(Binary):
-    """A number for each channel, which are axis 1, is added."""
+    """The sum of a tensor and a number for each channel, which are axis 1."""
 
     alg = "add"
     function = np.add
 
     def aligned(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
-        """The bias with as many axes as what it is added to."""
+        """Return the tensor, the bias with as many axes, and the result's sizes."""
         check(b.dims == a.dims[1:2], "not a number a channel", a.dims, b.dims)
         spread = plain((1, *b.dims, *[1] * (len(a.dims) - 2)))
         return a, replace(b, desc=spread), a.dims
@@ -97,15 +99,15 @@ class Relu(Operator):
     """max(x, 0); NaN stays NaN."""
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """In the layout in which x lies, if there is a kernel for it."""
+        """Run oneDNN's kernel in the layout of x, if there is one."""
         return bounded(ctx, x, inf)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """With channels last."""
+        """Run Eigen's kernel with channels last."""
         return eigen.pointwise(ctx, [x], x.dims, [("max", [0, 1])], [0.0])
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
         return ctx.call_python(lambda x: np.maximum(x, 0), x.dims, x)
 
 
@@ -113,14 +115,14 @@ class Relu6(Operator):
     """min(max(x, 0), 6); NaN stays NaN."""
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """In the layout in which x lies, if there is a kernel for it."""
+        """Run oneDNN's kernel in the layout of x, if there is one."""
         return bounded(ctx, x, 6.0)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """With channels last."""
+        """Run Eigen's kernel with channels last."""
         steps = [("max", [0, 1]), ("min", [3, 2])]
         return eigen.pointwise(ctx, [x], x.dims, steps, [0.0, 6.0])
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
         return ctx.call_python(lambda x: np.clip(x, 0, 6), x.dims, x)

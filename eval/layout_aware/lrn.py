@@ -30,7 +30,7 @@ class LRN(Operator):
         check(len(x.dims) > 2 and self.size > 0, f"no image for {self}", x.dims)
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """In the layout in which x lies, if there is a kernel for it."""
+        """Run oneDNN's kernel in the layout of x, if there is one."""
         self.check(x)
         if self.size % 2 == 0:
             raise Unsupported("sums over an odd number of channels only")
@@ -39,7 +39,7 @@ class LRN(Operator):
         return followed(ctx, x, kernel)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """With channels last."""
+        """Run Eigen's kernel with channels last."""
         self.check(x)
         src, dst = eigen.last(ctx, x), ctx.allocate(channels_last(x.dims))
         images, channels, *spatial = x.dims
@@ -48,7 +48,7 @@ class LRN(Operator):
         return dst
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
         self.check(x)
         around = [min(reach, x.dims[1]) for reach in ((self.size - 1) // 2, self.size // 2)]
         pads = [(0, 0), tuple(around), *[(0, 0)] * (len(x.dims) - 2)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MatMul(Operator):
-    """Stacks of matrices a times b; either may be given with rows and columns exchanged."""
+    """The product of stacks of matrices a and b; either may have rows and columns exchanged."""
 
     transpose_a: bool = False
     transpose_b: bool = False
@@ -63,7 +63,7 @@ class MatMul(Operator):
         return y
 
     def eigen(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Rows and columns in order."""
+        """Run Eigen's kernel with rows and columns in order."""
         a, b, dims = self.factors(a, b)
         left, right = ctx.convert(a, plain(a.dims)), ctx.convert(b, plain(b.dims))
         steps, strides = (_repeated(x) for x in (left, right))
@@ -75,18 +75,18 @@ class MatMul(Operator):
         return y
 
     def numpy(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
         a, b, dims = self.factors(a, b)
         return ctx.call_python(np.matmul, dims, a, b)
 
 
 def _exchanged(x: Tensor) -> Tensor:
-    """The same memory, rows numbered as columns."""
+    """Return the same memory with rows and columns exchanged."""
     *stack, row, column = range(len(x.dims))
     return replace(x, desc=x.desc.permute([*stack, column, row]))
 
 
 def _repeated(x: Tensor) -> list[int]:
-    """How far the matrices of a stack are apart, 0 where one is repeated."""
+    """Return the distances of the matrices of a stack, 0 for a repeated one."""
     rows = [*zip(x.dims, x.desc.strides, strict=True)][:-2]
     return [0 if size == 1 else step for size, step in rows]

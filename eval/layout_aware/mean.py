@@ -21,18 +21,18 @@ class Mean(Operator):
     keepdims: bool = True
 
     def sizes(self, x: Tensor) -> Sizes:
-        """Those of the result, the axes still there."""
+        """Return the sizes of the result, with the reduced axes."""
         known = len({*self.axes}) == len(self.axes) and {*self.axes} <= {*range(len(x.dims))}
         check(known and len(self.axes) < len(x.dims), f"{self} has no such axes", x.dims)
         return tuple(1 if axis in self.axes else size for axis, size in enumerate(x.dims))
 
     def delivered(self, y: Tensor) -> Tensor:
-        """The result without what goes."""
+        """Return the result without the axes that go."""
         kept = tuple(size for axis, size in enumerate(y.dims) if axis not in self.axes)
         return y if self.keepdims else replace(y, desc=y.desc.reshape(kept))
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """In the layout in which x lies, if there is a kernel for it; these sum the last axes."""
+        """Run oneDNN's kernel, which sums the last axes, in the layout of x, if there is one."""
         dims = self.sizes(x)
         order = sorted(range(len(dims)), key=self.axes.__contains__)
         back = [order.index(axis) for axis in range(len(dims))]
@@ -62,7 +62,7 @@ class Mean(Operator):
         return self.delivered(y)
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
         return self.delivered(
             ctx.call_python(lambda x: x.mean(self.axes, keepdims=True), self.sizes(x), x)
         )

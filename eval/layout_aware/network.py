@@ -31,31 +31,31 @@ if TYPE_CHECKING:
 
 
 class Conversions(NamedTuple):
-    """How many conversions a run makes, and the bytes that they read and write."""
+    """The number of conversions in a run, and the bytes that they read and write."""
 
     number: int
     bytes: int
 
 
 class Network:
-    """A graph on layout-aware operators: each looks how its inputs lie, and converts inside itself.
+    """A graph on layout-aware operators: each looks at its inputs' layouts and converts by itself.
 
     Args:
         graph: sealed, of the sixteen operators and f32, all sizes known.
-        libraries: the libraries in order, None being all, and operators or nodes that one must run.
-        threads: of kernels; None is every processor.
+        libraries: the libraries in order (None: all), and the operators or nodes that one must run.
+        threads: the number of threads of kernels; None is every processor.
 
     Attributes:
-        conversions: what a run converts.
-        phases: seconds that planning took: ``operators`` (each finds its sizes and asks its library
-            for kernels and their layouts), ``conversions`` (comparing layouts, and inserting what
-            converts), ``constants`` (their conversions), ``recording`` (compiled kernels, memory,
-            the program).
+        conversions: the conversions of a run.
+        phases: seconds of planning: ``operators`` (each finds its sizes and asks its library for
+            kernels and layouts), ``conversions`` (comparing layouts and inserting conversions),
+            ``constants`` (their conversions), ``recording`` (compiled kernels, memory, the
+            program).
 
     Raises:
         UnsupportedOperatorError: the graph has another operator.
         NoInvokerError: no library takes a node.
-        DimError: what a node is given does not fit.
+        DimError: the inputs of a node do not fit.
     """
 
     def __init__(self, graph: Graph, libraries: Mix, threads: int | None = None) -> None:
@@ -68,7 +68,7 @@ class Network:
 
     @property
     def steps(self) -> Sequence[Recorded]:
-        """What a run does, in order."""
+        """The steps of a run, in order."""
         return self._context.steps
 
     @property
@@ -78,12 +78,12 @@ class Network:
 
     @property
     def conversions(self) -> Conversions:
-        """What each run converts; constants are converted once before."""
+        """The conversions of each run; constants are converted once before."""
         sizes = [one.nbytes for one in self.steps if one.kind == CONVERSION]
         return Conversions(len(sizes), sum(sizes))
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The outputs, in the graph's order.
+        """Return the outputs, in the graph's order.
 
         Raises:
             InputError: an input is missing, or has another shape.
@@ -135,7 +135,7 @@ class Network:
             self._values[name] = Tensor(plain(array.shape or (1,)), memory, constant=True)
 
     def _needed(self) -> list[Node]:
-        """The nodes that outputs need, in order."""
+        """Return the nodes that outputs need, in order."""
         needed, order = set(self.graph.outputs.values()), []
         for node in reversed(self.graph.nodes.values()):
             if not needed.isdisjoint(node.outputs):
@@ -157,7 +157,7 @@ class Network:
         self._values[node.outputs[0]] = made
 
     def _delivered(self, name: str) -> Tensor:
-        """An output in the order of its axes."""
+        """Return an output in the order of its axes."""
         x = self._values[name]
         return self._context.convert(x, plain(x.dims))
 

@@ -1,4 +1,4 @@
-"""What the operators know of oneDNN: which layouts have fast kernels, and its peculiarities."""
+"""Facts about oneDNN: which layouts have fast kernels, and its peculiarities."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 
 def unspecified(dims: Sizes) -> Desc:
-    """Sizes whose layout oneDNN shall choose."""
+    """Return sizes with a layout that oneDNN chooses."""
     return dnnl.Desc.any(dims, DTYPE)
 
 
 def as_it_lies(x: Tensor) -> list[Desc]:
-    """Layouts to try for an operator on each element: that in which x comes, then none blocked."""
+    """Return the layouts to try for an operator on each element: that of x, then a plain one."""
     return [x.desc, plain(x.dims)]
 
 
 def usual(x: Tensor) -> list[Desc]:
-    """Layouts to try for other operators: as it lies, then those that kernels are written for."""
+    """Return the layouts to try for other operators: that of x, then those with fast kernels."""
     tried = as_it_lies(x)
     if len(x.dims) > 2:
         rest = "cdefgh"[: len(x.dims) - 2]
@@ -37,7 +37,7 @@ def usual(x: Tensor) -> list[Desc]:
 
 
 def fastest(make: Callable[[T], Primitive], tried: Iterable[T]) -> tuple[Primitive, T]:
-    """The first kernel that is more than reference code, else the first; and what it was made of.
+    """Return the first kernel that is not reference code, else the first, with its layout.
 
     Raises:
         Unsupported: there is none.
@@ -57,7 +57,7 @@ def fastest(make: Callable[[T], Primitive], tried: Iterable[T]) -> tuple[Primiti
 
 
 def like(desc: Desc, dims: Sizes) -> Desc:
-    """The layout of a tensor for one of other sizes.
+    """Return the layout of a tensor for a tensor of other sizes.
 
     >>> like(channels_last((1, 8, 5, 5)), (1, 3, 5, 5)).strides
     (75, 1, 15, 3)
@@ -72,7 +72,7 @@ def like(desc: Desc, dims: Sizes) -> Desc:
 
 
 def in_a_row(desc: Desc) -> Desc:
-    """The same memory as one axis, pads included, for what keeps these 0.
+    """Return the same memory as one axis, pads included, for kernels that keep pads 0.
 
     oneDNN's kernel of two operands takes few blocked layouts, or none below AVX2.
     """
@@ -88,10 +88,10 @@ def followed(ctx: Context, x: Tensor, kernel: Primitive, *over: str) -> Tensor:
 
 
 def bounded(ctx: Context, x: Tensor, high: float) -> Tensor:
-    """min(max(x, 0), high), in a step a bound; NaN stays NaN.
+    """Run min(max(x, 0), high) with a step for each bound; NaN stays NaN.
 
-    Under oneDNN's own clip it becomes a bound. But the larger of clip(x) and x is clip(x) at a
-    lower bound, and the smaller at an upper one; and where one of both is NaN, it is the second, x.
+    oneDNN's own clip gives a bound for NaN. But the larger of clip(x) and x is clip(x) at a lower
+    bound, the smaller at an upper bound; and if one of the two is NaN, the result is the second, x.
     """
 
     def bound(desc: Desc, low: float, high: float, keep: str) -> Primitive:

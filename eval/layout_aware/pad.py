@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pad(Operator):
-    """Elements before and behind along each axis; a negative number takes elements away.
+    """Elements before and after along each axis; a negative number takes elements away.
 
-    ``mode`` says what is put there: ``constant``, ``edge``, ``reflect`` or ``wrap``.
+    ``mode`` is the source of the elements: ``constant``, ``edge``, ``reflect`` or ``wrap``.
     """
 
     before: Sizes
@@ -31,12 +31,12 @@ class Pad(Operator):
     value: float = 0.0
 
     def kept(self, x: Tensor) -> Sizes:
-        """How many elements of x stay along each axis."""
+        """Return how many elements of x stay along each axis."""
         rows = zip(x.dims, self.before, self.behind, strict=True)
         return tuple(size + min(before, 0) + min(behind, 0) for size, before, behind in rows)
 
     def sizes(self, x: Tensor) -> Sizes:
-        """Those of the result."""
+        """Return the sizes of the result."""
         ranks = {len(x.dims), len(self.before), len(self.behind)}
         check(len(ranks) == 1, "not two pads an axis", x.dims, self.before, self.behind)
         least = {"constant": 0, "reflect": 2}.get(self.mode, 1)
@@ -65,7 +65,7 @@ class Pad(Operator):
         return dst
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """With channels last: the value everywhere, then x in its place."""
+        """Run Eigen's kernels with channels last: fill with the value, then copy x to its place."""
         if self.mode != "constant":
             raise Unsupported("puts constants around only")
         y, src = ctx.allocate(channels_last(self.sizes(x))), eigen.last(ctx, x)
@@ -75,7 +75,7 @@ class Pad(Operator):
         return y
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
         rows = [*zip(self.before, self.behind, strict=True)]
         more = [(max(before, 0), max(behind, 0)) for before, behind in rows]
         value = {"constant_values": self.value} if self.mode == "constant" else {}

@@ -21,7 +21,7 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class Pool(Operator):
-    """What both pools share; no strides are 1, no pads 0, no dilations 1."""
+    """The part that both pools share; absent strides are 1, pads 0, dilations 1."""
 
     kernel_shape: Sizes
     strides: Sizes = ()
@@ -32,17 +32,17 @@ class Pool(Operator):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """What both libraries call it."""
+        """The name of the operation in both libraries."""
 
     @property
     def given(self) -> Window:
-        """The window as it was asked for."""
+        """The window of the operator's parameters."""
         ones = (1,) * len(self.kernel_shape)
         places = self.strides or ones, self.pads or (0, 0) * len(ones), self.dilations or ones
         return Window(self.kernel_shape, *places)
 
     def sizes(self, x: Tensor) -> Sizes:
-        """Those of the result."""
+        """Return the sizes of the result."""
         check(len(x.dims) > 2, "no image", x.dims)
         counts = self.given.counts(x.dims[2:], self.ceil_mode)
         pads = zip(self.given.begins, self.given.ends, self.given.reach, strict=True)
@@ -51,7 +51,7 @@ class Pool(Operator):
         return (*x.dims[:2], *counts)
 
     def window(self, x: Tensor) -> Window:
-        """What slides, with the pads that its last place reaches.
+        """Return the sliding window, with the pads that its last place reaches.
 
         Raises:
             Unsupported: pads count, and the last place reaches beyond them.
@@ -62,14 +62,14 @@ class Pool(Operator):
         return window
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """In the layout in which x lies, if there is a kernel for it."""
+        """Run oneDNN's kernel in the layout of x, if there is one."""
         window, dst = self.window(x), unspecified(self.sizes(x))
         places = window.kernel, window.strides, window.dilations, window.begins, window.ends
         kernel, _ = fastest(lambda src: dnnl.pooling(self.kind, src, dst, *places), usual(x))
         return followed(ctx, x, kernel)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """With channels last."""
+        """Run Eigen's kernel with channels last."""
         window, y = self.window(x), ctx.allocate(channels_last(self.sizes(x)))
         places = window.eigen(x.dims, y.dims)
         kernel = native.load().pooling(self.kind, places, three(window.ends, 0), 0)
@@ -77,40 +77,40 @@ class Pool(Operator):
         return y
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
         window = self.given.reaching(x.dims[2:], self.sizes(x)[2:])
         return ctx.call_python(lambda x: self.of(x, window), self.sizes(x), x)
 
     @abstractmethod
     def of(self, x: Array, window: Window) -> Array:
-        """The definition, in NumPy."""
+        """Return the result as NumPy defines it."""
 
 
 @dataclass(frozen=True)
 class MaxPool(Pool):
-    """The largest of each window."""
+    """The largest element of each window."""
 
     kind = "max"
 
     def of(self, x: Array, window: Window) -> Array:
-        """The definition, in NumPy."""
+        """Return the result as NumPy defines it."""
         inner = tuple(range(-len(window.kernel), 0))
         return np.asarray(windows(x, *window, fill=-np.inf).max(inner))
 
 
 @dataclass(frozen=True)
 class AvgPool(Pool):
-    """The mean of each window; pads count only if that is asked for."""
+    """The mean of each window; pads count only with ``count_include_pad``."""
 
     count_include_pad: bool = False
 
     @property
     def kind(self) -> str:
-        """What both libraries call it."""
+        """The name of the operation in both libraries."""
         return f"avg_{'include' if self.count_include_pad else 'exclude'}_padding"
 
     def of(self, x: Array, window: Window) -> Array:
-        """The definition, in NumPy."""
+        """Return the result as NumPy defines it."""
         inner, own = tuple(range(-len(window.kernel), 0)), self.given
         pads: Any = own.pads if self.count_include_pad else (0,) * len(own.pads)
         around = [(0, 0), (0, 0), *zip(pads[: len(inner)], pads[len(inner) :], strict=True)]

@@ -1,4 +1,4 @@
-"""From VTensor's operators, whose dims have names, to these, whose axes have numbers."""
+"""Translation of VTensor's operators with named dims into these, with numbered axes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Names = Sequence[Sequence[str]]
 
 
 def _alike(operator: Callable[..., Operator]) -> Callable[[Any, Names], Operator]:
-    """An operator whose parameters are those of VTensor's."""
+    """Return a reader that passes VTensor's parameters on unchanged."""
     return lambda op, _: operator(**vars(op))
 
 
@@ -72,7 +72,7 @@ OPERATORS: dict[str, Callable[[Any, Names], Operator]] = {
 
 
 def operator_of(graph: Graph, node: Node) -> Operator:
-    """The operator of a node.
+    """Return the operator of a node.
 
     Raises:
         UnsupportedOperatorError: it is not among these.
@@ -85,7 +85,7 @@ def operator_of(graph: Graph, node: Node) -> Operator:
 
 
 def aligned(graph: Graph, node: Node, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The inputs of a node; one that is added or multiplied with has the axes of the whole result.
+    """Return the inputs of a node; an operand of Add or Mul has all axes of the result.
 
     Raises:
         UnsupportedOperatorError: its axes are in another order, or it is no constant and lacks one.

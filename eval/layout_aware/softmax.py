@@ -22,13 +22,13 @@ class Softmax(Operator):
     axes: Sizes
 
     def last(self, x: Tensor) -> Sizes:
-        """The order of axes with those last along which the sum is."""
+        """Return the order of axes with the summed ones last."""
         known = all(0 <= axis < len(x.dims) for axis in self.axes)
         check(known and len({*self.axes}) > 0, f"no axes {self.axes}", x.dims)
         return (*(axis for axis in range(len(x.dims)) if axis not in self.axes), *self.axes)
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """In the layout in which x lies, if there is a kernel for it."""
+        """Run oneDNN's kernel in the layout of x, if there is one."""
         last, dst = plain(x.dims, self.last(x)), unspecified(x.dims)
         if sum(x.dims[axis] > 1 for axis in self.axes) > 1:
             raise Unsupported("sums along one axis only")
@@ -37,7 +37,7 @@ class Softmax(Operator):
         return followed(ctx, x, kernel, "src")
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """With the axes last."""
+        """Run Eigen's kernel with the axes last."""
         last = plain(x.dims, self.last(x))
         src, dst = ctx.convert(x, last), ctx.allocate(last)
         length = prod(x.dims[axis] for axis in self.axes)
@@ -45,7 +45,7 @@ class Softmax(Operator):
         return dst
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """The definition."""
+        """Run NumPy's definition."""
         self.last(x)
 
         def compute(x: Array) -> Array:

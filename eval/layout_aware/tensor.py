@@ -1,7 +1,8 @@
-"""A tensor as layout-aware operators pass it on: memory, and oneDNN's word for how it lies there.
+"""A tensor between layout-aware operators: memory, and oneDNN's descriptor of its layout.
 
-Every operator looks at that word, and converts where its library wants another: what MklDnnShape is
-to TensorFlow's operators. Axes are numbered as the graph declares them: N C H W, O I H W, N C.
+Every operator reads that descriptor, and converts if its library wants another layout, as
+TensorFlow's operators do with MklDnnShape. Axes are numbered as the graph declares them: N C H W, O
+I H W, N C.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ DTYPE = "f32"
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """Memory, and how elements lie in it.
+    """Memory and its layout.
 
     Attributes:
         desc: sizes and layout.
-        memory: whatever the arena, a run or the weights give.
-        library: of the operator that made it; empty for inputs and constants.
-        constant: the values never change.
+        memory: a slot of the arena, of a run or of the weights.
+        library: the library of the operator that made it; empty for inputs and constants.
+        constant: whether the values never change.
     """
 
     desc: Desc
@@ -43,11 +44,11 @@ class Tensor:
 
     @property
     def dims(self) -> Sizes:
-        """The sizes, as numbered."""
+        """The sizes of the axes."""
         return self.desc.dims
 
     def array(self) -> np.ndarray[Any, Any]:
-        """The elements, where they lie in the order of the axes and there is memory already."""
+        """The elements; the layout is plain and memory is allocated."""
         return self.memory.buffer.memory[: self.desc.nbytes].view(np.float32).reshape(self.dims)
 
 
@@ -57,7 +58,7 @@ def memory_of(nbytes: int) -> TensorStorage:
 
 
 def plain(dims: Sizes, order: Sequence[int] = ()) -> Desc:
-    """No blocks: axes in an order, the slowest first; as numbered where none is said."""
+    """Return a layout without blocks; axes are in an order, the slowest first, or as numbered."""
     strides, step = [0] * len(dims), 1
     for axis in reversed(order or range(len(dims))):
         strides[axis], step = step, step * dims[axis]
@@ -84,7 +85,7 @@ def lies_as(a: Desc, b: Desc) -> bool:
 
 
 def _steps(desc: Desc) -> list[list[tuple[int, int]]]:
-    """Of each axis, from which index on how far its elements are apart: (index, distance)."""
+    """Return pairs (index, distance) by axis: from that index on, elements are so far apart."""
     steps: list[list[tuple[int, int]]] = [[] for _ in desc.dims]
     units, distance = [1] * len(desc.dims), 1
     rows = []

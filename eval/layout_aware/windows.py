@@ -31,12 +31,13 @@ class Window(NamedTuple):
 
     @property
     def reach(self) -> Sizes:
-        """How far it spans."""
+        """The extent of the window along each axis."""
         rows = zip(self.kernel, self.dilations, strict=True)
         return tuple(dilation * (size - 1) + 1 for size, dilation in rows)
 
     def counts(self, image: Sizes, ceil: bool = False) -> Sizes:
-        """How many fit along each axis; with ``ceil``, one more if it begins before the end's pads.
+        """Return how many windows fit along each axis; ``ceil`` adds one that begins before the
+        end's pads.
 
         Raises:
             DimError: the parameters are not those of this image, or the window does not fit.
@@ -55,7 +56,7 @@ class Window(NamedTuple):
         return tuple(found)
 
     def reaching(self, image: Sizes, out: Sizes) -> Window:
-        """With as many pads at the ends as the last of ``out`` windows takes."""
+        """Return the window with pads at the ends that the last of ``out`` windows reaches."""
         rows = zip(image, out, self.strides, self.reach, self.begins, self.ends, strict=True)
         ends = (
             max(end, (count - 1) * stride + reach - begin - size)
@@ -64,7 +65,7 @@ class Window(NamedTuple):
         return self._replace(pads=(*self.begins, *ends))
 
     def eigen(self, src: Sizes, dst: Sizes) -> EigenWindow:
-        """As Eigen's kernels take it, for an image and what is made of it: three spatial axes."""
+        """Return the argument of Eigen's kernels for an image and a result: three spatial axes."""
         images, channels, *_ = src
         before, after = three(src[2:], 1), three(dst[2:], 1)
         sizes = three(self.kernel, 1), three(self.strides, 1), three(self.dilations, 1)
@@ -72,5 +73,5 @@ class Window(NamedTuple):
 
 
 def three(sizes: Sizes, missing: int) -> Sizes:
-    """A number for each of three axes, those that lack in front."""
+    """Return a number for each of three axes; missing ones come first."""
     return (missing,) * (3 - len(sizes)) + sizes

@@ -26,6 +26,6 @@ Maker = Callable[[Path, str], dict[str, Array]]
 
 
 def models_of(families: Iterable[str]) -> dict[str, Maker]:
-    """The models of families by name."""
+    """Return the models of families, by name."""
     modules = [import_module(f"{__name__}.{family}") for family in families]
     return {name: make for module in modules for name, make in module.MODELS.items()}

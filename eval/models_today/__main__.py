@@ -36,7 +36,9 @@ FOLDER = Path("out/models_today")
 
 
 def made(name: str, exporter: str) -> Case | None:
-    """A model's file and feeds, made where they are missing; None where a package is absent."""
+    """Return a model's file and feeds, and make them if they are missing; None if a package is
+    absent.
+    """
     path = FOLDER / f"{name}.{exporter}.onnx"
     feeds = path.with_suffix(".npz")
     if not feeds.exists():
@@ -60,7 +62,7 @@ def made(name: str, exporter: str) -> Case | None:
 
 
 def make(name: str, exporter: str) -> None:
-    """Write a model's file, then its feeds: where these are, both are whole."""
+    """Write a model's file, then its feeds: if the feeds exist, both files are complete."""
     path = FOLDER / f"{name}.{exporter}.onnx"
     path.parent.mkdir(parents=True, exist_ok=True)
     feeds: dict[str, Any] = models_of(FAMILIES)[name](path, exporter)  # savez's own arguments
@@ -70,7 +72,7 @@ def make(name: str, exporter: str) -> None:
 
 
 def cases(names: Iterable[str], exporter: str) -> Iterator[Case]:
-    """Those that can be made here."""
+    """Yield the models that can be made on this machine."""
     for name in names:
         if case := made(name, exporter):
             yield case
@@ -91,7 +93,7 @@ def main(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Time today's models, all where none is named; the exit code is as of ``vtensor bench``."""
+    """Time today's models, all by default; the exit code is that of ``vtensor bench``."""
     with errors(debug):
         known = models_of(chosen(families, FAMILIES, "family"))
         wanted = chosen(",".join(names or known), known, "model")

@@ -33,9 +33,10 @@ class Sample:
 
 
 def image(channels: int, height: int, width: int, **open_axes: int) -> Sample:
-    """A seeded picture of values around 0, of one batch; its batch size is open.
+    """Return a seeded picture with values around 0; its batch size is open.
 
     Args:
+        channels, height, width: its sizes.
         open_axes: further open axes: ``width=3``.
     """
     noise = np.random.default_rng(0).standard_normal((1, channels, height, width))
@@ -44,18 +45,20 @@ def image(channels: int, height: int, width: int, **open_axes: int) -> Sample:
 
 
 def tokens(count: int, vocabulary: int, batch: int = 1) -> Sample:
-    """Seeded numbers of words, batch and length open."""
+    """Return seeded numbers of words; batch and length are open."""
     numbers = np.random.default_rng(0).integers(1, vocabulary, (batch, count))
     return Sample(numbers, {0: "batch", 1: "length"})
 
 
 def ones(count: int, batch: int = 1) -> Sample:
-    """A mask that hides nothing, batch and length open."""
+    """Return a mask that hides nothing; batch and length are open."""
     return Sample(np.ones((batch, count), np.int64), {0: "batch", 1: "length"})
 
 
 def _shown(sample: Sample) -> Array:
-    """What an exporter is shown: an open size of 1 doubled, since it takes 1 for fixed."""
+    """Return the example for an exporter: an open size of 1 is doubled, because it would become
+    fixed.
+    """
     sizes = [
         2 if axis in sample.open and size == 1 else 1
         for axis, size in enumerate(sample.array.shape)

@@ -18,7 +18,7 @@ LENGTH, WORDS = 128, 8000
 
 
 def _hidden(model: Any) -> Any:
-    """A model of words and a mask, which returns its last hidden states alone."""
+    """Return a module of words and a mask that returns the last hidden states only."""
     import torch
 
     class Hidden(torch.nn.Module):
@@ -33,7 +33,7 @@ def _hidden(model: Any) -> Any:
 
 
 def _sentence(model: Any) -> Any:
-    """A sentence encoder: the mean of the words' states, of length 1."""
+    """Return a sentence encoder: the mean of the words' states, normalised to length 1."""
     import torch
 
     class Sentence(torch.nn.Module):
@@ -88,7 +88,7 @@ def _gpt2() -> Any:
 
 
 def _gpt2_past() -> Any:
-    """One step of generation: a word, and the keys and values of those before it."""
+    """Return one step of generation: a word, and the keys and values of the words before it."""
     import torch
     from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 

@@ -11,7 +11,7 @@ from vtensor.benchmark.peer import Array
 
 
 def _layers() -> Any:
-    """The blocks of a YOLO of 2023: a convolution with SiLU, and a cross-stage block of these."""
+    """Return the blocks of a YOLO of 2023: a convolution with SiLU, and a cross-stage block."""
     import torch
     from torch import nn
 
@@ -56,7 +56,9 @@ def _layers() -> Any:
 
 
 def _yolo() -> Any:
-    """Backbone, neck and a decoupled head with distributions of distances, 80 classes."""
+    """Return a YOLO: backbone, neck and a decoupled head with distance distributions, for 80
+    classes.
+    """
     import torch
     from torch import nn
 
@@ -161,7 +163,7 @@ def _deeplab() -> Any:
 
 
 def _detr() -> Any:
-    """DETR's transformer of 100 queries behind a ResNet-18, with heads of classes and boxes."""
+    """Return DETR: a ResNet-18, a transformer of 100 queries, and heads for classes and boxes."""
     import torch
     from torch import nn
     from torchvision.models import resnet18

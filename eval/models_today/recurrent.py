@@ -13,7 +13,9 @@ from vtensor.benchmark.peer import Array
 
 
 def _crnn() -> Any:
-    """Convolutions over a line of text, and two bidirectional LSTMs over its columns."""
+    """Return a text recogniser: convolutions over a line, and two bidirectional LSTMs over its
+    columns.
+    """
     import torch
     from torch import nn
 
@@ -38,7 +40,9 @@ def _crnn() -> Any:
 
 
 def _voice() -> Any:
-    """A Fourier transform as a convolution, four convolutions, an LSTM of one step, a sigmoid."""
+    """Return a voice detector: a Fourier transform as convolution, four convolutions, LSTM,
+    sigmoid.
+    """
     import torch
     from torch import nn
 
@@ -70,7 +74,7 @@ def _voice() -> Any:
 
 
 def _gru() -> Any:
-    """Words into two GRUs, and the last state into classes."""
+    """Return a text classifier: words, two GRUs, and a product of the last state."""
     from torch import nn
 
     class Classes(nn.Module):

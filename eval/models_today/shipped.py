@@ -25,7 +25,7 @@ FILES: dict[str, tuple[str, str, tuple[int, ...]]] = {
 def _copy(
     package: str, name: str, shape: tuple[int, ...], path: Path, exporter: str
 ) -> dict[str, Array]:
-    """The package's file, whatever exporter made it, with noise for its one input.
+    """Copy a package's file, regardless of the exporter, and return noise for its one input.
 
     Raises:
         ImportError: the package is absent, or has no such file.

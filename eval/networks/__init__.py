@@ -60,7 +60,7 @@ SMALL = {name: 96 if network.size == 299 else 64 for name, network in NETWORKS.i
 
 
 def build(name: str, batch: int | None = 1, *, size: int | None = None, seed: int = 0) -> Graph:
-    """A network with seeded weights, sealed.
+    """Return a network with seeded weights, sealed.
 
     Args:
         name: one of ``NAMES``.
@@ -83,5 +83,5 @@ def build(name: str, batch: int | None = 1, *, size: int | None = None, seed: in
 
 
 def parameters(graph: Graph) -> int:
-    """How many numbers a network's weights are, those of batch norms included."""
+    """Return the number of elements of a network's weights, batch norms included."""
     return sum(array.size for array in graph.constants.values() if array.ndim)

@@ -15,7 +15,7 @@ EPSILON = 1.001e-5
 
 
 def densenet169(net: Net) -> VTensor:
-    """The image to 1664 channels of 7 by 7."""
+    """Return the features of the image: 1664 channels of 7 by 7."""
     with net.scope("conv1"):
         x = net.conv(net.image, "conv", 64, 7, 2, pad=3)
         x = net.max_pool(_bn_relu(net, x, "bn"), 3, 2, pad=1)
@@ -35,7 +35,7 @@ def _transition(net: Net, x: VTensor, name: str) -> VTensor:
 
 
 def _layer(net: Net, x: VTensor, name: str) -> VTensor:
-    """The channels that there are, and those that a layer adds."""
+    """Return the channels of x and those that a layer adds."""
     with net.scope(name):
         y = net.conv(_bn_relu(net, x, "0_bn"), "1_conv", 4 * GROWTH, 1)
         return net.concat(x, net.conv(_bn_relu(net, y, "1_bn"), "2_conv", GROWTH, 3))

@@ -29,7 +29,9 @@ MIXES = {name: mix for name, mix in mixes().items() if name not in ("eigen", "nu
 
 
 def compared(name: str, batch: int, opset: int = OPSET) -> dict[str, Any]:
-    """A network's file: its bytes, weights included; ``same``; the largest differences by mix."""
+    """Return the bytes of a network's file with weights, ``same``, and the largest differences by
+    mix.
+    """
     graph = build(name, batch)
     with TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.onnx"
@@ -45,19 +47,20 @@ def compared(name: str, batch: int, opset: int = OPSET) -> dict[str, Any]:
 
 
 def same(graph: Graph, file: Path) -> bool:
-    """A file is valid, and reads as a graph that equals this one.
+    """Return whether a valid file reads as a graph that equals this one.
 
     Raises:
-        onnx.checker.ValidationError: it is not valid.
+        onnx.checker.ValidationError: the file is not valid.
     """
     onnx.checker.check_model(str(file), full_check=True)
     return load_onnx(file) == graph
 
 
 def differences(graph: Graph, file: Path) -> dict[str, float]:
-    """What a graph gives in each mix beside what ONNX Runtime makes of a file.
+    """Return the largest difference between VTensor and ONNX Runtime for each mix.
 
-    Compared is the input of the file's last Softmax, which the session is asked for by name.
+    The compared value is the input of the file's last Softmax, which the session is asked for by
+    name.
     """
     cut = before_softmax(onnx.load(file, load_external_data=False))
     onnx.save(cut, file.with_name("cut.onnx"))  # its weights stay where they are
@@ -73,13 +76,13 @@ def differences(graph: Graph, file: Path) -> dict[str, float]:
 
 
 def wrong(row: dict[str, Any]) -> list[str]:
-    """What is wrong with a row of ``compared``."""
+    """Return what is wrong with a row of ``compared``."""
     apart = [mix for mix, error in row["differences"].items() if not error <= TOLERANCE]
     return apart if row["same"] else ["read again", *apart]
 
 
 def table(rows: Iterable[dict[str, Any]]) -> Table:
-    """A line a network and batch, a column a mix."""
+    """Return a table with a line for each network and batch, and a column for each mix."""
     title = "largest difference to ONNX Runtime, of the largest value before the last Softmax"
     made = Table("network", "batch", "MB", "read again", *MIXES, title=title)
     for row in rows:

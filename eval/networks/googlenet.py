@@ -35,7 +35,7 @@ def _normalize(net: Net, x: VTensor) -> VTensor:
 
 
 def googlenet(net: Net) -> VTensor:
-    """The image to 1024 channels of 7 by 7."""
+    """Return the features of the image: 1024 channels of 7 by 7."""
     steps = ((64, 7, 2), halved, _normalize, (64, 1), (192, 3), _normalize)
     x = chain(net, net.image, "stem", *steps, layer=Net.conv_relu)
     for name, (one, before_three, three, before_five, five, pooled) in MODULES.items():

@@ -31,41 +31,41 @@ def branches(
     *parts: Sequence[Step],
     layer: Layer = Net.conv_bn_relu,
 ) -> VTensor:
-    """A module: a chain for each part, all from ``x``, their channels one behind another."""
+    """Return a module: a chain for each part, all from ``x``, with their channels concatenated."""
     with net.scope(name):
         ends = (chain(net, x, str(i), *part, layer=layer) for i, part in enumerate(parts))
         return net.concat(*ends)
 
 
 def max3(net: Net, x: VTensor) -> VTensor:
-    """The largest of 3 by 3; the image keeps its size."""
+    """Return the largest element of 3 by 3; the image keeps its size."""
     return net.max_pool(x, 3)
 
 
 def avg3(net: Net, x: VTensor) -> VTensor:
-    """The mean of 3 by 3; the image keeps its size."""
+    """Return the mean of 3 by 3; the image keeps its size."""
     return net.avg_pool(x, 3)
 
 
 def halved(net: Net, x: VTensor) -> VTensor:
-    """The largest of 3 by 3, every other one."""
+    """Return the largest element of 3 by 3, at every second place."""
     return net.max_pool(x, 3, 2)
 
 
 def halved_inside(net: Net, x: VTensor) -> VTensor:
-    """As ``halved``, without pads."""
+    """Return the same as ``halved``, without pads."""
     return net.max_pool(x, 3, 2, "valid")
 
 
 def stem(net: Net, image: VTensor) -> VTensor:
-    """299 by 299 pixels to 35 by 35 with 192 channels, for v3 and Inception-ResNet v2."""
+    """Return 35 by 35 with 192 channels from 299 by 299 pixels, for v3 and Inception-ResNet v2."""
     first = ((32, 3, 2, "valid"), (32, 3, 1, "valid"), (64, 3), halved_inside)
     second = ((80, 1, 1, "valid"), (192, 3, 1, "valid"), halved_inside)
     return chain(net, image, "stem", *first, *second)
 
 
 def module_a(net: Net, x: VTensor, name: str, first: int, pooled: int) -> VTensor:
-    """1 by 1, 5 by 5, twice 3 by 3, and pooled, for v3 and Inception-ResNet v2."""
+    """Return a module of 1 by 1, 5 by 5, twice 3 by 3, pooled, for v3 and Inception-ResNet v2."""
     return branches(
         net,
         x,

@@ -33,7 +33,7 @@ TO_8: Parts = (
 
 
 def inception_resnet_v2(net: Net) -> VTensor:
-    """The image to 1536 channels of 8 by 8."""
+    """Return the features of the image: 1536 channels of 8 by 8."""
     x = module_a(net, stem(net, net.image), "mixed_5b", 96, 64)
     for index in range(1, 11):
         x = _residual(net, x, f"block35_{index}", BLOCK_35, 0.17)
@@ -50,7 +50,7 @@ def inception_resnet_v2(net: Net) -> VTensor:
 def _residual(
     net: Net, x: VTensor, name: str, parts: Parts, scale: float, *, rectify: bool = True
 ) -> VTensor:
-    """x + scale * what its branches come to (section 3.3: scaled, or training breaks down)."""
+    """Return x + scale * the sum of its branches (section 3.3: unscaled, training breaks down)."""
     mixed = branches(net, x, name, *parts)
     with net.scope(name):
         up = net.conv(mixed, "up", x.size("C"), 1, bias=True)

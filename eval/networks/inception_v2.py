@@ -31,7 +31,7 @@ POOLED_BY_MAXIMUM = "5c"
 
 
 def inception_v2(net: Net) -> VTensor:
-    """The image to 1024 channels of 7 by 7."""
+    """Return the features of the image: 1024 channels of 7 by 7."""
     with net.scope("stem"):
         x = net.depthwise(net.image, "depthwise", 7, 2, multiplier=8, rectified=False)
         x = net.conv(x, "pointwise", 64, 1, rectified=False)

@@ -12,7 +12,7 @@ from vtensor.language.tensor import VTensor
 
 
 def inception_v3(net: Net) -> VTensor:
-    """The image to 2048 channels of 8 by 8."""
+    """Return the features of the image: 2048 channels of 8 by 8."""
     x = stem(net, net.image)
     for index, pooled in enumerate((32, 64, 64)):
         x = module_a(net, x, f"mixed{index}", 64, pooled)
@@ -32,7 +32,7 @@ def inception_v3(net: Net) -> VTensor:
 
 
 def _module_b(net: Net, x: VTensor, name: str, width: int) -> VTensor:
-    """7 by 7 as 1 by 7 and 7 by 1, once and twice."""
+    """Return a module of 1 by 7 and 7 by 1 in place of 7 by 7, once and twice."""
     row, column = (1, 7), (7, 1)
     return branches(
         net,

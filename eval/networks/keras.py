@@ -20,19 +20,19 @@ class _Export:
         self._rng = np.random.default_rng(seed)
 
     def weight(self, name: str, *shape: int, positive: bool = False) -> str:
-        """A weight, scaled so that activations keep their size."""
+        """Add a weight, scaled so that activations keep their size; return its name."""
         fan_in = np.prod(shape[1:]) if len(shape) == 4 else shape[0]
         drawn = self._rng.standard_normal(shape, np.float32) * np.sqrt(2 / fan_in)
         return self.constant(name, np.abs(drawn) + 0.5 if positive else drawn)
 
     def constant(self, name: str, array: NDArray[np.generic]) -> str:
-        """An initializer."""
+        """Add an initializer; return its name."""
         kept = array.astype(np.float32) if array.dtype.kind == "f" else array
         self.weights.append(numpy_helper.from_array(kept, name))
         return name
 
     def add(self, op: str, name: str, *inputs: str, **attributes: Any) -> str:
-        """A node; its output goes by its name."""
+        """Add a node whose output is named after it; return the output's name."""
         made = f"{name}:0"
         self.nodes.append(helper.make_node(op, list(inputs), [made], name, **attributes))
         return made
@@ -61,15 +61,15 @@ class _Export:
 def keras_export(
     side: int = 224, batch: int | str = 1, *, mean: bool = True, width: int = 32, seed: int = 0
 ) -> ModelProto:
-    """A small classifier: four blocks, the second with a trailing Transpose, an average, a Dense.
+    """Return a small classifier: four blocks, the second with a trailing Transpose, mean, Dense.
 
     Args:
-        side: of the picture, in pixels; the input is batch x side x side x 3.
-        batch: how many pictures, or the name of a size that each run decides.
-        mean: the average is a ReduceMean over channels-last H and W, behind a Transpose; else a
+        side: height and width of the picture, in pixels; the input is batch x side x side x 3.
+        batch: the number of pictures, or the name of an open size.
+        mean: the average is a ReduceMean over channels-last H and W, after a Transpose; else a
             GlobalAveragePool and a Squeeze.
-        width: channels of the first block.
-        seed: of the weights.
+        width: the number of channels of the first block.
+        seed: the seed of the weights.
     """
     export = _Export(seed)
     x = export.add("Transpose", "model/conv1/Conv2D__6", "input_1", perm=TO_CHANNELS_FIRST)

@@ -1,4 +1,4 @@
-"""What the networks are built of: layers that draw their weights by their names."""
+"""Layers of which the networks are built; they draw their weights by their names."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class Net:
         bias: bool = False,
         rectified: bool = True,
     ) -> VTensor:
-        """A convolution; pads are ``same``, ``valid``, or as many on each side.
+        """Add a convolution; pads are ``same``, ``valid``, or a number for each side.
 
-        ``rectified`` says that ``x`` comes from a rectifier.
+        ``rectified`` states that ``x`` comes from a rectifier.
         """
         window = _window(x, kernel, stride, pad)
         shape = (filters, x.size("C"), *window.pop("kernel_shape"))
@@ -92,7 +92,9 @@ class Net:
         multiplier: int = 1,
         rectified: bool = True,
     ) -> VTensor:
-        """A convolution of each channel by itself, ``multiplier`` kernels a channel, pads same."""
+        """Add a convolution of each channel by itself, with ``multiplier`` kernels for each; pads
+        same.
+        """
         shape = (x.size("C"), multiplier, 1, kernel, kernel)
         w = self._weights(name, self._draw.taps(name, shape, rectified), "G O I h w")
         op = DepthwiseConv2D((stride, stride), pads(x, kernel, stride))
@@ -101,14 +103,14 @@ class Net:
     def dense(
         self, x: VTensor, name: str, units: int, out: str, *, rectified: bool = True
     ) -> VTensor:
-        """A matrix product over all that is not N, and a bias; ``out`` names the new dim."""
+        """Add a matrix product over all dims but N, and a bias; ``out`` names the new dim."""
         [over] = set(x.dims) - {"N"}
         drawn = self._draw.kernel(name, (units, x.size(over)), rectified)
         w = self._weights(name, drawn, f"{out} {over}")
         return self.bias_add(self.add(MatMul(over), x, w, name=name), name, out)
 
     def bias_add(self, x: VTensor, name: str, dim: str = "C") -> VTensor:
-        """A bias for each channel."""
+        """Add a bias for each channel."""
         bias = self._draw.around(f"{name}/bias", x.size(dim), 0.0, 0.1)
         b = self.graph.constant(bias, dim, f"{name}/bias")
         return self.add(BiasAdd(), x, b, name=f"{name}/biasadd")
@@ -116,17 +118,17 @@ class Net:
     def batch_norm(
         self, x: VTensor, name: str, *, scale: float = 1.0, epsilon: float = 1e-3
     ) -> VTensor:
-        """A batch norm; ``scale`` is about the standard deviation of what comes out."""
+        """Add a batch norm; ``scale`` is about the standard deviation of its output."""
         drawn = self._draw.statistics(name, x.size("C"), scale)
         given = [self.graph.constant(array, "C", f"{name}/{role}") for role, array in drawn.items()]
         return self.add(BatchNorm(epsilon), x, *given, name=name)
 
     def relu(self, x: VTensor, name: str = "") -> VTensor:
-        """What is below 0 becomes 0."""
+        """Add a rectifier."""
         return self.add(Relu(), x, name=name)
 
     def relu6(self, x: VTensor) -> VTensor:
-        """As ``relu``, and what is above 6 becomes 6."""
+        """Add a rectifier with the upper bound 6."""
         return self.add(Relu6(), x)
 
     def conv_relu(self, x: VTensor, name: str, *shape: Any) -> VTensor:
@@ -139,11 +141,11 @@ class Net:
             return self.relu(self.batch_norm(self.conv(x, "conv", *shape), "bn"))
 
     def max_pool(self, x: VTensor, kernel: int, stride: int = 1, pad: Pad = "same") -> VTensor:
-        """The largest of each window."""
+        """Add the maximum of each window."""
         return self.add(MaxPool(**_window(x, kernel, stride, pad)), x)
 
     def avg_pool(self, x: VTensor, kernel: int, stride: int = 1, pad: Pad = "same") -> VTensor:
-        """The mean of each window, pads left out."""
+        """Add the mean of each window without pads."""
         return self.add(AvgPool(**_window(x, kernel, stride, pad)), x)
 
     def concat(self, *parts: VTensor) -> VTensor:
@@ -151,11 +153,13 @@ class Net:
         return self.add(Concat("C"), *parts)
 
     def sum(self, a: VTensor, b: VTensor) -> VTensor:
-        """a + b."""
+        """Add a + b."""
         return self.add(Add(), a, b)
 
     def classify(self, x: VTensor) -> Graph:
-        """The end of every network: mean over the image, logits, probabilities; sealed."""
+        """Add the end of every network, mean over the image, logits, probabilities; return it
+        sealed.
+        """
         if "H" in x.dims:
             x = self.add(Mean(("H", "W"), keepdims=False), x)
         logits = self.dense(x, "logits", CLASSES, "K", rectified=False)
@@ -171,7 +175,7 @@ def _pair(kernel: Kernel) -> tuple[int, int]:
 
 
 def _window(x: VTensor, kernel: Kernel, stride: int, pad: Pad) -> dict[str, Any]:
-    """The parameters of an operator that slides a window."""
+    """Return the parameters of an operator that slides a window."""
     return {
         "kernel_shape": _pair(kernel),
         "strides": (stride, stride),

@@ -19,7 +19,7 @@ PAIRS = (
 
 
 def mobilenet_v1(net: Net) -> VTensor:
-    """The image to 1024 channels of 7 by 7."""
+    """Return the features of the image: 1024 channels of 7 by 7."""
     x = bn_relu6(net, net.conv(net.image, "conv1", 32, 3, 2), "conv1")
     for index, (filters, stride) in enumerate(PAIRS, 1):
         depthwise, pointwise = f"depthwise{index}", f"pointwise{index}"

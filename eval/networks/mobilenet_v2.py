@@ -29,7 +29,7 @@ RESIDUAL = 0.35
 
 
 def mobilenet_v2(net: Net) -> VTensor:
-    """The image to 1792 channels of 7 by 7."""
+    """Return the features of the image: 1792 channels of 7 by 7."""
     x = bn_relu6(net, net.conv(net.image, "conv1", _wide(32), 3, 2), "conv1")
     block = 0
     for expansion, filters, count, first_stride in STAGES:
@@ -41,7 +41,7 @@ def mobilenet_v2(net: Net) -> VTensor:
 
 
 def _block(net: Net, x: VTensor, name: str, expansion: int, filters: int, stride: int) -> VTensor:
-    """1 by 1 to more channels, 3 by 3 depthwise, 1 by 1 to fewer; added to ``x`` where it fits."""
+    """Return 1 by 1 to more channels, 3 by 3 depthwise, 1 by 1 to fewer, plus ``x`` if it fits."""
     y = x
     with net.scope(name):
         if expansion > 1:
@@ -55,7 +55,7 @@ def _block(net: Net, x: VTensor, name: str, expansion: int, filters: int, stride
 
 
 def _wide(filters: int) -> int:
-    """As many filters at this width, a multiple of 8.
+    """Return a number of filters at this width, a multiple of 8.
 
     >>> [_wide(filters) for filters in (16, 24, 32, 1280)]
     [24, 32, 48, 1792]

@@ -1,4 +1,4 @@
-"""Real networks with weights that mean something to the arithmetic.
+"""Real networks whose weights make the arithmetic meaningful.
 
 The ``onnx`` package carries well-known networks whose weights are left out: each is a constant
 0.02. Such weights hide errors (every channel is alike), so ``seeded`` draws others, each from its
@@ -29,7 +29,7 @@ def _folder() -> Path:
 
 
 def light_names() -> list[str]:
-    """The networks that there are.
+    """Return the names of the networks.
 
     >>> "resnet50" in light_names()
     True
@@ -38,10 +38,10 @@ def light_names() -> list[str]:
 
 
 def light_model(name: str) -> ModelProto:
-    """A network of the ``onnx`` package, weights left out.
+    """Return a network of the ``onnx`` package without its weights.
 
     Raises:
-        ValueError: there is no such network; lists those that there are.
+        ValueError: there is no such network; the message lists all.
     """
     path = _folder() / f"light_{name}.onnx"
     if not path.is_file():
@@ -50,7 +50,7 @@ def light_model(name: str) -> ModelProto:
 
 
 def seeded(model: ModelProto, seed: int) -> ModelProto:
-    """The model with weights drawn at random, the same ones for the same seed.
+    """Return the model with random weights, the same ones for the same seed.
 
     Kernels and matrices are He-scaled, biases small; batch norms get statistics that differ from
     channel to channel. Activations stay finite and of the order of 1 through ResNet-50's residual
@@ -74,9 +74,9 @@ def seeded(model: ModelProto, seed: int) -> ModelProto:
 
 
 def before_softmax(model: ModelProto) -> ModelProto:
-    """The model with its last Softmax taken off: its output is that node's input.
+    """Return the model without its last Softmax: its output is that node's input.
 
-    A softmax pulls different inputs together; what is compared should be what goes into it.
+    A Softmax makes different inputs similar; comparisons should see its input.
 
     Raises:
         ValueError: the model does not end in a Softmax.
@@ -93,7 +93,8 @@ def before_softmax(model: ModelProto) -> ModelProto:
 
 
 def with_batch(model: ModelProto, batch: int) -> ModelProto:
-    """The model for another batch size: its inputs' first dims, and the shapes it reshapes to.
+    """Return the model for another batch size: its inputs' first dims, and the shapes of its
+    Reshapes.
 
     A Reshape of a weight keeps its shape; declared sizes of other values are left out.
 
@@ -119,7 +120,7 @@ def with_batch(model: ModelProto, batch: int) -> ModelProto:
 
 
 def with_side(model: ModelProto, side: int) -> ModelProto:
-    """The model for pictures of another size, where nothing but its input says how large they are.
+    """Return the model for pictures of another size, if only its input has the size.
 
     Args:
         model: from ``seeded``, averaged globally at its end; it is not changed.
@@ -154,7 +155,7 @@ def _fills(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def _without_weights(model: ModelProto) -> ModelProto:
-    """The model without float initializers and what made them; initializers are no inputs."""
+    """Return the model without float initializers and their makers; initializers are no inputs."""
     shapes = _weight_shapes(model)
     made = {node.input[0] for node in _fills(model)}
     result = ModelProto()
@@ -174,7 +175,9 @@ def _without_weights(model: ModelProto) -> ModelProto:
 
 
 def _draws(model: ModelProto) -> Iterator[tuple[str, Draw]]:
-    """How each weight is drawn: by the operator that reads it, and as which input."""
+    """Yield how each weight is drawn: by the operator that reads it, and its place among the
+    inputs.
+    """
     summed = {
         name for node in model.graph.node if node.op_type in ("Sum", "Add") for name in node.input
     }
@@ -190,7 +193,7 @@ def _draws(model: ModelProto) -> Iterator[tuple[str, Draw]]:
 
 
 def _rules(node: NodeProto, residual: bool) -> dict[int, Draw]:
-    """The draw of each weight input of a node."""
+    """Return the draw of each weight input of a node."""
     if node.op_type == "Conv":
         return {1: _he, 2: _around(0.0, 0.1)}
     if node.op_type == "Gemm":
@@ -213,7 +216,7 @@ def _he(rng: Generator, shape: tuple[int, ...]) -> Array:
 
 
 def _he_columns(rng: Generator, shape: tuple[int, ...]) -> Array:
-    """As ``_he`` where the last dim is the output's."""
+    """Return weights like those of ``_he``, if the last dim is the output's."""
     weights = rng.standard_normal(shape, np.float32)
     weights *= np.float32(np.sqrt(2 / np.prod(shape[:-1])))
     return weights

@@ -18,7 +18,7 @@ SCALE = 0.75
 
 
 def nasnet_large(net: Net) -> VTensor:
-    """The image to 4032 channels of 11 by 11."""
+    """Return the features of the image: 4032 channels of 11 by 11."""
     with net.scope("stem"):
         x = net.batch_norm(net.conv(net.image, "conv", 96, 3, 2, "valid"), "bn")
     before = x  # of a cell's two inputs the older one
@@ -34,7 +34,7 @@ def nasnet_large(net: Net) -> VTensor:
 
 
 def _normal(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -> VTensor:
-    """A cell that keeps the image's size."""
+    """Return a cell that keeps the image's size."""
 
     def separable(x: VTensor, kernel: int, branch: str) -> VTensor:
         return _separable(net, x, branch, filters, kernel)
@@ -53,7 +53,7 @@ def _normal(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -> V
 
 
 def _reduction(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -> VTensor:
-    """A cell that halves the image's size."""
+    """Return a cell that halves the image's size."""
 
     def separable(x: VTensor, kernel: int, branch: str, stride: int = 2) -> VTensor:
         return _separable(net, x, branch, filters, kernel, stride)
@@ -72,7 +72,7 @@ def _reduction(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -
 
 
 def _fitted(net: Net, before: VTensor, x: VTensor, filters: int) -> VTensor:
-    """The older input with as many channels as the cell has filters, and the size of ``x``."""
+    """Return the older input with the cell's number of channels and the size of ``x``."""
     if before.size("H") == x.size("H"):
         if before.size("C") == filters:
             return before

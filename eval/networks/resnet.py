@@ -16,7 +16,7 @@ EPSILON = 1.001e-5
 
 
 def resnet(net: Net, blocks: tuple[int, int, int, int]) -> VTensor:
-    """The image to 2048 channels of 7 by 7; ``blocks`` says how many a stage has."""
+    """Return the features of the image, 2048 channels of 7 by 7; ``blocks`` has counts by stage."""
     with net.scope("conv1"):
         x = net.conv(net.image, "conv", 64, 7, 2, pad=3, bias=True)
         x = net.relu(net.batch_norm(x, "bn", epsilon=EPSILON))
@@ -30,7 +30,7 @@ def resnet(net: Net, blocks: tuple[int, int, int, int]) -> VTensor:
 
 
 def _block(net: Net, x: VTensor, name: str, filters: int, stride: int, scale: float) -> VTensor:
-    """1 by 1, 3 by 3, 1 by 1, added to ``x``; ``scale`` keeps a long sum of them small."""
+    """Return 1 by 1, 3 by 3, 1 by 1, plus ``x``; ``scale`` keeps a long sum of blocks small."""
 
     def layer(x: VTensor, index: int, *shape: int, scale: float = 1.0) -> VTensor:
         x = net.conv(x, f"{index}_conv", *shape, bias=True)

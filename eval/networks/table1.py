@@ -45,13 +45,13 @@ class Row(NamedTuple):
     remark: str = ""
 
     def explained(self, graph: Graph) -> int:
-        """The paper's number of parameters before it was rounded, as far as we can tell."""
+        """Return the paper's number of parameters before rounding, as far as it can be derived."""
         per_class = graph.values["logits/weights"].num_elements // CLASSES + 1
         extra = self.per_channel * normalized(graph) + self.background * per_class
         return parameters(graph) + extra
 
     def explanation(self, graph: Graph) -> str:
-        """The difference in words."""
+        """Return the difference in words."""
         terms: list[str] = []
         if self.per_channel:
             number = f"{abs(self.per_channel)} {'more' if self.per_channel > 0 else 'fewer'}"
@@ -116,7 +116,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """The paper's numbers and ours, side by side."""
+    """Yield the paper's numbers and ours in one table."""
     rows = list(store.table(NAME, ["network"]))
     heads = ["network", "image", "KMP_BLOCKTIME", "inter_op", "intra_op", "ours: threads"]
     heads += ["layers", "ours", "parameters, millions", "ours"]
@@ -141,7 +141,7 @@ def normalized(graph: Graph) -> int:
 
 
 def compared(name: str) -> dict[str, Any]:
-    """The paper's numbers and ours, of a network."""
+    """Return the paper's numbers and ours, of a network."""
     graph, row = build(name), PAPER[name]
     return {
         "network": name,

@@ -62,7 +62,7 @@ class Weights:
         return _scaled(array, gain, prod(shape[1:]))
 
     def taps(self, name: str, shape: tuple[int, ...], rectified: bool) -> Array:
-        """As ``kernel``, of a channel by itself (the last two dims), with all of their mean."""
+        """Return a kernel for each channel (the last two dims), like ``kernel``, with its mean."""
         return _scaled(self._normal(name, shape), HE if rectified else 1.0, prod(shape[-2:]))
 
     def around(self, name: str, size: int, center: float, spread: float) -> Array:
@@ -70,7 +70,7 @@ class Weights:
         return np.float32(center) + np.float32(spread) * self._normal(name, (size,))
 
     def statistics(self, name: str, size: int, scale: float) -> dict[str, Array]:
-        """Those of a batch norm, in its order; ``scale`` is the deviation of what comes out."""
+        """Return the arrays of a batch norm; ``scale`` is the deviation of its output."""
         variance = self._rng(f"{name}/var").uniform(0.5, 1.5, size).astype(np.float32)
         return {
             "scale": self.around(f"{name}/scale", size, KEEPING * scale, 0.1 * scale),

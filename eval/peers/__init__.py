@@ -11,4 +11,4 @@ from vtensor.errors import PeerError
 
 
 class CannotBuild(PeerError):
-    """A framework has no words for a graph; names node and operator."""
+    """A framework cannot express a graph; the message names node and operator."""

@@ -1,4 +1,4 @@
-"""Operators that frameworks say alike: given the framework's function, what says a node."""
+"""Operators that frameworks express alike: functions from a framework's function to an emitter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from eval.peers.walk import Call, Dims, Emitter, Placed, Tensor
 
 
 def pointwise(function: Callable[..., Tensor]) -> Emitter:
-    """A function of single elements, operands repeated along the dims that they lack."""
+    """Return the emitter of a function of elements; operands are repeated along dims that they
+    lack.
+    """
 
     def say(call: Call) -> Placed:
         whole = (p.dims for p in call.operands if p.dims and len(p.dims) == len(call.output.dims))
@@ -46,7 +48,7 @@ def concat(function: Callable[[Sequence[Tensor], int], Tensor]) -> Emitter:
 
 
 def mean(function: Callable[[Tensor, Sequence[int], bool], Tensor]) -> Emitter:
-    """The mean over some axes."""
+    """Return the emitter of the mean over some axes."""
 
     def say(call: Call) -> Placed:
         dims, gone = call.operands[0].dims, call.op.axes
@@ -72,28 +74,28 @@ def softmax(function: Callable[[Tensor, int], Tensor]) -> Emitter:
 
 
 def reshape(call: Call) -> Placed:
-    """The elements in the order of presentation under other sizes."""
+    """Return the elements in the order of presentation with other sizes."""
     [x], y = call.inputs, call.output
     counted = call.operand(0, tuple(x.dims))
     return Placed(call.framework.reshape(counted, tuple(y.dims.values())), tuple(y.dims))
 
 
 def rename(call: Call) -> Placed:
-    """The same tensor under other names."""
+    """Return the same tensor with other names."""
     [(tensor, dims)], new = call.operands, dict(call.op.names)
     return Placed(tensor, tuple(new.get(dim, dim) for dim in dims))
 
 
 def identity(call: Call) -> Placed:
-    """The same tensor."""
+    """Return the same tensor."""
     return call.operands[0]
 
 
 def padded(call: Call) -> tuple[Tensor, Dims, list[tuple[int, int]]]:
-    """What a Pad has to say: its operand, the dims of that, and the elements around each axis.
+    """Return a Pad's operand, the operand's dims, and the pads of each axis.
 
     Raises:
-        CannotBuild: what is put there is no constant.
+        CannotBuild: the pads are not constant.
     """
     op, half, order = call.op, len(call.op.axes), call.operands[0].dims
     if op.mode != "constant":

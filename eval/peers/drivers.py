@@ -13,7 +13,7 @@ Function = Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
 
 
 class Emitted(Peer):
-    """What a framework makes of a graph; its inputs lie as it likes them best, before any run."""
+    """A framework's form of a graph, with inputs in the layout that the framework prefers."""
 
     def load(self, task: Task) -> None:
         self._graph = load_onnx(task.model)
@@ -25,15 +25,15 @@ class Emitted(Peer):
 
     @abstractmethod
     def build(self, graph: Graph, task: Task) -> tuple[Framework, Function, Mapping[str, Tensor]]:
-        """The framework's terms, a function in them, and what to hand it.
+        """Return the framework's terms, a function in them, and its inputs.
 
         Raises:
-            CannotBuild: there are no words for a node.
+            CannotBuild: the framework cannot express a node.
         """
 
 
 class TensorFlow(Emitted):
-    """A function with constant weights, optimised by Grappler; its own choice what is in bf16.
+    """A function with constant weights, optimised by Grappler, which chooses what runs in bf16.
 
     Source: TensorFlow's manual: tf.config.threading, tf.config.optimizer.
     """
@@ -53,7 +53,8 @@ class TensorFlow(Emitted):
 
 
 class PyTorch(Emitted):
-    """A module in channels last, frozen and compiled by inductor; its own choice what is in bf16.
+    """A module in channels last, frozen and compiled by inductor; autocast chooses what runs in
+    bf16.
 
     Source: PyTorch's manual: torch.compile, channels last, torch.autocast.
     """

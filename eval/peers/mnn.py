@@ -63,6 +63,6 @@ def _convert(model: Path, file: Path) -> None:
 
 
 def _variable(mnn: Any, array: Array) -> Any:
-    """An input as MNN lays images out by itself, in blocks of channels."""
+    """Return an input in MNN's own layout of images: blocks of channels."""
     given = mnn.expr.const(array, list(array.shape), mnn.expr.NCHW)
     return mnn.expr.convert(given, mnn.expr.NC4HW4) if array.ndim == 4 else given

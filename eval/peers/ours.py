@@ -61,7 +61,7 @@ class LayoutAware(Peer):
 
 
 def mix_of(task: Task) -> Any:
-    """The mix of a task's options, once the instruction set is capped as they say."""
+    """Cap the instruction set by a task's options, and return their mix."""
     if (cap := task.options.get("cap", "max")) != "max":
         limit_isa(cap)
     return {"priority": BY_PRIORITY, **mixes()}[task.options["mix"]]

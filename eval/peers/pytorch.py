@@ -42,7 +42,8 @@ FRAMEWORK.emitters.update(
 
 
 def emit(graph: Graph) -> Any:
-    """A ``torch.fx.GraphModule`` from feeds to outputs, axes in the order of ``FRAMEWORK.order``.
+    """Return a ``torch.fx.GraphModule`` from feeds to outputs, axes in the order of
+    ``FRAMEWORK.order``.
 
     Its code is one call a node, its weights are buffers.
 
@@ -50,7 +51,7 @@ def emit(graph: Graph) -> Any:
         graph: all of its sizes are known, its values are f32.
 
     Raises:
-        CannotBuild: there are no words for a node.
+        CannotBuild: the framework cannot express a node.
     """
     module = torch.fx.symbolic_trace(lambda feeds: walk(graph, FRAMEWORK, feeds))
     _take_biases(module)
@@ -58,12 +59,12 @@ def emit(graph: Graph) -> Any:
 
 
 def compiled(module: Any, *, bf16: bool = False) -> Callable[..., Sequence[Tensor]]:
-    """The module in channels last, by inductor, for inference: weights are frozen.
+    """Return the module in channels last, compiled by inductor for inference: weights are frozen.
 
     Args:
         module: from ``emit``.
-        bf16: multiply in bf16, by autocast; that is no slower than a module that is bf16 all over
-            (on ResNet-50 and MobileNet v2), and more exact.
+        bf16: multiply in bf16, by autocast; a module that is bf16 throughout is no faster, and less
+            exact.
     """
     torch._inductor.config.freezing = True
     fast = torch.compile(module.to(memory_format=torch.channels_last))
@@ -118,7 +119,7 @@ def _max_pool(call: Call) -> Placed:
 
 @FRAMEWORK.emits("AvgPool")
 def _avg_pool(call: Call) -> Placed:
-    """PyTorch's own has the same pads before and behind; else zeros are put around."""
+    """Return a mean by PyTorch's operator if pads are symmetric; otherwise pad with zeros first."""
     slide, include = sliding(call, call.op.kernel_shape), call.op.count_include_pad
     if max(slide.dilations) > 1:
         raise call.refuse(f"dilations {slide.dilations}")
@@ -161,7 +162,7 @@ def _pad(call: Call) -> Placed:
 
 
 def _padded(call: Call, slide: Sliding, own: bool, value: float) -> tuple[Tensor, Sequence[int]]:
-    """The image and the pads left to the operator: all of its ``own``, else none."""
+    """Return the image and the pads left to the operator: all if it supports them, else none."""
     if own or not slide.padded:
         return call.image(), [before for before, _ in slide.pads]
     return functional.pad(call.image(), _flat(slide.pads), value=value), [0, 0]
@@ -174,5 +175,5 @@ def _within_half(slide: Sliding) -> bool:
 
 
 def _flat(pads: Sequence[tuple[int, int]]) -> list[int]:
-    """As PyTorch counts them: from the last axis."""
+    """Return the pads in PyTorch's order: from the last axis."""
     return [pad for row in reversed(pads) for pad in row]

@@ -39,15 +39,14 @@ FRAMEWORK.emitters.update(
 
 
 def emit(graph: Graph, *, xla: bool = False) -> Callable[[Mapping[str, Tensor]], Sequence[Tensor]]:
-    """A function from feeds to outputs, their axes in the order of ``FRAMEWORK.order``.
+    """Return a function from feeds to outputs, their axes in the order of ``FRAMEWORK.order``.
 
     Args:
         graph: all of its sizes are known, its values are f32.
-        xla: compile it with XLA, which is slower: by 9 % on ResNet-50, 25 % on GoogLeNet, and eight
-            times on MobileNet v2, whose depthwise convolutions it does not know.
+        xla: compile it with XLA, which has no depthwise convolutions and is slower.
 
     Raises:
-        CannotBuild: there are no words for a node.
+        CannotBuild: the framework cannot express a node.
     """
     inputs = {name: graph.values[name] for name in graph.inputs}
     specification = {
@@ -93,7 +92,7 @@ def _max_pool(call: Call) -> Placed:
 
 @FRAMEWORK.emits("AvgPool")
 def _avg_pool(call: Call) -> Placed:
-    """TensorFlow's own leaves pads out, and knows few; else zeros are put around."""
+    """Return a mean by TensorFlow's operator, which ignores pads; other pads are zeros around."""
     slide, x = _undilated(call), call.image()
     padding = _padding(call, slide)
     if padding == "VALID" or (padding == "SAME" and not call.op.count_include_pad):
@@ -126,7 +125,7 @@ def _bias_add(call: Call) -> Placed:
 
 @FRAMEWORK.emits("LRN")
 def _lrn(call: Call) -> Placed:
-    """TensorFlow's alpha is of the sum of squares, ours of their mean."""
+    """Return the normalization; TensorFlow's alpha is for a sum of squares, ours for a mean."""
     op, reach = call.op, min(call.op.size // 2, call.output.size("C"))
     if op.size % 2 == 0 or len(call.order) != 4:
         raise call.refuse(f"{op.size} channels, {len(call.order)} dims; odd and 4 are taken")
@@ -152,12 +151,12 @@ def _undilated(call: Call) -> Sliding:
 
 
 def _padding(call: Call, slide: Sliding) -> str | list[tuple[int, int]]:
-    """TensorFlow's word for the pads, or the pads."""
+    """Return TensorFlow's name of the pads, or the pads."""
     if not slide.padded:
         return "VALID"
     return "SAME" if is_same(call, slide) else _around(slide)
 
 
 def _around(slide: Sliding) -> list[tuple[int, int]]:
-    """The pads of each axis."""
+    """Return the pads of each axis."""
     return [(0, 0), *slide.pads, (0, 0)]

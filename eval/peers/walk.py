@@ -1,7 +1,7 @@
-"""From a graph to a framework's tensors: each node goes to the function of its operator.
+"""Translation of a graph into a framework's tensors: each node goes to its operator's emitter.
 
-A framework's axes have no names, ours have no order. So a tensor goes with the dims that its axes
-are, and an operator's function asks for each operand in the order that the framework's own wants.
+A framework's axes have no names, and dims have no order. So a tensor goes with the dims of its
+axes, and an emitter asks for each operand in the order that the framework's operator takes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Dims = tuple[str, ...]
 
 
 class Placed(NamedTuple):
-    """A tensor, or the array that a constant still is, and the dims that its axes are."""
+    """A tensor, or the array of a constant, and the dims of its axes."""
 
     tensor: Tensor | Array
     dims: Dims
@@ -60,14 +60,16 @@ class Framework:
         return register
 
     def order(self, value: VTensor) -> Dims:
-        """The order of a value's dims that suits it best: as presented, but for images."""
+        """Return the order of a value's dims that suits it best: as presented, but for images."""
         rest = spatial(value.dims)
         if not rest or value.dims.keys() != {"N", "C", *rest}:
             return tuple(value.dims)
         return ("N", "C", *rest) if self.channels == "first" else ("N", *rest, "C")
 
     def ordered(self, placed: Placed, sizes: Mapping[str, int], axes: Sequence[str]) -> Tensor:
-        """A tensor with other axes: each a dim, or several as ``"G*O"``; one that it lacks is 1."""
+        """Return a tensor with other axes: each a dim, or several as ``"G*O"``; a missing one has
+        size 1.
+        """
         tensor, dims = placed
         merged = [[dim for dim in axis.split("*") if dim in dims] for axis in axes]
         order = [dim for axis in merged for dim in axis]
@@ -98,7 +100,7 @@ class Framework:
 
 @dataclass(frozen=True)
 class Call:
-    """A node, and what has been made of its operands."""
+    """A node with its operands."""
 
     framework: Framework
     node: Node
@@ -117,16 +119,16 @@ class Call:
         return self.framework.order(self.output)
 
     def operand(self, index: int, axes: Sequence[str]) -> Tensor:
-        """An operand with these axes, as for ``Framework.ordered``."""
+        """Return an operand with these axes, as ``Framework.ordered`` does."""
         sizes = self.inputs[index].dims
         return self.framework.ordered(self.operands[index], sizes, axes)
 
     def image(self) -> Tensor:
-        """The first operand in the order that suits the framework."""
+        """Return the first operand in the order that suits the framework."""
         return self.operand(0, self.framework.order(self.inputs[0]))
 
     def refuse(self, reason: str) -> CannotBuild:
-        """The error that says why not."""
+        """Return the error with a reason."""
         node, framework = self.node, self.framework.name
         return CannotBuild(f"{framework} cannot say {node.op_name} {node.name!r}: {reason}")
 
@@ -135,16 +137,16 @@ Emitter = Callable[[Call], Placed]
 
 
 def walk(graph: Graph, framework: Framework, feeds: Mapping[str, Tensor]) -> list[Tensor]:
-    """The outputs that a framework computes.
+    """Return the outputs that a framework computes.
 
     Args:
         graph: all of its sizes are known, its values are f32.
-        framework: whose words to use.
+        framework: the framework.
         feeds: a tensor for each input, its axes in the order of ``framework.order``; so are the
             outputs'.
 
     Raises:
-        CannotBuild: the framework has no words for a node.
+        CannotBuild: the framework cannot express a node.
     """
     values = {
         name: Placed(array, tuple(graph.values[name].dims))

@@ -32,7 +32,7 @@ class Sliding(NamedTuple):
 
 
 def sliding(call: Call, kernel: Sequence[int]) -> Sliding:
-    """The window of a node.
+    """Return the window of a node.
 
     Raises:
         CannotBuild: the image has other dims.
@@ -55,7 +55,7 @@ def is_same(call: Call, slide: Sliding) -> bool:
 
 
 def counted(call: Call, slide: Sliding) -> Array:
-    """Which part of each window a pool takes the mean of: an array of H and W."""
+    """Return the number of elements of which a pool takes the mean, as an array of H and W."""
     rows = []
     for row in along(call.inputs[0], slide.kernel, call.op):
         begin, end = (row.begin, row.end) if call.op.count_include_pad else (0, 0)
