@@ -78,10 +78,11 @@ BURNS = "while True: pass"
 
 @dataclass
 class Row:
-    """One engine on one model.
+    """The times of one engine on one model.
 
     Attributes:
-        reason: why it was not timed; empty where it was.
+        model, engine: their names.
+        reason: why it was not timed; empty if it was.
         turns: seconds of its runs in each turn, by condition.
     """
 

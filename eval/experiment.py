@@ -1,7 +1,7 @@
 """The interface of experiments, their scope, and the store of their rows.
 
-An experiment is a module with ``NAME``, ``TITLE``, ``measure(scope, store)``, which adds what is
-missing to tables, and ``section(store)``, which tells them as Markdown and draws its plots.
+An experiment is a module with ``NAME``, ``TITLE``, ``measure(scope, store)``, which adds missing
+rows to tables, and ``section(store)``, which yields its Markdown and draws its plots.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ Again = Annotated[bool, typer.Option("--again", help="Measure what is there alre
 
 @dataclass(frozen=True)
 class Scope:
-    """How much is measured.
+    """The extent of a measurement.
 
     Attributes:
-        networks: their names.
+        networks: names of networks.
         size: height and width of images in pixels; None is each network's own.
-        caps: on instruction sets, in which latencies are measured.
-        mixes: of libraries, by their names in ``eval/mixes.py``.
-        all_mixes: the caps under which every mix is; others have the first alone.
-        batches: images in a batch, from 1 on.
-        batch_caps, batch_networks: where batches above 1 are measured.
-        tuned_networks: those whose arithmetic is chosen by measuring.
-        every_model: all models of today, and not a few of each kind.
-        short_s, short_runs, runs: how many runs where one takes less than so many seconds, and
-            where it takes more.
-        rounds: turns that each configuration has, among others.
-        fresh: processes in which planning is measured.
-        repeats: how often a Transform by itself is timed.
-        peers: other engines are timed, too.
-        threads: of a run.
-        seed: of the order of turns and of intervals.
+        caps: the caps on instruction sets under which latencies are measured.
+        mixes: names of mixes in ``eval/mixes.py``.
+        all_mixes: the caps under which every mix is measured; others have the first mix only.
+        batches: sizes of batches, from 1 on.
+        batch_caps, batch_networks: caps and networks for batches above 1.
+        tuned_networks: networks whose arithmetic is chosen by measuring.
+        every_model: measure all models of today instead of a few of each kind.
+        short_s: a run below so many seconds is short.
+        short_runs, runs: the number of short runs, and of other runs.
+        rounds: the number of turns of each configuration.
+        fresh: the number of processes in which planning is measured.
+        repeats: how often a single Transform is timed.
+        peers: time other engines, too.
+        threads: the number of threads of a run.
+        seed: the seed of the order of turns and of intervals.
     """
 
     name: str = "default"
@@ -132,7 +132,7 @@ QUICK = Scope(
 
 
 class Experiment(Protocol):
-    """A module that measures something and tells it."""
+    """The interface of an experiment's module."""
 
     NAME: str
     TITLE: str
@@ -144,14 +144,14 @@ class Experiment(Protocol):
 
 @dataclass(frozen=True)
 class Store:
-    """Where results go, and who is told what is being done.
+    """The folder of results, with the progress of a measurement.
 
     Attributes:
-        folder: of tables and plots.
-        run: the machine and the versions, for new rows; None: nothing is measured.
-        again: what is there is measured again; what another machine measured always is.
-        until: when, on the clock ``monotonic``, nothing more is begun.
-        advance: is told what is done, its number and how many there are.
+        folder: the folder of tables and plots.
+        run: machine and versions of new rows; None if nothing is measured.
+        again: measure rows again that exist; rows of another machine always are.
+        until: the time after which nothing more is begun, on the clock ``monotonic``.
+        advance: called with what is done, its number and the number of all.
     """
 
     folder: Path

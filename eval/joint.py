@@ -1,10 +1,10 @@
-"""Choosing for all nodes together, beside choosing one by one.
+"""The joint choice for all nodes, compared with a choice one by one.
 
 ``python -m eval.joint``. *apart* is level `all` with the choice that EWO makes in place of its own:
 each node's library by priority, then layouts by bytes. *session* is level `all` as it is: library,
 layouts and kernels of all nodes in one program, by time. *onednn alone* is that program on one
-library (with ``--full`` on Eigen alone as well). All run in turns. Beside the conversions that are
-left stand those of the peers, which choose layouts by rules, as they tell them.
+library (with ``--full`` on Eigen alone as well). All run in turns. The peers, which choose layouts
+by rules, report their conversions; the table has them next to ours.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 class Config(NamedTuple):
-    """What one process profiles."""
+    """The configuration of a profile, for one process."""
 
     network: str
     cap: str

@@ -1,4 +1,4 @@
-"""A control group whose processes share a quota of processors, as a container's do."""
+"""A control group whose processes share a quota of processors, like those of a container."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRIES, WAIT_S = 50, 0.02
 
 @dataclass(frozen=True)
 class Group:
-    """A control group, and the one beside it that this process is in otherwise."""
+    """A control group, and the group that this process is in outside of it."""
 
     folder: Path
     outside: Path

@@ -27,7 +27,7 @@ CORE = ("own", "family")
 
 
 class Range(NamedTuple):
-    """A range of lines of a file that belongs to an operator; see the data's own notes."""
+    """A range of lines of a file that belongs to an operator; the data's notes explain the columns."""
 
     operator: str
     library: str

@@ -1,7 +1,7 @@
-"""Files as units: what stands at the top of a file, with the names that it makes and uses.
+"""Files as units: the top-level statements of a file, with the names that they make and use.
 
-A unit is a statement at the top of a Python file, or a definition at the top of a C++ file, however
-many namespaces are around it. In C++ a binding (``m.def("name", ...)``) is a unit, too.
+A unit is a statement at the top of a Python file, or a definition at the top of a C++ file, in any
+number of namespaces. In C++ a binding (``m.def("name", ...)``) is a unit, too.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Unit:
     """Lines that belong together.
 
     Attributes:
-        path: relative to the root of the repository.
-        lines: those that are code.
-        names: what it makes.
-        uses: names that occur in it, in Python with what follows behind dots.
-        target: of an import, the module and the name in it ("" for the module), by name made.
-        node: in Python, the statement.
+        path: the file, relative to the root of the repository.
+        lines: its lines of code.
+        names: the names that it makes.
+        uses: the names that occur in it, in Python with the part after their dots.
+        target: for an import, the module and the name in it ("" for the module), by the name made.
+        node: the statement, in Python.
     """
 
     path: str

@@ -1,8 +1,7 @@
-"""Write ``ops/__init__.pyi``: what ``from ops import ...`` finds, and in which file.
+"""Write ``ops/__init__.pyi`` and ``ops/index.txt``: the operators of ``ops`` and their files.
 
-``python -m eval.documents.operator_stub``.
-
-The first is for type checkers; the second, so that a network imports only the files that it needs.
+``python -m eval.documents.operator_stub``. The stub is for type checkers; by the index a network
+imports only the files that it needs.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Times of networks in many configurations, which several figures tell of: one set of runs.
+"""Times of networks in many configurations, of which several figures are made.
 
 A configuration is a network, a batch, a cap on the instruction set, a mix of libraries and an
 engine: the layout-aware baseline, VTensor at a level, or a peer. Each is a process of its own. All
 engines of a group are loaded (the warm-up stage), compared with the NumPy definition, and timed in
-turns of random order (the test stage), so that what changes on the machine changes for all. One
-whose output is further from NumPy's than its bound is not timed. Behind a closing Softmax, which
-stretches errors, the bound is that of the Softmax's input.
+turns of random order (the test stage), so that a change of the machine affects all. An engine whose
+output is further from NumPy's than its bound is not timed. After a closing Softmax, which magnifies
+errors, the bound is for the Softmax's input.
 """
 
 from __future__ import annotations
@@ -164,9 +164,9 @@ def _teller(store: Store, title: str, number: int, count: int) -> Callable[[str]
 
 
 class Model:
-    """A network's file with its inputs, and what NumPy's definitions make of these.
+    """A network's file with its inputs, and the answer that NumPy's definitions give.
 
-    ``given`` are file and inputs that are there already.
+    ``given`` are an existing file and its inputs.
     """
 
     def __init__(
@@ -264,9 +264,9 @@ def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None])
 
 @dataclass
 class Turns:
-    """The test stage: turns in random order, until each engine has run often enough.
+    """The test stage: turns in random order until each engine has run often enough.
 
-    A first turn, which is not kept, says how long a run takes.
+    A first turn, which is not counted, measures how long a run takes.
     """
 
     contenders: Sequence[Contender]

@@ -45,7 +45,7 @@ MARK = 0.5
 
 
 class Shape(NamedTuple):
-    """A convolution over one image; image and kernel are as wide as they are high."""
+    """A convolution over one image; image and kernel are squares."""
 
     inputs: int
     outputs: int

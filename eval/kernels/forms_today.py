@@ -34,7 +34,7 @@ NETWORKS = (
 
 
 class Written(Model):
-    """A model whose file is there, with its own feeds of one image."""
+    """A model whose file exists, with its own feeds of one image."""
 
     def __init__(self, network: str, batch: int, scope: Scope, folder: Path) -> None:
         case = made(network, EXPORTER)

@@ -21,11 +21,11 @@ _OPSETS = {"dynamo": 18, "script": 17}
 
 @dataclass(frozen=True)
 class Sample:
-    """An input as an exporter and a benchmark take it.
+    """An input for an exporter and a benchmark.
 
     Args:
-        array: what is fed.
-        open: axes whose size is left open, by name.
+        array: the values.
+        open: names of the axes whose size stays open, by axis.
     """
 
     array: Array

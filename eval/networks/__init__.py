@@ -29,10 +29,10 @@ from vtensor.language.tensor import VTensor
 
 
 class Network(NamedTuple):
-    """What makes a network: its layers up to the classifier, and its image size in pixels.
+    """The definition of a network: its layers up to the classifier, and its image size in pixels.
 
-    ``centred`` goes to ``Weights``. With what is there a difference of two images neither grows
-    nor fades by much until the logits, and these correlate by less than 0.995.
+    ``centred`` goes to ``Weights``. With this value the difference of two images neither grows nor
+    fades by much until the logits, and the logits correlate by less than 0.995.
     """
 
     features: Callable[[Net], VTensor]

@@ -31,10 +31,10 @@ class Net:
 
     Args:
         name: the graph's name, which also seeds the weights.
-        batch: images in a batch; None leaves it open.
+        batch: the number of images in a batch; None leaves it open.
         size: height and width of an image, in pixels.
         seed: another seed draws other weights.
-        centred: as for ``Weights``.
+        centred: see ``Weights``.
     """
 
     def __init__(

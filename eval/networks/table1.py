@@ -1,8 +1,9 @@
-"""Table 1 of the paper beside our networks, and what is between their numbers.
+"""Table 1 of the paper beside our networks, and the differences of their numbers.
 
 The paper does not say how it counts parameters. Its numbers are those of the public definitions
-and some whole number for each channel of a batch norm, twice a class for the background besides:
-``Row`` says which, and a test sees that what results rounds to the paper's. Why is not known.
+plus a whole number for each channel of a batch norm, and twice plus a class for the background:
+``Row`` has both, and a test checks that the result rounds to the paper's number. The reason is not
+known.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ TITLE = "The networks (Table 1)"
 
 
 class Row(NamedTuple):
-    """A row of the paper's table, and what is between its number of parameters and ours.
+    """A row of the paper's table, with the difference of its number of parameters from ours.
 
     Args:
-        blocktime, inter_op, intra_op: TensorFlow's settings: KMP_BLOCKTIME in ms, operators at
-            once, threads of an operator.
-        layers: as the paper counts them.
-        millions: of parameters, rounded.
-        per_channel: how many more numbers the paper has for each channel of a batch norm.
-        background: the paper has a 1001st class.
-        remark: what else there is to say.
+        blocktime, inter_op, intra_op: TensorFlow's settings: KMP_BLOCKTIME in ms, concurrent
+            operators, threads of an operator.
+        layers: the number of layers, as the paper counts them.
+        millions: millions of parameters, rounded.
+        per_channel: the numbers that the paper adds for each channel of a batch norm.
+        background: whether the paper has a 1001st class.
+        remark: a further remark.
     """
 
     blocktime: int

@@ -34,9 +34,9 @@ class Weights:
     """Draws arrays in f32, each from the network's name, its own name and a seed.
 
     Args:
-        path: the network's name, and the scopes that the arrays' names are in.
+        path: the network's name, and the scopes of the arrays' names.
         seed: any integer from 0 on.
-        centred: how much of the square of rectified inputs' mean kernels take away.
+        centred: the part of the squared mean of rectified inputs that kernels take away.
 
     >>> draw = Weights("tiny", seed=0)
     >>> bool((draw.kernel("a", (8, 3), rectified=True) == draw.kernel("b", (8, 3), True)).any())

@@ -1,8 +1,8 @@
-"""Our graphs in the terms of other frameworks, so that the same network is timed beside ours.
+"""Our graphs in the terms of other frameworks, so that they are timed on the same network.
 
-``tensorflow.py`` and ``pytorch.py`` say each operator as a user of the framework would; ``walk.py``
-goes through the graph, ``alike.py`` has what both say alike. Both frameworks come with
-``pip install "vtensor-layouts[peers]"``.
+``tensorflow.py`` and ``pytorch.py`` express each operator as a user of the framework would;
+``walk.py`` goes through the graph, ``alike.py`` has the operators that both express alike. Both
+frameworks come with ``pip install "vtensor-layouts[peers]"``.
 """
 
 from __future__ import annotations

@@ -13,15 +13,11 @@ from vtensor.benchmark.peer import Array, Peer, Task
 
 
 class Level(VTensor):
-    """A session; the task's options say how.
+    """A session with the task's options.
 
-    Options:
-        cap: on the instruction set.
-        mix: of libraries, by its name in ``eval/mixes.py``; ``priority`` is what a session does by
-            itself.
-        optimize: the session's.
-        limits: also say how fast its convolutions and products alone are.
-        told: more options of the session.
+    Options: cap: the cap on the instruction set. mix: the name of a mix in ``eval/mixes.py``;
+    ``priority`` is a session's own choice. optimize: the session's level. limits: also measure
+    convolutions and products alone. told: further options of the session.
     """
 
     def load(self, task: Task) -> None:
@@ -44,7 +40,7 @@ class Level(VTensor):
 
 
 class LayoutAware(Peer):
-    """A network of operators that convert by themselves; options as for ``Level``."""
+    """A network of operators that convert for themselves; options as for ``Level``."""
 
     distribution = VTensor.distribution
 

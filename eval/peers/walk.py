@@ -33,14 +33,14 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Framework:
-    """How a framework says things.
+    """A framework's operators and preferences.
 
     Args:
-        name: what errors call it.
-        channels: where it likes the channels of images.
-        constant: a tensor of an array that is known now.
+        name: the framework's name in errors.
+        channels: ``first`` or ``last``: the preferred place of an image's channels.
+        constant: makes a tensor of an array.
         transpose, reshape: as NumPy's, of tensors.
-        emitters: by operator, what says a node of it.
+        emitters: by operator, the function that expresses a node.
     """
 
     name: str
