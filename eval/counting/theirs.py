@@ -27,7 +27,7 @@ CORE = ("own", "family")
 
 
 class Range(NamedTuple):
-    """A range of lines of a file that belongs to an operator; the data's notes explain the columns."""
+    """A range of a file's lines that belongs to an operator; the data's notes explain columns."""
 
     operator: str
     library: str
