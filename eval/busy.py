@@ -70,8 +70,14 @@ CONDITIONS = ("idle", "busy")
 UNDER, QUOTA = "quota", 1.5
 
 #: The columns of both tables: first those in ms.
-MS_HEADS = tuple(f"{one} {what}" for one in (*CONDITIONS, UNDER) for what in ("p50", "p99"))
-HEADS = (*MS_HEADS, *(f"{one} p99 / p50" for one in (*CONDITIONS, UNDER)), "busy / idle")
+MS_HEADS = tuple(
+    f"{condition} {what}" for condition in (*CONDITIONS, UNDER) for what in ("p50", "p99")
+)
+HEADS = (
+    *MS_HEADS,
+    *(f"{condition} p99 / p50" for condition in (*CONDITIONS, UNDER)),
+    "busy / idle",
+)
 
 BURNS = "while True: pass"
 
@@ -93,19 +99,21 @@ class Row:
 
     def figures(self) -> dict[str, float]:
         """Return medians and 99th percentiles in ms by condition, and the ratio of busy to idle."""
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         usual = dict[str, Array]()
         for condition, turns in self.turns.items():
             usual[condition] = p50 = np.array([np.median(seconds) for seconds in turns])
-            runs = [np.asarray(seconds) / one for seconds, one in zip(turns, p50, strict=True)]
+            runs = [
+                np.asarray(seconds) / middle for seconds, middle in zip(turns, p50, strict=True)
+            ]
             slow = float(np.percentile(np.concatenate(runs), 99))
-            found[f"{condition} p50"] = float(np.median(p50)) * 1e3
-            found[f"{condition} p99"] = slow * found[f"{condition} p50"]
-            found[f"{condition} p99 / p50"] = slow
+            figures[f"{condition} p50"] = float(np.median(p50)) * 1e3
+            figures[f"{condition} p99"] = slow * figures[f"{condition} p50"]
+            figures[f"{condition} p99 / p50"] = slow
         idle, busy = (usual.get(condition, np.empty(0)) for condition in CONDITIONS)
         if 0 < len(busy) == len(idle):
-            found["busy / idle"] = float(np.median(busy / idle))
-        return found
+            figures["busy / idle"] = float(np.median(busy / idle))
+        return figures
 
 
 def measure(scope: Scope, store: Store) -> None:
@@ -123,8 +131,8 @@ def measure(scope: Scope, store: Store) -> None:
             task = Task(file, written(name, scope, file), scope.threads, OUR_PRECISION)
             rows = measured(name, task, engines(places, (), LIMIT_S), ROUNDS, SECONDS, group)
         kept.add(
-            {"model": one.model, "engine": one.engine, "reason": one.reason or None} | one.figures()
-            for one in rows
+            {"model": row.model, "engine": row.engine, "reason": row.reason or None} | row.figures()
+            for row in rows
         )
 
 
@@ -190,29 +198,31 @@ def main(
         for file in models:
             case = case_of(file, shape, None)
             task = Task(case.model, case.feeds, Executor.of(threads).threads, OUR_PRECISION)
-            found = engines(places, turns, limit)
-            rows += measured(case.name, task, found, rounds, seconds, group)
+            contenders = engines(places, turns, limit)
+            rows += measured(case.name, task, contenders, rounds, seconds, group)
         if as_json:
-            lines = ({"model": one.model, "engine": one.engine} | one.figures() for one in rows)
+            lines = ({"model": row.model, "engine": row.engine} | row.figures() for row in rows)
             print_json({"rows": list(lines)})
         else:
             Console().print(table(rows))
-        for one in rows:
-            if one.reason:
-                print(f"note: {one.model}: {one.engine}: {one.reason}", file=sys.stderr)
+        for row in rows:
+            if row.reason:
+                print(f"note: {row.model}: {row.engine}: {row.reason}", file=sys.stderr)
 
 
 def engines(
     places: Mapping[str, str], turns: Sequence[str], limit_s: float
 ) -> dict[str, Contender]:
     """Return the contenders by name, with VTensor once more for each number of spin turns."""
-    found = {name: Contender(name, place, OUR_PRECISION, limit_s) for name, place in places.items()}
+    contenders = {
+        name: Contender(name, place, OUR_PRECISION, limit_s) for name, place in places.items()
+    }
     for name, place in OURS.items():
         for turn in turns:
-            own = {"GOMP_SPINCOUNT": turn}
-            one = Contender(name, place, OUR_PRECISION, limit_s, environment=own)
-            found[f"{name}, spin {turn}"] = one
-    return found
+            environment = {"GOMP_SPINCOUNT": turn}
+            contender = Contender(name, place, OUR_PRECISION, limit_s, environment=environment)
+            contenders[f"{name}, spin {turn}"] = contender
+    return contenders
 
 
 def measured(
@@ -236,28 +246,28 @@ def measured(
     rows = {name: Row(model, name) for name in contenders}
     kinds = dict.fromkeys(CONDITIONS, contenders)
     if group is not None:
-        kinds[UNDER] = {name: _again(one) for name, one in contenders.items()}
+        kinds[UNDER] = {name: _again(contender) for name, contender in contenders.items()}
     with ExitStack() as stack:
         for condition in (CONDITIONS[0], UNDER):
             with group.inside() if group and condition == UNDER else nullcontext():
-                for one in kinds.get(condition, {}).values():
-                    stack.callback(one.close)
-                    one.enter(task)
-                    if one.worker is not None:
-                        one.ask(WARMS, Timed)
+                for contender in kinds.get(condition, {}).values():
+                    stack.callback(contender.close)
+                    contender.enter(task)
+                    if contender.worker is not None:
+                        contender.ask(WARMS, Timed)
         for _ in range(rounds):
             for condition, able in kinds.items():
-                for name, one in able.items():
-                    if one.worker is None:
+                for name, contender in able.items():
+                    if contender.worker is None:
                         continue
                     with burning(condition == "busy"):
-                        one.ask(SETTLES, Timed)
-                        answer = one.ask(seconds / rounds / len(kinds), Timed)
+                        contender.ask(SETTLES, Timed)
+                        answer = contender.ask(seconds / rounds / len(kinds), Timed)
                     if answer is not None:
                         rows[name].turns.setdefault(condition, []).append(answer.seconds)
     for able in kinds.values():
-        for name, one in able.items():
-            rows[name].reason = rows[name].reason or one.reason
+        for name, contender in able.items():
+            rows[name].reason = rows[name].reason or contender.reason
     return list(rows.values())
 
 
@@ -282,13 +292,13 @@ def burning(burns: bool) -> Iterator[None]:
 
 def table(rows: Sequence[Row]) -> Table:
     """Return a table with a line for each engine that was timed."""
-    made = Table("model", "engine", *HEADS, caption="ms of a run")
-    for one in rows:
-        found = one.figures()
-        cells = (f"{found[head]:.2f}" if head in found else "" for head in HEADS)
-        if found:
-            made.add_row(one.model, one.engine, *cells)
-    return made
+    result = Table("model", "engine", *HEADS, caption="ms of a run")
+    for row in rows:
+        figures = row.figures()
+        cells = (f"{figures[head]:.2f}" if head in figures else "" for head in HEADS)
+        if figures:
+            result.add_row(row.model, row.engine, *cells)
+    return result
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def bars(
         colour = colours[place % len(colours)]
         axes.bar(xs, heights, width, bottom, align="edge", label=label, color=colour, linewidth=0)
         if stacked:
-            bottom = [one + height for one, height in zip(bottom, heights, strict=True)]
+            bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
     many = len(groups) > 6
     turned = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if many else {}
     axes.set_xticks(range(len(groups)), groups, **turned)
@@ -94,7 +94,7 @@ def bars(
 
 def legend(axes: Any, *others: Any) -> None:
     """Add one legend for axes and others on the same panel, above it, where no bar is."""
-    pairs = [one.get_legend_handles_labels() for one in (axes, *others)]
+    pairs = [panel.get_legend_handles_labels() for panel in (axes, *others)]
     handles, labels = ([entry for pair in pairs for entry in pair[side]] for side in (0, 1))
     look = {"fontsize": "small", "frameon": False, "ncols": 5, "borderaxespad": 0.2}
     axes.legend(handles, labels, loc="lower right", bbox_to_anchor=(1, 1), **look)

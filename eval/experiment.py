@@ -177,10 +177,10 @@ class Store:
         """Return whether a row has to be measured again: another machine's, or an older run's with
         ``again``.
         """
-        found = table.one(**key)
-        if found is None or self.run is None:
+        row = table.one(**key)
+        if row is None or self.run is None:
             return False
-        run = table.runs[found["run"]]
+        run = table.runs[row["run"]]
         return run != self.run if self.again else _where(run) != _where(self.run)
 
 

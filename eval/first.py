@@ -106,16 +106,16 @@ def used(run: Run, runs: int, seconds: float) -> dict[str, int]:
     """Return the memory of the process after one run, after more runs and after a pause, and its
     peak.
     """
-    found = {"first_kib": kib("VmRSS")}
+    memory = {"first_kib": kib("VmRSS")}
     for _ in range(runs):
         run()
-    found["runs_kib"] = kib("VmRSS")
+    memory["runs_kib"] = kib("VmRSS")
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         run()
     time.sleep(RESTS_S)
     run()
-    return found | {"used_kib": kib("VmRSS"), "anon_kib": kib("RssAnon"), "most_kib": kib("VmHWM")}
+    return memory | {"used_kib": kib("VmRSS"), "anon_kib": kib("RssAnon"), "most_kib": kib("VmHWM")}
 
 
 if __name__ == "__main__":

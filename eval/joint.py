@@ -52,15 +52,15 @@ def measure(scope: Scope, store: Store) -> None:
 def differences(network: str, scope: Scope) -> dict[str, int]:
     """Return how many nodes run differently in the joint plan, by what differs."""
     before, after = (_chosen(network, scope, engine) for engine in ENGINES)
-    found = Counter[str]()
+    counts = Counter[str]()
     for name in before.keys() & after.keys():
         (library, *_), (other, *_) = before[name], after[name]
         if library != other:
-            found[f"{library} to {other}"] += 1
+            counts[f"{library} to {other}"] += 1
         elif before[name] != after[name]:
-            found["layouts"] += 1
-    found["not fused alike"] = len(before.keys() ^ after.keys())
-    return dict(+found)
+            counts["layouts"] += 1
+    counts["not fused alike"] = len(before.keys() ^ after.keys())
+    return dict(+counts)
 
 
 def _chosen(network: str, scope: Scope, engine: str) -> dict[str, tuple[str, ...]]:
@@ -84,29 +84,29 @@ def section(store: Store) -> Iterator[str]:
     yield told(__doc__)
     kept = store.table(NAME, KEY)
     lines = list[list[object]]()
-    alone = [one for one in ALONE if any(row["engine"] == one for row in kept)]
-    ratios: dict[str, list[float]] = {one: [] for one in (APART, *alone)}
+    alone = [engine for engine in ALONE if any(row["engine"] == engine for row in kept)]
+    ratios: dict[str, list[float]] = {engine: [] for engine in (APART, *alone)}
     for name in dict.fromkeys(row["network"] for row in kept):
-        rows = {one: _row(kept, name, one) for one in (*alone, *ENGINES)}
-        gains = {one: gain(rows[one], rows[SESSION]) for one in ratios}
-        for one, own in gains.items():
-            ratios[one] += [1 - own.median] if own else []
+        rows = {engine: _row(kept, name, engine) for engine in (*alone, *ENGINES)}
+        gains = {engine: gain(rows[engine], rows[SESSION]) for engine in ratios}
+        for engine, gained in gains.items():
+            ratios[engine] += [1 - gained.median] if gained else []
         times = [row and milliseconds(row.get("median_s")) for row in rows.values()]
         left = [row and row["conversions"] for row in rows.values()]
         theirs = [_conversions(store, name, peer) for peer in TELLING]
         differs = (rows[SESSION] or {}).get("differs", {})
         changed = ", ".join(f"{n} {what}" for what, n in differs.items())
         lines.append([name, *times, *gains.values(), *left, *theirs, changed or "the same"])
-    heads = ["network", *(f"{one}, ms" for one in (*alone, *ENGINES))]
-    heads += [f"gain over {one}, medians (95 %)" for one in ratios]
-    heads += [f"Transforms, {one}" for one in (*alone, *ENGINES)]
+    heads = ["network", *(f"{engine}, ms" for engine in (*alone, *ENGINES))]
+    heads += [f"gain over {engine}, medians (95 %)" for engine in ratios]
+    heads += [f"Transforms, {engine}" for engine in (*alone, *ENGINES)]
     heads += [f"conversions of {peer}" for peer in TELLING]
     yield table([*heads, f"nodes that run otherwise than {APART}"], lines)
-    for one, found in ratios.items():
-        if found:
-            mean = math.exp(math.fsum(map(math.log, found)) / len(found))
-            count = f"over {len(found)} networks"
-            yield f"Geometric mean of the times beside *{one}* {count}: {mean:.3f}."
+    for engine, values in ratios.items():
+        if values:
+            mean = math.exp(math.fsum(map(math.log, values)) / len(values))
+            count = f"over {len(values)} networks"
+            yield f"Geometric mean of the times beside *{engine}* {count}: {mean:.3f}."
 
 
 def _conversions(store: Store, network: str, peer: str) -> int | None:

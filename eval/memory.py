@@ -96,12 +96,12 @@ def measured(
         SystemExit: VTensor fails; the message is its error.
     """
     names = [(engine, turn) for engine in engines for turn in (TURNS if engine == US else ("",))]
-    given, rows = [threads, runs, seconds], list[Row]()
+    numbers, rows = [threads, runs, seconds], list[Row]()
     with TemporaryDirectory() as folder:
         environment = fresh(folder)
         environment.pop("PYTHONUNBUFFERED", None)
         for engine, turn in names:
-            row = once(engine, model, feeds, given, environment)
+            row = once(engine, model, feeds, numbers, environment)
             if row is not None:
                 rows.append({"model": model.stem, "engine": engine, "turn": turn} | row)
     return rows
@@ -126,8 +126,8 @@ def shown(rows: Sequence[Row]) -> Iterator[str]:
         last = f"{ratio:.2f}" if ratio is not None else None
         lines.append([row["model"], f"{row['engine']} {row['turn']}".strip(), *cells, last])
     yield table(["model", "process", *(f"{head}, MB" for head in NUMBERS), "ratio"], lines)
-    for turn, found in ratios.items():
-        yield f"Geometric mean of the ratio to {PEER}, {turn}: {mean_of(found)}."
+    for turn, values in ratios.items():
+        yield f"Geometric mean of the ratio to {PEER}, {turn}: {mean_of(values)}."
 
 
 def main(

@@ -51,9 +51,9 @@ def planned(graph: Graph, rounds: int) -> dict[str, Any]:
         times["resolve"].append(seconds)
         hoisted, seconds = timed(lambda extended=extended: optimise(extended, "lho"))  # type: ignore[misc]
         times["lho"].append(seconds)
-        found, seconds = timed(lambda hoisted=hoisted: optimise(hoisted, ["ewo", "lho"]))  # type: ignore[misc]
+        chosen, seconds = timed(lambda hoisted=hoisted: optimise(hoisted, ["ewo", "lho"]))  # type: ignore[misc]
         times["ewo"].append(seconds)
-        certificate = found.certificate
+        certificate = chosen.certificate
         assert certificate is not None
         times["solver"].append(certificate.seconds)
     medians = {part: median(row[1:]) for part, row in times.items()}
@@ -66,8 +66,8 @@ def planned(graph: Graph, rounds: int) -> dict[str, Any]:
 def timed(run: Callable[[], T]) -> tuple[T, float]:
     """Return a function's result and its seconds."""
     begin = time.perf_counter()
-    made = run()
-    return made, time.perf_counter() - begin
+    result = run()
+    return result, time.perf_counter() - begin
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -75,7 +75,9 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     for title in rows[0]:
         shown.add_column(title, justify="left" if title == "network" else "right")
     for row in rows:
-        cells = (f"{one:.2f}" if isinstance(one, float) else str(one) for one in row.values())
+        cells = (
+            f"{value:.2f}" if isinstance(value, float) else str(value) for value in row.values()
+        )
         shown.add_row(*cells)
     return shown
 

@@ -63,7 +63,7 @@ def profile(scope: Scope, store: Store, name: str, config: Config) -> None:
     if store.late or not (missing := store.missing(kept, keys)):
         return
     batches = list(dict.fromkeys(str(key["batch"]) for key in missing))
-    given = (config.network, ",".join(batches), str(scope.size or 0), config.mix)
+    arguments = (config.network, ",".join(batches), str(scope.size or 0), config.mix)
     runs = str(min(RUNS, scope.runs))
     count, done = len(batches) * len(config.levels), list[Row]()
 
@@ -73,7 +73,7 @@ def profile(scope: Scope, store: Store, name: str, config: Config) -> None:
 
     levels = ",".join(config.levels)
     run_process(
-        "eval.figures.profiled", [config.cap, *given, levels, runs, str(scope.threads)], advance
+        "eval.figures.profiled", [config.cap, *arguments, levels, runs, str(scope.threads)], advance
     )
     kept.add(done)
 

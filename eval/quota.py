@@ -56,7 +56,9 @@ def limited(
     if not processors > 0:
         raise InputError(f"--quota {processors:g}: no process runs with that")
     why = "there are no control groups of processors here"
-    around = [one for one in folders("cpu", membership, mount) if (one[1] / PROCESSES).exists()]
+    around = [
+        folder for folder in folders("cpu", membership, mount) if (folder[1] / PROCESSES).exists()
+    ]
     for version, outside in reversed(around):  # this process's own first
         group = Group(outside / f"vtensor-quota-{os.getpid()}", outside)
         try:

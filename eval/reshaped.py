@@ -60,8 +60,8 @@ def openvino(model: str, threads: int) -> Run:
     request = compiled.create_infer_request()
 
     def run(feeds: Feeds) -> list[Array]:
-        made = request.infer(dict(feeds), share_inputs=True, share_outputs=True)
-        return [made[port] for port in compiled.outputs]
+        results = request.infer(dict(feeds), share_inputs=True, share_outputs=True)
+        return [results[port] for port in compiled.outputs]
 
     return run
 
@@ -75,14 +75,14 @@ def resized(feeds: Feeds, axes: Mapping[str, Mapping[str, str]], sizes: Mapping[
     >>> resized({"x": np.arange(3)}, {"x": {"0": "n"}}, {"n": 5})["x"].tolist()
     [0, 1, 2, 0, 1]
     """
-    found = dict(feeds)
+    result = dict(feeds)
     for name, named in axes.items():
-        array = found[name]
+        array = result[name]
         for axis, symbol in named.items():
             places = np.arange(sizes.get(symbol, array.shape[int(axis)])) % array.shape[int(axis)]
             array = array.take(places, int(axis))
-        found[name] = np.ascontiguousarray(array)
-    return found
+        result[name] = np.ascontiguousarray(array)
+    return result
 
 
 def through(run: Run, given: list[Feeds]) -> tuple[dict[str, Any], list[list[Array]]]:
@@ -92,10 +92,10 @@ def through(run: Run, given: list[Feeds]) -> tuple[dict[str, Any], list[list[Arr
 
     def timed(feeds: Feeds) -> float:
         begin = perf_counter()
-        made[:] = run(feeds)
+        outputs[:] = run(feeds)
         return perf_counter() - begin
 
-    made: list[Array] = []
+    outputs: list[Array] = []
     for feeds in given:
         try:
             new.append(timed(feeds))
@@ -105,7 +105,7 @@ def through(run: Run, given: list[Feeds]) -> tuple[dict[str, Any], list[list[Arr
             answers.append([])
             again.append(None)
             continue
-        answers.append([np.array(one) for one in made])
+        answers.append([np.array(array) for array in outputs])
         again.append(median(timed(feeds) for _ in range(AGAIN)))
     for feeds, known in zip(reversed(given), reversed(new), strict=True):
         back.append(None if known is None else timed(feeds))
@@ -118,7 +118,7 @@ def main() -> None:
     about = json.loads(asked)
     with np.load(file) as kept:
         feeds = dict(kept)
-    given = [resized(feeds, about["axes"], sizes) for sizes in about["sizes"]]
+    feeds_of = [resized(feeds, about["axes"], sizes) for sizes in about["sizes"]]
     begin = perf_counter()
     run = ENGINES[engine](model, int(threads))
     for _ in range(about["runs"]):  # what the first run of all does is ``eval/start.py``'s subject
@@ -126,7 +126,7 @@ def main() -> None:
     ready_s = perf_counter() - begin
     while perf_counter() - begin - ready_s < about["used_s"]:
         run(feeds)
-    seconds, answers = through(run, given)
+    seconds, answers = through(run, feeds_of)
     kept_answers: dict[str, Any] = {
         f"{at}.{number}": array
         for at, arrays in enumerate(answers)

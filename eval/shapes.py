@@ -83,11 +83,11 @@ def measure(scope: Scope, store: Store) -> None:
 def axes_of(case: Case) -> Axes:
     """Return the named open sizes of a model's inputs, by axis."""
     symbols = Model(case.model).symbols
-    found = {
-        name: {str(axis): one for axis, one in enumerate(row or ()) if isinstance(one, str)}
+    names = {
+        name: {str(axis): size for axis, size in enumerate(row or ()) if isinstance(size, str)}
         for name, row in symbols.items()
     }
-    return {name: row for name, row in found.items() if row}
+    return {name: row for name, row in names.items() if row}
 
 
 def sizes_of(feeds: Mapping[str, Array], axes: Axes) -> list[Sizes]:
@@ -101,16 +101,16 @@ def sizes_of(feeds: Mapping[str, Array], axes: Axes) -> list[Sizes]:
         for name, row in axes.items()
         for axis, symbol in row.items()
     }
-    found: list[Sizes] = []
+    choices: list[Sizes] = []
     for symbol, base in bases.items():
         if symbol == GROWING:
-            found += [{symbol: base + more} for more in range(1, GROWN + 1)]
+            choices += [{symbol: base + more} for more in range(1, GROWN + 1)]
         elif base < STEP:
-            found += [{symbol: base + more} for more in range(1, CHANGED // 2 + 1)]
+            choices += [{symbol: base + more} for more in range(1, CHANGED // 2 + 1)]
         else:
             steps = (1, 2, -1, 3)[:CHANGED]
-            found += [{symbol: base + STEP * one} for one in steps if base + STEP * one > 0]
-    return found
+            choices += [{symbol: base + STEP * step} for step in steps if base + STEP * step > 0]
+    return choices
 
 
 def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> list[Row]:
@@ -121,21 +121,21 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
     """
     sizes = sizes_of(case.feeds, axes)
     asked = {"axes": axes, "sizes": sizes, "runs": 2, "used_s": 0.0}
-    found: dict[str, list[Row]] = {engine: [] for engine in engines}
+    rows_of: dict[str, list[Row]] = {engine: [] for engine in engines}
     with TemporaryDirectory() as folder:
         feeds, answers = Path(folder) / "feeds.npz", dict[str, dict[str, Array]]()
         np.savez(feeds, **dict[str, Any](case.feeds))
         environment = fresh(folder)
         for turn in range(ROUNDS):
-            able = list(found)
+            able = list(rows_of)
             for engine in (*able[turn:], *able[:turn]):
                 to = Path(folder) / f"{engine}.npz"
                 used = json.dumps({**asked, "used_s": USED_S if engine == US else 0.0})
                 row = _once(engine, case, feeds, threads, used, to, environment)
                 if row is None:
-                    del found[engine]
+                    del rows_of[engine]
                     continue
-                found[engine].append(row)
+                rows_of[engine].append(row)
                 with np.load(to) as kept:
                     answers[engine] = {name: kept[name] for name in kept.files}
         about = (
@@ -148,15 +148,15 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
         )
         nothing = {**environment, "VTENSOR_CACHE_DIR": f"{folder}/nothing"}
         cold, soon = _once(*about, nothing), _once(*about, nothing)
-    for engine in list(found):
+    for engine in list(rows_of):
         if engine != US and (fault := _apart(answers[US], answers[engine])):
             print(f"note: {engine} on {case.name}: {fault}", file=sys.stderr)
-            del found[engine]
+            del rows_of[engine]
     growing = any(GROWING in row.values() for row in axes.values())
     told_of = {"model": case.name, "growing": growing, "shapes": len(sizes)}
     return [
-        {**told_of, "engine": engine, **_summary(rows, found[US], soon, cold)}
-        for engine, rows in found.items()
+        {**told_of, "engine": engine, **_summary(rows, rows_of[US], soon, cold)}
+        for engine, rows in rows_of.items()
     ]
 
 
@@ -170,9 +170,9 @@ def _once(
     environment: Mapping[str, str],
 ) -> Row | None:
     """Run one process; return None if a peer failed."""
-    given = (engine, str(case.model), str(feeds), str(threads), asked, str(to))
+    arguments = (engine, str(case.model), str(feeds), str(threads), asked, str(to))
     ran = subprocess.run(
-        [sys.executable, "-m", "eval.reshaped", *given],
+        [sys.executable, "-m", "eval.reshaped", *arguments],
         check=False,
         capture_output=True,
         text=True,
@@ -203,11 +203,12 @@ def _apart(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> str:
 def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None, cold: Row | None) -> Row:
     """Medians over rounds and shapes; our first runs by its, shape by shape, and those at once."""
     known = {
-        what: [one for row in rows for one in row[what]] for what in ("new_s", "again_s", "back_s")
+        what: [second for row in rows for second in row[what]]
+        for what in ("new_s", "again_s", "back_s")
     }
     return {
         "rounds": len(rows),
-        "refused": sum(one is None for one in rows[0]["new_s"]),
+        "refused": sum(second is None for second in rows[0]["new_s"]),
         **{what: _middle(seconds) for what, seconds in known.items()},
         "ratio": _ratio(ours, rows),
         "later_process": _ratio([soon] * len(rows), rows) if soon else None,
@@ -228,7 +229,7 @@ def _ratio(ours: Sequence[Row], rows: Sequence[Row]) -> float | None:
 
 def _middle(seconds: Sequence[float | None]) -> float | None:
     """Return the median of the known times; None if there are none."""
-    there = [one for one in seconds if one is not None]
+    there = [time for time in seconds if time is not None]
     return median(there) if there else None
 
 
@@ -241,8 +242,8 @@ def section(store: Store) -> Iterator[str]:
     ]
     yield from beside(rows, "ms: new / again / back", _times)
     for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
-        own = [row for row in rows if row["engine"] == peer]
-        mean, without = (mean_of(row.get(what) for row in own) for what in SOON)
+        of_peer = [row for row in rows if row["engine"] == peer]
+        mean, without = (mean_of(row.get(what) for row in of_peer) for what in SOON)
         yield (
             "Another size right after the first run, geometric mean of the ratio to "
             f"{peer}: {without} in a first process, {mean} in a later one."

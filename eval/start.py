@@ -100,21 +100,21 @@ def started(
         file = Path(folder) / "feeds.npz"
         np.savez(file, **feeds)
         environment = fresh(folder)
-        found: dict[str, list[Row]] = {engine: [] for engine in engines}
+        rows_of: dict[str, list[Row]] = {engine: [] for engine in engines}
         for turn in range(BEFORE + rounds):
-            able = list(found)
+            able = list(rows_of)
             place = turn % len(able)
             for engine in (*able[place:], *able[:place]):
                 if cold:
                     shutil.rmtree(f"{folder}/cache", ignore_errors=True)
                 row = once(engine, model, file, [threads], environment)
                 if row is None:
-                    del found[engine]
+                    del rows_of[engine]
                 else:
-                    found[engine] += [row] * (turn >= BEFORE)
+                    rows_of[engine] += [row] * (turn >= BEFORE)
     return [
-        {"model": name, "engine": engine, "rounds": rounds, **_summary(rows, found[US])}
-        for engine, rows in found.items()
+        {"model": name, "engine": engine, "rounds": rounds, **_summary(rows, rows_of[US])}
+        for engine, rows in rows_of.items()
     ]
 
 
@@ -144,8 +144,8 @@ def once(
     Raises:
         SystemExit: VTensor fails; the message is its error.
     """
-    given = [engine, str(model), str(feeds), *map(str, told)]
-    command = [sys.executable, "-P", first.__file__, *given]
+    arguments = [engine, str(model), str(feeds), *map(str, told)]
+    command = [sys.executable, "-P", first.__file__, *arguments]
     begin = time.monotonic()
     ran = subprocess.run(
         command, check=False, capture_output=True, text=True, env=environment, timeout=LIMIT_S
@@ -216,7 +216,7 @@ def _times(row: Row) -> str:
 
 def mean_of(ratios: Iterable[float | None]) -> str:
     """Return the geometric mean of the known ratios and their number, as text."""
-    logs = [math.log(one) for one in ratios if one]
+    logs = [math.log(ratio) for ratio in ratios if ratio]
     if not logs:
         return "not known"
     return f"{math.exp(math.fsum(logs) / len(logs)):.2f} over {len(logs)} models"

@@ -26,12 +26,12 @@ def main(
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Nanoseconds: of a step, native or in Python, and of a run from another thread."""
-    found = measured(steps, rounds)
+    times = measured(steps, rounds)
     if as_json:
-        print_json({"steps": steps, "rounds": rounds, **found})
+        print_json({"steps": steps, "rounds": rounds, **times})
         return
     table = Table("what", "ns")
-    for what, nanoseconds in found.items():
+    for what, nanoseconds in times.items():
         table.add_row(what, f"{nanoseconds:.1f}")
     Console().print(table)
 

@@ -54,13 +54,13 @@ def instructions(machine: Mapping[str, Any]) -> str:
 
 def versions() -> dict[str, str]:
     """Return the version of Python and of each installed distribution."""
-    found = {"python": platform.python_version()}
+    known = {"python": platform.python_version()}
     for name in DISTRIBUTIONS:
         try:
-            found[name] = version(name)
+            known[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return known
 
 
 class Table:
@@ -95,8 +95,8 @@ class Table:
 
     def one(self, **wanted: Any) -> Row | None:
         """Return the only row with these values; None if there are none or several."""
-        found = self.rows(**wanted)
-        return found[0] if len(found) == 1 else None
+        rows = self.rows(**wanted)
+        return rows[0] if len(rows) == 1 else None
 
     def has(self, **key: Any) -> bool:
         """Return whether the table has the row of a key."""

@@ -76,8 +76,8 @@ def section(store: Store) -> Iterator[str]:
         rows = {row["peer"]: row for row in kept.rows(model=name, group="f32")}
         ours = rows.pop(next(iter(OURS)))
         if best := _best(rows.values()):
-            found = best["ratio"]
-            value, low, high = (1 / found[end] for end in ("value", "high", "low"))
+            interval = best["ratio"]
+            value, low, high = (1 / interval[end] for end in ("value", "high", "low"))
             ratios.append(value)
             slower += [name] * (low > SLOWER)
             ratio = f"{value:.2f} ({low:.2f} to {high:.2f})"
@@ -108,7 +108,7 @@ def plot(store: Store) -> None:
     for row in store.table(NAME, KEY).rows(group="f32"):
         if row["ratio"]:
             shares.setdefault(row["model"], {})[row["peer"]] = row["ratio"]["value"]
-    series = {peer: [one.get(peer) for one in shares.values()] for peer in PEERS}
+    series = {peer: [shares_of.get(peer) for shares_of in shares.values()] for peer in PEERS}
     with drawn(store.folder / NAME, size=(12, 4.4)) as [axes]:
         title, label = "above 1 VTensor is ahead", "time / VTensor's"
         bars(axes, list(shares), series, title=title, ylabel=label)

@@ -64,8 +64,8 @@ def reached(name: str) -> Mapping[Unit, str]:
     info, parts = _known()[name], dict[Unit, str]()
     roots = {"operation": set(_standing(info.file, info.line))}
     for library in LIBRARIES:
-        for (op, own, _), invoker in registry().invokers.items():
-            if (op, own) == (name, library):
+        for (op, on, _), invoker in registry().invokers.items():
+            if (op, on) == (name, library):
                 roots.setdefault(library, set()).update(_standing(invoker.file, invoker.line))
         roots.setdefault(library, set()).update(_registering(info, library))
     for part, units in roots.items():
@@ -78,10 +78,10 @@ def reached(name: str) -> Mapping[Unit, str]:
 def baseline(name: str) -> frozenset[Unit]:
     """Return the Python units that an operator of the layout-aware baseline reaches."""
     folder = ROOT / "eval" / "layout_aware"
-    found = set[Unit]()
+    units = set[Unit]()
     for file in sorted(folder.glob("*.py")):
-        found.update(u for u in python_units(str(file.relative_to(ROOT))) if _is_of(u, name))
-    return frozenset(unit for unit in closed(found) if unit.path.endswith(".py"))
+        units.update(u for u in python_units(str(file.relative_to(ROOT))) if _is_of(u, name))
+    return frozenset(unit for unit in closed(units) if unit.path.endswith(".py"))
 
 
 def baseline_tiers() -> Mapping[Unit, str]:
@@ -96,8 +96,8 @@ def _is_of(unit: Unit, name: str) -> bool:
     if name in unit.names:
         return not unit.target
     decorators = getattr(unit.node, "decorator_list", [])
-    nodes = (one for decorator in decorators for one in ast.walk(decorator))
-    return any(isinstance(one, ast.Constant) and one.value == name for one in nodes)
+    nodes = (part for decorator in decorators for part in ast.walk(decorator))
+    return any(isinstance(part, ast.Constant) and part.value == name for part in nodes)
 
 
 def described() -> int:
@@ -119,24 +119,24 @@ def spells(unit: Unit) -> bool:
 
 def closed(units: Iterable[Unit], barred: frozenset[Unit] = frozenset()) -> set[Unit]:
     """Units with all that they reach; what is barred is not entered from elsewhere."""
-    found, todo = set[Unit](), list(units)
+    done, todo = set[Unit](), list(units)
     while todo:
         unit = todo.pop()
-        if unit in found:
+        if unit in done:
             continue
-        found.add(unit)
-        todo += [one for one in _followed(unit) if one not in barred and one not in found]
-    return found
+        done.add(unit)
+        todo += [used for used in _followed(unit) if used not in barred and used not in done]
+    return done
 
 
 @cache
 def _followed(unit: Unit) -> frozenset[Unit]:
     """Return the units that a unit uses; in C++ also the preprocessor lines of its file."""
     if unit.path.endswith((".py", ".pyi")):
-        own = [one for name in unit.uses for one in _resolved(unit.path, name)]
-        return frozenset(own) | frozenset(_bound(unit))
-    found = (one for name in unit.uses for one in _native(zone(unit.path), name))
-    return frozenset((*found, cpp_units(unit.path)[-1]))
+        units = [used for name in unit.uses for used in _resolved(unit.path, name)]
+        return frozenset(units) | frozenset(_bound(unit))
+    natives = (used for name in unit.uses for used in _native(zone(unit.path), name))
+    return frozenset((*natives, cpp_units(unit.path)[-1]))
 
 
 def _bound(unit: Unit) -> Iterator[Unit]:
@@ -156,7 +156,7 @@ def _resolved(path: str, dotted: str) -> Iterator[Unit]:
     for unit in python_units(path):
         if name not in unit.names:
             continue
-        targets = [one for one in unit.target if one[0] == name]
+        targets = [target for target in unit.target if target[0] == name]
         if not targets or zone(path):
             yield unit
         for _, module, inner in targets:
@@ -186,8 +186,8 @@ def _makes(path: str, name: str) -> bool:
 def _file(module: str) -> str | None:
     path = module.replace(".", "/")
     places = (f"{path}.py", f"{path}/__init__.pyi", f"{path}/__init__.py")
-    found = [one for one in places if (ROOT / one).is_file()]
-    return found[0] if found else None
+    existing = [place for place in places if (ROOT / place).is_file()]
+    return existing[0] if existing else None
 
 
 def _native(library: str, name: str) -> Iterable[Unit]:
@@ -197,12 +197,12 @@ def _native(library: str, name: str) -> Iterable[Unit]:
 @cache
 def _index(library: str) -> Mapping[str, list[Unit]]:
     """Return the units of a library's C++, by name."""
-    made = dict[str, list[Unit]]()
+    units = dict[str, list[Unit]]()
     for file in sorted((ROOT / "native" / library).glob("*.[ch]*")):
         for unit in cpp_units(str(file.relative_to(ROOT))):
             for name in unit.names:
-                made.setdefault(name, []).append(unit)
-    return made
+                units.setdefault(name, []).append(unit)
+    return units
 
 
 @cache
@@ -222,9 +222,9 @@ def _classes() -> frozenset[Unit]:
 
 def _bases(info: OperatorInfo) -> frozenset[Unit]:
     """Return the units of operators from which an operator's class derives."""
-    known = {one.cls: one for one in _known().values()}
+    known = {operator.cls: operator for operator in _known().values()}
     rests = [known[cls] for cls in info.cls.__mro__ if cls in known]
-    return frozenset(unit for one in rests for unit in _standing(one.file, one.line))
+    return frozenset(unit for operator in rests for unit in _standing(operator.file, operator.line))
 
 
 @cache

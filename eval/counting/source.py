@@ -57,12 +57,12 @@ def bare_cpp(text: str, strings: bool = True) -> str:
     """
 
     def bare(match: re.Match[str]) -> str:
-        found = match.group()
+        text = match.group()
         if match["raw"] is not None:
-            return 'R"' + "\n" * found.count("\n") + '"'
+            return 'R"' + "\n" * text.count("\n") + '"'
         if match["comment"] is not None:
-            return " " + "\n" * found.count("\n")
-        return found if strings else '""'
+            return " " + "\n" * text.count("\n")
+        return text if strings else '""'
 
     return _CPP.sub(bare, text)
 

@@ -50,8 +50,8 @@ class Range(NamedTuple):
         return self._noted("blocks")
 
     def _noted(self, key: str) -> str:
-        found = re.search(rf"\b{key}=([^;]*)", self.note)
-        return found[1].strip() if found else ""
+        match = re.search(rf"\b{key}=([^;]*)", self.note)
+        return match[1].strip() if match else ""
 
 
 @cache
@@ -137,9 +137,9 @@ def recounted(checkout: Path) -> Iterator[tuple[Range, int, int]]:
 def layout_expression() -> re.Pattern[str]:
     """Return the expression that finds lines about layouts, from section 5 of the data's notes."""
     notes = (DATA / "tensorflow_operator_loc.md").read_text()
-    found = re.search(r"## 5 .*?```\n(.*?)\n```", notes, re.DOTALL)
-    assert found, "section 5 of the notes holds the expression"
-    return re.compile(found[1])
+    match = re.search(r"## 5 .*?```\n(.*?)\n```", notes, re.DOTALL)
+    assert match, "section 5 of the notes holds the expression"
+    return re.compile(match[1])
 
 
 def _blocks(row: Range) -> set[int]:
@@ -154,19 +154,19 @@ def _blocks(row: Range) -> set[int]:
 def _shown(checkout: Path, commit: str, path: str) -> str:
     """Return a file of a commit, regardless of the work tree."""
     command = ["git", "-C", str(checkout), "show", f"{commit}:{path}"]
-    found = subprocess.run(command, capture_output=True, check=False)
-    if found.returncode:
-        why = found.stderr.decode(errors="replace").strip()
+    ran = subprocess.run(command, capture_output=True, check=False)
+    if ran.returncode:
+        why = ran.stderr.decode(errors="replace").strip()
         raise SystemExit(f"{checkout} has no {path} at {commit[:12]}, which was counted: {why}")
-    return found.stdout.decode(errors="replace")
+    return ran.stdout.decode(errors="replace")
 
 
 @cache
 def peers() -> Mapping[tuple[str, str], int]:
     """Lines of ONNX Runtime and PyTorch, by framework and operator."""
-    found = defaultdict[tuple[str, str], int](int)
+    lines = defaultdict[tuple[str, str], int](int)
     with (DATA / "peer_operator_loc.csv").open() as file:
         for row in csv.DictReader(file):
             if not row["note"].startswith("tier=infra"):
-                found[row["framework"], row["operator"]] += int(row["lines_code"])
-    return found
+                lines[row["framework"], row["operator"]] += int(row["lines_code"])
+    return lines

@@ -59,15 +59,15 @@ def python_units(path: str) -> tuple[Unit, ...]:
     """Return the units of a Python file; its docstring is none."""
     text = (ROOT / path).read_text()
     code, module = python_lines(text), path.partition(".py")[0].replace("/", ".")
-    made = []
+    units = []
     for node in ast.parse(text).body:
-        ahead = [one.lineno for one in getattr(node, "decorator_list", [])]
+        ahead = [decorator.lineno for decorator in getattr(node, "decorator_list", [])]
         whole = range(min([node.lineno, *ahead]), (node.end_lineno or node.lineno) + 1)
         if lines := frozenset(code.intersection(whole)):
             imported = tuple(_imported(node, module.removesuffix(".__init__")))
             names = frozenset(name for name, _, _ in imported) | frozenset(_made(node))
-            made.append(Unit(path, lines, names, frozenset(_used(node)), imported, node))
-    return tuple(made)
+            units.append(Unit(path, lines, names, frozenset(_used(node)), imported, node))
+    return tuple(units)
 
 
 def _made(node: ast.stmt) -> Iterator[str]:
@@ -81,8 +81,8 @@ def _made(node: ast.stmt) -> Iterator[str]:
 def _imported(node: ast.stmt, module: str) -> Iterator[tuple[str, str, str]]:
     """Name made, module, name in it; also below ``if TYPE_CHECKING``."""
     if isinstance(node, ast.If):
-        for one in node.body:
-            yield from _imported(one, module)
+        for statement in node.body:
+            yield from _imported(statement, module)
     elif isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]
@@ -95,10 +95,10 @@ def _imported(node: ast.stmt, module: str) -> Iterator[tuple[str, str, str]]:
 
 def _used(node: ast.stmt) -> Iterator[str]:
     """Yield names with the part after their dots: ``eigen.pad``, ``native.load().pad``."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Name):
-            yield one.id
-        elif isinstance(one, ast.Attribute) and (dotted := _dotted(one)):
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name):
+            yield part.id
+        elif isinstance(part, ast.Attribute) and (dotted := _dotted(part)):
             yield dotted
 
 
@@ -117,9 +117,9 @@ def cpp_units(path: str) -> tuple[Unit, ...]:
     """Return the units of a C++ file; one without names has preprocessor lines and namespaces."""
     text = (ROOT / path).read_text()
     code = cpp_lines(text)
-    made = list(_chunks(path, bare_cpp(text), bare_cpp(text, strings=False), code))
-    rest = frozenset(code) - frozenset[int]().union(*(unit.lines for unit in made))
-    return (*made, Unit(path, rest, frozenset(), frozenset()))
+    units = list(_chunks(path, bare_cpp(text), bare_cpp(text, strings=False), code))
+    rest = frozenset(code) - frozenset[int]().union(*(unit.lines for unit in units))
+    return (*units, Unit(path, rest, frozenset(), frozenset()))
 
 
 def _chunks(path: str, text: str, blank: str, code: dict[int, str]) -> Iterator[Unit]:
@@ -159,10 +159,10 @@ def _units(
     for match, after in zip(starts, [*starts[1:], None], strict=False):
         part = whole[match.start() : after.start() if after else len(whole)]
         first = span[0] + whole[: match.start()].count("\n")
-        own = frozenset(range(first, first + _statement(part))) & lines
-        bare = bare_cpp("\n".join(text[n - 1] for n in sorted(own)), strings=False)
-        yield Unit(path, own, frozenset({BOUND + match[1]}), frozenset(_USED.findall(bare)))
-        lines -= own
+        inside = frozenset(range(first, first + _statement(part))) & lines
+        bare = bare_cpp("\n".join(text[n - 1] for n in sorted(inside)), strings=False)
+        yield Unit(path, inside, frozenset({BOUND + match[1]}), frozenset(_USED.findall(bare)))
+        lines -= inside
     yield Unit(path, lines, frozenset(_defined(words)), uses if not starts else frozenset())
 
 
@@ -181,8 +181,8 @@ def _defined(words: str) -> Iterator[str]:
     """Yield the name of a function, the class of a method, the name of a type or a constant."""
     words = _TEMPLATE.sub("", words)
     head = re.split(r"[({=;]", words, maxsplit=1)[0].strip()
-    if found := _TYPE.search(words.partition("{")[0].partition("=")[0]):
-        yield found[1]
+    if match := _TYPE.search(words.partition("{")[0].partition("=")[0]):
+        yield match[1]
     elif member := _MEMBER.search(head):
         yield member[1]
     elif found_words := _WORD.findall(head):

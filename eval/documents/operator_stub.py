@@ -31,12 +31,12 @@ def module_of(name: str) -> str:
     possible.
     """
     cls = OPERATORS[name].cls
-    own = sorted(
+    modules = sorted(
         (module != cls.__module__, "._" in module, module)
-        for module, found in list(sys.modules.items())
-        if module.startswith("ops.") and vars(found).get(name) is cls
+        for module, value in list(sys.modules.items())
+        if module.startswith("ops.") and vars(value).get(name) is cls
     )
-    return own[0][-1] if own else ""
+    return modules[0][-1] if modules else ""
 
 
 def stub() -> str:
@@ -48,14 +48,14 @@ def stub() -> str:
 
 def index() -> str:
     """Return the text of the index: the operators and rules of ``ops``, by file and line."""
-    found = registry()
-    own = [info for info in OPERATORS.values() if info.cls.__module__.startswith("ops.")]
+    known = registry()
+    infos = [info for info in OPERATORS.values() if info.cls.__module__.startswith("ops.")]
     lines = [_INDEX_HEAD]
-    for info in sorted(own, key=lambda info: (info.cls.__module__, info.line, info.name)):
+    for info in sorted(infos, key=lambda info: (info.cls.__module__, info.line, info.name)):
         words = (info.cls.__module__.removeprefix("ops."), info.name, info.structural)
-        op_types = dict.fromkeys(one.op_type for one in info.read_as)
+        op_types = dict.fromkeys(spelling.op_type for spelling in info.read_as)
         lines.append(f"{' '.join(filter(None, words))}: {' '.join(op_types)}".rstrip() + "\n")
-    rules = [rule for rule in found.rules.values() if rule.module.startswith("ops.")]
+    rules = [rule for rule in known.rules.values() if rule.module.startswith("ops.")]
     for rule in sorted(rules, key=lambda rule: rule.module):
         needs = " ".join("+".join(sorted(names)) for names in rule.needs)
         makes = "+".join(sorted(rule.made))

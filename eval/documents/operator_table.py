@@ -81,7 +81,7 @@ def expanded() -> dict[str, int]:
 
     At least one case of ONNX's suite passes for each, and is not computed while loading.
     """
-    found: dict[str, int] = {}
+    since_of: dict[str, int] = {}
     for case in load().values():
         if len(case.operators) > 1:
             continue
@@ -90,10 +90,10 @@ def expanded() -> dict[str, int]:
         since = [v for v in sorted(versions) if has_body(domain, op_type, v)]
         label = f"{domain}::{op_type}" if domain else op_type
         spelled = not domain and OPERATORS.spellings(op_type, since[-1]) if since else True
-        passed = label not in found and not spelled and judge(case).status == "passed"
+        passed = label not in since_of and not spelled and judge(case).status == "passed"
         if passed and not at_load(case):
-            found[label] = since[0]
-    return dict(sorted(found.items()))
+            since_of[label] = since[0]
+    return dict(sorted(since_of.items()))
 
 
 @cache
@@ -110,11 +110,11 @@ def own() -> list[str]:
             for spelling in info.read_as:
                 rows[spelling.op_type].append((spelling, info))
     lines = []
-    for op_type, found in sorted(rows.items()):
-        infos = sorted({info.name: info for _, info in found}.items())
+    for op_type, spellings in sorted(rows.items()):
+        infos = sorted({info.name: info for _, info in spellings}.items())
         cells = (
             op_type,
-            opsets([spelling for spelling, _ in found]),
+            opsets([spelling for spelling, _ in spellings]),
             ", ".join(name for name, _ in infos),
             "; ".join(sorted({", ".join(libraries(info)) for _, info in infos} - {""})),
             ", ".join(name for name, info in infos if info.write) or "no",

@@ -63,11 +63,13 @@ def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
 
     def ratios(rows: Iterable[Row]) -> Ratios:
         uncapped = [row for row in rows if row["cap"] == "max" and row["batch"] == 1]
-        own = {(row["network"], row["mix"]): row for row in uncapped if row["engine"] == ours}
+        ours_by_network = {
+            (row["network"], row["mix"]): row for row in uncapped if row["engine"] == ours
+        }
         return by_peer(
             (row["engine"], math.exp(-float(logs.mean())))
             for row in uncapped
-            if (mine := own.get((row["network"], row["mix"])))
+            if (mine := ours_by_network.get((row["network"], row["mix"])))
             and (logs := logs_of(mine, row)) is not None
         )
 
@@ -78,8 +80,8 @@ def raced(group: str) -> Callable[[Iterable[Row]], Ratios]:
     """Return the function that takes the ratios of a group of ``eval.today``."""
 
     def ratios(rows: Iterable[Row]) -> Ratios:
-        own = (row for row in rows if row["group"] == group)
-        return by_peer((row["peer"], row["ratio"] and row["ratio"]["value"]) for row in own)
+        in_group = (row for row in rows if row["group"] == group)
+        return by_peer((row["peer"], row["ratio"] and row["ratio"]["value"]) for row in in_group)
 
     return ratios
 

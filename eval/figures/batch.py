@@ -43,12 +43,14 @@ def gains(store: Store, cap: str, engine: str = "ewo") -> Gains:
     """Return the gains by network and batch, for networks with several batches."""
     rows = timings(store).rows(cap=cap, mix=MIX)
     by = {(row["network"], row["batch"], row["engine"]): row for row in rows}
-    found: Gains = {}
-    for network, batch, one in by:
-        if one == engine:
+    by_network: Gains = {}
+    for network, batch, row_engine in by:
+        if row_engine == engine:
             base = by.get((network, batch, "baseline"))
-            found.setdefault(network, {})[batch] = gain(base, by[network, batch, engine])
-    return {network: dict(sorted(row.items())) for network, row in found.items() if len(row) > 1}
+            by_network.setdefault(network, {})[batch] = gain(base, by[network, batch, engine])
+    return {
+        network: dict(sorted(row.items())) for network, row in by_network.items() if len(row) > 1
+    }
 
 
 def section(store: Store) -> Iterator[str]:
@@ -56,14 +58,14 @@ def section(store: Store) -> Iterator[str]:
     yield told(__doc__)
     caps = dict.fromkeys(row["cap"] for row in timings(store) if row["batch"] > 1)
     for cap in caps:
-        found = gains(store, cap)
-        batches = sorted({batch for row in found.values() for batch in row})
-        lines = [[name, *(row.get(batch) for batch in batches)] for name, row in found.items()]
-        means = (mean_gain(row.get(batch) for row in found.values()) for batch in batches)
+        by_network = gains(store, cap)
+        batches = sorted({batch for row in by_network.values() for batch in row})
+        lines = [[name, *(row.get(batch) for batch in batches)] for name, row in by_network.items()]
+        means = (mean_gain(row.get(batch) for row in by_network.values()) for batch in batches)
         lines.append(["mean of means", *map(percent, means)])
         yield f"**{cap}**:"
         yield table(["network", *(f"batch {batch}" for batch in batches)], lines)
-        plot(found, batches, store, cap)
+        plot(by_network, batches, store, cap)
         yield picture(f"batch_{cap}", f"gain by batch, {cap}")
     yield (
         f"The paper: {paper('batch', 'says')}. It does not say in its text which batches it has,"
@@ -75,7 +77,7 @@ def plot(found: Gains, batches: list[int], store: Store, cap: str) -> None:
     """Draw groups of batches with a bar for each network, as in Fig. 15."""
     with drawn(store.folder / f"batch_{cap}") as [axes]:
         series = {
-            name: [one.median * 100 if (one := row.get(batch)) else None for batch in batches]
+            name: [gained.median * 100 if (gained := row.get(batch)) else None for batch in batches]
             for name, row in found.items()
         }
         names = [f"batch {batch}" for batch in batches]

@@ -24,19 +24,22 @@ Verdict = tuple[bool | None, str]
 
 def vgg19(store: Store, cap: str) -> Verdict:
     """VGG19 gains nothing from LOO."""
-    found = conversions.gained(store, cap).get("vgg19")
-    if found is None:
+    gained = conversions.gained(store, cap).get("vgg19")
+    if gained is None:
         return None, ""
-    return abs(found["LOO"]) < NOTHING, f"it gains {percent(found['LOO'])}"
+    return abs(gained["LOO"]) < NOTHING, f"it gains {percent(gained['LOO'])}"
 
 
 def resnet152_gain(store: Store, cap: str) -> Verdict:
     """ResNet-152 gains somewhat less from LOO than the mean does (14.18 against 15.54 %)."""
-    found = conversions.gained(store, cap)
-    if "resnet152" not in found or len(found) < 2:
+    gained = conversions.gained(store, cap)
+    if "resnet152" not in gained or len(gained) < 2:
         return None, ""
-    own, mean = found["resnet152"]["LOO"], fmean(one["LOO"] for one in found.values())
-    return 0 < own < mean, f"it gains {percent(own)}, the mean of {len(found)} is {percent(mean)}"
+    share, mean = gained["resnet152"]["LOO"], fmean(parts["LOO"] for parts in gained.values())
+    return (
+        0 < share < mean,
+        f"it gains {percent(share)}, the mean of {len(gained)} is {percent(mean)}",
+    )
 
 
 def nasnet(store: Store, cap: str) -> Verdict:
@@ -48,20 +51,20 @@ def nasnet(store: Store, cap: str) -> Verdict:
     first = max(lost, key=lost.__getitem__)
     best = max(gains, key=lambda name: gains[name]["LOO"])
     text = f"{first} loses the most, {lost[first]}; {best} gains the most"
-    own = (
+    nasnets = (
         f"NasNet-Large loses {lost['nasnet_large']}, gains {percent(gains['nasnet_large']['LOO'])}"
     )
-    return first == "nasnet_large" != best, f"{text}; {own}"
+    return first == "nasnet_large" != best, f"{text}; {nasnets}"
 
 
 def loo_is_cheap(store: Store, cap: str) -> Verdict:
     """LOO takes less time than the baseline's layout pass."""
-    found = overhead.compared(store, cap)
-    if not found:
+    phases = overhead.compared(store, cap)
+    if not phases:
         return None, ""
     work = {
         name: (overhead.layout_work(e["ewo"]), overhead.layout_work(e["baseline"]))
-        for name, e in found.items()
+        for name, e in phases.items()
     }
     ratio = median(ours / theirs for ours, theirs in work.values())
     fewer = sum(ours < theirs for ours, theirs in work.values())
@@ -76,27 +79,32 @@ def deviation(store: Store, cap: str) -> Verdict:
     pairs = [(by[n, e], by[n, "baseline"]) for n, e in by if e == "ewo" and (n, "baseline") in by]
     if not pairs:
         return None, ""
-    ours, theirs = (median(one) for one in zip(*pairs, strict=True))
+    ours, theirs = (median(column) for column in zip(*pairs, strict=True))
     text = f"relative to the mean {percent(ours)}, the baseline's {percent(theirs)} (medians)"
     return 0.5 < ours / theirs < 2, text
 
 
 def batches(store: Store, cap: str) -> Verdict:
     """The gain holds over batch sizes."""
-    found = batch.gains(store, cap)
-    rows = [(name, size, one) for name, row in found.items() for size, one in row.items() if one]
+    by_network = batch.gains(store, cap)
+    rows = [
+        (name, size, gained)
+        for name, row in by_network.items()
+        for size, gained in row.items()
+        if gained
+    ]
     if not rows:
         return None, ""
-    return _all_gain({f"{name} at {size}": one for name, size, one in rows})
+    return _all_gain({f"{name} at {size}": gained for name, size, gained in rows})
 
 
 def resnet152_conversions(store: Store, cap: str) -> Verdict:
     """ResNet-152 goes from 317 conversions to 18."""
-    found = conversions.removed(store, cap).get("resnet152")
-    if found is None:
+    counts = conversions.removed(store, cap).get("resnet152")
+    if counts is None:
         return None, ""
     said = paper("conversions", "resnet152")
-    before, after = found
+    before, after = counts
     return after <= said["after"] and before >= 0.9 * said["before"], f"from {before} to {after}"
 
 
@@ -105,7 +113,7 @@ def performance(store: Store, cap: str) -> Verdict:
     rows = timings(store).rows(batch=1, cap=cap, mix=MIX)
     by = {(row["network"], row["engine"]): row for row in rows}
     gains = {n: gain(by.get((n, "baseline")), by[n, e]) for n, e in by if e == "ewo"}
-    known = {name: one for name, one in gains.items() if one}
+    known = {name: gained for name, gained in gains.items() if gained}
     if not known:
         return None, ""
     return _all_gain(known)
@@ -113,9 +121,9 @@ def performance(store: Store, cap: str) -> Verdict:
 
 def _all_gain(found: Mapping[str, Gain]) -> Verdict:
     """Return whether every gain is above 0; None if intervals include 0 and no gain is below."""
-    lost = [name for name, one in found.items() if one.high < 0]
-    above = sum(one.low > 0 for one in found.values())
-    mean = percent(fmean(one.mean for one in found.values()))
+    lost = [name for name, gained in found.items() if gained.high < 0]
+    above = sum(gained.low > 0 for gained in found.values())
+    mean = percent(fmean(gained.mean for gained in found.values()))
     text = f"{above} of {len(found)} gains are above 0 with 95 % confidence, the mean is {mean}"
     if lost:
         return False, f"{text}; slower: {', '.join(lost)}"

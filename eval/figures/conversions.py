@@ -57,10 +57,10 @@ def measure(scope: Scope, store: Store) -> None:
         if store.late:
             return
         store.advance(f"conversions of {name}, {cap}", count, len(todo))
-        found = list[Row]()
-        given = (cap, name, ",".join(shared), OBJECTIVE, str(scope.repeats), str(scope.threads))
-        run_process("eval.figures.converted", given, found.append)
-        kept.add(found)
+        rows = list[Row]()
+        arguments = (cap, name, ",".join(shared), OBJECTIVE, str(scope.repeats), str(scope.threads))
+        run_process("eval.figures.converted", arguments, rows.append)
+        kept.add(rows)
 
 
 def section(store: Store) -> Iterator[str]:
@@ -93,14 +93,14 @@ def within(row: Row, cap: str, mix: str) -> bool:
 
 def counts(rows: Sequence[Row]) -> str:
     """Return a table with a line for each network and a column for each level, with EWO's proof."""
-    found = {(row["network"], row["level"]): row for row in rows}
+    by_level = {(row["network"], row["level"]): row for row in rows}
     said, lines = paper("conversions"), []
-    own = {**said["says"], "resnet152": "{before} to {after}".format(**said["resnet152"])}
-    for network in dict.fromkeys(name for name, _ in found):
-        cells = [_cell(found.get((network, level))) for level in LEVELS]
-        proof = found[network, PAPERS]["certificate"]
+    papers = {**said["says"], "resnet152": "{before} to {after}".format(**said["resnet152"])}
+    for network in dict.fromkeys(name for name, _ in by_level):
+        cells = [_cell(by_level.get((network, level))) for level in LEVELS]
+        proof = by_level[network, PAPERS]["certificate"]
         proven = f"{proof['status']}, {proof['open_nodes']} open"
-        lines.append([network, *cells, proven, own.get(network)])
+        lines.append([network, *cells, proven, papers.get(network)])
     return table(["network", *LEVELS, "(d) proven", "the paper"], lines)
 
 
@@ -115,19 +115,19 @@ def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[st
     """Return the shares of the baseline's mean time that DLR, LHO and EWO gain, by network."""
     rows = [row for row in timings(store).rows(batch=1, cap=cap, mix=mix) if row["runs"]]
     by = {(row["network"], row["engine"]): row["mean_s"] for row in rows}
-    found = {}
+    shares = {}
     for name in dict.fromkeys(network for network, _ in by):
         steps = [by.get((name, level)) for level in ("baseline", "none", "lho", "ewo")]
         if all(steps):
-            base, none, lho, ewo = (float(one or 0) for one in steps)
-            found[name] = {
+            base, none, lho, ewo = (float(seconds or 0) for seconds in steps)
+            shares[name] = {
                 "DLR": (base - none) / base,
                 "LHO": (none - lho) / base,
                 "EWO": (lho - ewo) / base,
                 "LOO": (none - ewo) / base,
                 "all three": (base - ewo) / base,
             }
-    return found
+    return shares
 
 
 def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[int, int]]:
@@ -168,26 +168,28 @@ def _gains(store: Store) -> Iterator[str]:
     """Latency gained by each part, beside the conversions removed."""
     seen = list(dict.fromkeys(row["cap"] for row in timings(store)))
     for cap in seen:
-        found, less = gained(store, cap), removed(store, cap)
-        if not found:
+        gained_shares, less = gained(store, cap), removed(store, cap)
+        if not gained_shares:
             continue
         yield (
             f"**{cap}, tensorflow**: latency gained, as a share of the baseline's mean time. *LOO*"
             " is LHO and EWO together, the paper's Fig. 13; what DLR gains is the resolver without"
             " passes."
         )
-        parts = list(next(iter(found.values())))
+        parts = list(next(iter(gained_shares.values())))
         lines = []
-        for name, shares in found.items():
+        for name, shares in gained_shares.items():
             before, after = less.get(name, (None, None))
             lines.append([name, *(percent(shares[part]) for part in parts), before, after])
-        means = [percent(fmean(shares[part] for shares in found.values())) for part in parts]
+        means = [
+            percent(fmean(shares[part] for shares in gained_shares.values())) for part in parts
+        ]
         lines.append(["mean", *means, None, None])
         lines.append(
             [f"the paper, {len(NAMES)} networks", None, None, None, *_papers(), None, None]
         )
         yield table(["network", *parts, "conversions before", "after"], lines)
-        plot_gains(found, less, store, cap)
+        plot_gains(gained_shares, less, store, cap)
         yield picture(f"gained_{cap}", f"conversions removed and latency gained, {cap}")
 
 
@@ -212,7 +214,7 @@ def plot_gains(
     """Draw latency gained on the left axis and conversions removed on the right, as in Fig. 13."""
     with drawn(store.folder / f"gained_{cap}") as [axes]:
         series = {
-            part: [100 * one[part] for one in found.values()] for part in ("LOO", "all three")
+            part: [100 * share[part] for share in found.values()] for part in ("LOO", "all three")
         }
         title, label = f"{cap}, tensorflow", "% of the baseline gained"
         bars(axes, list(found), series, title=title, ylabel=label)

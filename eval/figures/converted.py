@@ -74,8 +74,8 @@ class Clock:
         alone = LoweredGraph(node.name, values, [node], node.inputs, {node.output: node.output})
         plan = plan_on_numbers(alone, {}, Workspace(Executor.of(self.threads), max_bytes_of(None)))
         memory = [fresh(value.nbytes) for value in values.values()]
-        for one in memory:
-            one.fill(1)  # pages that nobody wrote would all be one page
+        for buffer in memory:
+            buffer.fill(1)  # pages that nobody wrote would all be one page
         times = np.zeros((self.repeats + 1, 2), np.int64)
         for row in times:
             plan.replay(memory, row)
@@ -94,17 +94,17 @@ def rows(
         preferences = preferences_of(*known[mix])
         resolved = extend(resolve(graph, preferences=preferences))
         for level, passes in LEVELS.items():
-            found = optimise(resolved, passes, settings)
-            check(found, graph, able)
-            left = explain_transforms(found)
+            optimised = optimise(resolved, passes, settings)
+            check(optimised, graph, able)
+            left = explain_transforms(optimised)
             yield {
                 "network": name,
                 "mix": mix,
                 "level": level,
                 "transforms": len(left),
                 "bytes": sum(row["bytes"] for row in left),
-                "seconds": clock.seconds(found),
-                "certificate": asdict(found.certificate) if found.certificate else None,
+                "seconds": clock.seconds(optimised),
+                "certificate": asdict(optimised.certificate) if optimised.certificate else None,
             }
 
 

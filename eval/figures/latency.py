@@ -53,10 +53,10 @@ def section(store: Store) -> Iterator[str]:
     """Like for like, then beside the peers."""
     rows = timings(store).rows(batch=1)
     yield told(__doc__)
-    found = like_for_like(rows)
-    yield from _like_for_like(rows, found)
-    if found:
-        plot(found, store)
+    gains = like_for_like(rows)
+    yield from _like_for_like(rows, gains)
+    if gains:
+        plot(gains, store)
         yield picture("latency", "gains of each network over the baseline")
     yield from _peers(rows, store)
     yield from _warm_up(rows)
@@ -74,13 +74,13 @@ Found = dict[tuple[str, str], dict[str, dict[str, Gain | None]]]
 def like_for_like(rows: Sequence[Row]) -> Found:
     """Gains over the baseline: by cap and mix, then by network, then by level."""
     by = {(row["cap"], row["mix"], row["network"], row["engine"]): row for row in rows}
-    found: Found = {}
+    gains: Found = {}
     for cap, mix, network, engine in by:
         if engine in ("ewo", "all"):
             base = by.get((cap, mix, network, "baseline"))
-            inner = found.setdefault((cap, mix), {}).setdefault(network, {})
+            inner = gains.setdefault((cap, mix), {}).setdefault(network, {})
             inner[engine] = gain(base, by[cap, mix, network, engine])
-    return found
+    return gains
 
 
 def _like_for_like(rows: Sequence[Row], found: Found) -> Iterator[str]:
@@ -88,12 +88,12 @@ def _like_for_like(rows: Sequence[Row], found: Found) -> Iterator[str]:
     heads = ["cap, mix", "networks", "mean gain, ewo", "least", "most", "mean gain, all"]
     lines: list[list[object]] = []
     for (cap, mix), networks in found.items():
-        known = {name: one.get("ewo") for name, one in networks.items()}
-        gains = {name: one.mean for name, one in known.items() if one}
+        known = {name: of_network.get("ewo") for name, of_network in networks.items()}
+        gains = {name: of_network.mean for name, of_network in known.items() if of_network}
         if gains:
             least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
             ends = (f"{percent(gains[end])} ({end})" for end in (least, most))
-            whole = mean_gain(one.get("all") for one in networks.values())
+            whole = mean_gain(of_network.get("all") for of_network in networks.values())
             mean = percent(fmean(gains.values()))
             lines.append([f"{cap}, {mix}", len(gains), mean, *ends, percent(whole)])
     paper_line = (f"{said[key]} %" for key in ("mean", "least", "most"))
@@ -153,7 +153,7 @@ def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
         interval = f"{milliseconds(ours['low_s'])} to {milliseconds(ours['high_s'])}"
         lines.append([name, f"{milliseconds(ours['median_s'])} ({interval})", *cells, *bounds])
     means = [mean_ratio(logs[peer], 0) if logs[peer] else None for peer in shown]
-    cells = [one and f"**{one.value:.2f}** ({one.low:.2f} to {one.high:.2f})" for one in means]
+    cells = [mean and f"**{mean.value:.2f}** ({mean.low:.2f} to {mean.high:.2f})" for mean in means]
     lines.append(["geometric mean", None, *cells, *([None] * len(limits))])
     yield (
         "**Beside other engines**, uncapped: the median of `Session(model)`, and what each peer"
@@ -164,9 +164,9 @@ def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
     yield table(["network", "VTensor, ms", *shown, *(f"/ {kind}" for kind in limits)], lines)
     yield from _beside(names, by, store)
     behind = [
-        f"{peer} on {sum(_log(one) < 0 for one in logs[peer])} of {len(logs[peer])}"
+        f"{peer} on {sum(_log(mean) < 0 for mean in logs[peer])} of {len(logs[peer])}"
         for peer in shown
-        if any(_log(one) < 0 for one in logs[peer])
+        if any(_log(mean) < 0 for mean in logs[peer])
     ]
     yield f"Where we are slower: {', '.join(behind) or 'nowhere'} networks."
 
@@ -201,7 +201,11 @@ def _warm_up(rows: Sequence[Row]) -> Iterator[str]:
         if (row["cap"], row["mix"]) == ("max", "onednn")
     }
     by = {key: first for key, first in by.items() if first is not None}
-    engines = [one for one in ("baseline", "ewo", SESSION, *OTHERS) if any(e == one for _, e in by)]
+    engines = [
+        engine
+        for engine in ("baseline", "ewo", SESSION, *OTHERS)
+        if any(e == engine for _, e in by)
+    ]
     names = [name for name in NAMES if any(n == name for n, _ in by)]
     if names:
         yield (
@@ -239,7 +243,7 @@ def plot(found: Found, store: Store) -> None:
     caps = list(dict.fromkeys(cap for cap, _ in found))
     with drawn(store.folder / "latency", panels=len(caps)) as panels:
         for axes, cap in zip(panels, caps, strict=True):
-            names = list(next(inner for (one, _), inner in found.items() if one == cap))
+            names = list(next(inner for (of_cap, _), inner in found.items() if of_cap == cap))
             series = {
                 mix: [_height(found[cap, mix].get(name, {}).get("ewo")) for name in names]
                 for mix in MIXES

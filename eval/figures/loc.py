@@ -49,15 +49,15 @@ TITLE = "Lines of code of an operator (Fig. 10)"
 def row(operator: str, tier: Mapping[Unit, str]) -> Row:
     """Lines of an operator by part and tier, and TensorFlow's."""
     units = reached(operator)
-    found = Counter[tuple[str, str]]()
+    counts = Counter[tuple[str, str]]()
     for unit, part in units.items():
-        found[part, tier[unit]] += len(unit.lines)
+        counts[part, tier[unit]] += len(unit.lines)
     core = {unit for unit in units if tier[unit] != "generic"}
     aware, shared = baseline(operator), baseline_tiers()
     in_ops = [unit for unit in units if unit.path.startswith("ops/")]
     return {
         "operator": operator,
-        **{f"{part}_{one}": found[part, one] for part in PARTS for one in WIDE[:3]},
+        **{f"{part}_{kind}": counts[part, kind] for part in PARTS for kind in WIDE[:3]},
         "operation": _lines(in_ops),
         "operation_bare": _lines(unit for unit in in_ops if not spells(unit)),
         "written": _lines(core),
@@ -141,7 +141,7 @@ def measure(_: Scope, store: Store) -> None:
 def section(store: Store) -> Iterator[str]:
     """Yield the tables, the plot and the comparison with the paper's marks."""
     rows = list(store.table(NAME, ["operator"]))
-    operators = [one for one in rows if one["operator"] != "distinct"]
+    operators = [row for row in rows if row["operator"] != "distinct"]
     everything = rows[-1]
     plot(operators, store.folder / NAME)
     yield told(__doc__)
@@ -156,11 +156,11 @@ def _table(rows: Sequence[Row], everything: Row) -> Iterator[str]:
     heads += ["reached", "layout-aware baseline", "TensorFlow", "without GPU", "about layouts"]
     heads += ["with what is shared widely", "ONNX Runtime", "PyTorch"]
     lines = []
-    for one in (*rows, everything):
-        parts = [_both(one, part) for part in PARTS]
+    for row in (*rows, everything):
+        parts = [_both(row, part) for part in PARTS]
         keys = ("reached", "baseline", "tensorflow", "tensorflow_processor", "tensorflow_layout")
-        cells = [one.get(key) for key in (*keys, "tensorflow_wide", "onnxruntime", "pytorch")]
-        lines.append([one["operator"], one["operation"], one["written"], *parts, *cells])
+        cells = [row.get(key) for key in (*keys, "tensorflow_wide", "onnxruntime", "pytorch")]
+        lines.append([row["operator"], row["operation"], row["written"], *parts, *cells])
     yield table(heads, lines)
     yield (
         "Each row counts what is shared in full; *distinct* counts it once. Beside these lines"
@@ -183,18 +183,18 @@ def _marks(rows: Sequence[Row], everything: Row) -> Iterator[str]:
     said, lines = paper("lines"), []
     head = f"paper: {said['mean_reduction']} %"
     for name, (ours, before) in COMPARED.items():
-        found = reductions(rows, ours, before)
-        least, most = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+        shares = reductions(rows, ours, before)
+        least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
         whole = (everything[before] - everything[ours]) / everything[before]
-        ends = (f"{percent(found[end])} ({end})" for end in (least, most))
-        worse = ", ".join(name for name, share in found.items() if share < 0) or "none"
-        lines.append([name, percent(fmean(found.values())), *ends, percent(whole), worse])
+        ends = (f"{percent(shares[end])} ({end})" for end in (least, most))
+        worse = ", ".join(name for name, share in shares.items() if share < 0) or "none"
+        lines.append([name, percent(fmean(shares.values())), *ends, percent(whole), worse])
     marks = f"paper: {said['least_reduction']} %", f"paper: {said['most_reduction']} %"
     yield "How many lines fewer, as a share of those before:"
     yield table(
         ["ours, beside", f"mean ({head})", *marks, "distinct lines", "where we need more"], lines
     )
-    by = {one["operator"]: one for one in rows}
+    by = {row["operator"]: row for row in rows}
     conv, pool = by["Conv2D"], by["AvgPool"]
     conv_said, pool_said = said["conv2d"], said["avgpool"]
     yield (
@@ -224,22 +224,22 @@ def _framework(store: Store) -> Iterator[str]:
     yield "The framework itself (`--framework`), lines of code by folder:"
     heads = ["folder", "Python", "C++", "the paper's counterpart", "its lines"]
     keys = ("folder", "python", "cpp", "counterpart", "paper")
-    yield table(heads, ([one[key] for key in keys] for one in rows))
+    yield table(heads, ([row[key] for key in keys] for row in rows))
     yield CONTRADICTION
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
     """Draw ours stacked by part, next to TensorFlow's, as in Fig. 10."""
-    names = [one["operator"] for one in rows]
+    names = [row["operator"] for row in rows]
     ends = {
         "written for the operator": (theirs.CORE, "tensorflow"),
         "reached, with all that many operators share": (WIDE[:3], "tensorflow_wide"),
     }
     with drawn(path, panels=2) as panels:
         for axes, (title, (kinds, key)) in zip(panels, ends.items(), strict=True):
-            before = {"TensorFlow 1.14": [one[key] for one in rows]}
+            before = {"TensorFlow 1.14": [row[key] for row in rows]}
             after = {
-                part: [sum(one[f"{part}_{kind}"] for kind in kinds) for one in rows]
+                part: [sum(row[f"{part}_{kind}"] for kind in kinds) for row in rows]
                 for part in PARTS
             }
             bars(axes, names, before, width=0.4, begin=-0.4, colours=("0.75",))
@@ -257,9 +257,9 @@ def main(
     """Count, show, draw."""
     if tensorflow_src:
         differ = list(theirs.recounted(tensorflow_src))
-        for one, code, layout in differ:
-            where = f"{one.operator} {one.path}:{one.first}-{one.last}"
-            print(f"{where}: {one.code} and {one.layout} kept, {code} and {layout} counted")
+        for name, code, layout in differ:
+            where = f"{name.operator} {name.path}:{name.first}-{name.last}"
+            print(f"{where}: {name.code} and {name.layout} kept, {code} and {layout} counted")
         print(f"{len(theirs.ranges()) - len(differ)} of {len(theirs.ranges())} ranges agree")
         raise typer.Exit(bool(differ))
     if framework:

@@ -24,10 +24,10 @@ from eval.processes import CAPS, Row, chosen, collect
 
 def table(rows: Iterable[Row], sharing: Sequence[str]) -> Table:
     """Return a table with a line for each network and cap, and a column for each mix."""
-    found = {(row["network"], row["cap"], row["mix"]): row["difference"] for row in rows}
+    differences = {(row["network"], row["cap"], row["mix"]): row["difference"] for row in rows}
     result = Table("network", "cap", *sharing, title="largest error, of the largest output")
-    for network, cap in dict.fromkeys(key[:2] for key in found):
-        result.add_row(network, cap, *(f"{found[network, cap, mix]:.1e}" for mix in sharing))
+    for network, cap in dict.fromkeys(key[:2] for key in differences):
+        result.add_row(network, cap, *(f"{differences[network, cap, mix]:.1e}" for mix in sharing))
     return result
 
 

@@ -50,10 +50,10 @@ def measure(scope: Scope, store: Store) -> None:
         if store.late:
             return
         store.advance(f"planning {key['network']}, {key['engine']}", count, len(todo))
-        given = (key["cap"], key["network"], MIX, key["engine"], str(scope.size or 0))
-        found = list[Row]()
-        run_process("eval.figures.planned", [*given, str(scope.threads)], found.append)
-        kept.add({**key, **row} for row in found)
+        arguments = (key["cap"], key["network"], MIX, key["engine"], str(scope.size or 0))
+        rows = list[Row]()
+        run_process("eval.figures.planned", [*arguments, str(scope.threads)], rows.append)
+        kept.add({**key, **row} for row in rows)
 
 
 def phases(rows: list[Row]) -> dict[str, float]:
@@ -63,12 +63,12 @@ def phases(rows: list[Row]) -> dict[str, float]:
 
 def compared(store: Store, cap: str) -> dict[str, dict[str, dict[str, float]]]:
     """Phases by network and engine."""
-    kept, found = store.table(NAME, KEY), dict[str, dict[str, dict[str, float]]]()
+    kept, phases_of = store.table(NAME, KEY), dict[str, dict[str, dict[str, float]]]()
     for name in dict.fromkeys(row["network"] for row in kept.rows(cap=cap)):
-        rows = {one: kept.rows(network=name, cap=cap, engine=one) for one in ENGINES}
+        rows = {level: kept.rows(network=name, cap=cap, engine=level) for level in ENGINES}
         if all(rows.values()):
-            found[name] = {engine: phases(these) for engine, these in rows.items()}
-    return found
+            phases_of[name] = {engine: phases(these) for engine, these in rows.items()}
+    return phases_of
 
 
 def layout_work(found: dict[str, float]) -> float:
@@ -98,10 +98,10 @@ def _solver(store: Store) -> str:
 
 
 def _under(store: Store, cap: str) -> Iterator[str]:
-    found, kept = compared(store, cap), store.table(NAME, KEY)
+    phases_of, kept = compared(store, cap), store.table(NAME, KEY)
     heads = ["network, engine", "all, s", *PHASES, "all", "inserted", "left"]
     lines: list[list[object]] = []
-    for name, engines in found.items():
+    for name, engines in phases_of.items():
         whole = sum(engines["baseline"].values())
         for engine, seconds in engines.items():
             total = sum(seconds.values())
@@ -113,14 +113,14 @@ def _under(store: Store, cap: str) -> Iterator[str]:
             lines.append([*about, *shares, percent(total / whole), *counts])
     yield f"**{cap}, {MIX}**:"
     yield table(heads, lines)
-    if found:
-        plot(found, store, cap)
+    if phases_of:
+        plot(phases_of, store, cap)
         yield picture(f"{NAME}_{cap}", "phases of the graph work, normalised to the baseline's")
-    slower = [n for n, e in found.items() if layout_work(e["ewo"]) > layout_work(e["baseline"])]
+    slower = [n for n, e in phases_of.items() if layout_work(e["ewo"]) > layout_work(e["baseline"])]
     behind = f" ({', '.join(slower)})" if slower else ""
     yield (
         "LHO, EWO and insertion take longer than the baseline's layout pass on"
-        f" {len(slower)} of {len(found)} networks{behind}."
+        f" {len(slower)} of {len(phases_of)} networks{behind}."
     )
 
 

@@ -21,7 +21,7 @@ def paper(*keys: str) -> Any:
     >>> paper("conversions", "resnet152", "before")
     317
     """
-    found: Any = _all()
+    value: Any = _all()
     for key in keys:
-        found = found[key]
-    return found
+        value = value[key]
+    return value

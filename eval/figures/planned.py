@@ -49,9 +49,9 @@ class Phases:
     def __call__(self, phase: str, run: Callable[[], T]) -> T:
         """Run, and add the time to a phase."""
         begin = time.perf_counter()
-        made = run()
+        result = run()
         self.seconds[phase] += time.perf_counter() - begin
-        return made
+        return result
 
 
 def planned(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def planned(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
 def baseline(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
     """Return the same figures for the layout-aware operators, which insert and keep conversions."""
     network = Network(graph, mix, threads)
-    found = {**network.phases, "layout pass": network.phases["conversions"]}
-    seconds = {phase: found.get(phase, 0.0) for phase in PHASES}
+    phases = {**network.phases, "layout pass": network.phases["conversions"]}
+    seconds = {phase: phases.get(phase, 0.0) for phase in PHASES}
     count = network.conversions.number
     return {"seconds": seconds, "solver_s": None, "inserted": count, "left": count}
 

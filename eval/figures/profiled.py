@@ -97,12 +97,12 @@ def main(
         for level in levels.split(","):
             about = {"network": name, "batch": int(batch), "optimize": level}
             if level == "baseline":
-                made = baseline_row(graph, shared, int(runs), int(threads))
+                profiled = baseline_row(graph, shared, int(runs), int(threads))
             else:
-                given: dict[str, Any] = {"optimize": level, **shared._asdict()}
-                with Session(graph, threads=int(threads), **given) as session:
-                    made = row(session.profile(runs=int(runs)))
-            print(json.dumps({**about, **made}), flush=True)
+                options: dict[str, Any] = {"optimize": level, **shared._asdict()}
+                with Session(graph, threads=int(threads), **options) as session:
+                    profiled = row(session.profile(runs=int(runs)))
+            print(json.dumps({**about, **profiled}), flush=True)
 
 
 if __name__ == "__main__":

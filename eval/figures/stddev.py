@@ -42,10 +42,14 @@ def section(store: Store) -> Iterator[str]:
         names = dict.fromkeys(network for network, _ in by)
         lines = [[name, *(_cell(by.get((name, engine))) for engine in COMPARED)] for name in names]
         shares = [
-            [row["std_s"] / row["mean_s"] for (_, one), row in by.items() if one == engine]
+            [
+                row["std_s"] / row["mean_s"]
+                for (_, row_engine), row in by.items()
+                if row_engine == engine
+            ]
             for engine in COMPARED
         ]
-        typical = [percent(median(found)) if found else None for found in shares]
+        typical = [percent(median(column)) if column else None for column in shares]
         lines.append(["median of the relative ones", *typical])
         yield f"**{cap}, {mix}**, ms:"
         yield table(["network", *COMPARED], lines)
@@ -66,14 +70,14 @@ def _cell(row: Row | None) -> str | None:
 def plot(rows: list[Row], panels: list[tuple[str, str]], store: Store) -> None:
     """Relative standard deviations, a bar an engine."""
     with drawn(store.folder / "stddev", panels=len(panels), size=(9, 2.6)) as axes:
-        for one, (cap, mix) in zip(axes, panels, strict=True):
+        for panel, (cap, mix) in zip(axes, panels, strict=True):
             inner = [row for row in rows if (row["cap"], row["mix"]) == (cap, mix)]
             by = {
                 (row["network"], row["engine"]): 100 * row["std_s"] / row["mean_s"] for row in inner
             }
             names = list(dict.fromkeys(network for network, _ in by))
             series = {e: [by.get((name, e)) for name in names] for e in COMPARED}
-            bars(one, names, series, title=f"{cap}, {mix}", ylabel="% of the mean")
+            bars(panel, names, series, title=f"{cap}, {mix}", ylabel="% of the mean")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class Group:
 
 def groups(scope: Scope) -> list[Group]:
     """Return the groups that are timed at batch 1; TensorFlow's mix has all levels and engines."""
-    made = []
+    wanted = []
     for cap in caps(scope):
         mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
         for network in scope.networks:
@@ -96,8 +96,8 @@ def groups(scope: Scope) -> list[Group]:
                 engines = ("baseline", *LEVELS) if mix == "tensorflow" else PAIR
                 if (cap, mix) == ("max", "onednn"):
                     engines = (*COMPARED, SESSION, *(peers() if scope.peers else ()))
-                made.append(Group(network, 1, cap, mix, engines))
-    return made
+                wanted.append(Group(network, 1, cap, mix, engines))
+    return wanted
 
 
 def batch_groups(scope: Scope) -> list[Group]:
@@ -243,23 +243,23 @@ def contender(engine: str, group: Group) -> Contender:
 def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None]) -> Iterator[Row]:
     """Load, compare, take turns; a row for each engine."""
     task = Task(model.file, model.feeds, scope.threads, "f32")
-    found = [contender(engine, group) for engine in group.engines]
+    contenders = [contender(engine, group) for engine in group.engines]
     told("NumPy answers")
     oracle = model.oracle()
     with ExitStack() as stack:
-        for engine, one in zip(group.engines, found, strict=True):
-            stack.callback(one.close)
-            told(f"{one.peer} loads")
-            one.enter(task)
-            one.bound = max(model.bound, INEXACT.get(engine, 0.0))
-            one.agree(oracle)
-        turns = Turns(found, scope)
+        for engine, each in zip(group.engines, contenders, strict=True):
+            stack.callback(each.close)
+            told(f"{each.peer} loads")
+            each.enter(task)
+            each.bound = max(model.bound, INEXACT.get(engine, 0.0))
+            each.agree(oracle)
+        turns = Turns(contenders, scope)
         turns.run(told)
-        for one in found:
-            if one.worker:
-                one.finished = one.ask(None, Finished)
-    for key, one in zip(group.keys(scope), found, strict=True):
-        yield {**key, **_row(one, scope.seed)}
+        for each in contenders:
+            if each.worker:
+                each.finished = each.ask(None, Finished)
+    for key, each in zip(group.keys(scope), contenders, strict=True):
+        yield {**key, **_row(each, scope.seed)}
 
 
 @dataclass
@@ -276,15 +276,15 @@ class Turns:
     def run(self, told: Callable[[str], None]) -> None:
         """Take all turns."""
         rng, number = np.random.default_rng(self.scope.seed), 0
-        while waiting := [one for one in self.contenders if one.worker and not self._done(one)]:
+        while waiting := [each for each in self.contenders if each.worker and not self._done(each)]:
             for place in rng.permutation(len(waiting)):
-                one = waiting[place]
-                told(f"round {number}, {one.peer}")
-                answer = one.ask(self._budget(one), Timed)
-                if answer and one.peer in self.typical_s:
-                    one.rounds.append(answer.seconds)
+                each = waiting[place]
+                told(f"round {number}, {each.peer}")
+                answer = each.ask(self._budget(each), Timed)
+                if answer and each.peer in self.typical_s:
+                    each.rounds.append(answer.seconds)
                 elif answer:
-                    self.typical_s[one.peer] = median(answer.seconds)
+                    self.typical_s[each.peer] = median(answer.seconds)
             number += 1
 
     def _runs(self, one: Contender) -> int:
@@ -331,8 +331,11 @@ def summary(rounds: Rounds, seed: int) -> Row:
     >>> summary([[1.0, 3.0], [2.0]], 0)["median_s"]
     2.0
     """
-    times, rng = np.concatenate([np.asarray(one) for one in rounds]), np.random.default_rng(seed)
-    parts = [np.asarray(one) for one in rounds]
+    times, rng = (
+        np.concatenate([np.asarray(seconds) for seconds in rounds]),
+        np.random.default_rng(seed),
+    )
+    parts = [np.asarray(seconds) for seconds in rounds]
     drawn = (rng.integers(0, len(parts), len(parts)) for _ in range(DRAWS))
     medians = [np.median(np.concatenate([parts[i] for i in row])) for row in drawn]
     outside = (1 - CONFIDENCE) / 2
@@ -374,8 +377,8 @@ def gain(before: Row | None, after: Row | None, seed: int = 0) -> Gain | None:
 
 def mean_gain(gains: Iterable[Gain | None]) -> float | None:
     """Return the mean over networks of the gains of means, as in the paper; None without gains."""
-    found = [one.mean for one in gains if one]
-    return fmean(found) if found else None
+    means = [gained.mean for gained in gains if gained]
+    return fmean(means) if means else None
 
 
 __all__ = ["KEY", "LEVELS", "MIXES", "SESSION", "Gain", "Group", "gain", "measure"]

@@ -91,14 +91,14 @@ class Row:
 def resnet50() -> Counter[Shape]:
     """Return the convolutions of ResNet-50, and how often each occurs."""
     graph = load_onnx(light_model("resnet50"))
-    found: Counter[Shape] = Counter()
+    counts: Counter[Shape] = Counter()
     for node in graph.nodes.values():
         x, *rest = (graph.values[name].dims for name in node.inputs)
         if rest and {"O", "I", "h", "w"} == set(rest[0]):
             op: Any = node.op
             sizes = (x["H"], rest[0]["h"], op.strides[0], op.pads[0])
-            found[Shape(x["C"], rest[0]["O"], *sizes)] += 1
-    return found
+            counts[Shape(x["C"], rest[0]["O"], *sizes)] += 1
+    return counts
 
 
 class Timed:
@@ -109,8 +109,8 @@ class Timed:
         rng = np.random.default_rng(0)
         slots = _replay.describe(step)["slots"]
         self.memory = [Buffer.allocate(size).memory for _, size, _ in slots]
-        for one in self.memory:
-            one.view(np.float32)[:] = rng.random(one.size // 4, np.float32)
+        for buffer in self.memory:
+            buffer.view(np.float32)[:] = rng.random(buffer.size // 4, np.float32)
 
     def __call__(self) -> float:
         """Run the step and return its seconds."""
@@ -158,13 +158,13 @@ def reference(shape: Shape) -> Any:
 def measured(shape: Shape, times: int, threads: int, rounds: int) -> Row:
     """Return the row of a shape."""
     three = contestants(shape, threads)
-    for one in three:
-        one()
+    for step in three:
+        step()
     order = random.Random(0)
     turns = []
     for _ in range(rounds):
-        seconds = {one: one() for one in order.sample(three, 3)}
-        turns.append([seconds[one] for one in three])
+        seconds = {step: step() for step in order.sample(three, 3)}
+        turns.append([seconds[step] for step in three])
     product, ours, theirs = (shape.gflop / min(seconds) for seconds in zip(*turns, strict=True))
     ratio = statistics.median(turn[0] / turn[1] for turn in turns)
     return Row(str(shape), times, shape.gflop, product, ours, theirs, ratio)
@@ -232,15 +232,15 @@ def main() -> int:
     options = parser.parse_args()
     if options.isa:
         limit_isa(options.isa)
-        found = {options.isa: list(measure(options.threads, options.rounds))}
+        rows_of = {options.isa: list(measure(options.threads, options.rounds))}
     else:
-        found = {cap: under(cap, options) for cap in CAPS}
+        rows_of = {cap: under(cap, options) for cap in CAPS}
     if options.json:
-        print(json.dumps({cap: [asdict(row) for row in rows] for cap, rows in found.items()}))
+        print(json.dumps({cap: [asdict(row) for row in rows] for cap, rows in rows_of.items()}))
         return 0
-    for cap, rows in found.items():
+    for cap, rows in rows_of.items():
         print_table(cap, rows)
-    return int(any(row.ratio < MARK for rows in found.values() for row in rows))
+    return int(any(row.ratio < MARK for rows in rows_of.values() for row in rows))
 
 
 if __name__ == "__main__":

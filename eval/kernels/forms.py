@@ -33,7 +33,7 @@ PEERS = ("openvino", "onnxruntime", "mnn")
 
 def measure(scope: Scope, store: Store) -> None:
     """Time the missing configurations."""
-    others = [one for one in PEERS if scope.peers and one in peers()]
+    others = [peer for peer in PEERS if scope.peers and peer in peers()]
     wanted = [
         Group(name, 1, "max", "priority", (STRICT, TOLERANT, *others))
         for name in scope.tuned_networks
@@ -54,27 +54,27 @@ def compared(store: Store, rows: str) -> Iterator[str]:
     if not names:
         return
     by = {(row["network"], row["engine"]): row for row in kept}
-    shown = [one for one in PEERS if any((name, one) in by for name in names)]
+    shown = [engine for engine in PEERS if any((name, engine) in by for name in names)]
     lines, shares = list[Sequence[object]](), dict[str, list[float | None]]()
-    logs: dict[str, list[Logs]] = {one: [] for one in (STRICT, *shown)}
+    logs: dict[str, list[Logs]] = {engine: [] for engine in (STRICT, *shown)}
     for name in names:
         ours = by[name, TOLERANT]
-        cells = [time_cell(by.get((name, one))) for one in (STRICT, TOLERANT, *shown)]
-        ratios = [logs_of(ours, by.get((name, one))) for one in (STRICT, *shown)]
-        for one, found in zip((STRICT, *shown), ratios, strict=True):
-            logs[one] += [found] if found is not None else []
-            shares.setdefault(one, []).append(
-                math.exp(float(found.mean())) if found is not None else None
+        cells = [time_cell(by.get((name, engine))) for engine in (STRICT, TOLERANT, *shown)]
+        ratios = [logs_of(ours, by.get((name, engine))) for engine in (STRICT, *shown)]
+        for engine, ratio in zip((STRICT, *shown), ratios, strict=True):
+            logs[engine] += [ratio] if ratio is not None else []
+            shares.setdefault(engine, []).append(
+                math.exp(float(ratio.mean())) if ratio is not None else None
             )
         apart = f"{ours['difference']:.0e}" if ours["difference"] is not None else None
         lines.append([name, *cells, *map(ratio_cell, ratios), apart, ours["conversions"]])
-    heads = ["network", "strict, ms", "tolerant, ms", *(f"{one}, ms" for one in shown)]
-    heads += [f"tolerant / {one}" for one in (STRICT, *shown)] + ["apart", "Transforms"]
-    means = [_mean(logs[one]) for one in (STRICT, *shown)]
+    heads = ["network", "strict, ms", "tolerant, ms", *(f"{engine}, ms" for engine in shown)]
+    heads += [f"tolerant / {engine}" for engine in (STRICT, *shown)] + ["apart", "Transforms"]
+    means = [_mean(logs[engine]) for engine in (STRICT, *shown)]
     lines.append(["geometric mean", None, None, *[None] * len(shown), *means, None, None])
     yield table(heads, lines)
     with drawn(store.folder / rows) as [axes]:
-        series = {f"tolerant / {one}": shares.get(one, []) for one in (STRICT, *shown)}
+        series = {f"tolerant / {engine}": shares.get(engine, []) for engine in (STRICT, *shown)}
         bars(axes, names, series, title="below 1 VTensor is ahead", ylabel="time")
         axes.axhline(1, color="black", linewidth=0.8)
     yield picture(rows, "time at tolerance 1e-5, as a share of the others'")
@@ -99,8 +99,8 @@ def ratio_cell(logs: Logs | None) -> str | None:
     """Return a ratio of times with its interval, as text."""
     if logs is None:
         return None
-    found = mean_ratio([logs], 0)
-    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+    ratio = mean_ratio([logs], 0)
+    return f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def _mean(logs: Sequence[Logs]) -> str | None:

@@ -43,14 +43,16 @@ class Written(Model):
 
     def graph(self, batch: int) -> Graph:  # noqa: ARG002  # its file has a batch
         """Return the network in the sizes of its feeds."""
-        return load_onnx(self.file, shapes={name: one.shape for name, one in self.feeds.items()})
+        return load_onnx(
+            self.file, shapes={name: array.shape for name, array in self.feeds.items()}
+        )
 
 
 def measure(scope: Scope, store: Store) -> None:
     """Time the missing configurations, if the scope has peers."""
     if not scope.peers:
         return
-    others = [one for one in PEERS if one in peers()]
+    others = [peer for peer in PEERS if peer in peers()]
     wanted = [
         Group(name, 1, "max", "priority", (STRICT, TOLERANT, *others))
         for name in (NETWORKS if scope.every_model else DEFAULT_MODELS)

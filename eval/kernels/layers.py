@@ -109,7 +109,7 @@ def section(store: Store) -> Iterator[str]:
         whole = f"**{sums[TOLERANT] / sums[PEER]:.2f}**"
         name = "all" if complete else "those that both ran"
         lines.append([name, None, *map(milliseconds, sums.values()), whole])
-    heads = ["convolution", "in VGG19", *(f"{one}, ms" for one in ENGINES)]
+    heads = ["convolution", "in VGG19", *(f"{head}, ms" for head in ENGINES)]
     yield table([*heads, f"{TOLERANT} / {PEER}"], lines)
 
 

@@ -23,10 +23,10 @@ class BatchNorm(Operator):
     def spread(self, x: Tensor, vectors: tuple[Tensor, ...]) -> list[Tensor]:
         """Return the vectors with as many axes as x."""
         check(len(x.dims) > 1, "no channels", x.dims)
-        for one in vectors:
-            check(one.dims == x.dims[1:2], "not a number a channel", x.dims, one.dims)
+        for vector in vectors:
+            check(vector.dims == x.dims[1:2], "not a number a channel", x.dims, vector.dims)
         dims: Sizes = (1, x.dims[1], *[1] * (len(x.dims) - 2))
-        return [replace(one, desc=plain(dims)) for one in vectors]
+        return [replace(vector, desc=plain(dims)) for vector in vectors]
 
     def onednn(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
         """Run oneDNN's kernel in the layout of x, if there is one."""
@@ -35,9 +35,9 @@ class BatchNorm(Operator):
             lambda desc: dnnl.batch_normalization(desc, desc, self.epsilon), as_it_lies(x)
         )
         scale, shift, mean, variance = vectors
-        given = {"scale": scale, "shift": shift, "mean": mean, "variance": variance}
+        arguments = {"scale": scale, "shift": shift, "mean": mean, "variance": variance}
         src, y = ctx.convert(x, desc), ctx.allocate(desc)
-        ctx.call_onednn(kernel, {"src": src, "dst": y, **given}, ["src"])
+        ctx.call_onednn(kernel, {"src": src, "dst": y, **arguments}, ["src"])
         return y
 
     def eigen(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ class Context:
     def call_eigen(self, kernel: Kernel, *tensors: Tensor, over: Iterable[Tensor] = ()) -> None:
         """Call Eigen on inputs and an output, which may be written over some of the inputs."""
         scratch = [kernel.scratch_bytes] if kernel.scratch_bytes else []
-        self._call(kernel, [*(one.memory for one in tensors), *scratch], tensors[-1], over)
+        self._call(kernel, [*(tensor.memory for tensor in tensors), *scratch], tensors[-1], over)
 
     def call_python(self, compute: Callable[..., Any], dims: Sizes, *inputs: Tensor) -> Tensor:
         """Compute with NumPy, in the order of the axes: inputs are converted to it."""
@@ -120,7 +120,7 @@ class Context:
         def run() -> None:
             dst.array()[...] = compute(*(x.array() for x in sources))
 
-        slots = tuple(one.memory for one in (*sources, dst))
+        slots = tuple(tensor.memory for tensor in (*sources, dst))
         step = RecordedStep(self.node, self.library, "python", None, slots, run)
         self.steps.append(Recorded(self.kind, step))
         return dst
@@ -128,7 +128,7 @@ class Context:
     def _call(
         self, kernel: Kernel | Primitive, slots: Slots, dst: Tensor, over: Iterable[Tensor]
     ) -> None:
-        alike = [one.memory for one in over if lies_as(one.desc, dst.desc)]
+        alike = [tensor.memory for tensor in over if lies_as(tensor.desc, dst.desc)]
         step = self._step(self.library, kernel, slots)
         self.steps.append(Recorded(self.kind, replace(step, replaces={dst.memory: alike})))
 

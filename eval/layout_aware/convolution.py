@@ -82,8 +82,8 @@ class DepthwiseConv2D(Convolution):
 
     def sizes(self, x: Tensor, w: Tensor) -> Sizes:
         """Return the sizes of the result, of a kernel C O 1 h w."""
-        own = len(w.dims) == 5 and (w.dims[0], w.dims[2]) == (x.dims[1], 1)
-        check(own, "not one group a channel", x.dims, w.dims)
+        fits = len(w.dims) == 5 and (w.dims[0], w.dims[2]) == (x.dims[1], 1)
+        check(fits, "not one group a channel", x.dims, w.dims)
         return super().sizes(x, w)
 
     def eigen(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:

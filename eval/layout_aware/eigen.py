@@ -40,7 +40,7 @@ def pointwise(
     axes = order(len(dims))
     strides = [[0 if x.dims[axis] == 1 else x.desc.strides[axis] for axis in axes] for x in sources]
     shape = [dims[axis] for axis in axes]
-    numbers, types = [(DTYPE, one) for one in constants], [DTYPE] * (len(sources) + 1)
+    numbers, types = [(DTYPE, number) for number in constants], [DTYPE] * (len(sources) + 1)
     code = [(f"{function} {DTYPE}", operands) for function, operands in instructions]
     kernel = native.load().pointwise(shape, strides, types, numbers, code, [])
     ctx.call_eigen(kernel, *sources, dst, over=sources)
@@ -56,8 +56,8 @@ def copy(ctx: Context, sources: Sequence[Tensor], dst: Tensor, boxes: Sequence[B
 def box(source: int, x: Tensor, begin: Sizes, shape: Sizes, dst: Tensor, to: Sizes) -> Box:
     """Return the copy of a part of a source, which begins at a place, to a place in dst."""
     here, there = (
-        sum(i * stride for i, stride in zip(at, one.desc.strides, strict=True))
-        for at, one in ((begin, x), (to, dst))
+        sum(i * stride for i, stride in zip(at, tensor.desc.strides, strict=True))
+        for at, tensor in ((begin, x), (to, dst))
     )
     axes = order(len(shape))
     rows = ([row[axis] for axis in axes] for row in (shape, x.desc.strides, dst.desc.strides))

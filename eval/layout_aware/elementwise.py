@@ -50,8 +50,8 @@ class Binary(Operator):
                 return dnnl.binary(self.alg, row, row, row)
             return dnnl.binary(self.alg, desc, unspecified(b.dims), desc)
 
-        own = [x.desc for x in (a, b) if x.dims == dims and not x.constant]
-        kernel, desc = fastest(make, [*own, plain(dims)])
+        layouts = [x.desc for x in (a, b) if x.dims == dims and not x.constant]
+        kernel, desc = fastest(make, [*layouts, plain(dims)])
         b = ctx.convert(b, desc if whole else kernel.descs["src1"])
         a, y = ctx.convert(a, desc), ctx.allocate(desc)
         ctx.call_onednn(kernel, {"src0": a, "src1": b, "dst": y}, ["src0"])

@@ -79,7 +79,7 @@ class Network:
     @property
     def conversions(self) -> Conversions:
         """The conversions of each run; constants are converted once before."""
-        sizes = [one.nbytes for one in self.steps if one.kind == CONVERSION]
+        sizes = [step.nbytes for step in self.steps if step.kind == CONVERSION]
         return Conversions(len(sizes), sum(sizes))
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -97,8 +97,8 @@ class Network:
             self._run(feeds, row)
         seconds = np.median(clock[..., 1] - clock[..., 0], axis=0) / 1e9
         sums: dict[str, float] = defaultdict(float)
-        for one, time in zip(self.steps, seconds.tolist(), strict=True):
-            sums[one.kind] += time
+        for step, time in zip(self.steps, seconds.tolist(), strict=True):
+            sums[step.kind] += time
         return dict(sums)
 
     def _plan(self) -> None:
@@ -151,10 +151,10 @@ class Network:
         libraries = [pinned] if pinned else dict.fromkeys([*listed, LIBRARIES[-1]])
         inputs = aligned(self.graph, node, [self._values[name] for name in node.inputs])
         try:
-            made = operator_of(self.graph, node).run(ctx, libraries, *inputs)
+            result = operator_of(self.graph, node).run(ctx, libraries, *inputs)
         except VTensorError as error:
             raise type(error)(f"{ctx.kind} {node.name!r}: {error}") from error
-        self._values[node.outputs[0]] = made
+        self._values[node.outputs[0]] = result
 
     def _delivered(self, name: str) -> Tensor:
         """Return an output in the order of its axes."""
@@ -165,7 +165,7 @@ class Network:
         from vtensor.runtime import _replay
 
         inputs, outputs = ([x.memory for x in row] for row in (self._inputs, self._outputs))
-        steps = [one.step for one in self.steps]
+        steps = [recorded.step for recorded in self.steps]
         self._placement = place(steps, inputs, outputs)
         self._arena = _replay.Arena(self._placement.nbytes)
         self._program = self._placement.program(self._arena)
@@ -193,8 +193,8 @@ class Network:
 def _fed(feeds: Mapping[str, Array], name: str, dims: Sizes) -> Array:
     array = feeds.get(name)
     if array is None or array.shape != dims or array.dtype != np.float32:
-        given = "nothing" if array is None else f"{array.dtype} {array.shape}"
-        raise InputError(f"input {name!r} is f32 {dims}; given is {given}")
+        text = "nothing" if array is None else f"{array.dtype} {array.shape}"
+        raise InputError(f"input {name!r} is f32 {dims}; given is {text}")
     return np.ascontiguousarray(array)
 
 
@@ -205,5 +205,5 @@ def _load(source: Tensor, target: Tensor) -> None:
     target.memory.bind(Buffer.allocate(target.desc.nbytes))
     primitive = dnnl.reorder(source.desc, target.desc)
     slots = slots_of(primitive, {"src": source, "dst": target})
-    memory = [fresh(one) if isinstance(one, int) else one.buffer.memory for one in slots]
+    memory = [fresh(slot) if isinstance(slot, int) else slot.buffer.memory for slot in slots]
     _replay.execute(primitive, memory)

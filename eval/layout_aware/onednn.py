@@ -43,14 +43,14 @@ def fastest(make: Callable[[T], Primitive], tried: Iterable[T]) -> tuple[Primiti
         Unsupported: there is none.
     """
     slow: list[tuple[Primitive, T]] = []
-    for one in dict.fromkeys(tried):
+    for layout in dict.fromkeys(tried):
         try:
-            kernel = make(one)
+            kernel = make(layout)
         except (dnnl.Unimplemented, ValueError):
             continue
         if not any(part.startswith("ref") for part in kernel.kernel.split("+")):
-            return kernel, one
-        slow.append((kernel, one))
+            return kernel, layout
+        slow.append((kernel, layout))
     if not slow:
         raise Unsupported(f"has no kernel on {dnnl.isa()}")
     return slow[0]

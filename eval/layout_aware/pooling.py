@@ -111,10 +111,10 @@ class AvgPool(Pool):
 
     def of(self, x: Array, window: Window) -> Array:
         """Return the result as NumPy defines it."""
-        inner, own = tuple(range(-len(window.kernel), 0)), self.given
-        pads: Any = own.pads if self.count_include_pad else (0,) * len(own.pads)
+        inner, declared = tuple(range(-len(window.kernel), 0)), self.given
+        pads: Any = declared.pads if self.count_include_pad else (0,) * len(declared.pads)
         around = [(0, 0), (0, 0), *zip(pads[: len(inner)], pads[len(inner) :], strict=True)]
         counted = np.pad(np.ones_like(x[:1, :1]), around, constant_values=1)
-        beyond = tuple(pad - one for pad, one in zip(window.pads, pads, strict=True))
+        beyond = tuple(pad - pad_of for pad, pad_of in zip(window.pads, pads, strict=True))
         number = windows(counted, *window._replace(pads=beyond)).sum(inner)
         return np.asarray(windows(x, *window).sum(inner) / number)

@@ -93,13 +93,13 @@ def aligned(graph: Graph, node: Node, inputs: Sequence[Tensor]) -> list[Tensor]:
     if info_of(node.op).name not in ("Add", "Mul"):
         return list(inputs)
     names = list(graph.values[node.outputs[0]].dims)
-    found = []
+    result = []
     for value, x in zip(node.inputs, inputs, strict=True):
-        own = graph.values[value].dims
-        if [dim for dim in names if dim in own] != list(own) or (
-            len(own) < len(names) and not x.constant
+        dims = graph.values[value].dims
+        if [dim for dim in names if dim in dims] != list(dims) or (
+            len(dims) < len(names) and not x.constant
         ):
             raise UnsupportedOperatorError(f"{node.op_name} {node.name!r}: {value!r} does not meet")
-        sizes = tuple(own.get(dim, 1) for dim in names)
-        found.append(replace(x, desc=plain(sizes)) if len(own) < len(names) else x)
-    return found
+        sizes = tuple(dims.get(dim, 1) for dim in names)
+        result.append(replace(x, desc=plain(sizes)) if len(dims) < len(names) else x)
+    return result

@@ -47,13 +47,13 @@ class Window(NamedTuple):
         check(min(*self.kernel, *self.strides, *self.dilations) >= 1, f"{self} has a 0", image)
         check(min(self.pads) >= 0, f"{self} has negative pads", image)
         rows = zip(image, self.begins, self.ends, self.reach, self.strides, strict=True)
-        found = []
+        result = []
         for size, begin, end, reach, stride in rows:
             room = size + begin + end - reach
             check(room >= 0, f"{self} does not fit", image)
             count = -(-room // stride) if ceil else room // stride
-            found.append(count + (not ceil or count * stride < size + begin))
-        return tuple(found)
+            result.append(count + (not ceil or count * stride < size + begin))
+        return tuple(result)
 
     def reaching(self, image: Sizes, out: Sizes) -> Window:
         """Return the window with pads at the ends that the last of ``out`` windows reaches."""

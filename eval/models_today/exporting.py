@@ -92,21 +92,29 @@ def export(
 
     torch.manual_seed(0)
     module = make().eval()
-    given = tuple(torch.from_numpy(_shown(one)) for one in samples.values())
+    tensors = tuple(torch.from_numpy(_shown(sample)) for sample in samples.values())
     names = {"input_names": list(samples), "output_names": list(outputs)}
     if exporter == "dynamo":
         dims = {
-            name: torch.export.Dim(name) for one in samples.values() for name in one.open.values()
+            name: torch.export.Dim(name)
+            for sample in samples.values()
+            for name in sample.open.values()
         }
-        shapes = [{axis: dims[name] for axis, name in one.open.items()} for one in samples.values()]
+        shapes = [
+            {axis: dims[name] for axis, name in sample.open.items()} for sample in samples.values()
+        ]
         how: dict[str, Any] = {"dynamic_shapes": tuple(shapes), "external_data": False}
     else:
-        how = {"dynamic_axes": {name: dict(one.open) for name, one in samples.items() if one.open}}
+        how = {
+            "dynamic_axes": {
+                name: dict(sample.open) for name, sample in samples.items() if sample.open
+            }
+        }
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module,
-            given,
+            tensors,
             str(path),
             dynamo=exporter == "dynamo",
             opset_version=_OPSETS[exporter],
@@ -114,4 +122,4 @@ def export(
             **names,
             **how,
         )
-    return {name: one.array for name, one in samples.items()}
+    return {name: sample.array for name, sample in samples.items()}

@@ -105,7 +105,9 @@ def _gpt2_past() -> Any:
                 cache.update(past[layer, 0], past[layer, 1], layer)
             out = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True)
             kept = out.past_key_values.layers
-            return out.logits, torch.stack([torch.stack([one.keys, one.values]) for one in kept])
+            return out.logits, torch.stack(
+                [torch.stack([cached.keys, cached.values]) for cached in kept]
+            )
 
     return Step()
 

@@ -92,10 +92,11 @@ def _yolo() -> Any:
             y3 = self.n3(torch.cat([self.up(y4), x3], 1))
             z4 = self.m4(torch.cat([self.d3(y3), y4], 1))
             z5 = self.m5(torch.cat([self.d4(z4), x5], 1))
-            found = [
-                self.level(*one) for one in zip((y3, z4, z5), self.boxes, self.kinds, strict=False)
+            levels = [
+                self.level(*heads)
+                for heads in zip((y3, z4, z5), self.boxes, self.kinds, strict=False)
             ]
-            return torch.cat(found, 2)
+            return torch.cat(levels, 2)
 
         def level(self, x: Any, boxes: Any, kinds: Any) -> Any:
             sides = boxes(x).flatten(2).unflatten(1, (4, bins)).softmax(2)

@@ -63,8 +63,8 @@ def _voice() -> Any:
 
         def forward(self, sound: Any, hidden: Any, cell: Any) -> Any:
             padded = nn.functional.pad(sound.unsqueeze(1), (0, 64), mode="reflect")
-            found = self.basis(padded)
-            strength = torch.sqrt(found[:, :129] ** 2 + found[:, 129:] ** 2)
+            spectrum = self.basis(padded)
+            strength = torch.sqrt(spectrum[:, :129] ** 2 + spectrum[:, 129:] ** 2)
             steps = self.features(strength).permute(2, 0, 1)
             states, (hidden, cell) = self.cell(steps, (hidden, cell))
             speech = torch.sigmoid(self.out(torch.relu(states).permute(1, 2, 0)))

@@ -33,17 +33,17 @@ def _copy(
     import onnx
 
     del exporter
-    found = [file for file in files(package) or () if str(file).endswith(name)]
-    if not found:
+    matching = [file for file in files(package) or () if str(file).endswith(name)]
+    if not matching:
         raise ImportError(f"{package} has no file {name}")
-    shutil.copy(str(found[0].locate()), path)
-    [given] = onnx.load(path, load_external_data=False).graph.input
+    shutil.copy(str(matching[0].locate()), path)
+    [port] = onnx.load(path, load_external_data=False).graph.input
     rng = np.random.default_rng(0)
-    if given.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+    if port.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
         array = rng.standard_normal(shape).astype(np.float32)
     else:
         array = rng.integers(0, 256, shape).astype(np.int32)
-    return {given.name: array}
+    return {port.name: array}
 
 
 MODELS = {name: partial(_copy, *row) for name, row in FILES.items()}

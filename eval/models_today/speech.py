@@ -62,9 +62,9 @@ def _decoder() -> Any:
             self.model = model
 
         def forward(self, input_ids: Any, states: Any) -> Any:
-            given = {"input_ids": input_ids, "encoder_hidden_states": states}
+            arguments = {"input_ids": input_ids, "encoder_hidden_states": states}
             mask = torch.ones_like(input_ids)
-            return self.model(**given, attention_mask=mask, use_cache=False)[0]
+            return self.model(**arguments, attention_mask=mask, use_cache=False)[0]
 
     return Decoder()
 

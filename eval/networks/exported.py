@@ -67,12 +67,12 @@ def differences(graph: Graph, file: Path) -> dict[str, float]:
     [image], [inner] = graph.inputs, cut.graph.output
     feeds = {image: photograph(tuple(graph.values[image].dims.values()))}
     theirs = reference(file.with_name("cut.onnx"), feeds)
-    found = {}
+    errors = {}
     for name, mix in MIXES.items():
         with Session(graph, threads=2, **mix._asdict()) as session:
             [ours] = session.run([inner.name], feeds)
-        found[name] = difference(ours, theirs)
-    return found
+        errors[name] = difference(ours, theirs)
+    return errors
 
 
 def wrong(row: dict[str, Any]) -> list[str]:
@@ -84,12 +84,14 @@ def wrong(row: dict[str, Any]) -> list[str]:
 def table(rows: Iterable[dict[str, Any]]) -> Table:
     """Return a table with a line for each network and batch, and a column for each mix."""
     title = "largest difference to ONNX Runtime, of the largest value before the last Softmax"
-    made = Table("network", "batch", "MB", "read again", *MIXES, title=title)
+    result = Table("network", "batch", "MB", "read again", *MIXES, title=title)
     for row in rows:
         errors = (f"{row['differences'][mix]:.1e}" for mix in MIXES)
         again = "equal" if row["same"] else "another"
-        made.add_row(row["network"], f"{row['batch']}", f"{row['bytes'] / 1e6:.0f}", again, *errors)
-    return made
+        result.add_row(
+            row["network"], f"{row['batch']}", f"{row['bytes'] / 1e6:.0f}", again, *errors
+        )
+    return result
 
 
 def main(
@@ -108,7 +110,9 @@ def main(
         print_json({"networks": rows})
     else:
         Console().print(table(rows))
-    if failed := [f"{row['network']}: {', '.join(found)}" for row in rows if (found := wrong(row))]:
+    if failed := [
+        f"{row['network']}: {', '.join(faults)}" for row in rows if (faults := wrong(row))
+    ]:
         raise SystemExit(f"FAILED: {'; '.join(failed)}")
 
 

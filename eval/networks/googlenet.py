@@ -38,12 +38,12 @@ def googlenet(net: Net) -> VTensor:
     """Return the features of the image: 1024 channels of 7 by 7."""
     steps = ((64, 7, 2), halved, _normalize, (64, 1), (192, 3), _normalize)
     x = chain(net, net.image, "stem", *steps, layer=Net.conv_relu)
-    for name, (one, before_three, three, before_five, five, pooled) in MODULES.items():
+    for name, (single, before_three, three, before_five, five, pooled) in MODULES.items():
         x = branches(
             net,
             chain(net, x, name, halved) if name in POOLED_BEFORE else x,
             name,
-            [(one, 1)],
+            [(single, 1)],
             [(before_three, 1), (three, 3)],
             [(before_five, 1), (five, 5)],
             [max3, (pooled, 1)],

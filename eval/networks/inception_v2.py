@@ -44,12 +44,12 @@ def inception_v2(net: Net) -> VTensor:
 
 
 def _module(net: Net, x: VTensor, name: str, *filters: int) -> VTensor:
-    one, before_three, three, before_double, double, pooled = filters
+    single, before_three, three, before_double, double, pooled = filters
     return branches(
         net,
         x,
         name,
-        [(one, 1)],
+        [(single, 1)],
         [(before_three, 1), (three, 3)],
         [(before_double, 1), (double, 3), (double, 3)],
         [max3 if name == POOLED_BY_MAXIMUM else avg3, (pooled, 1)],

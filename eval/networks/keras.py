@@ -33,9 +33,9 @@ class _Export:
 
     def add(self, op: str, name: str, *inputs: str, **attributes: Any) -> str:
         """Add a node whose output is named after it; return the output's name."""
-        made = f"{name}:0"
-        self.nodes.append(helper.make_node(op, list(inputs), [made], name, **attributes))
-        return made
+        output = f"{name}:0"
+        self.nodes.append(helper.make_node(op, list(inputs), [output], name, **attributes))
+        return output
 
     def block(self, name: str, x: str, channels: tuple[int, int], stride: int, last: bool) -> str:
         """Conv, BatchNormalization, Relu; channels last again behind it where ``last``."""

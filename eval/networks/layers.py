@@ -120,8 +120,10 @@ class Net:
     ) -> VTensor:
         """Add a batch norm; ``scale`` is about the standard deviation of its output."""
         drawn = self._draw.statistics(name, x.size("C"), scale)
-        given = [self.graph.constant(array, "C", f"{name}/{role}") for role, array in drawn.items()]
-        return self.add(BatchNorm(epsilon), x, *given, name=name)
+        vectors = [
+            self.graph.constant(array, "C", f"{name}/{role}") for role, array in drawn.items()
+        ]
+        return self.add(BatchNorm(epsilon), x, *vectors, name=name)
 
     def relu(self, x: VTensor, name: str = "") -> VTensor:
         """Add a rectifier."""

@@ -106,16 +106,18 @@ def with_batch(model: ModelProto, batch: int) -> ModelProto:
     result.CopyFrom(model)
     graph = result.graph
     graph.ClearField("value_info")
-    given = {tensor.name: tensor for tensor in graph.initializer}
+    initializers = {tensor.name: tensor for tensor in graph.initializer}
     for value in (*graph.input, *graph.output):
-        if value.name not in given:
+        if value.name not in initializers:
             value.type.tensor_type.shape.dim[0].dim_value = batch
-    shapes = {n.input[1] for n in graph.node if n.op_type == "Reshape" and n.input[0] not in given}
-    for name in shapes & given.keys():
-        sizes = numpy_helper.to_array(given[name]).copy()
+    shapes = {
+        n.input[1] for n in graph.node if n.op_type == "Reshape" and n.input[0] not in initializers
+    }
+    for name in shapes & initializers.keys():
+        sizes = numpy_helper.to_array(initializers[name]).copy()
         if sizes[0] == 1:
             sizes[0] = batch
-            given[name].CopyFrom(numpy_helper.from_array(sizes, name))
+            initializers[name].CopyFrom(numpy_helper.from_array(sizes, name))
     return result
 
 
@@ -137,15 +139,15 @@ def with_side(model: ModelProto, side: int) -> ModelProto:
 
 def _weight_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """Shape of every float weight by name, in the order of the file."""
-    given = {tensor.name: tensor for tensor in model.graph.initializer}
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
     used = {name for node in model.graph.node for name in node.input}
     shapes = {
         tensor.name: tuple(tensor.dims)
-        for tensor in given.values()
+        for tensor in initializers.values()
         if tensor.data_type == TensorProto.FLOAT and tensor.name in used
     }
     for node in _fills(model):
-        sizes = numpy_helper.to_array(given[node.input[0]])
+        sizes = numpy_helper.to_array(initializers[node.input[0]])
         shapes[node.output[0]] = tuple(int(size) for size in sizes)
     return shapes
 
@@ -157,15 +159,15 @@ def _fills(model: ModelProto) -> Iterator[NodeProto]:
 def _without_weights(model: ModelProto) -> ModelProto:
     """Return the model without float initializers and their makers; initializers are no inputs."""
     shapes = _weight_shapes(model)
-    made = {node.input[0] for node in _fills(model)}
+    makers = {node.input[0] for node in _fills(model)}
     result = ModelProto()
     result.CopyFrom(model)
     result.ir_version = 8  # from version 4 on an initializer need not be an input
     graph = result.graph
     nodes = [node for node in model.graph.node if node.op_type != "ConstantOfShape"]
-    kept = [t for t in model.graph.initializer if t.name not in shapes and t.name not in made]
-    given = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in given]
+    kept = [t for t in model.graph.initializer if t.name not in shapes and t.name not in makers]
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in initializers]
     for field in ("node", "initializer", "input"):
         graph.ClearField(field)
     graph.node.extend(nodes)

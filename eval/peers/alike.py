@@ -29,10 +29,10 @@ def product(matmul: Callable[[Tensor, Tensor], Tensor]) -> Emitter:
         rows, columns = ([dim for dim in t.dims if dim not in (*batch, over)] for t in (a, b))
         left = call.operand(0, [*batch, "*".join(rows), over])
         right = call.operand(1, [*batch, over, "*".join(columns)])
-        made, order = matmul(left, right), (*batch, *rows, *columns)
+        product, order = matmul(left, right), (*batch, *rows, *columns)
         if len(rows) != 1 or len(columns) != 1:
-            made = call.framework.reshape(made, [call.output.size(dim) for dim in order])
-        return Placed(made, order)
+            product = call.framework.reshape(product, [call.output.size(dim) for dim in order])
+        return Placed(product, order)
 
     return say
 

@@ -43,7 +43,7 @@ class Mnn(Peer):
         self._feeds = [_variable(MNN, array) for array in task.feeds.values()]
 
     def run(self) -> Sequence[Array]:
-        return [np.array(one.read()) for one in self._module.forward(self._feeds)]
+        return [np.array(output.read()) for output in self._module.forward(self._feeds)]
 
 
 def _convert(model: Path, file: Path) -> None:
@@ -54,15 +54,15 @@ def _convert(model: Path, file: Path) -> None:
     """
     script = "from MNN.tools.mnnconvert import main; main()"
     options = ["-f", "ONNX", "--modelFile", str(model), "--MNNModel", str(file), "--bizCode", "x"]
-    found = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", script, *options], capture_output=True, text=True, check=False
     )
     if not file.exists():
-        lines = (found.stdout + found.stderr).strip().splitlines()
+        lines = (ran.stdout + ran.stderr).strip().splitlines()
         raise PeerError(f"its converter made no file: {lines[-1] if lines else 'it says nothing'}")
 
 
 def _variable(mnn: Any, array: Array) -> Any:
     """Return an input in MNN's own layout of images: blocks of channels."""
-    given = mnn.expr.const(array, list(array.shape), mnn.expr.NCHW)
-    return mnn.expr.convert(given, mnn.expr.NC4HW4) if array.ndim == 4 else given
+    constant = mnn.expr.const(array, list(array.shape), mnn.expr.NCHW)
+    return mnn.expr.convert(constant, mnn.expr.NC4HW4) if array.ndim == 4 else constant

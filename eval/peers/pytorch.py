@@ -83,16 +83,16 @@ def _take_biases(module: Any) -> None:
     more in front of them.
     """
     for add in module.graph.find_nodes(op="call_function", target=torch.add):
-        made, bias = add.args
-        if made.target is not functional.conv2d or len(made.users) > 1:
+        product, bias = add.args
+        if product.target is not functional.conv2d or len(product.users) > 1:
             continue
-        if made.args[1].op == bias.op == "get_attr":
-            weights, numbers = (module.get_buffer(x.target) for x in (made.args[1], bias))
+        if product.args[1].op == bias.op == "get_attr":
+            weights, numbers = (module.get_buffer(x.target) for x in (product.args[1], bias))
             if numbers.shape == (1, len(weights), 1, 1):
                 setattr(module, bias.target, numbers.flatten())
-                made.prepend(bias)
-                made.update_arg(2, bias)
-                add.replace_all_uses_with(made)
+                product.prepend(bias)
+                product.update_arg(2, bias)
+                add.replace_all_uses_with(product)
                 module.graph.erase_node(add)
     module.recompile()
 
@@ -104,8 +104,8 @@ def _conv2d(call: Call) -> Placed:
     w = call.operand(1, ["G*O", "I", "h", "w"])
     x, pads = _padded(call, slide, slide.symmetric, 0.0)
     groups = kernel.dims.get("G", 1)
-    made = functional.conv2d(x, w, None, slide.strides, pads, slide.dilations, groups)
-    return Placed(made, call.order)
+    result = functional.conv2d(x, w, None, slide.strides, pads, slide.dilations, groups)
+    return Placed(result, call.order)
 
 
 @FRAMEWORK.emits("MaxPool")
@@ -123,12 +123,12 @@ def _avg_pool(call: Call) -> Placed:
     slide, include = sliding(call, call.op.kernel_shape), call.op.count_include_pad
     if max(slide.dilations) > 1:
         raise call.refuse(f"dilations {slide.dilations}")
-    own = _within_half(slide) and (not include or not call.op.ceil_mode)
-    x, pads = _padded(call, slide, own, 0.0)
-    made = functional.avg_pool2d(
-        x, slide.kernel, slide.strides, pads, count_include_pad=include or not own
+    supported = _within_half(slide) and (not include or not call.op.ceil_mode)
+    x, pads = _padded(call, slide, supported, 0.0)
+    result = functional.avg_pool2d(
+        x, slide.kernel, slide.strides, pads, count_include_pad=include or not supported
     )
-    return Placed(made if own else made / torch.tensor(counted(call, slide)), call.order)
+    return Placed(result if supported else result / torch.tensor(counted(call, slide)), call.order)
 
 
 @FRAMEWORK.emits("BatchNorm")

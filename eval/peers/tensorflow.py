@@ -56,9 +56,9 @@ def emit(graph: Graph, *, xla: bool = False) -> Callable[[Mapping[str, Tensor]],
     function = tf.function(
         lambda feeds: walk(graph, FRAMEWORK, feeds), autograph=False, jit_compile=xla
     )
-    made: Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
-    made = function.get_concrete_function(specification)
-    return made
+    emitted: Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
+    emitted = function.get_concrete_function(specification)
+    return emitted
 
 
 @FRAMEWORK.emits("Conv2D")
@@ -66,8 +66,8 @@ def _conv2d(call: Call) -> Placed:
     slide = sliding(call, [call.inputs[1].size(dim) for dim in "hw"])
     w = call.operand(1, ["h", "w", "I", "G*O"])
     padding, dilations = _padding(call, slide), slide.dilations
-    made = tf.nn.conv2d(call.image(), w, slide.strides, padding, dilations=dilations)
-    return Placed(made, call.order)
+    result = tf.nn.conv2d(call.image(), w, slide.strides, padding, dilations=dilations)
+    return Placed(result, call.order)
 
 
 @FRAMEWORK.emits("DepthwiseConv2D")
@@ -129,10 +129,10 @@ def _lrn(call: Call) -> Placed:
     op, reach = call.op, min(call.op.size // 2, call.output.size("C"))
     if op.size % 2 == 0 or len(call.order) != 4:
         raise call.refuse(f"{op.size} channels, {len(call.order)} dims; odd and 4 are taken")
-    made = tf.nn.local_response_normalization(
+    result = tf.nn.local_response_normalization(
         call.image(), reach, op.bias, op.alpha / op.size, op.beta
     )
-    return Placed(made, call.order)
+    return Placed(result, call.order)
 
 
 @FRAMEWORK.emits("Pad")

@@ -83,11 +83,11 @@ class Framework:
 
     def feeds(self, graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
         """Arrays of a graph's inputs, axes as presented, as tensors in the order that suits."""
-        made = {}
+        tensors = {}
         for name in graph.inputs:
             x, array = graph.values[name], np.asarray(arrays[name])
-            made[name] = self.ordered(Placed(array, tuple(x.dims)), x.dims, self.order(x))
-        return made
+            tensors[name] = self.ordered(Placed(array, tuple(x.dims)), x.dims, self.order(x))
+        return tensors
 
     def arrays(self, graph: Graph, outputs: Sequence[Tensor]) -> list[Array]:
         """Tensors of a graph's outputs, in the order that suits, as arrays, axes as presented."""

@@ -62,5 +62,5 @@ def counted(call: Call, slide: Sliding) -> Array:
         first = np.arange(call.output.size(row.dim)) * row.stride - row.begin
         places = first[:, None] + np.arange(row.kernel) * row.dilation
         rows.append(((places >= -begin) & (places < row.size + end)).mean(axis=1))
-    made: Array = np.multiply.outer(*rows).astype(np.float32)
-    return made
+    counts: Array = np.multiply.outer(*rows).astype(np.float32)
+    return counts
