@@ -56,7 +56,7 @@ class Kernel(Protocol):
         """Its last slot is scratch, if any."""
 
     def __vtensor_step__(self) -> object:
-        """A capsule with a step of native/include/vtensor/step.h."""
+        """Return a capsule with a step of native/include/vtensor/step.h."""
 
 class Kernels(Protocol):
     """Kernels on Eigen, compiled for one instruction set."""
@@ -66,7 +66,7 @@ class Kernels(Protocol):
 
     def machine_level(self) -> str:
         """
-        The best of the modules that this machine runs: baseline, avx2 or avx512.
+        Return the best of the modules that this machine runs: baseline, avx2 or avx512.
         """
 
     def pointwise(
@@ -98,7 +98,7 @@ class Kernels(Protocol):
         pieces: Sizes,
     ) -> Kernel:
         """
-        As pointwise, where the first operand lies as dst does, in pieces: an argument each.
+        Element-wise program whose first operand has dst's layout, in pieces: an argument each.
 
         Of each row of it, each of the ``pieces`` has so many elements.
         """
@@ -321,7 +321,7 @@ class Kernels(Protocol):
     def triangle(
         self, matrices: int, rows: int, columns: int, k: int, upper: bool, item_bytes: int
     ) -> Kernel:
-        """What lies on one side of a diagonal, and zeros elsewhere; arguments src, dst."""
+        """Elements on one side of a diagonal, and zeros elsewhere; arguments src, dst."""
 
     def running(
         self,
@@ -338,7 +338,7 @@ class Kernels(Protocol):
     def extreme_place(
         self, dtype: str, outer: int, length: int, inner: int, largest: bool, last: bool
     ) -> Kernel:
-        """Where along the axis in the middle the extreme element is; arguments src, dst (s64)."""
+        """Index of the extreme element along the axis in the middle; arguments src, dst (s64)."""
 
     def hardmax(self, dtype: str, rows: int, length: int) -> Kernel:
         """1 at the first of the largest elements of each row, else 0; arguments src, dst."""
@@ -364,7 +364,7 @@ class Kernels(Protocol):
         self, dtype: str, grid_dtype: str, image: Sampled, mode: str, padding: str, corners: bool
     ) -> Kernel:
         """
-        An image sampled where a grid says; arguments src (N C D H W), grid (N D H W axis), dst.
+        Image sampled at the places of a grid; arguments src (N C D H W), grid (N D H W axis), dst.
 
         An image is (images, channels, src, dst, rank); three spatial dims, those beyond rank are 1.
         """

@@ -12,7 +12,7 @@ class Unimplemented(RuntimeError):
 
 class Desc:
     """
-    How a tensor lies in memory, or "any".
+    The layout of a tensor in memory, or "any".
 
     Immutable, hashable. 1 to 12 dims of at least 0 elements each; a tensor with a dim of 0 has no
     memory (nbytes is 0). Element types: f32, bf16, f16, s32, s8, u8.
@@ -20,12 +20,12 @@ class Desc:
 
     @staticmethod
     def any(dims: Sequence[int], dtype: str) -> Desc:
-        """oneDNN shall choose. ValueError: dims or dtype."""
+        """Return sizes whose layout oneDNN chooses. ValueError: dims or dtype."""
 
     @staticmethod
     def tag(dims: Sequence[int], dtype: str, tag: str) -> Desc:
         """
-        The form named by a tag of tags(). ValueError: dims, dtype, tag, or its rank.
+        Return the layout of a tag of tags(). ValueError: dims, dtype, tag, its rank.
         """
 
     @staticmethod
@@ -71,19 +71,19 @@ class Desc:
 
     def reshape(self, dims: Sequence[int]) -> Desc:
         """
-        The same memory under other dims with as many elements.
+        Return the same memory with other dims of as many elements.
 
         ValueError: another number of elements, or a form that cannot be seen so.
         """
 
     def permute(self, perm: Sequence[int]) -> Desc:
         """
-        The same memory, dims renumbered as by numpy.transpose. ValueError: no permutation.
+        Return the same memory, dims renumbered as by numpy.transpose. ValueError: no permutation.
         """
 
     def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> Desc:
         """
-        A rectangular part of the same buffer (same address; offset0 grows).
+        Return a rectangular part of the same buffer (same address; offset0 grows).
 
         Raises:
             ValueError: not inside, or not a blocked form.
@@ -95,7 +95,7 @@ class Desc:
     def __repr__(self) -> str: ...
 
 def tags() -> tuple[tuple[str, int], ...]:
-    """(name, rank) of every format tag, spelled canonically: ("aBcd16b", 4)."""
+    """Return (name, rank) of every format tag, spelled canonically: ("aBcd16b", 4)."""
 
 class Attr:
     """
@@ -181,15 +181,15 @@ class Primitive:
 
     def next_kernel(self) -> Primitive | None:
         """
-        The implementation that oneDNN offers next for the same request, or None.
+        Return the next implementation that oneDNN offers for the same request, or None.
         """
 
     def __vtensor_step__(self) -> object:
-        """A capsule with a step of native/include/vtensor/step.h."""
+        """Return a capsule with a step of native/include/vtensor/step.h."""
 
     def compiling(self) -> object:
         """
-        A capsule with a step without memory that compiles this one, on any thread.
+        Return a capsule with a step without memory that compiles this one, on any thread.
         """
 
     def __repr__(self) -> str: ...
@@ -351,7 +351,7 @@ def recurrent(
     alpha: float = 0.0,
 ) -> Primitive:
     """
-    A recurrent network of f32, with the arguments that are given.
+    Return a recurrent network of f32 with the given arguments.
 
     ``kind``: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or "logistic"),
     "lstm" (gates i f c o), "gru" (u r o) or "lbr_gru", reset behind the product. ``direction``:
@@ -394,7 +394,7 @@ def reduction(
 
 def bounds_info() -> dict[str, int]:
     """
-    What Attr.bounds and Attr.gelu have cost so far, which is nothing on ordinary numbers.
+    Return what Attr.bounds and Attr.gelu have cost so far; ordinary numbers cost nothing.
 
     ``searches``: results that were searched for a NaN since a flag of the processor said that there
     may be one; ``repeats``: runs that were made again, without what they end in.
@@ -402,7 +402,7 @@ def bounds_info() -> dict[str, int]:
 
 def cache_info() -> dict[str, int]:
     """
-    hits, misses, size and capacity of the cache that makes equal primitives one object.
+    Return hits, misses, size and capacity of the cache of equal primitives.
     """
 
 def cache_let_go() -> None:
@@ -431,7 +431,7 @@ def set_cache_capacity(capacity: int) -> None:
 
 def isa() -> str:
     """
-    The best instruction set that kernels may use ("avx2", "avx512_bf16", "amx", ...).
+    Return the best instruction set for kernels ("avx2", "avx512_bf16", "amx", ...).
 
     Asking fixes it for the process.
     """
@@ -448,7 +448,7 @@ def limit_isa(name: str) -> None:
     """
 
 def version() -> str:
-    """The version of the loaded library, as in "3.2.0"."""
+    """Return the version of the loaded library, as in "3.2.0"."""
 
 def library_path() -> str:
-    """The file that the loaded library comes from."""
+    """Return the file of the loaded library."""

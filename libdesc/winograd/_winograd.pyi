@@ -22,7 +22,7 @@ class Kernel(Protocol):
         """Its last slot is scratch, if any."""
 
     def __vtensor_step__(self) -> object:
-        """A capsule with a step of native/include/vtensor/step.h."""
+        """Return a capsule with a step of native/include/vtensor/step.h."""
 
 class Kernels(Protocol):
     """Convolutions by Winograd's algorithm, compiled for one instruction set."""
@@ -32,7 +32,7 @@ class Kernels(Protocol):
 
     def machine_level(self) -> str:
         """
-        The best of the modules that this machine runs: baseline, avx2 or avx512.
+        Return the best of the modules that this machine runs: baseline, avx2 or avx512.
         """
 
     def convolution(

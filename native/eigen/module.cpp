@@ -92,7 +92,7 @@ cell is rnn, gru, lbr_gru or lstm; of each direction the functions (name, alpha,
 void bind(nb::module_ &m) {
     m.attr("level") = VTENSOR_LEVEL;
     m.def("machine_level", &machine_level,
-          "The best of the modules that this machine runs: baseline, avx2 or avx512.");
+          "Return the best of the modules that this machine runs: baseline, avx2 or avx512.");
     m.attr("version") = std::to_string(EIGEN_WORLD_VERSION) + "." +
                         std::to_string(EIGEN_MAJOR_VERSION) + "." +
                         std::to_string(EIGEN_MINOR_VERSION);
@@ -100,7 +100,7 @@ void bind(nb::module_ &m) {
         .def_prop_ro("kernel", &Kernel::name)
         .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes, "Its last slot is scratch, if any.")
         .def("__vtensor_step__", &Kernel::capsule,
-             "A capsule with a step of native/include/vtensor/step.h.")
+             "Return a capsule with a step of native/include/vtensor/step.h.")
         .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
     bind_moves(m);
     bind_signals(m);
@@ -128,7 +128,7 @@ gives; the last one is stored. The boxes of ``pads``, as for copy, are filled la
                                  rows<Instruction>(program), rows<Box>(pads), pieces));
         },
         "shape"_a, "strides"_a, "types"_a, "constants"_a, "program"_a, "pads"_a, "pieces"_a,
-        R"(As pointwise, where the first operand lies as dst does, in pieces: an argument each.
+        R"(Element-wise program whose first operand has dst's layout, in pieces: an argument each.
 
 Of each row of it, each of the ``pieces`` has so many elements.)");
     m.def(

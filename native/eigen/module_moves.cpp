@@ -112,7 +112,7 @@ void bind_rows(nb::module_ &m) {
             return Kernel(triangle(matrices, rows, columns, k, upper, item_bytes));
         },
         "matrices"_a, "rows"_a, "columns"_a, "k"_a, "upper"_a, "item_bytes"_a,
-        "What lies on one side of a diagonal, and zeros elsewhere; arguments src, dst.");
+        "Elements on one side of a diagonal, and zeros elsewhere; arguments src, dst.");
     m.def(
         "running",
         [](const std::string &dtype, Index outer, Index length, Index inner, bool product,
@@ -128,7 +128,7 @@ void bind_rows(nb::module_ &m) {
             return Kernel(extreme_place(dtype, outer, length, inner, largest, last));
         },
         "dtype"_a, "outer"_a, "length"_a, "inner"_a, "largest"_a, "last"_a,
-        "Where along the axis in the middle the extreme element is; arguments src, dst (s64).");
+        "Index of the extreme element along the axis in the middle; arguments src, dst (s64).");
     m.def(
         "hardmax",
         [](const std::string &dtype, Index count, Index length) {
@@ -166,7 +166,7 @@ each element of dst where its taps end, and of each tap the element of src and w
                                       padding, corners));
         },
         "dtype"_a, "grid_dtype"_a, "image"_a, "mode"_a, "padding"_a, "corners"_a,
-        R"(An image sampled where a grid says; arguments src (N C D H W), grid (N D H W axis), dst.
+        R"(Image sampled at the places of a grid; arguments src (N C D H W), grid (N D H W axis), dst.
 
 An image is (images, channels, src, dst, rank); three spatial dims, those beyond rank are 1.)");
     m.def(

@@ -20,7 +20,7 @@ what is right but has no kernel. Everything may be called from any thread.)";
     bind_values(m);
     bind_primitives(m);
     m.def("isa", &isa,
-          R"(The best instruction set that kernels may use ("avx2", "avx512_bf16", "amx", ...).
+          R"(Return the best instruction set for kernels ("avx2", "avx512_bf16", "amx", ...).
 
 Asking fixes it for the process.)");
     m.def("limit_isa", &limit_isa, "name"_a,
@@ -31,6 +31,6 @@ Asking fixes it for the process.)");
 Raises:
     ValueError: unknown name.
     RuntimeError: oneDNN has fixed another instruction set already.)");
-    m.def("version", &version, "The version of the loaded library, as in \"3.2.0\".");
-    m.def("library_path", &library_path, "The file that the loaded library comes from.");
+    m.def("version", &version, "Return the version of the loaded library, as in \"3.2.0\".");
+    m.def("library_path", &library_path, "Return the file of the loaded library.");
 }

@@ -58,14 +58,14 @@ std::size_t hash_key(const T &value) {
 }
 
 void bind_desc(nb::module_ &m) {
-    nb::class_<Desc>(m, "Desc", nb::is_final(), R"(How a tensor lies in memory, or "any".
+    nb::class_<Desc>(m, "Desc", nb::is_final(), R"(The layout of a tensor in memory, or "any".
 
 Immutable, hashable. 1 to 12 dims of at least 0 elements each; a tensor with a dim of 0 has no
 memory (nbytes is 0). Element types: f32, bf16, f16, s32, s8, u8.)")
         .def_static("any", &Desc::any, "dims"_a, "dtype"_a,
-                    "oneDNN shall choose. ValueError: dims or dtype.")
+                    "Return sizes whose layout oneDNN chooses. ValueError: dims or dtype.")
         .def_static("tag", &Desc::tagged, "dims"_a, "dtype"_a, "tag"_a,
-                    "The form named by a tag of tags(). ValueError: dims, dtype, tag, or its rank.")
+                    "Return the layout of a tag of tags(). ValueError: dims, dtype, tag, its rank.")
         .def_static("strided", &Desc::strided, "dims"_a, "dtype"_a, "strides"_a,
                     R"(Plain, with a stride for each dim in elements; 0 repeats one element.
 
@@ -89,13 +89,13 @@ Pads and offset0 are included, what a large stride leaves behind the last elemen
         .def_prop_ro("offset0", &Desc::offset,
                      "Where the first element lies, in elements after the buffer's address.")
         .def("reshape", &Desc::reshape, "dims"_a,
-             R"(The same memory under other dims with as many elements.
+             R"(Return the same memory with other dims of as many elements.
 
 ValueError: another number of elements, or a form that cannot be seen so.)")
         .def("permute", &Desc::permute, "perm"_a,
-             "The same memory, dims renumbered as by numpy.transpose. ValueError: no permutation.")
+             "Return the same memory, dims renumbered as by numpy.transpose. ValueError: no permutation.")
         .def("submemory", &Desc::submemory, "dims"_a, "offsets"_a,
-             R"(A rectangular part of the same buffer (same address; offset0 grows).
+             R"(Return a rectangular part of the same buffer (same address; offset0 grows).
 
 Raises:
     ValueError: not inside, or not a blocked form.
@@ -104,7 +104,7 @@ Raises:
         .def("__hash__", &hash_key<Desc>)
         .def("__repr__", &Desc::text);
     m.def("tags", &tag_tuple, nb::sig("def tags() -> tuple[tuple[str, int], ...]"),
-          "(name, rank) of every format tag, spelled canonically: (\"aBcd16b\", 4).");
+          "Return (name, rank) of every format tag, spelled canonically: (\"aBcd16b\", 4).");
 }
 
 void bind_attr(nb::module_ &m) {

@@ -115,11 +115,11 @@ of the thread that asked for it, whichever thread runs it.)")
                      "Argument names in the order of the step; \"scratch\", if any, is last.")
         .def("next_kernel", &Primitive::next_kernel, WithoutLock(),
              nb::sig("def next_kernel(self) -> Primitive | None"),
-             "The implementation that oneDNN offers next for the same request, or None.")
+             "Return the next implementation that oneDNN offers for the same request, or None.")
         .def("__vtensor_step__", &step_capsule,
-             "A capsule with a step of native/include/vtensor/step.h.")
+             "Return a capsule with a step of native/include/vtensor/step.h.")
         .def("compiling", &compiling_capsule,
-             "A capsule with a step without memory that compiles this one, on any thread.")
+             "Return a capsule with a step without memory that compiles this one, on any thread.")
         .def("__repr__", [](const Primitive &p) {
             return "Primitive(" + p.kind() + ", " + p.kernel() + ")";
         });
@@ -275,7 +275,7 @@ Arguments src, scale, shift, mean, variance, dst; mean and variance are results 
         "dst_layer"_a, "dst_iter"_a, "bias"_a = nb::none(), "weights_peephole"_a = nb::none(),
         "src_iter"_a = nb::none(), "src_iter_c"_a = nb::none(), "dst_iter_c"_a = nb::none(),
         "activation"_a = "", "alpha"_a = 0.0, WithoutLock(),
-        R"(A recurrent network of f32, with the arguments that are given.
+        R"(Return a recurrent network of f32 with the given arguments.
 
 ``kind``: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or "logistic"),
 "lstm" (gates i f c o), "gru" (u r o) or "lbr_gru", reset behind the product. ``direction``:
@@ -321,7 +321,7 @@ void bind_cache(nb::module_ &m) {
             return answer;
         },
         nb::sig("def bounds_info() -> dict[str, int]"),
-        R"(What Attr.bounds and Attr.gelu have cost so far, which is nothing on ordinary numbers.
+        R"(Return what Attr.bounds and Attr.gelu have cost so far; ordinary numbers cost nothing.
 
 ``searches``: results that were searched for a NaN since a flag of the processor said that there
 may be one; ``repeats``: runs that were made again, without what they end in.)");
@@ -337,7 +337,7 @@ may be one; ``repeats``: runs that were made again, without what they end in.)")
             return answer;
         },
         nb::sig("def cache_info() -> dict[str, int]"),
-        "hits, misses, size and capacity of the cache that makes equal primitives one object.");
+        "Return hits, misses, size and capacity of the cache of equal primitives.");
     m.def("cache_let_go", &cache_let_go, WithoutLock(),
           R"(Stop holding the primitives that the calling thread has made since its last call.
 

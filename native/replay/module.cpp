@@ -149,11 +149,11 @@ void bind_failures(nb::module_ &m) {
                 PyErr_SetObject(static_cast<PyObject *>(type), error.ptr());
             }
         },
-        add_failure(m, "StepFailed", R"(A native step failed; its own reason.
+        add_failure(m, "StepFailed", R"(A native step failed; the message is the step's own.
 
 Attributes:
-    index: of the step, in its program.
-    bad_input: the step says that the numbers which it was given are at fault.)", members));
+    index: the index of the step in its program.
+    bad_input: whether the step reports that its input has wrong values.)", members));
     nb::exception<Circular>(m, "Circular", PyExc_RuntimeError).attr("__doc__") =
         "Work did not begin: the team's thread waits for the thread whose work it is.";
     nb::exception<Stopped>(m, "Stopped", PyExc_RuntimeError).attr("__doc__") =
@@ -251,9 +251,9 @@ NB_MODULE(_replay, m) {
 
 ``step`` has a method ``__vtensor_step__`` (or is the capsule that it returns); ``slots``
 holds one object with a buffer for each plane of each slot, in order. ``threads`` is the
-number of OpenMP threads that the step finds (0: what this thread has). ``sizes`` are those
-that the step takes. ``queue`` is a capsule named "vtensor.queue", for a step that is for a
-device; whoever made the queue waits for it. The interpreter's lock is released meanwhile.
+number of OpenMP threads for the step (0: this thread's number). ``sizes`` are the step's
+sizes. ``queue`` is a capsule named "vtensor.queue", for the step of a device; the maker
+of the queue waits for it. The interpreter's lock is released meanwhile.
 
 Raises:
     TypeError: not a step, not a buffer, or not a queue.
@@ -264,36 +264,37 @@ Raises:
     StepFailed: the step failed.)");
     m.def("describe", &describe, "step"_a,
           nb::sig("def describe(step: object) -> dict[str, typing.Any]"),
-          R"(What a step says of itself.
+          R"(Return the description of a step.
 
 ``kernel``: its name; ``slots``: (name, bytes, access) each, access being "read", "write",
-"read write" or "scratch"; ``planes``: the bytes of each plane of each slot; ``alignment``: in
-bytes, enough for every address; ``sizes``: how many it takes; ``device``: in whose queue it
-works, or None for the CPU. Raises as ``execute``.)");
+"read write" or "scratch"; ``planes``: the bytes of each plane of each slot;
+``alignment``: in bytes, enough for every address; ``sizes``: the number of its sizes;
+``device``: the device whose queue it uses, or None for the CPU. Raises as ``execute``.)");
     m.def("set_threads", &set_threads, "threads"_a,
           "Set the number of OpenMP threads of the calling thread. ValueError outside 1 to 1024.");
-    m.def("threads", &omp_get_max_threads, "The number of OpenMP threads of the calling thread.");
+    m.def("threads", &omp_get_max_threads,
+          "Return the number of OpenMP threads of the calling thread.");
     m.def("load_ahead", &load_ahead, "path"_a,
-          R"(Have another thread load a shared library, which somebody is about to load.
+          R"(Load a shared library on another thread, ahead of the import that needs it.
 
-Whether that can be is for that one to say.)");
+Failures are ignored: that import reports them.)");
     m.def("finite", &finite_in, "buffers"_a, "exponents"_a,
           nb::sig("def finite(buffers: collections.abc.Sequence[object], "
                   "exponents: collections.abc.Sequence[tuple[int, int]]) -> bool"),
-          R"(Whether all numbers in these buffers are finite.
+          R"(Return whether all numbers in these buffers are finite.
 
-``exponents``: for each buffer (bytes of an element: 1, 2, 4 or 8; the bits that are all set
-where one is infinite or no number), such as (4, 0x7f800000); without bits, nobody looks.
+``exponents``: for each buffer (bytes of an element: 1, 2, 4 or 8; the bits that are all
+set in infinities and NaN), such as (4, 0x7f800000); a buffer without bits is not checked.
 
 Raises:
     TypeError: no buffer.
-    ValueError: a buffer is not contiguous; there is not one exponent a buffer, nor none at
-        all; elements of other sizes.)");
+    ValueError: a buffer is not contiguous; ``exponents`` is neither empty nor as long as
+        ``buffers``; elements have another size.)");
     m.def("clear_subnormals", &clear_subnormals_in, "buffer"_a,
           nb::sig("def clear_subnormals(buffer: object) -> bool"),
-          R"(Set the floats of a buffer to zero that are below 2^-126; whether something was set.
+          R"(Set subnormal floats (below 2^-126) of a buffer to zero; return whether there were any.
 
-Where a sixteenth of them has none such, it stays as it is.
+A sixteenth of the numbers is sampled first; without subnormals there, nothing changes.
 
 Raises:
     TypeError: no buffer.
@@ -302,12 +303,12 @@ Raises:
           nb::sig("def offsets(nbytes: collections.abc.Sequence[int], "
                   "first: collections.abc.Sequence[int], last: collections.abc.Sequence[int]) "
                   "-> tuple[list[int], int]"),
-          R"(Where pieces of memory lie in one arena: an offset for each, and the arena's size.
+          R"(Return the offsets of pieces of memory in one arena, and the arena's size.
 
-``nbytes``: of each piece; ``first``, ``last``: the steps from which and up to which it is
-needed, both included. Those that are needed at once lie apart. The largest piece comes first,
-each into the smallest gap that it fits into; where that needs more than what is needed at once,
-other orders are tried too.
+``nbytes``: the size of each piece; ``first``, ``last``: the first and the last step that
+needs it. Pieces that are needed at the same time do not overlap. Each piece, the largest
+first, is put into the smallest gap that holds it; if the arena is then larger than the
+memory needed at one time, other orders are tried too.
 
 Raises:
     ValueError: the three are not of one length, or a number is out of range.)");

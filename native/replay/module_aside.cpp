@@ -254,9 +254,10 @@ private:
 
 void bind_aside(nb::module_ &m) {
     nb::class_<PyAside>(m, "Aside", nb::is_final(),
-                        R"(A thread that runs steps while its maker goes on.
+                        R"(A thread that runs queued steps concurrently with its maker.
 
-It runs them on itself alone, in any order; it ends with this.)")
+Each ``run`` is one item of the queue; items may run in any order. The thread ends with this
+object.)")
         .def(nb::init<>())
         .def("run", &PyAside::run, "pieces"_a, "factor"_a = nb::none(), "source"_a = nb::none(),
              "factors"_a = nb::none(),
@@ -265,35 +266,37 @@ It runs them on itself alone, in any order; it ends with this.)")
                      "source: tuple[object, int, int, int, int] | None = None, "
                      "factors: tuple[collections.abc.Sequence[float], int] | None = None) "
                      "-> None"),
-             R"(Have steps run, one after the other.
+             R"(Queue steps, which run one after the other.
 
-``pieces``: each a step and its memory, as ``execute`` takes them. Where a step reads, None
-stands for bytes of a file: ``source`` is that, or its descriptor, which stays open; their
-offset, the number of rows, the bytes of a row, and those from one row to the next. They are
-f32 numbers where they are multiplied by ``factors``, in f64: one after the other, each for
-so many. In the end ``factor`` loses its subnormal floats, as by ``clear_subnormals``.
-Memory and file live as long.
+``pieces``: pairs of a step and its memory, as for ``execute``. None in place of memory
+that a step reads stands for bytes of a file. ``source``: the file or its descriptor,
+which stays open, the offset of the bytes, the number of rows, the bytes of a row, and the
+bytes from one row to the next. ``factors``: numbers in f64, and how many f32 numbers of
+the file each of them multiplies, one after the other. ``factor``: a buffer whose
+subnormal floats are cleared at the end, as by ``clear_subnormals``. Memory and file are
+kept alive until then.
 
 Raises:
-    TypeError, ValueError: as ``execute``, for what is no step, no memory or no file.
-    Stopped: a forked process has this from its parent.)")
+    TypeError, ValueError: as ``execute``; also if the file is no file.
+    Stopped: the thread was inherited by a forked process, where it does not run.)")
         .def("read", &PyAside::read, "file"_a, "offset"_a, "into"_a,
-             R"(Have bytes of a file (or of a descriptor) read, as many as there is memory, in pieces.
+             R"(Queue the reading of bytes of a file or descriptor, which fill ``into``.
 
 Raises:
-    TypeError, ValueError: this is no memory, no file, or no place.
-    Stopped: a forked process has this from its parent.)")
+    TypeError, ValueError: the memory, the file or the offset is invalid.
+    Stopped: the thread was inherited by a forked process, where it does not run.)")
         .def("bring", &PyAside::bring, "pages"_a,
-             R"(Have the system clear these pages as long as no step is to be run.
+             R"(Make the system provide zeroed pages while no step is queued.
 
-Those before are left. ``pages`` live until these are.)")
+Pages of an earlier call are no longer provided. ``pages`` are kept alive until the next
+call.)")
         .def("leave_pages", &PyAside::leave_pages,
-             "No page is brought any more when this is done.")
+             "Stop providing pages; wait until the thread has stopped.")
         .def("wait", &PyAside::wait,
              R"(Wait until all steps were run; this thread runs some of them.
 
 Returns:
-    Of each ``run`` since the last time, whether its factor had subnormals.
+    For each ``run`` since the last call, whether its factor had subnormals.
 
 Raises:
     StepFailed: a step failed; ``index`` is the place of its ``run``.

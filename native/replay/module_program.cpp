@@ -142,51 +142,52 @@ void bind_program(nb::module_ &m) {
     nb::class_<Arena>(m, "Arena", nb::is_final(),
                       R"(Memory of one run at a time, which programs share.
 
-Pages of zeros from the system, aligned to 2 MiB and huge where it has them; those that nothing
-touches take no memory.
+Zeroed pages from the system, aligned to 2 MiB, huge pages if there are any; pages that
+are never touched take no memory.
 
 Raises:
-    MemoryError: there are not so many.)")
+    MemoryError: there is not enough memory.)")
         .def(nb::init<std::size_t>(), "nbytes"_a = 0)
-        .def_prop_ro("nbytes", &Arena::bytes, "The size now.")
+        .def_prop_ro("nbytes", &Arena::bytes, "The present size in bytes.")
         .def("grow", &Arena::grow, "nbytes"_a,
-             R"(Have as many bytes at least, elsewhere if these are more; nothing is said of what is there.
+             R"(Grow to at least so many bytes; if the size changes, the content is undefined.
 
-Old pages that nobody looks at are among the new ones; others live on with a view or a run.)")
+Old pages are reused, unless a view or a run still needs them.)")
         .def(
             "bring",
             [](const Arena &arena, std::size_t begin, std::size_t bytes) {
                 arena.pages()->bring(begin, bytes);
             },
             "begin"_a, "nbytes"_a, nb::call_guard<Unlocked>(),
-            R"(Have the system clear the pages of these bytes now, where it can.
+            R"(Make the system provide the pages of these bytes now, if it can.
 
-Whoever is the first to touch a page waits for that. Runs may go on meanwhile.)")
+Otherwise the first access to each page waits for it. Runs may go on meanwhile.)")
         .def(
             "leave",
             [](const Arena &arena, std::size_t begin) { arena.pages()->leave(begin); }, "begin"_a,
-            "Let the system have the pages from a byte on: nobody looks at what is there.")
+            "Return the pages from a byte on to the system; their content is lost.")
         .def("close", &Arena::close,
-             "No run that needs it begins any more (Stopped); one that has it goes on.")
+             "Refuse further runs (Stopped); a run in progress continues.")
         .def("memory", &view, nb::sig("def memory(self) -> numpy.typing.NDArray[numpy.uint8]"),
-             "The bytes that there are now, as an array that keeps them alive.");
+             "Return the present bytes as an array that keeps them alive.");
 
     nb::class_<PyProgram>(m, "Program", nb::is_final(), nb::type_slots(slots),
                           R"(Recorded steps, run one after the other without Python.
 
-``regions``: an object with a buffer is a constant, which is held; an Arena, as large as it
-is now, stands for the pages that it has when a run starts; a number is that of the bytes that a
-run binds. ``steps``: a native step with (region, byte offset) for each plane of each slot, or a
-callable, which has no slots and is called with the interpreter's lock. ``size_count``: how many
-sizes each run is given; ``step_sizes``: by the index of a step that takes sizes, which of the
-run's they are. Places are for the largest sizes; what a run binds may be as small as its sizes
-need. ``repeatable``: the steps change nothing that they read, but what they have written; then
-checks that steps leave to the end of a run are made once for all of them, and a run that fails
-one is made again. Steps that call Python, or work in a device's queue, are never repeated.
+``regions``: an object with a buffer is a constant, which is kept alive; an Arena, of its
+present size, stands for its pages at the start of a run; a number is the size of memory
+that a run binds. ``steps``: a native step with (region, byte offset) for each plane of
+each slot, or a callable, which has no slots and is called with the interpreter's lock.
+``size_count``: the number of sizes of each run; ``step_sizes``: by the index of a step
+with sizes, the places of its sizes among the run's. Offsets hold for the largest sizes;
+bound memory may be as small as a run's sizes need. ``repeatable``: no step changes memory
+that it reads, except memory that the steps have written; then checks that steps leave to
+the end of a run are made once for all steps, and a run that fails a check is repeated.
+Steps that call Python, or use a device's queue, are never repeated.
 
 Raises:
-    TypeError: neither a step nor a callable, or no buffer.
-    ValueError: a step is malformed, or a slot lies outside of its region or misaligned in it,
+    TypeError: a step is neither a step nor a callable, or a region has no buffer.
+    ValueError: a step is malformed, or a slot is outside of its region or misaligned in it,
         writes a constant, or is scratch that overlaps another slot; a step takes another number
         of sizes, or a size that no run is given; steps are for several devices.)")
         .def(nb::init<const std::vector<nb::object> &, const PyProgram::Steps &, std::size_t,
@@ -208,7 +209,7 @@ Raises:
     nothing.run = [](void *, void *const *, const vtensor_run *) { return 0; };
     m.def("empty_step", [] { return nb::capsule(&nothing, VTENSOR_STEP_CAPSULE); },
           nb::sig("def empty_step() -> object"),
-          "A native step that does nothing, to measure what any step costs.");
+          "Return a native step that does nothing, to measure the overhead of a step.");
 }
 
 }  // namespace vtensor::replay

@@ -154,13 +154,13 @@ private:
 
 void bind_request(nb::module_ &m) {
     nb::class_<PyRequest>(m, "Request", nb::is_final(),
-                          R"(Runs of a program whose inputs are arrays of known kinds, in one call.
+                          R"(Runs of a program in one call, for inputs of known types and shapes.
 
-``names``: of the outputs that it answers with; ``every``: they are all that there are.
-``inputs``: of each its name, and element type, shape and alignment of the array. ``own``: the
-bytes of each output's memory, which each run makes. ``outputs``: in order, which memory each
-is in, and element type, shape and strides of the array. ``exponents``: as for ``Team.run``.
-``ndarray``, ``empty``, ``uint8``: NumPy's.
+``names``: the names of the wanted outputs; ``every``: whether these are all outputs. ``inputs``:
+for each its name, and the array's element type, shape and alignment. ``own``: the bytes of each
+memory that a run allocates for outputs. ``outputs``: for each the index of its memory, and the
+array's element type, shape and strides. ``exponents``: as for ``Team.run``. ``ndarray``,
+``empty``, ``uint8``: NumPy's.
 
 Raises:
     ValueError: the program calls Python; there is not one input, or memory, for each region
@@ -180,11 +180,11 @@ Raises:
         .def("run", &PyRequest::run, "names"_a.none(), "arrays"_a.none(),
              nb::sig("def run(self, names: object, arrays: object) -> "
                      "list[typing.Any] | typing.Literal[False] | None"),
-             R"(The outputs, as new arrays.
+             R"(Run the program and return the outputs as new arrays.
 
-Returns None where somebody has to look closer, and nothing has run: it is another request,
-an array is no plain one or of another kind, or the thread is a team's. Returns False where
-numbers are not finite that are to be.
+Returns None, and runs nothing, if the general path has to decide: the request is another
+one, an array is not plain or of another type or shape, or the thread is a team's. Returns
+False if numbers that must be finite are not.
 
 Raises:
     StepFailed, Stopped, Circular, RuntimeError: as ``Team.run``.

@@ -145,14 +145,14 @@ Crew &PyTeam::own() const {
 void bind_team(nb::module_ &m) {
     m.attr("T") = nb::type_var("T");
     nb::class_<PyTeam>(m, "Team", nb::is_final(),
-                       R"(A thread that owns an OpenMP team of so many threads; work queues there.
+                       R"(A thread with an OpenMP team of so many threads, and a queue of work.
 
-Work that the thread itself asks for (a call-back step that runs a session of its own) runs at
-once. Where nobody else works or waits, a run without Python is its caller's own work: that of a
-team of one thread always, that of a larger one once its thread has run many in a row. A signal,
-as of Ctrl-C, asks the work to end: programs do between two steps. When the interpreter ends,
-all teams are closed. While work waits in the queue, ``waits_for_caller`` is asked now and
-then, on the thread whose work it is: yes means that it would wait for ever.
+Work that the thread itself asks for (a call-back step that runs a session of its own)
+runs at once. If no other work runs or waits, a run without Python is executed on its
+caller's thread: always for a team of one thread, for a larger one after many runs in a
+row. A signal, such as Ctrl-C, asks the work to end; programs end between two steps. When
+the interpreter ends, all teams are closed. While work waits in the queue, its thread
+calls ``waits_for_caller`` now and then; True means that the work would wait for ever.
 
 Raises:
     ValueError: ``threads`` is out of range (1 to 1024).
@@ -177,13 +177,13 @@ Raises:
                      "exponents: collections.abc.Sequence[tuple[int, int]] = ()) -> bool"),
              R"(Run a program's steps, without the interpreter's lock, and wait.
 
-Returns whether the numbers that the bindings hold then are all finite, where ``exponents``
-says of each what to look for, as for ``finite``; True where nobody looks.
+Returns whether all numbers in the bindings are finite afterwards. ``exponents``: as for
+``finite``; without any, the result is True.
 
-``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two for
-each step, which get its begin and its end in nanoseconds of the steady clock. ``sizes``: as
-many as the program is made for. ``queue``: a capsule named "vtensor.queue", for steps that
-are for a device; whoever made the queue waits for it.
+``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two
+for each step, which get its begin and its end in nanoseconds of the steady clock.
+``sizes``: as many as the program has. ``queue``: a capsule named "vtensor.queue", for
+steps of a device; the maker of the queue waits for it.
 
 Raises:
     TypeError, ValueError: a binding or ``times`` is no buffer, not contiguous, too small,
@@ -194,13 +194,13 @@ Raises:
     Stopped: the team was closed before the last step.
     Circular: as for ``call``.
     RuntimeError: the program, or one with its arena, is to run inside of its own run.)")
-        .def_prop_ro("waiting", &PyTeam::waiting, "How many callers wait for work to be done.")
+        .def_prop_ro("waiting", &PyTeam::waiting, "The number of callers that wait for their work.")
         .def("close", &PyTeam::close,
-             R"(End the thread, after the step that runs. Work that waits is refused.)");
+             R"(End the thread after the step in progress, and refuse the work in its queue.)");
     nb::class_<Crowding>(m, "Crowding", nb::is_final(),
-                         R"(Whether others use the processors too, as looks at them say.
+                         R"(An estimate of whether other processes use the processors, too.
 
-Runs of teams look now and then: whether a thread had to wait for a processor.)")
+Runs of teams observe now and then whether a thread had to wait for a processor.)")
         .def(nb::init<>())
         .def(
             "observe",
@@ -208,22 +208,22 @@ Runs of teams look now and then: whether a thread had to wait for a processor.)"
                 return self.observe(crowded, std::chrono::nanoseconds(waited));
             },
             "crowded"_a, "waited"_a = 0,
-            R"(Take what a look has found; returns the judgement of all so far.
+            R"(Add an observation; return the estimate.
 
-``waited``: for how long a thread had to, in nanoseconds.)")
+``waited``: how long a thread waited for a processor, in nanoseconds.)")
         .def("observe_together", &Crowding::observe_together, "idle"_a, "held_up"_a,
-             R"(The same of threads that share a processor.
+             R"(Add an observation of threads that share a processor; return the estimate.
 
-``idle``: the part of this time for which the other processor was; below 0: not known.
-``held_up``: theirs was not their own.)");
+``idle``: the part of the time in which the other processor was idle; below 0 if unknown.
+``held_up``: whether another process used their processor.)");
     m.def("share_processors", &say_shared, "shared"_a, "threads"_a,
-          R"(Say whether others use the processors too: a team's threads that wait then sleep sooner.
+          R"(Set whether other processes use the processors, so that waiting threads sleep sooner.
 
-Runs of teams say it themselves. ``threads``: of the team.)");
+Runs of teams set it themselves. ``threads``: the team's number of threads.)");
     nb::class_<Pace>(m, "Pace", nb::is_final(),
-                     R"(When runs begin under a quota of processors, so that none is stopped for long.
+                     R"(The starts of runs under a quota of processors, so that none is stopped.
 
-Runs of teams keep it where ``limit_processors`` said one. Times are in nanoseconds.
+Runs of teams use it after ``limit_processors``. Times are in nanoseconds.
 
 Raises:
     ValueError: there are no processors, or no period.)")
@@ -241,9 +241,11 @@ Raises:
                      .count();
              },
              "now"_a, "used"_a, "threads"_a, "run"_a,
-             R"(For how long a run waits on so many threads, of which the last took ``run``.
+             R"(Return how long the next run has to wait.
 
-``now``: by any clock; ``used``: the processors' time that the process has had until then.
+``now``: the time on any clock; ``used``: the processor time that the process has used
+until then; ``threads``: the run's number of threads; ``run``: the time that the last run
+took.
 
 Raises:
     ValueError: ``threads`` is out of range (1 to 1024), or ``run`` negative.)");
@@ -253,9 +255,9 @@ Raises:
             limit_processors(processors, std::chrono::nanoseconds(period));
         },
         "processors"_a, "period"_a,
-        R"(Say how many processors this process may use in each period of nanoseconds.
+        R"(Set how many processors this process may use in each period of nanoseconds.
 
-Runs of all teams keep to it. Infinity: there is no quota.
+Runs of all teams comply. Infinity means no quota.
 
 Raises:
     ValueError: there are no processors, or no period.)");

@@ -22,12 +22,12 @@ void bind(nb::module_ &m) {
     m.attr("level") = VTENSOR_LEVEL;
     m.attr("lanes") = kLanes;
     m.def("machine_level", &eigen::machine_level,
-          "The best of the modules that this machine runs: baseline, avx2 or avx512.");
+          "Return the best of the modules that this machine runs: baseline, avx2 or avx512.");
     nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel as a step.")
         .def_prop_ro("kernel", &Kernel::name)
         .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes, "Its last slot is scratch, if any.")
         .def("__vtensor_step__", &Kernel::capsule,
-             "A capsule with a step of native/include/vtensor/step.h.")
+             "Return a capsule with a step of native/include/vtensor/step.h.")
         .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
     m.def(
         "convolution",
