@@ -6,6 +6,7 @@ needs when it is first used (SPEC 1); ``__init__.pyi`` says which name comes fro
 
 from typing import Any
 
+import vtensor.language.forks  # noqa: F401  # forks wait for imports of other threads from now on
 from vtensor.language.public import names_of
 
 __version__ = "0.1.0"

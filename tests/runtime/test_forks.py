@@ -54,6 +54,39 @@ child(ahead)
 done.set()
 for thread in threads: thread.join()
 """,
+    "the first name of the package is imported": """
+import vtensor
+thread = threading.Thread(target=lambda: vtensor.Session)
+thread.start()
+time.sleep(0.005)
+child(lambda: vtensor.Session)
+thread.join()
+""",
+    "logging is imported while the fork waits": """
+import importlib
+from vtensor.language import forks
+assert "logging" not in sys.modules
+class Slow:
+    "A module that imports logging in the middle of a long import."
+    def find_spec(self, name, path, target=None):
+        return importlib.machinery.ModuleSpec(name, self) if name == "ops.slow" else None
+    def create_module(self, spec): return None
+    def exec_module(self, module):
+        began.set()
+        time.sleep(0.1)
+        import logging
+        time.sleep(0.1)
+sys.meta_path.insert(0, Slow())
+began = threading.Event()
+thread = threading.Thread(target=lambda: importlib.import_module("ops.slow"))
+thread.start()
+began.wait()
+def logs():
+    import logging
+    logging.getLogger("x").debug("in the child")
+child(logs)
+thread.join()
+""",
     "an import needs the lock of logging": """
 from optimizer.detached_import import import_on_thread
 from vtensor.language import forks

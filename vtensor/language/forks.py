@@ -138,6 +138,16 @@ def _in_child() -> None:
     _release()
 
 
+def _hold_logging() -> None:
+    """Acquire the lock of ``logging`` if another thread imported it while this fork waited.
+
+    The callback that ``logging`` registers for this came too late; those after the fork release it.
+    """
+    lock: Any = getattr(sys.modules.get("logging"), "_lock", None)
+    if lock is not None and not lock._is_owned():
+        lock.acquire()
+
+
 def _wait_at_forks() -> None:
     """Have forks wait for locks, before whatever others have asked for so far.
 
@@ -161,4 +171,6 @@ def ahead_of_logging() -> None:
     _wait_at_forks()
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold_logging)  # the first to be registered is called last
 _wait_at_forks()
