@@ -62,6 +62,35 @@ time.sleep(0.005)
 child(lambda: vtensor.Session)
 thread.join()
 """,
+    "a thread reads plans from the cache": """
+import tempfile
+from tests.runtime.exact_net import answer, feeds, model
+from vtensor import Session
+from vtensor.storage.entries import Entries
+folder, model, read = tempfile.mkdtemp(), model().SerializeToString(), Entries.read
+with Session(model, cache_dir=folder) as session:
+    session.run(None, feeds(2))
+reading, go = threading.Event(), threading.Event()
+plans = []
+def slow(self, name):
+    plans.extend([name] * name.startswith("plan-"))
+    if len(plans) == 2:  # the first is for these sizes alone
+        reading.set()
+        go.wait()
+    return read(self, name)
+Entries.read = slow
+session = Session(model, cache_dir=folder)
+def runs(size):
+    [y] = session.run(None, feeds(size))
+    assert np.array_equal(y, answer(size))
+thread = threading.Thread(target=runs, args=(3,))
+thread.start()
+reading.wait()
+child(lambda: (go.set(), runs(2), runs(4)))
+go.set()
+thread.join()
+runs(5)
+""",
     "logging is imported while the fork waits": """
 import importlib
 from vtensor.language import forks
