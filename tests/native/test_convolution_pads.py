@@ -16,18 +16,19 @@ SHAPES = [(2, 19, 9, 37, 3), (1, 16, 8, 20, 1)]
 
 
 def kernels(shape: tuple[int, ...]) -> list[Any]:
-    """Return oneDNN's kernels for a convolution, those whose result has pads."""
+    """Return oneDNN's kernels for a convolution whose result has pads."""
     images, channels, size, outputs, window = shape
     src = dnnl.Desc.any((images, channels, size, size), "f32")
     weights = dnnl.Desc.any((outputs, channels, window, window), "f32")
     dst = dnnl.Desc.any((images, outputs, size, size), "f32")
     around = (window // 2, window // 2)
-    found, kernel = [], dnnl.convolution(src, weights, None, dst, (1, 1), (1, 1), around, around)
+    kernel: Any = dnnl.convolution(src, weights, None, dst, (1, 1), (1, 1), around, around)
+    padded = []
     while kernel is not None:
         if kernel.descs["dst"].nbytes > 4 * images * outputs * size * size:
-            found.append(kernel)
+            padded.append(kernel)
         kernel = kernel.next_kernel()
-    return found
+    return padded
 
 
 def memory(nbytes: int, value: float) -> np.ndarray[Any, Any]:
