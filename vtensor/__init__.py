@@ -6,6 +6,7 @@ imported when the name is first used (SPEC 1); ``__init__.pyi`` lists the names 
 
 from typing import Any
 
+import vtensor.language.process.forks  # noqa: F401  # from now on forks wait for imports
 from vtensor.language.public import names_of
 
 __version__ = "0.1.0"

@@ -195,6 +195,7 @@ std::optional<Apart> set_apart(const Primitive &whole) {
 }
 
 Afterwards both(Afterwards first, Afterwards second) {
+    if (!first) return second;
     if (!second) return first;
     return [first = std::move(first), second = std::move(second)](
                const std::vector<Desc> &descs, void *const *slots, std::uint32_t *doubt) {

@@ -12,6 +12,7 @@
 #include "cache.h"
 #include "check.h"
 #include "outrun.h"
+#include "pads.h"
 #include "rectify.h"
 #include "sound.h"
 #include "vtensor/forks.h"
@@ -132,6 +133,7 @@ Executable *Primitive::compile() {
     Afterwards afterwards = spec_.afterwards;
     if (spec_.attr.ending() != nullptr)
         afterwards = exact_ending(spec_, kernel_, threads_, arguments_, descs_);
+    afterwards = both(std::move(afterwards), clear_pads(*this));
     const bool keeps_code = would_keep_code(*this);  // see apart.h
     const bool counted = keeps_code && take_place();
     if (keeps_code && !counted) {

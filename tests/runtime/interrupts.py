@@ -27,7 +27,8 @@ ROOT = Path(__file__).parents[2]
 
 #: The code that is interrupted.
 INTERRUPTED = tuple(
-    str(ROOT / part) for part in ("vtensor/runtime/", "vtensor/language/forks", "ptensor/stopping")
+    str(ROOT / part)
+    for part in ("vtensor/runtime/", "vtensor/language/process/forks", "ptensor/stopping")
 )
 
 #: Seconds after which a run, or the whole program between two events, hangs.

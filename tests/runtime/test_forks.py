@@ -54,6 +54,68 @@ child(ahead)
 done.set()
 for thread in threads: thread.join()
 """,
+    "the first name of the package is imported": """
+import vtensor
+thread = threading.Thread(target=lambda: vtensor.Session)
+thread.start()
+time.sleep(0.005)
+child(lambda: vtensor.Session)
+thread.join()
+""",
+    "a thread reads plans from the cache": """
+import tempfile
+from tests.runtime.exact_net import answer, feeds, model
+from vtensor import Session
+from vtensor.storage.entries import Entries
+folder, model, read = tempfile.mkdtemp(), model().SerializeToString(), Entries.read
+with Session(model, cache_dir=folder) as session:
+    session.run(None, feeds(2))
+reading, go = threading.Event(), threading.Event()
+plans = []
+def slow(self, name):
+    plans.extend([name] * name.startswith("plan-"))
+    if len(plans) == 2:  # the first is for these sizes alone
+        reading.set()
+        go.wait()
+    return read(self, name)
+Entries.read = slow
+session = Session(model, cache_dir=folder)
+def runs(size):
+    [y] = session.run(None, feeds(size))
+    assert np.array_equal(y, answer(size))
+thread = threading.Thread(target=runs, args=(3,))
+thread.start()
+reading.wait()
+child(lambda: (go.set(), runs(2), runs(4)))
+go.set()
+thread.join()
+runs(5)
+""",
+    "logging is imported while the fork waits": """
+import importlib
+from vtensor.language.process import forks
+assert "logging" not in sys.modules
+class Slow:
+    "A module that imports logging in the middle of a long import."
+    def find_spec(self, name, path, target=None):
+        return importlib.machinery.ModuleSpec(name, self) if name == "ops.slow" else None
+    def create_module(self, spec): return None
+    def exec_module(self, module):
+        began.set()
+        time.sleep(0.1)
+        import logging
+        time.sleep(0.1)
+sys.meta_path.insert(0, Slow())
+began = threading.Event()
+thread = threading.Thread(target=lambda: importlib.import_module("ops.slow"))
+thread.start()
+began.wait()
+def logs():
+    import logging
+    logging.getLogger("x").debug("in the child")
+child(logs)
+thread.join()
+""",
     "an import needs the lock of logging": """
 from optimizer.detached_import import import_on_thread
 from vtensor.language.process import forks

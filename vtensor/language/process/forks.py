@@ -139,6 +139,16 @@ def _after_fork_in_child() -> None:
     _release_all()
 
 
+def _hold_logging() -> None:
+    """Acquire the lock of ``logging`` if another thread imported it while this fork waited.
+
+    The callback that ``logging`` registers for this came too late; those after the fork release it.
+    """
+    lock: Any = getattr(sys.modules.get("logging"), "_lock", None)
+    if lock is not None and not lock._is_owned():
+        lock.acquire()
+
+
 def _make_forks_wait() -> None:
     """Make forks wait for locks, before the functions that are registered so far.
 
@@ -163,4 +173,6 @@ def ahead_of_logging() -> None:
     _make_forks_wait()
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold_logging)  # the first to be registered is called last
 _make_forks_wait()

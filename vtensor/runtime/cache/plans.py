@@ -55,24 +55,31 @@ class SavedPlans:
             key: input shapes, element types and layouts.
             options: the session's options.
         """
-        return self._read(key, options, exact=True)
+        return (choice for _, choice in self._read(key, options, 0, exact=True))
 
-    def read(self, key: PlanKey, options: Options) -> Iterator[Choice]:
+    def read(self, key: PlanKey, options: Options, begin: int) -> Iterator[tuple[int, Choice]]:
         """Yield the choices for all keys of an input kind; each is read when it is requested.
 
         Args:
             key: a key of the input kind.
             options: the session's options.
-        """
-        return self._read(key, options, exact=False)
+            begin: the number of entries that were read before.
 
-    def _read(self, key: PlanKey, options: Options, *, exact: bool) -> Iterator[Choice]:
+        Yields:
+            The number of entries that were read so far, and the choice.
+        """
+        return self._read(key, options, begin, exact=False)
+
+    def _read(
+        self, key: PlanKey, options: Options, begin: int, *, exact: bool
+    ) -> Iterator[tuple[int, Choice]]:
         model_fingerprint = self._source.fingerprint
         if model_fingerprint is None or not _is_cacheable(options):
             return
         from vtensor.runtime.cache.codec import decoded
 
-        for name in self._names(model_fingerprint, key, options, exact=exact):
+        names = self._names(model_fingerprint, key, options, exact=exact)
+        for number, name in enumerate(names[begin:], begin + 1):
             payload = self._entries.read(name)
             if payload is None:
                 return
@@ -83,14 +90,13 @@ class SavedPlans:
                 _log.debug("%s is not taken: %s", name, why)
             else:
                 choice.exact = exact and not options.deterministic
-                yield choice
+                yield number, choice
 
     def write(self, choice: Choice, options: Options) -> None:
         """Save a choice and its plan, unless the cache holds the same choice.
 
         A choice of a deterministic session is saved for its own sizes: it serves no other sizes,
         and would replace a choice that does.
-        would take the place of one that does.
 
         Args:
             choice: a choice of this session.

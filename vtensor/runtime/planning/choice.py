@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -75,11 +75,11 @@ class InputKind:
 
     Attributes:
         choices: the last made first; provisional ones after measured ones.
-        saved_choices: choices of the cache that are not read yet; None before the first look-up.
+        entries_read: the number of entries of the cache that were read.
     """
 
     choices: list[Choice] = field(default_factory=list)
-    saved_choices: Iterator[Choice] | None = None
+    entries_read: int = 0
 
     def add(self, choice: Choice) -> None:
         """Add a choice; a measured one for all sizes replaces the provisional ones.

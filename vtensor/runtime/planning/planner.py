@@ -23,7 +23,7 @@ from vtensor.language.symbolic.rows import Known
 from vtensor.language.symbolic.trace import NotTraced
 from vtensor.runtime.execution.origin import RECORDED_ON_SIZES, SPECIALISED
 from vtensor.runtime.execution.plan import Nodes, Plan
-from vtensor.runtime.planning.choice import Choice, InputKind, kind_of
+from vtensor.runtime.planning.choice import MOST_CHOICES, Choice, InputKind, kind_of
 from vtensor.runtime.planning.keys import PlanKey
 from vtensor.runtime.planning.networks import Networks, SimplifiedNetwork
 from vtensor.runtime.planning.options import Options, transferable
@@ -133,12 +133,15 @@ class Planner:
         yield from filter(serves, [*kind.choices])
         if self._cache is None or options.settings.clock is not None:
             return
-        if kind.saved_choices is None:
-            kind.saved_choices = self._cache.read(key, options)
-        for choice in kind.saved_choices:
+        if kind.entries_read >= MOST_CHOICES:
+            return
+        # A number, no iterator: a forked child would inherit one that its parent's call executes.
+        for count, choice in self._cache.read(key, options, kind.entries_read):
+            kind.entries_read = count
             kind.choices.append(choice)
             if serves(choice):
                 yield choice
+        kind.entries_read = MOST_CHOICES
 
     def _with_quality(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
         """Copy the quality and the sizes of a choice to its plan; return the plan."""
