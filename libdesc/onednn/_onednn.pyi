@@ -95,7 +95,9 @@ class Desc:
     def __repr__(self) -> str: ...
 
 def tags() -> tuple[tuple[str, int], ...]:
-    """Return (name, rank) of every format tag, spelled canonically: ("aBcd16b", 4)."""
+    """
+    Return (name, rank) of every format tag, spelled canonically: ("aBcd16b", 4).
+    """
 
 class Attr:
     """

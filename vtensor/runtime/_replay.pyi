@@ -8,11 +8,11 @@ import numpy.typing
 
 class StepFailed(RuntimeError):
     """
-    A native step failed; its own reason.
+    A native step failed; the message is the step's own.
 
     Attributes:
-        index: of the step, in its program.
-        bad_input: the step says that the numbers which it was given are at fault.
+        index: the index of the step in its program.
+        bad_input: whether the step reports that its input has wrong values.
     """
 
     index: int = -1
@@ -47,9 +47,9 @@ def execute(
 
     ``step`` has a method ``__vtensor_step__`` (or is the capsule that it returns); ``slots``
     holds one object with a buffer for each plane of each slot, in order. ``threads`` is the
-    number of OpenMP threads that the step finds (0: what this thread has). ``sizes`` are those
-    that the step takes. ``queue`` is a capsule named "vtensor.queue", for a step that is for a
-    device; whoever made the queue waits for it. The interpreter's lock is released meanwhile.
+    number of OpenMP threads for the step (0: this thread's number). ``sizes`` are the step's
+    sizes. ``queue`` is a capsule named "vtensor.queue", for the step of a device; the maker
+    of the queue waits for it. The interpreter's lock is released meanwhile.
 
     Raises:
         TypeError: not a step, not a buffer, or not a queue.
@@ -62,12 +62,12 @@ def execute(
 
 def describe(step: object) -> dict[str, Any]:
     """
-    What a step says of itself.
+    Return the description of a step.
 
     ``kernel``: its name; ``slots``: (name, bytes, access) each, access being "read", "write",
-    "read write" or "scratch"; ``planes``: the bytes of each plane of each slot; ``alignment``: in
-    bytes, enough for every address; ``sizes``: how many it takes; ``device``: in whose queue it
-    works, or None for the CPU. Raises as ``execute``.
+    "read write" or "scratch"; ``planes``: the bytes of each plane of each slot;
+    ``alignment``: in bytes, enough for every address; ``sizes``: the number of its sizes;
+    ``device``: the device whose queue it uses, or None for the CPU. Raises as ``execute``.
     """
 
 def set_threads(threads: int) -> None:
@@ -76,33 +76,33 @@ def set_threads(threads: int) -> None:
     """
 
 def threads() -> int:
-    """The number of OpenMP threads of the calling thread."""
+    """Return the number of OpenMP threads of the calling thread."""
 
 def load_ahead(path: str) -> None:
     """
-    Have another thread load a shared library, which somebody is about to load.
+    Load a shared library on another thread, ahead of the import that needs it.
 
-    Whether that can be is for that one to say.
+    Failures are ignored: that import reports them.
     """
 
 def finite(buffers: Sequence[object], exponents: Sequence[tuple[int, int]]) -> bool:
     """
-    Whether all numbers in these buffers are finite.
+    Return whether all numbers in these buffers are finite.
 
-    ``exponents``: for each buffer (bytes of an element: 1, 2, 4 or 8; the bits that are all set
-    where one is infinite or no number), such as (4, 0x7f800000); without bits, nobody looks.
+    ``exponents``: for each buffer (bytes of an element: 1, 2, 4 or 8; the bits that are all
+    set in infinities and NaN), such as (4, 0x7f800000); a buffer without bits is not checked.
 
     Raises:
         TypeError: no buffer.
-        ValueError: a buffer is not contiguous; there is not one exponent a buffer, nor none at
-            all; elements of other sizes.
+        ValueError: a buffer is not contiguous; ``exponents`` is neither empty nor as long as
+            ``buffers``; elements have another size.
     """
 
 def clear_subnormals(buffer: object) -> bool:
     """
-    Set the floats of a buffer to zero that are below 2^-126; whether something was set.
+    Set subnormal floats (below 2^-126) of a buffer to zero; return whether there were any.
 
-    Where a sixteenth of them has none such, it stays as it is.
+    A sixteenth of the numbers is sampled first; without subnormals there, nothing changes.
 
     Raises:
         TypeError: no buffer.
@@ -113,12 +113,12 @@ def offsets(
     nbytes: Sequence[int], first: Sequence[int], last: Sequence[int]
 ) -> tuple[list[int], int]:
     """
-    Where pieces of memory lie in one arena: an offset for each, and the arena's size.
+    Return the offsets of pieces of memory in one arena, and the arena's size.
 
-    ``nbytes``: of each piece; ``first``, ``last``: the steps from which and up to which it is
-    needed, both included. Those that are needed at once lie apart. The largest piece comes first,
-    each into the smallest gap that it fits into; where that needs more than what is needed at once,
-    other orders are tried too.
+    ``nbytes``: the size of each piece; ``first``, ``last``: the first and the last step that
+    needs it. Pieces that are needed at the same time do not overlap. Each piece, the largest
+    first, is put into the smallest gap that holds it; if the arena is then larger than the
+    memory needed at one time, other orders are tried too.
 
     Raises:
         ValueError: the three are not of one length, or a number is out of range.
@@ -126,9 +126,10 @@ def offsets(
 
 class Aside:
     """
-    A thread that runs steps while its maker goes on.
+    A thread that runs queued steps concurrently with its maker.
 
-    It runs them on itself alone, in any order; it ends with this.
+    Each ``run`` is one item of the queue; items may run in any order. The thread ends with this
+    object.
     """
 
     def __init__(self) -> None: ...
@@ -140,45 +141,47 @@ class Aside:
         factors: tuple[Sequence[float], int] | None = None,
     ) -> None:
         """
-        Have steps run, one after the other.
+        Queue steps, which run one after the other.
 
-        ``pieces``: each a step and its memory, as ``execute`` takes them. Where a step reads, None
-        stands for bytes of a file: ``source`` is that, or its descriptor, which stays open; their
-        offset, the number of rows, the bytes of a row, and those from one row to the next. They are
-        f32 numbers where they are multiplied by ``factors``, in f64: one after the other, each for
-        so many. In the end ``factor`` loses its subnormal floats, as by ``clear_subnormals``.
-        Memory and file live as long.
+        ``pieces``: pairs of a step and its memory, as for ``execute``. None in place of memory
+        that a step reads stands for bytes of a file. ``source``: the file or its descriptor,
+        which stays open, the offset of the bytes, the number of rows, the bytes of a row, and the
+        bytes from one row to the next. ``factors``: numbers in f64, and how many f32 numbers of
+        the file each of them multiplies, one after the other. ``factor``: a buffer whose
+        subnormal floats are cleared at the end, as by ``clear_subnormals``. Memory and file are
+        kept alive until then.
 
         Raises:
-            TypeError, ValueError: as ``execute``, for what is no step, no memory or no file.
-            Stopped: a forked process has this from its parent.
+            TypeError, ValueError: as ``execute``; also if the file is no file.
+            Stopped: the thread was inherited by a forked process, where it does not run.
         """
 
     def read(self, file: object, offset: int, into: object) -> None:
         """
-        Have bytes of a file (or of a descriptor) read, as many as there is memory, in pieces.
+        Queue the reading of bytes of a file or descriptor, which fill ``into``.
 
         Raises:
-            TypeError, ValueError: this is no memory, no file, or no place.
-            Stopped: a forked process has this from its parent.
+            TypeError, ValueError: the memory, the file or the offset is invalid.
+            Stopped: the thread was inherited by a forked process, where it does not run.
         """
 
     def bring(self, pages: object) -> None:
         """
-        Have the system clear these pages as long as no step is to be run.
+        Make the system provide zeroed pages while no step is queued.
 
-        Those before are left. ``pages`` live until these are.
+        Pages of an earlier call are no longer provided. ``pages`` are kept alive until the next
+        call.
         """
 
     def leave_pages(self) -> None:
-        """No page is brought any more when this is done."""
+        """Stop providing pages; wait until the thread has stopped."""
 
     def wait(self) -> list[bool]:
         """
         Wait until all steps were run; this thread runs some of them.
 
         Returns:
-            Of each ``run`` since the last time, whether its factor had subnormals.
+            For each ``run`` since the last call, whether its factor had subnormals.
 
         Raises:
             StepFailed: a step failed; ``index`` is the place of its ``run``.
@@ -190,62 +193,59 @@ class Arena:
     """
     Memory of one run at a time, which programs share.
 
-    Pages of zeros from the system, aligned to 2 MiB and huge where it has them; those that nothing
-    touches take no memory.
+    Zeroed pages from the system, aligned to 2 MiB, huge pages if there are any; pages that
+    are never touched take no memory.
 
     Raises:
-        MemoryError: there are not so many.
+        MemoryError: there is not enough memory.
     """
 
     def __init__(self, nbytes: int = 0) -> None: ...
     @property
     def nbytes(self) -> int:
-        """The size now."""
+        """The present size in bytes."""
 
     def grow(self, nbytes: int) -> None:
         """
-        Have as many bytes at least, elsewhere if these are more; nothing is said of what is there.
+        Grow to at least so many bytes; if the size changes, the content is undefined.
 
-        Old pages that nobody looks at are among the new ones; others live on with a view or a run.
+        Old pages are reused, unless a view or a run still needs them.
         """
 
     def bring(self, begin: int, nbytes: int) -> None:
         """
-        Have the system clear the pages of these bytes now, where it can.
+        Make the system provide the pages of these bytes now, if it can.
 
-        Whoever is the first to touch a page waits for that. Runs may go on meanwhile.
+        Otherwise the first access to each page waits for it. Runs may go on meanwhile.
         """
 
     def leave(self, begin: int) -> None:
-        """
-        Let the system have the pages from a byte on: nobody looks at what is there.
-        """
+        """Return the pages from a byte on to the system; their content is lost."""
 
     def close(self) -> None:
-        """
-        No run that needs it begins any more (Stopped); one that has it goes on.
-        """
+        """Refuse further runs (Stopped); a run in progress continues."""
 
     def memory(self) -> numpy.typing.NDArray[numpy.uint8]:
-        """The bytes that there are now, as an array that keeps them alive."""
+        """Return the present bytes as an array that keeps them alive."""
 
 class Program:
     """
     Recorded steps, run one after the other without Python.
 
-    ``regions``: an object with a buffer is a constant, which is held; an Arena, as large as it
-    is now, stands for the pages that it has when a run starts; a number is that of the bytes that a
-    run binds. ``steps``: a native step with (region, byte offset) for each plane of each slot, or a
-    callable, which has no slots and is called with the interpreter's lock. ``size_count``: how many
-    sizes each run is given; ``step_sizes``: by the index of a step that takes sizes, which of the
-    run's they are. Places are for the largest sizes; what a run binds may be as small as its sizes
-    need. ``repeatable``: the steps change nothing that they read, but what they have written; then
-    checks that steps leave to the end of a run are made once for all of them, and a run that fails
-    one is made again. Steps that call Python, or work in a device's queue, are never repeated.
+    ``regions``: an object with a buffer is a constant, which is kept alive; an Arena, of its
+    present size, stands for its pages at the start of a run; a number is the size of memory
+    that a run binds. ``steps``: a native step with (region, byte offset) for each plane of
+    each slot, or a callable, which has no slots and is called with the interpreter's lock.
+    ``size_count``: the number of sizes of each run; ``step_sizes``: by the index of a step
+    with sizes, the places of its sizes among the run's. Offsets hold for the largest sizes;
+    bound memory may be as small as a run's sizes need. ``repeatable``: no step changes memory
+    that it reads, except memory that the steps have written; then checks that steps leave to
+    the end of a run are made once for all steps, and a run that fails a check is repeated.
+    Steps that call Python, or use a device's queue, are never repeated.
 
     Raises:
-        TypeError: neither a step nor a callable, or no buffer.
-        ValueError: a step is malformed, or a slot lies outside of its region or misaligned in it,
+        TypeError: a step is neither a step nor a callable, or a region has no buffer.
+        ValueError: a step is malformed, or a slot is outside of its region or misaligned in it,
             writes a constant, or is scratch that overlaps another slot; a step takes another number
             of sizes, or a size that no run is given; steps are for several devices.
     """
@@ -262,20 +262,22 @@ class Program:
         """The number of steps."""
 
 def empty_step() -> object:
-    """A native step that does nothing, to measure what any step costs."""
+    """
+    Return a native step that does nothing, to measure the overhead of a step.
+    """
 
 T = TypeVar("T")
 
 class Team:
     """
-    A thread that owns an OpenMP team of so many threads; work queues there.
+    A thread with an OpenMP team of so many threads, and a queue of work.
 
-    Work that the thread itself asks for (a call-back step that runs a session of its own) runs at
-    once. Where nobody else works or waits, a run without Python is its caller's own work: that of a
-    team of one thread always, that of a larger one once its thread has run many in a row. A signal,
-    as of Ctrl-C, asks the work to end: programs do between two steps. When the interpreter ends,
-    all teams are closed. While work waits in the queue, ``waits_for_caller`` is asked now and
-    then, on the thread whose work it is: yes means that it would wait for ever.
+    Work that the thread itself asks for (a call-back step that runs a session of its own)
+    runs at once. If no other work runs or waits, a run without Python is executed on its
+    caller's thread: always for a team of one thread, for a larger one after many runs in a
+    row. A signal, such as Ctrl-C, asks the work to end; programs end between two steps. When
+    the interpreter ends, all teams are closed. While work waits in the queue, its thread
+    calls ``waits_for_caller`` now and then; True means that the work would wait for ever.
 
     Raises:
         ValueError: ``threads`` is out of range (1 to 1024).
@@ -307,13 +309,13 @@ class Team:
         """
         Run a program's steps, without the interpreter's lock, and wait.
 
-        Returns whether the numbers that the bindings hold then are all finite, where ``exponents``
-        says of each what to look for, as for ``finite``; True where nobody looks.
+        Returns whether all numbers in the bindings are finite afterwards. ``exponents``: as for
+        ``finite``; without any, the result is True.
 
-        ``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two for
-        each step, which get its begin and its end in nanoseconds of the steady clock. ``sizes``: as
-        many as the program is made for. ``queue``: a capsule named "vtensor.queue", for steps that
-        are for a device; whoever made the queue waits for it.
+        ``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two
+        for each step, which get its begin and its end in nanoseconds of the steady clock.
+        ``sizes``: as many as the program has. ``queue``: a capsule named "vtensor.queue", for
+        steps of a device; the maker of the queue waits for it.
 
         Raises:
             TypeError, ValueError: a binding or ``times`` is no buffer, not contiguous, too small,
@@ -328,46 +330,48 @@ class Team:
 
     @property
     def waiting(self) -> int:
-        """How many callers wait for work to be done."""
+        """The number of callers that wait for their work."""
 
     def close(self) -> None:
-        """End the thread, after the step that runs. Work that waits is refused."""
+        """
+        End the thread after the step in progress, and refuse the work in its queue.
+        """
 
 class Crowding:
     """
-    Whether others use the processors too, as looks at them say.
+    An estimate of whether other processes use the processors, too.
 
-    Runs of teams look now and then: whether a thread had to wait for a processor.
+    Runs of teams observe now and then whether a thread had to wait for a processor.
     """
 
     def __init__(self) -> None: ...
     def observe(self, crowded: bool, waited: int = 0) -> bool:
         """
-        Take what a look has found; returns the judgement of all so far.
+        Add an observation; return the estimate.
 
-        ``waited``: for how long a thread had to, in nanoseconds.
+        ``waited``: how long a thread waited for a processor, in nanoseconds.
         """
 
     def observe_together(self, idle: float, held_up: bool) -> bool:
         """
-        The same of threads that share a processor.
+        Add an observation of threads that share a processor; return the estimate.
 
-        ``idle``: the part of this time for which the other processor was; below 0: not known.
-        ``held_up``: theirs was not their own.
+        ``idle``: the part of the time in which the other processor was idle; below 0 if unknown.
+        ``held_up``: whether another process used their processor.
         """
 
 def share_processors(shared: bool, threads: int) -> None:
     """
-    Say whether others use the processors too: a team's threads that wait then sleep sooner.
+    Set whether other processes use the processors, so that waiting threads sleep sooner.
 
-    Runs of teams say it themselves. ``threads``: of the team.
+    Runs of teams set it themselves. ``threads``: the team's number of threads.
     """
 
 class Pace:
     """
-    When runs begin under a quota of processors, so that none is stopped for long.
+    The starts of runs under a quota of processors, so that none is stopped.
 
-    Runs of teams keep it where ``limit_processors`` said one. Times are in nanoseconds.
+    Runs of teams use it after ``limit_processors``. Times are in nanoseconds.
 
     Raises:
         ValueError: there are no processors, or no period.
@@ -376,9 +380,11 @@ class Pace:
     def __init__(self, processors: float, period: int) -> None: ...
     def wait(self, now: int, used: int, threads: int, run: int) -> int:
         """
-        For how long a run waits on so many threads, of which the last took ``run``.
+        Return how long the next run has to wait.
 
-        ``now``: by any clock; ``used``: the processors' time that the process has had until then.
+        ``now``: the time on any clock; ``used``: the processor time that the process has used
+        until then; ``threads``: the run's number of threads; ``run``: the time that the last run
+        took.
 
         Raises:
             ValueError: ``threads`` is out of range (1 to 1024), or ``run`` negative.
@@ -386,9 +392,9 @@ class Pace:
 
 def limit_processors(processors: float, period: int) -> None:
     """
-    Say how many processors this process may use in each period of nanoseconds.
+    Set how many processors this process may use in each period of nanoseconds.
 
-    Runs of all teams keep to it. Infinity: there is no quota.
+    Runs of all teams comply. Infinity means no quota.
 
     Raises:
         ValueError: there are no processors, or no period.
@@ -396,13 +402,13 @@ def limit_processors(processors: float, period: int) -> None:
 
 class Request:
     """
-    Runs of a program whose inputs are arrays of known kinds, in one call.
+    Runs of a program in one call, for inputs of known types and shapes.
 
-    ``names``: of the outputs that it answers with; ``every``: they are all that there are.
-    ``inputs``: of each its name, and element type, shape and alignment of the array. ``own``: the
-    bytes of each output's memory, which each run makes. ``outputs``: in order, which memory each
-    is in, and element type, shape and strides of the array. ``exponents``: as for ``Team.run``.
-    ``ndarray``, ``empty``, ``uint8``: NumPy's.
+    ``names``: the names of the wanted outputs; ``every``: whether these are all outputs.
+    ``inputs``: for each its name, and the array's element type, shape and alignment. ``own``: the bytes of each
+    memory that a run allocates for outputs. ``outputs``: for each the index of its memory, and the
+    array's element type, shape and strides. ``exponents``: as for ``Team.run``. ``ndarray``,
+    ``empty``, ``uint8``: NumPy's.
 
     Raises:
         ValueError: the program calls Python; there is not one input, or memory, for each region
@@ -425,11 +431,11 @@ class Request:
     ) -> None: ...
     def run(self, names: object, arrays: object) -> list[Any] | Literal[False] | None:
         """
-        The outputs, as new arrays.
+        Run the program and return the outputs as new arrays.
 
-        Returns None where somebody has to look closer, and nothing has run: it is another request,
-        an array is no plain one or of another kind, or the thread is a team's. Returns False where
-        numbers are not finite that are to be.
+        Returns None, and runs nothing, if the general path has to decide: the request is another
+        one, an array is not plain or of another type or shape, or the thread is a team's. Returns
+        False if numbers that must be finite are not.
 
         Raises:
             StepFailed, Stopped, Circular, RuntimeError: as ``Team.run``.
