@@ -157,10 +157,10 @@ void bind_request(nb::module_ &m) {
                           R"(Runs of a program in one call, for inputs of known types and shapes.
 
 ``names``: the names of the wanted outputs; ``every``: whether these are all outputs.
-``inputs``: for each its name, and the array's element type, shape and alignment. ``own``: the bytes of each
-memory that a run allocates for outputs. ``outputs``: for each the index of its memory, and the
-array's element type, shape and strides. ``exponents``: as for ``Team.run``. ``ndarray``,
-``empty``, ``uint8``: NumPy's.
+``inputs``: for each its name, and the array's element type, shape and alignment. ``own``:
+the bytes of each memory that a run allocates for outputs. ``outputs``: for each the index
+of its memory, and the array's element type, shape and strides. ``exponents``: as for
+``Team.run``. ``ndarray``, ``empty``, ``uint8``: NumPy's.
 
 Raises:
     ValueError: the program calls Python; there is not one input, or memory, for each region
