@@ -29,7 +29,8 @@ STATED = {"3.11": "pyproject.toml", "0.1.0": "pyproject.toml", "1": "eval/docume
 
 def fenced(text: str, language: str = "") -> list[str]:
     """Return the blocks of code of a language; an empty name is blocks without one."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```(.*?)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [code for name, code in blocks if name == language]
 
 
 def numbers_in_prose(text: str) -> Iterator[str]:
