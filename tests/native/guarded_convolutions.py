@@ -15,8 +15,8 @@ from libdesc.winograd.routine import CHANNELS_FIRST, CHANNELS_LAST, Tile, tiles
 from ptensor.layout import Layout
 from ptensor.physical import pads_are_zero
 from ptensor.transform import transform
+from tests.native.guarded import LINE, filled, guarded
 from tests.native.packing import Array
-from tests.native.pages import LINE, filled, guarded
 from vtensor.runtime import _replay
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from libdesc.eigen import native
+from tests.native.guarded import LINE, filled, guarded
 from tests.native.packing import Array
-from tests.native.pages import LINE, filled, guarded
 from vtensor.runtime import _replay
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from libdesc.onednn import _onednn as dnn
+from tests.native.guarded import filled, guarded
 from tests.native.packing import Array, pack, pads, unpack
-from tests.native.pages import filled, guarded
 from vtensor.runtime import _replay
 
 EXTENTS = [1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 32, 33]

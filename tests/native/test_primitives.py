@@ -1,0 +1,331 @@
+"""Primitives of oneDNN but for those of windows, and what follows a primitive, against NumPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from libdesc.onednn import _onednn as dnn
+from tests.native.packing import (
+    FORMS,
+    Array,
+    Form,
+    buffers,
+    close,
+    pack,
+    plain,
+    random,
+    run,
+    unpack,
+)
+from vtensor.runtime import _replay
+
+erf = np.vectorize(math.erf, otypes=[np.float64])
+every_form = pytest.mark.parametrize("form", FORMS)
+
+
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+# alpha = 0.5, beta = 0.75 throughout, on positive and negative elements
+ELTWISE: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda x: np.where(x > 0, x, 0.5 * x),
+    "tanh": np.tanh,
+    "elu": lambda x: np.where(x > 0, x, 0.5 * np.expm1(x)),
+    "square": np.square,
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "linear": lambda x: 0.5 * x + 0.75,
+    "soft_relu": lambda x: np.log1p(np.exp(0.5 * x)) / 0.5,
+    "hardsigmoid": lambda x: np.clip(0.5 * x + 0.75, 0, 1),
+    "logistic": sigmoid,
+    "exp": np.exp,
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "swish": lambda x: x * sigmoid(0.5 * x),
+    "log": np.log,
+    "clip": lambda x: np.clip(x, 0.5, 0.75),
+    "clip_v2": lambda x: np.clip(x, 0.5, 0.75),
+    "pow": lambda x: 0.5 * x**0.75,
+    "gelu_erf": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))),
+    "round": np.rint,
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "hardswish": lambda x: x * np.clip(0.5 * x + 0.75, 0, 1),
+}
+POSITIVE = {"sqrt", "log", "pow"}
+BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add, "mul": np.multiply, "div": np.divide, "sub": np.subtract, "max": np.maximum,
+    "min": np.minimum, "eq": np.equal, "ne": np.not_equal, "ge": np.greater_equal,
+    "gt": np.greater, "le": np.less_equal, "lt": np.less,
+}  # fmt: skip
+
+
+def squares(x: Array, axes: tuple[int, ...]) -> Array:
+    return np.asarray(np.sum(x * x, axes, keepdims=True))
+
+
+#: p = 2 and eps = 0.25 throughout.
+REDUCTIONS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
+    "max": lambda x, axes: np.max(x, axes, keepdims=True),
+    "min": lambda x, axes: np.min(x, axes, keepdims=True),
+    "sum": lambda x, axes: np.sum(x, axes, keepdims=True),
+    "mul": lambda x, axes: np.prod(x, axes, keepdims=True),
+    "mean": lambda x, axes: np.mean(x, axes, keepdims=True),
+    "norm_lp_sum": lambda x, axes: np.sqrt(squares(x, axes) + 0.25),
+    "norm_lp_max": lambda x, axes: np.sqrt(np.maximum(squares(x, axes), 0.25)),
+    "norm_lp_power_p_sum": lambda x, axes: squares(x, axes) + 0.25,
+    "norm_lp_power_p_max": lambda x, axes: np.maximum(squares(x, axes), 0.25),
+}
+
+
+def test_every_algorithm_has_a_definition_here() -> None:
+    forward = {name for name in dnn.eltwise_algs() if not name.endswith("_use_dst_for_bwd")}
+    assert forward == set(ELTWISE)
+    assert set(dnn.binary_algs()) == set(BINARY)
+    assert set(dnn.reduction_algs()) == set(REDUCTIONS)
+
+
+@every_form
+@pytest.mark.parametrize("alg", ELTWISE)
+def test_eltwise_is_the_definition(alg: str, form: Form) -> None:
+    x = random(np.random.default_rng(1), 2, 20, 3, 3)
+    if alg in POSITIVE:
+        x = np.abs(x)
+    primitive = dnn.eltwise(alg, form(x.shape), form(x.shape), 0.5, 0.75)
+    close(primitive, ELTWISE[alg](x.astype(np.float64)), src=x)
+
+
+def test_eltwise_runs_in_place() -> None:
+    x = random(np.random.default_rng(3), 4, 5)
+    desc = plain(x.shape)
+    memory = pack(x, desc)
+    _replay.execute(dnn.eltwise("relu", desc, desc), [memory, memory])
+    np.testing.assert_array_equal(unpack(memory, desc), np.maximum(x, 0))
+
+
+@every_form
+@pytest.mark.parametrize("alg", BINARY)
+@pytest.mark.parametrize("other", [(2, 16, 3, 3), (1, 16, 1, 1), (1, 1, 1, 1), (2, 1, 3, 3)])
+def test_binary_is_the_definition(alg: str, form: Form, other: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(2)
+    a, b = random(rng, 2, 16, 3, 3).round(), np.abs(random(rng, *other).round()) + 1
+    primitive = dnn.binary(alg, form(a.shape), form(b.shape), form(a.shape))
+    expected = BINARY[alg](a, b).astype(np.float32)
+    np.testing.assert_allclose(run(primitive, src0=a, src1=b), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("alg", REDUCTIONS)
+@pytest.mark.parametrize("axes", [(1,), (2, 3), (0, 1, 2, 3)])
+def test_reduction_is_the_definition(alg: str, axes: tuple[int, ...]) -> None:
+    x = random(np.random.default_rng(5), 2, 5, 3, 4)
+    expected = REDUCTIONS[alg](x, axes)
+    primitive = dnn.reduction(alg, plain(x.shape), plain(expected.shape), p=2.0, eps=0.25)
+    close(primitive, expected, src=x)
+
+
+@every_form
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("shift", [False, True])
+@pytest.mark.parametrize("relu", [False, True])
+def test_batch_normalization_is_the_definition(
+    form: Form, scale: bool, shift: bool, relu: bool
+) -> None:
+    rng = np.random.default_rng(1)
+    x = random(rng, 2, 20, 3, 3)
+    given = {"mean": random(rng, 20), "variance": np.abs(random(rng, 20)) + 0.5}
+    given |= {"scale": random(rng, 20)} if scale else {}
+    given |= {"shift": random(rng, 20)} if shift else {}
+    primitive = dnn.batch_normalization(form(x.shape), form(x.shape), 1e-3, scale, shift, relu)
+    assert primitive.slots[: len(given) + 2] == ("src", *given, "dst")
+    mean, variance, factor, summand = (
+        given.get(name, np.full(20, default)).reshape(20, 1, 1)
+        for name, default in (("mean", 0), ("variance", 1), ("scale", 1), ("shift", 0))
+    )
+    expected = (x - mean) / np.sqrt(variance + 1e-3) * factor + summand
+    close(primitive, np.maximum(expected, 0) if relu else expected, src=x, **given)
+
+
+@every_form
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("log", [False, True])
+def test_softmax_is_the_definition(form: Form, axis: int, log: bool) -> None:
+    x = random(np.random.default_rng(2), 3, 20, 5)
+    shifted = x - x.max(axis, keepdims=True)
+    expected = shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
+    primitive = dnn.softmax(form(x.shape), form(x.shape), axis, log)
+    close(primitive, expected if log else np.exp(expected), src=x)
+
+
+@every_form
+@pytest.mark.parametrize("size", [3, 5])
+def test_lrn_across_channels_is_the_definition(form: Form, size: int) -> None:
+    x, half = random(np.random.default_rng(3), 2, 16, 4, 4), size // 2
+    primitive = dnn.lrn("across_channels", form(x.shape), form(x.shape), size, 0.1, 0.75, 2.0)
+    padded = np.pad(x * x, [(0, 0), (half, half), (0, 0), (0, 0)])
+    total = sum(padded[:, i : i + 16] for i in range(size))
+    close(primitive, x * (2.0 + 0.1 / size * total) ** -0.75, src=x)
+
+
+def test_lrn_within_a_channel_is_the_definition() -> None:
+    x = random(np.random.default_rng(4), 2, 3, 5, 6)
+    primitive = dnn.lrn("within_channel", plain(x.shape), plain(x.shape), 3, 0.1, 0.75, 1.0)
+    padded = np.pad(x * x, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    total = sum(padded[:, :, i : i + 5, j : j + 6] for i in range(3) for j in range(3))
+    close(primitive, x * (1.0 + 0.1 / 9 * total) ** -0.75, src=x)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((5, 7), (7, 3)), ((2, 5, 7), (2, 7, 3)), ((1, 4, 5, 7), (3, 1, 7, 3)), ((4, 1), (1, 4))],
+)
+@pytest.mark.parametrize("tag", ["plain", "any", "transposed"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_matmul_is_the_definition(
+    left: tuple[int, ...], right: tuple[int, ...], tag: str, bias: bool
+) -> None:
+    rng = np.random.default_rng(1)
+    a, b = random(rng, *left), random(rng, *right)
+    c = random(rng, *[1] * (a.ndim - 1), right[-1])
+    weights = {"plain": plain(right), "any": dnn.Desc.any(right, "f32")}.get(tag)
+    if weights is None:
+        swap = (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2)
+        weights = plain((*right[:-2], right[-1], right[-2])).permute(swap)
+    expected, more = (a @ b + c, {"bias": c}) if bias else (a @ b, {})
+    form = plain(c.shape) if bias else None
+    primitive = dnn.matmul(plain(left), weights, form, plain(expected.shape))
+    close(primitive, expected, rtol=1e-5, src=a, weights=b, **more)
+
+
+@pytest.mark.parametrize("extents", [(), (3,), (3, 2)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_inner_product_is_the_definition(extents: tuple[int, ...], bias: bool) -> None:
+    rng = np.random.default_rng(2)
+    x, w, b = random(rng, 4, 20, *extents), random(rng, 6, 20, *extents), random(rng, 6)
+    expected = x.reshape(4, -1) @ w.reshape(6, -1).T + (b if bias else 0)
+    src, weights, dst = (dnn.Desc.any(dims, "f32") for dims in (x.shape, w.shape, (4, 6)))
+    primitive = dnn.inner_product(src, weights, plain((6,)) if bias else None, dst)
+    close(primitive, expected, rtol=1e-5, src=x, weights=w, **({"bias": b} if bias else {}))
+
+
+def test_bf16_accumulates_in_f32_and_rounds_once() -> None:
+    if not dnn.isa().startswith(("avx512_bf16", "avx512_fp16", "amx")):
+        pytest.skip(f"no bf16 kernels on {dnn.isa()}")
+    rng = np.random.default_rng(3)
+    a, b = random(rng, 8, 64), random(rng, 64, 8)
+    primitive = dnn.matmul(plain(a.shape, "bf16"), plain(b.shape, "bf16"), None, plain((8, 8)))
+    left, right = (v.astype(ml_dtypes.bfloat16).astype(np.float32) for v in (a, b))
+    close(primitive, left @ right, rtol=1e-5, atol=1e-4, src=a, weights=b)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@every_form
+def test_concat_is_the_definition(axis: int, form: Form) -> None:
+    rng = np.random.default_rng(4)
+    shapes = [[2, 16, 3, 3] for _ in range(3)]
+    for i, shape in enumerate(shapes):
+        shape[axis] *= i + 1
+    parts = [random(rng, *shape) for shape in shapes]
+    primitive = dnn.concat(axis, [form(part.shape) for part in parts])
+    assert primitive.slots[:4] == ("src0", "src1", "src2", "dst")
+    values = {f"src{i}": part for i, part in enumerate(parts)}
+    np.testing.assert_array_equal(run(primitive, **values), np.concatenate(parts, axis))
+
+
+@pytest.mark.parametrize("source", FORMS)
+@pytest.mark.parametrize("target", [*FORMS, lambda dims: plain(dims).permute((0, 1, 2, 3))])
+def test_reorder_is_the_identity(source: Form, target: Form) -> None:
+    x = random(np.random.default_rng(5), 2, 20, 3, 5)
+    primitive = dnn.reorder(source(x.shape), target(x.shape))
+    np.testing.assert_array_equal(run(primitive, src=x), x)
+
+
+def test_reorder_takes_a_pitched_slice() -> None:
+    x = random(np.random.default_rng(6), 6, 10)
+    part = plain(x.shape).submemory((3, 4), (2, 5))
+    memory, dst = pack(x, plain(x.shape)), np.zeros(12, np.float32)
+    _replay.execute(dnn.reorder(part, plain((3, 4))), [memory, dst])
+    np.testing.assert_array_equal(dst.reshape(3, 4), x[2:5, 5:9])
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "s32", "s8", "u8"])
+def test_reorder_to_another_type_and_back_is_the_identity(dtype: str) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 12)
+    narrow = run(dnn.reorder(plain(x.shape), plain(x.shape, dtype)), src=x)
+    np.testing.assert_array_equal(narrow.astype(np.float32), x)
+    wide = run(dnn.reorder(plain(x.shape, dtype), plain(x.shape)), src=x)
+    np.testing.assert_array_equal(wide, x)
+
+
+@every_form
+def test_followers_run_in_order(form: Form) -> None:
+    rng, image = np.random.default_rng(7), (1, 16, 4, 4)
+    x, before, residual = (random(rng, *image) for _ in range(3))
+    w, scale = random(rng, 16, 16, 1, 1), random(rng, 1, 16, 1, 1)
+    attr = dnn.Attr().sum(0.5).eltwise("relu").binary("add", form(image))
+    attr = attr.binary("mul", form(scale.shape))
+    weights, window = dnn.Desc.any(w.shape, "f32"), ((1, 1), (1, 1), (0, 0), (0, 0))
+    primitive = dnn.convolution(form(image), weights, None, form(image), *window, attr)
+    assert primitive.slots[:4] == ("src", "weights", "post2_src1", "post3_src1")
+    operands = {"src": x, "weights": w, "post2_src1": residual, "post3_src1": scale}
+    memory, at = buffers(primitive, operands), primitive.slots.index("dst")
+    assert _replay.describe(primitive)["slots"][at][2] == "read write"
+    memory[at] = pack(before, primitive.descs["dst"])
+    _replay.execute(primitive, memory)
+    product = np.einsum("nihw,oi->nohw", x, w[:, :, 0, 0])
+    expected = (np.maximum(product + 0.5 * before, 0) + residual) * scale
+    result = unpack(memory[at], primitive.descs["dst"])
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_attr_is_a_value() -> None:
+    add = dnn.Attr().binary("add", plain((2, 3)))
+    assert add == dnn.Attr().binary("add", plain((2, 3)))
+    assert hash(add) == hash(dnn.Attr().binary("add", plain((2, 3))))
+    relu = dnn.Attr().eltwise("relu")
+    different = [dnn.Attr(), dnn.Attr("bf16"), add, relu, relu.sum(), dnn.Attr().sum(2.0)]
+    different += [dnn.Attr().binary("add", plain((3, 2))), dnn.Attr().binary("mul", plain((2, 3)))]
+    different += [dnn.Attr().bounds(high) for high in (3.0, 6.0)]
+    assert len(set(different)) == len(different)
+    assert len(relu) == 1  # sum() made another one
+    assert dnn.Attr("bf16").fpmath == "bf16"
+    assert repr(relu.sum(0.5)) == "Attr(strict, relu 0 0, sum 0.5)"
+    for attr, text in ((dnn.Attr().gelu(), "gelu"), (dnn.Attr().bounds(6.0), "bounds 6")):
+        assert (len(attr), repr(attr)) == (1, f"Attr(strict, {text})")
+    assert dnn.Attr().bounds(6.0) == dnn.Attr().bounds(6.0)
+
+
+FOLLOWED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: dnn.Attr("f64"), r"\w"),
+    (lambda: dnn.Attr().sum(math.inf), r"\w"),
+    (lambda: dnn.Attr().sum(1e300), r"\w"),
+    (lambda: dnn.Attr().eltwise("nothing"), r"\w"),
+    (lambda: dnn.Attr().eltwise("clip", math.nan, 1), r"\w"),
+    (lambda: dnn.Attr().binary("nothing", plain((1,))), r"\w"),
+    (lambda: dnn.Attr().binary("ge", plain((1,))), r"\w"),
+    (lambda: dnn.Attr().gelu().eltwise("abs"), "nothing can follow gelu"),
+    (lambda: dnn.Attr().sum().gelu(), "cannot follow a sum"),
+    (lambda: dnn.Attr().bounds(6.0).eltwise("abs"), "nothing can follow bounds"),
+    (lambda: dnn.Attr().bounds(6.0).bounds(6.0), "nothing can follow bounds"),
+    (lambda: dnn.Attr().sum().bounds(6.0), "cannot follow a sum"),
+    (lambda: dnn.Attr().bounds(-1.0), "high"),
+    (lambda: dnn.Attr().bounds(math.nan), "high"),
+]
+
+
+@pytest.mark.parametrize(("make", "reason"), FOLLOWED)
+def test_an_attr_refuses_what_cannot_follow(make: Callable[[], Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        make()
+
+
+def test_an_attr_is_at_most_32_long() -> None:
+    attr = dnn.Attr()
+    for _ in range(32):
+        attr = attr.sum()
+    with pytest.raises(ValueError, match="32"):
+        attr.sum()
