@@ -108,7 +108,7 @@ def wrong(make: Make, form: Form, dtype: str, high: float, attr: dnn.Attr) -> It
 
 
 def searched(make: Make, form: Form, dtype: str, attr: dnn.Attr) -> Iterator[str]:
-    """Yield faults of the bookkeeping: ordinary numbers cost nothing, an earlier flag one search."""
+    """Yield faults of what is searched: nothing for ordinary numbers, once for an earlier flag."""
     primitive, root = make(form, dtype, attr), dnn.eltwise("sqrt", plain((64,)), plain((64,)))
     inputs = operands(primitive, "ordinary")
     expected, _ = execute(primitive, inputs)  # takes all flags there are
