@@ -1,4 +1,8 @@
-"""Primitives of oneDNN but for those of windows, and what follows a primitive, against NumPy."""
+"""Primitives of oneDNN, and what follows them, against NumPy.
+
+Here is what the cases of operators (``tests/operators/cases.py``) do not ask for: every algorithm,
+flag and form of the bindings.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -150,98 +153,12 @@ def test_batch_normalization_is_the_definition(
     close(primitive, np.maximum(expected, 0) if relu else expected, src=x, **given)
 
 
-@every_form
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("log", [False, True])
-def test_softmax_is_the_definition(form: Form, axis: int, log: bool) -> None:
-    x = random(np.random.default_rng(2), 3, 20, 5)
-    shifted = x - x.max(axis, keepdims=True)
-    expected = shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
-    primitive = dnn.softmax(form(x.shape), form(x.shape), axis, log)
-    close(primitive, expected if log else np.exp(expected), src=x)
-
-
-@every_form
-@pytest.mark.parametrize("size", [3, 5])
-def test_lrn_across_channels_is_the_definition(form: Form, size: int) -> None:
-    x, half = random(np.random.default_rng(3), 2, 16, 4, 4), size // 2
-    primitive = dnn.lrn("across_channels", form(x.shape), form(x.shape), size, 0.1, 0.75, 2.0)
-    padded = np.pad(x * x, [(0, 0), (half, half), (0, 0), (0, 0)])
-    total = sum(padded[:, i : i + 16] for i in range(size))
-    close(primitive, x * (2.0 + 0.1 / size * total) ** -0.75, src=x)
-
-
 def test_lrn_within_a_channel_is_the_definition() -> None:
     x = random(np.random.default_rng(4), 2, 3, 5, 6)
     primitive = dnn.lrn("within_channel", plain(x.shape), plain(x.shape), 3, 0.1, 0.75, 1.0)
     padded = np.pad(x * x, [(0, 0), (0, 0), (1, 1), (1, 1)])
     total = sum(padded[:, :, i : i + 5, j : j + 6] for i in range(3) for j in range(3))
     close(primitive, x * (1.0 + 0.1 / 9 * total) ** -0.75, src=x)
-
-
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [((5, 7), (7, 3)), ((2, 5, 7), (2, 7, 3)), ((1, 4, 5, 7), (3, 1, 7, 3)), ((4, 1), (1, 4))],
-)
-@pytest.mark.parametrize("tag", ["plain", "any", "transposed"])
-@pytest.mark.parametrize("bias", [False, True])
-def test_matmul_is_the_definition(
-    left: tuple[int, ...], right: tuple[int, ...], tag: str, bias: bool
-) -> None:
-    rng = np.random.default_rng(1)
-    a, b = random(rng, *left), random(rng, *right)
-    c = random(rng, *[1] * (a.ndim - 1), right[-1])
-    weights = {"plain": plain(right), "any": dnn.Desc.any(right, "f32")}.get(tag)
-    if weights is None:
-        swap = (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2)
-        weights = plain((*right[:-2], right[-1], right[-2])).permute(swap)
-    expected, more = (a @ b + c, {"bias": c}) if bias else (a @ b, {})
-    form = plain(c.shape) if bias else None
-    primitive = dnn.matmul(plain(left), weights, form, plain(expected.shape))
-    close(primitive, expected, rtol=1e-5, src=a, weights=b, **more)
-
-
-@pytest.mark.parametrize("extents", [(), (3,), (3, 2)])
-@pytest.mark.parametrize("bias", [False, True])
-def test_inner_product_is_the_definition(extents: tuple[int, ...], bias: bool) -> None:
-    rng = np.random.default_rng(2)
-    x, w, b = random(rng, 4, 20, *extents), random(rng, 6, 20, *extents), random(rng, 6)
-    expected = x.reshape(4, -1) @ w.reshape(6, -1).T + (b if bias else 0)
-    src, weights, dst = (dnn.Desc.any(dims, "f32") for dims in (x.shape, w.shape, (4, 6)))
-    primitive = dnn.inner_product(src, weights, plain((6,)) if bias else None, dst)
-    close(primitive, expected, rtol=1e-5, src=x, weights=w, **({"bias": b} if bias else {}))
-
-
-def test_bf16_accumulates_in_f32_and_rounds_once() -> None:
-    if not dnn.isa().startswith(("avx512_bf16", "avx512_fp16", "amx")):
-        pytest.skip(f"no bf16 kernels on {dnn.isa()}")
-    rng = np.random.default_rng(3)
-    a, b = random(rng, 8, 64), random(rng, 64, 8)
-    primitive = dnn.matmul(plain(a.shape, "bf16"), plain(b.shape, "bf16"), None, plain((8, 8)))
-    left, right = (v.astype(ml_dtypes.bfloat16).astype(np.float32) for v in (a, b))
-    close(primitive, left @ right, rtol=1e-5, atol=1e-4, src=a, weights=b)
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@every_form
-def test_concat_is_the_definition(axis: int, form: Form) -> None:
-    rng = np.random.default_rng(4)
-    shapes = [[2, 16, 3, 3] for _ in range(3)]
-    for i, shape in enumerate(shapes):
-        shape[axis] *= i + 1
-    parts = [random(rng, *shape) for shape in shapes]
-    primitive = dnn.concat(axis, [form(part.shape) for part in parts])
-    assert primitive.slots[:4] == ("src0", "src1", "src2", "dst")
-    values = {f"src{i}": part for i, part in enumerate(parts)}
-    np.testing.assert_array_equal(run(primitive, **values), np.concatenate(parts, axis))
-
-
-@pytest.mark.parametrize("source", FORMS)
-@pytest.mark.parametrize("target", [*FORMS, lambda dims: plain(dims).permute((0, 1, 2, 3))])
-def test_reorder_is_the_identity(source: Form, target: Form) -> None:
-    x = random(np.random.default_rng(5), 2, 20, 3, 5)
-    primitive = dnn.reorder(source(x.shape), target(x.shape))
-    np.testing.assert_array_equal(run(primitive, src=x), x)
 
 
 def test_reorder_takes_a_pitched_slice() -> None:

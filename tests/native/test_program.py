@@ -120,17 +120,6 @@ def test_places_are_refused(case: str, step: NamedSteps) -> None:
         Program(regions, [(step("sum"), [p if isinstance(p, tuple) else (0, p) for p in places])])
 
 
-@pytest.mark.parametrize("wrong", [None, 3, Returns(None), Returns(3)])
-def test_what_is_neither_step_nor_callable_is_refused(wrong: object) -> None:
-    with pytest.raises(TypeError, match="step"):
-        Program([], [(empty_step(), []), (wrong, [])])
-
-
-def test_a_callable_has_no_slots() -> None:
-    with pytest.raises(ValueError, match="step 0: what is called has no slots"):
-        Program([8], [(print, [(0, 0)])])
-
-
 #: Bindings of a run of ``y = 3 * x`` in regions (16 bytes, a constant, an arena, 16 bytes).
 ROOM = floats(*range(16))
 MISBOUND: dict[str, tuple[Any, type[Exception], str]] = {
@@ -242,19 +231,28 @@ def test_times_are_those_of_each_step(team: Team) -> None:
     assert times[3] - times[2] >= 10_000_000 > times[1] - times[0]
 
 
-@pytest.mark.parametrize(
-    ("times", "message"),
-    [
-        (np.zeros(3, np.int64), "times has 24 bytes, not two int64 for each of 2 steps"),
-        (np.zeros(5, np.int64), "times has 40 bytes"),
-        (bytes(32), "times must be writable"),
-        (np.zeros(40, np.uint8)[1:33], "times must start at a multiple of 8"),
-        (np.zeros(8, np.int64)[::2], "times must be writable and contiguous"),
-    ],
-)
-def test_times_are_refused_that_do_not_fit(team: Team, times: object, message: str) -> None:
+EMPTY = [(empty_step(), [])]
+REFUSED: list[tuple[Callable[[Team], Any], str]] = [
+    (lambda _: Program([8], [(print, [(0, 0)])]), "step 0: what is called has no slots"),
+    (lambda _: Program([], [(print, [])], 1, {0: [0]}), "step 0: what is called takes no sizes"),
+    (lambda _: Team(0, "none"), "1 to 1024"),
+    *(
+        (lambda team, t=times: team.run(Program([], EMPTY * 2), [], t), f"times {message}")
+        for times, message in (
+            (np.zeros(3, np.int64), "has 24 bytes, not two int64 for each of 2 steps"),
+            (np.zeros(5, np.int64), "has 40 bytes"),
+            (bytes(32), "must be writable"),
+            (np.zeros(40, np.uint8)[1:33], "must start at a multiple of 8"),
+            (np.zeros(8, np.int64)[::2], "must be writable and contiguous"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "message"), REFUSED)
+def test_what_does_not_fit_is_refused(use: Callable[[Team], Any], message: str, team: Team) -> None:
     with pytest.raises(ValueError, match=message):
-        team.run(Program([], [(empty_step(), [])] * 2), [], times)
+        use(team)
 
 
 def nested(program: Callable[[], Program]) -> Program:

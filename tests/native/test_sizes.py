@@ -164,11 +164,6 @@ def test_programs_are_refused_whose_sizes_do_not_fit(
         Program(regions, [(sums, [(0, 0), (1, 0)])], count, taken)
 
 
-def test_a_callable_takes_no_sizes() -> None:
-    with pytest.raises(ValueError, match="step 0: what is called takes no sizes"):
-        Program([], [(print, [])], 1, {0: [0]})
-
-
 class Queue:
     """The fake device's, emptied."""
 

@@ -94,12 +94,6 @@ def test_the_thread_keeps_its_python_values(team: Team) -> None:
     assert not hasattr(local, "kept")
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1025])
-def test_numbers_of_threads_are_refused(threads: int) -> None:
-    with pytest.raises(ValueError, match="1 to 1024"):
-        Team(threads, "none")
-
-
 def test_work_of_its_own_runs_at_once(team: Team) -> None:
     order: list[int] = []
     inner = Program([], [(lambda: order.append(1), []), (lambda: order.append(2), [])])

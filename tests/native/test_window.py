@@ -1,4 +1,4 @@
-"""Convolution and pooling against NumPy, and which kernels of a convolution come first."""
+"""All kernels of a convolution, which of them come first, and what max pooling keeps."""
 
 from __future__ import annotations
 
@@ -26,44 +26,14 @@ from tests.native.packing import (
 )
 from vtensor.runtime import _replay
 
-#: By spatial extents.
-WINDOWS: dict[tuple[int, ...], Window] = {
-    (9,): ((3,), (1,), (2,), (1,), (0,)),
-    (7, 6): ((3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
-    (8, 9): ((3, 2), (2, 3), (2, 1), (2, 0), (1, 1)),
-    (4, 5, 6): ((2, 1, 3), (1, 2, 2), (1, 1, 1), (0, 0, 1), (1, 0, 1)),
-}
 ONES = ((1, 1), (1, 1), (1, 1), (1, 1))
 UNEVEN: Window = ((3, 2), (2, 1), (1, 2), (1, 0), (1, 1))
 
 every_form = pytest.mark.parametrize("form", FORMS)
-every_window = pytest.mark.parametrize("extents", WINDOWS)
 
 
 def free(*dims: int, dtype: str = "f32") -> dnn.Desc:
     return dnn.Desc.any(dims, dtype)
-
-
-@every_form
-@every_window
-@pytest.mark.parametrize(("groups", "inputs", "outputs"), [(1, 20, 18), (3, 4, 2), (16, 1, 1)])
-@pytest.mark.parametrize("bias", [False, True])
-def test_convolution_is_the_definition(
-    form: Form, extents: tuple[int, ...], groups: int, inputs: int, outputs: int, bias: bool
-) -> None:
-    rng, window = np.random.default_rng(1), WINDOWS[extents]
-    x = random(rng, 2, groups * inputs, *extents)
-    w = random(rng, groups, outputs, inputs, *window[0])
-    expected, more = convolve(x, w, window), {}
-    if bias:
-        more["bias"] = b = random(rng, groups * outputs)
-        expected = expected + b.reshape(-1, *[1] * len(extents))
-    weights = w if groups > 1 else w[0]
-    forms = (form(x.shape), free(*weights.shape), plain(b.shape) if bias else None)
-    primitive = dnn.convolution(*forms, form(expected.shape), *window[1:])
-    assert primitive.kind == "convolution"
-    assert ("bias" in primitive.slots) == bias
-    close(primitive, expected, atol=1e-4, src=x, weights=weights, **more)
 
 
 def test_every_kernel_of_a_convolution_gives_the_same() -> None:
@@ -100,25 +70,6 @@ def test_integer_convolution_has_opaque_weights_that_a_reorder_makes() -> None:
         dnn.eltwise("relu", form, form)
     with pytest.raises(ValueError, match="no parts"):
         form.submemory(form.dims, (0, 0, 0, 0))
-
-
-@every_form
-@every_window
-@pytest.mark.parametrize("kind", ["max", "avg_include_padding", "avg_exclude_padding"])
-def test_pooling_is_the_definition(form: Form, extents: tuple[int, ...], kind: str) -> None:
-    x = random(np.random.default_rng(3), 2, 20, *extents)
-    kernel, strides, dilations, *both = WINDOWS[extents]
-    begin, end = (
-        tuple(min(p, (k - 1) * d) for p, k, d in zip(pads, kernel, dilations, strict=True))
-        for pads in both
-    )
-    fill = 0.0 if kind == "avg_include_padding" else np.nan
-    seen = windows(x, (kernel, strides, dilations, begin, end), fill)
-    axes = tuple(range(2 + len(kernel), 2 + 2 * len(kernel)))
-    expected = np.nanmax(seen, axes) if kind == "max" else np.nanmean(seen, axes)
-    forms = form(x.shape), form(expected.shape)
-    primitive = dnn.pooling(kind, *forms, kernel, strides, dilations, begin, end)
-    close(primitive, expected, rtol=1e-5, atol=1e-6, src=x)
 
 
 def special(shape: tuple[int, ...], value: float) -> Array:
