@@ -1,4 +1,4 @@
-"""Element-wise programs over operands that are laid out and repeat in every way, element for element."""
+"""Element-wise programs over operands of all strides and repetitions, element for element."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ FILES = (
     "tests/native/test_eigen_pointwise.py",
     "tests/native/test_primitives.py",
     "tests/native/test_steps.py",
-    "tests/native/test_window.py",
     "tests/runtime/test_memory.py",
 )
 #: Some cases of every test, but of those that cap processes of their own; and what of the types
