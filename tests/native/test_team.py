@@ -248,7 +248,9 @@ def interrupt(*_: object) -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(("either", "inside"), [(1, 0), (2, 0), (2, 1)], indirect=["either"])
+@pytest.mark.parametrize(
+    ("either", "inside"), [(1, False), (2, False), (2, True)], indirect=["either"]
+)
 def test_an_interrupt_ends_a_run_after_its_step(either: Team, c_steps: Path, inside: bool) -> None:
     begun, whose = Begun(c_steps), Whose(c_steps)
 
