@@ -55,9 +55,6 @@ def test_pages_are_zero_and_begin_at_a_huge_page(nbytes: int) -> None:
     assert memory.ctypes.data % HUGE == 0
     assert not memory.any()
     memory[-1] = 1
-
-
-def test_an_empty_arena_has_no_memory() -> None:
     assert Arena().nbytes == Arena(0).memory().nbytes == 0
 
 

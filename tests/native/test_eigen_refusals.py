@@ -322,19 +322,6 @@ def test_the_same_without_a_fault_is_taken(name: str) -> None:
     assert call(getattr(kernels, name), RIGHT[name], {})
 
 
-@cases(
-    [
-        ("copy", "", {"boxes": [(0, (6,), 0, (1,), 0, (1,), -1)]}, {"sizes": [1 << 64]}),
-        ("softmax", "", {"rows": 2.5}),
-        ("pointwise", "", {"program": [("exp f32", 0)]}),
-        ("pooling", "", {"window": (1, 4)}),
-    ]
-)
-def test_other_types_are_refused(name: str, reason: str, change: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=reason):
-        call(getattr(kernels, name), RIGHT[name], change)
-
-
 def made(name: str, **change: Any) -> tuple[Any, list[Any]]:
     """Return a kernel, and zeros for its slots."""
     kernel = call(getattr(kernels, name), RIGHT[name], change)

@@ -74,16 +74,13 @@ def test_a_chain_runs_over_all_kinds_of_regions(team: Team, step: NamedSteps) ->
         arena.grow(arena.nbytes + 4096)
 
 
-def test_larger_and_shared_inputs_are_taken(team: Team, step: NamedSteps) -> None:
+def test_larger_shared_and_empty_inputs_are_taken(team: Team, step: NamedSteps) -> None:
     y = zeros(8)
     places = [(0, 0), (1, 0), (2, 0), (3, 0)]
     program = Program([16, 16, 16, Arena(16)], [(step("sum"), places)])
     team.run(program, [X, X.tobytes(), y.data])
     np.testing.assert_array_equal(y[:4], X * 2)
     team.run(program, (X, X, y))
-
-
-def test_an_empty_program_runs(team: Team) -> None:
     team.run(Program([], []), [])
     team.run(Program([0, Arena()], []), [b""])
 

@@ -208,13 +208,10 @@ def test_what_a_supplier_raises_is_what_the_caller_gets() -> None:
         execute(Broken(), [])
 
 
-def test_each_plane_is_described(step: NamedSteps) -> None:
+def test_each_plane_has_a_buffer_and_nothing_else_is_touched(step: NamedSteps) -> None:
     assert describe(step("join"))["slots"] == [("src", 12, "read"), ("dst", 16, "write")]
     assert describe(step("join"))["planes"] == [[8, 4], [16]]
     assert describe(step("split"))["planes"] == [[16], [8, 4], [16, 16]]
-
-
-def test_each_plane_has_a_buffer_and_nothing_else_is_touched(step: NamedSteps) -> None:
     memory = [guarded(plane.view(np.uint8)) for plane in (HIGH, LOW, np.zeros(4, np.float32))]
     execute(step("join"), memory)
     dst = memory[2].view(np.float32)

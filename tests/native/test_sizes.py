@@ -39,13 +39,10 @@ def numbers(rows: int, columns: int) -> Array:
     return np.arange(rows * columns, dtype=np.float32).reshape(rows, columns) + 1
 
 
-def test_sizes_are_described(sums: Returns) -> None:
-    assert describe(sums)["sizes"] == 2
-    assert describe(sums)["slots"] == [("src", 256, "read"), ("dst", 256, "write")]
-
-
 @pytest.mark.parametrize(("rows", "columns"), [(3, 5), (64, 1), (1, 64), (0, 5), (5, 0)])
 def test_a_run_touches_what_its_sizes_need(rows: int, columns: int, sums: Returns) -> None:
+    assert describe(sums)["sizes"] == 2
+    assert describe(sums)["slots"] == [("src", 256, "read"), ("dst", 256, "write")]
     src = guarded(numbers(rows, columns).reshape(-1).view(np.uint8)) if rows * columns else b""
     dst = guarded(np.full(4 * rows, 0xFF, np.uint8)) if rows else bytearray()
     execute(sums, [src, dst], sizes=(rows, columns))

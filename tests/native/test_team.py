@@ -85,10 +85,7 @@ def test_work_runs_on_one_thread_that_has_the_budget(team: Team) -> None:
     on: list[int] = []
     team.run(Program([], [(lambda: on.append(threading.get_ident()), [])]), [])
     assert on == [team.call(threading.get_ident)]
-
-
-def test_the_thread_keeps_its_python_values(team: Team) -> None:
-    local = threading.local()
+    local = threading.local()  # the thread keeps its values
     team.call(lambda: setattr(local, "kept", 3))
     assert team.call(lambda: local.kept) == 3
     assert not hasattr(local, "kept")
