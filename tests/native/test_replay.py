@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def test_a_step_runs_on_any_buffer_and_leaves_what_is_larger() -> None:
 WRONG_BUFFERS: dict[str, tuple[str, Any, type[Exception], str]] = {
     "too few": ("relu", [X], ValueError, "2 slots, 1 buffers"),
     "too many": ("relu", [X, X, X], ValueError, "2 slots, 3 buffers"),
-    "too small": ("relu", [X, X[:3]], ValueError, r"slot 1 \(dst\) needs 16 bytes, .* has 12"),
+    "small": ("relu", [X, X[:3]], ValueError, r"t 1 \(dst\) needs 16 bytes, its buffer has 12"),
     "read-only dst": ("relu", [X, frozen()], ValueError, r"slot 1 \(dst\) must be writable"),
     "bytes for dst": ("relu", [X, bytes(16)], ValueError, "writable"),
     "not contiguous": ("relu", [np.zeros(8, np.float32)[::2], X], ValueError, "contiguous"),
@@ -66,15 +67,18 @@ WRONG_BUFFERS: dict[str, tuple[str, Any, type[Exception], str]] = {
     "no buffer": ("relu", [X, None], TypeError, "no buffer"),
     "a list": ("relu", [X, [1.0, 2.0]], TypeError, "no buffer"),
     "no sequence": ("relu", 3, TypeError, "incompatible"),
-    "a plane short": (
-        "join",
-        [HIGH, X],
-        ValueError,
-        "2 slots with 3 planes in all, 2 buffers were",
+    "a plane short": ("join", [HIGH, X], ValueError, "2 slots with 3 planes in all, 2 buffers w"),
+    "a plane more": ("join", [HIGH, LOW, X, X], ValueError, "2 slots with 3 planes in all, 4 buf"),
+    "a small plane": (
+        *("join", [HIGH, LOW[:3], X]),
+        *(ValueError, r"slot 0 \(src\), plane 1 needs 4 bytes, its buffer has 3"),
     ),
-    "a plane more": ("join", [HIGH, LOW, X, X], ValueError, "with 3 planes in all, 4 buffers"),
-    "a small plane": ("join", [HIGH, LOW[:3], X], ValueError, r"src\), plane 1 needs 4 .* has 3"),
-    "an odd plane": ("join", [BYTES[1:9], LOW, X], ValueError, "plane 0 must start .* of 2"),
+    "an odd plane": (
+        "join",
+        [BYTES[1:9], LOW, X],
+        ValueError,
+        "plane 0 must start at a multiple of 2",
+    ),
     "a read-only plane": (
         *("split", [X, HIGH.copy(), LOW.tobytes(), X.copy(), X.copy()]),
         *(ValueError, r"slot 1 \(dst\), plane 1 must be writable"),
@@ -237,11 +241,11 @@ def test_planes_lie_where_the_program_says(alone: Team, step: NamedSteps) -> Non
     ("offsets", "message"),
     [
         ((0, 0, 0, 0), "step 0: the step has 3 slots with 5 planes in all, 4 buffers"),
-        ((0, 16, 61, 24, 40), r"dst\), plane 1 needs 4 bytes at 61"),
-        ((0, 17, 60, 24, 40), r"plane 0 must start at a multiple of 2"),
-        ((0, 16, 60, 24, 36), r"rest\), plane 0 is scratch and overlaps slot 2 \(rest\), plane 1"),
-        ((0, 16, 44, 24, 40), r"rest\), plane 1 is scratch and overlaps slot 1 \(dst\), plane 1"),
-        ((0, 16, None, 24, 40), r"dst\), plane 1 is written, and region 1 is a constant"),
+        ((0, 16, 61, 24, 40), "dst), plane 1 needs 4 bytes at 61"),
+        ((0, 17, 60, 24, 40), "plane 0 must start at a multiple of 2"),
+        ((0, 16, 60, 24, 36), "2 (rest), plane 0 is scratch and overlaps slot 2 (rest), plane 1"),
+        ((0, 16, 44, 24, 40), "2 (rest), plane 1 is scratch and overlaps slot 1 (dst), plane 1"),
+        ((0, 16, None, 24, 40), "slot 1 (dst), plane 1 is written, and region 1 is a constant"),
     ],
 )
 def test_places_of_planes_are_refused(
@@ -249,7 +253,7 @@ def test_places_of_planes_are_refused(
 ) -> None:
     """Offsets in a region of 64 bytes; the constant's for None."""
     places = [(1, 0) if offset is None else (0, offset) for offset in offsets]
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         Program([64, LOW], [(step("split"), places)])
 
 
