@@ -181,8 +181,8 @@ def test_what_cannot_be_read_is_told_by_waiting(
     with pytest.raises(EOFError):
         aside.wait()
     for file, begin, error, text in (
-        (descriptor, end, EOFError, ""),
-        (folder, 0, IsADirectoryError, ""),
+        (descriptor, end, EOFError, None),
+        (folder, 0, IsADirectoryError, None),
         (99999, 0, OSError, "Bad file descriptor"),
     ):
         aside.read(file, begin, result)

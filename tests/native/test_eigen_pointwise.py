@@ -75,8 +75,9 @@ def test_a_first_operand_comes_in_pieces(rows: int, widths: tuple[int, ...], thr
     width = sum(widths)
     for sizes, steps in (((1, width), [0, 1]), ((rows, 1), [1, 0])):
         other = generator.standard_normal(sizes, np.float32)
-        call = [rows, width], [[width, 1], steps], ["f32"] * 3, [], [("add f32", [0, 1])], []
-        kernel = native.load().joined(*call, widths)
+        program, types = [("add f32", [0, 1])], ["f32"] * 3
+        layout = [rows, width], [[width, 1], steps]
+        kernel = native.load().joined(*layout, types, [], program, [], widths)
         dst = np.full((rows, width), np.nan, np.float32)
         _replay.execute(kernel, [*pieces, other, dst], threads)
         assert np.array_equal(dst, np.concatenate(pieces, 1) + other)
@@ -88,8 +89,8 @@ def test_a_wrong_repetition_is_seen() -> None:
     memory, read = operand(shape, [1, 0], 1)
     dst = np.empty(prod(shape), np.float32)
     for strides, same in (([1, 0], True), ([0, 1], False)):
-        call = shape, [strides], ["f32"] * 2, [("f32", 1.0)], code, []
-        kernel = native.load().pointwise(*call)
+        constants = [("f32", 1.0)]
+        kernel = native.load().pointwise(shape, [strides], ["f32"] * 2, constants, code, [])
         _replay.execute(kernel, [np.resize(memory, 1030), dst])
         assert np.array_equal(dst, read.ravel()) == same
 

@@ -15,6 +15,7 @@ from libdesc.eigen import native as eigen
 from libdesc.onednn import _onednn as dnn
 from libdesc.onednn import native
 from tests.libraries.processes import printed
+from tests.libraries.slow import slow_but
 from vtensor.errors import LibraryError
 
 MACHINE = eigen.load_baseline().machine_level()
@@ -161,7 +162,7 @@ for level in ("none", "all"):
 
 
 @pytest.mark.skipif(MACHINE == "baseline", reason="this machine has one level only")
-@pytest.mark.parametrize("cap", eigen.CAPS)
+@pytest.mark.parametrize("cap", slow_but(["sse41", "avx2", "max"], eigen.CAPS))
 def test_a_cap_decides_the_module_and_comes_too_late_afterwards(cap: str) -> None:
     level = min(eigen.CAPS[cap], MACHINE, key=eigen.LEVELS.index)
     code = NETWORK.replace("WEIGHTS", "np.ones((64, 64, 3, 3))") + CAPPED

@@ -87,19 +87,19 @@ def test_larger_shared_and_empty_inputs_are_taken(team: Team, step: NamedSteps) 
 
 #: Regions, the places of a step on (a, b, dst, scratch), the error, and what it says. A number is
 #: an offset in region 0.
-MISPLACED: dict[str, tuple[list[object], list[Any], type[Exception], str]] = {
+MISPLACED: dict[str, tuple[list[Any], list[Any], type[Exception], str]] = {
     "too few": ([64], [0, 0, 0], ValueError, "step 0: the step has 4 slots, 3 "),
     "no such region": ([64], [0, (1, 0), 16, 32], ValueError, "region 1, of 1"),
     "after its end": ([64], [65, 0, 0, 0], ValueError, "at 65, region 0 has 64"),
     "over its end": (
-        *([64], [0, 52, 16, 32], ValueError),
-        r"slot 1 \(b\) needs 16 bytes at 52, region 0 has 64",
+        *([64], [0, 52, 16, 32]),
+        *(ValueError, r"slot 1 \(b\) needs 16 bytes at 52, region 0 has 64"),
     ),
     "far": ([64], [(1 << 64) - 4, 0, 0, 0], ValueError, "region 0 has 64"),
     "misaligned": ([128], [0, 0, 20, 48], ValueError, r"dst\) must start at a multiple of 16 byte"),
     "scratch in an input": (
-        *([64], [0, 20, 48, 16], ValueError),
-        r"scratch\) is scratch and overlaps slot 1 \(b\)",
+        *([64], [0, 20, 48, 16]),
+        *(ValueError, r"scratch\) is scratch and overlaps slot 1 \(b\)"),
     ),
     "constant is written": (
         *([X, 64], [(1, 0), (1, 0), 0, (1, 16)], ValueError),
@@ -234,7 +234,7 @@ def test_times_are_those_of_each_step(team: Team) -> None:
     assert times[3] - times[2] >= 10_000_000 > times[1] - times[0]
 
 
-EMPTY = [(empty_step(), [])]
+EMPTY: list[Any] = [(empty_step(), [])]
 REFUSED: list[tuple[Callable[[Team], Any], str]] = [
     (lambda _: Program([8], [(print, [(0, 0)])]), "step 0: what is called has no slots"),
     (lambda _: Program([], [(print, [])], 1, {0: [0]}), "step 0: what is called takes no sizes"),

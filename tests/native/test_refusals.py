@@ -99,9 +99,10 @@ RIGHT: dict[str, dict[str, Any]] = {
 def attempt(name: str, change: dict[str, Any]) -> Any:
     """Call a function of oneDNN's, or of our own convolutions, with one thing changed."""
     kernels, of = native.load(), name.split()[-1]
-    ours = {"winograd": kernels.convolution}
-    ours |= {"depthwise": kernels.depthwise, "direct": kernels.direct}
-    return call(ours.get(of) or getattr(dnn, of), RIGHT[name], change)
+    ours: dict[str, Any] = {"winograd": kernels.convolution, "depthwise": kernels.depthwise}
+    return call(
+        (ours | {"direct": kernels.direct}).get(of) or getattr(dnn, of), RIGHT[name], change
+    )
 
 
 def follow(*dims: int) -> dict[str, dnn.Attr]:

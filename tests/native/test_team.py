@@ -227,7 +227,7 @@ def test_closing_ends_the_run_between_two_steps_and_refuses_what_waits(
     assert not later
     assert begun.thread[0] == 0  # the second step never began
     either.close()
-    for use in (lambda: either.call(int), lambda: Whose(c_steps).run(either)):
+    for use in (partial(either.call, int), partial(Whose(c_steps).run, either)):
         with pytest.raises(Stopped, match="closed"):
             use()
 
@@ -324,7 +324,7 @@ def answered(run: Callable[[Any], object]) -> bool:
 
 def test_other_threads_run_python_during_a_step(c_steps: Path, step: NamedSteps) -> None:
     """The twin: the same function, called without letting go of the lock, gets no answer."""
-    assert answered(lambda flags: _replay.execute(step("waiting"), [flags]) is None)
+    assert answered(lambda flags: not _replay.execute(step("waiting"), [flags]))  # type: ignore[func-returns-value]
     function = ctypes.PyDLL(str(c_steps)).wait_for_answer
     function.argtypes = [ctypes.c_void_p] * 3
 

@@ -40,8 +40,8 @@ def run(session, channels=64):
     assert (y == 9 * channels).all()
 def elsewhere(session, threads):  # an OpenMP region outside of the executor: another team
     for step in (recorded.native for recorded in session.plan.recorded):
-        room = [np.zeros(n, np.uint8) for _, n, _ in _replay.describe(step)["slots"]]
-        _replay.execute(step, room, threads)
+        room = [np.zeros(n + 64, np.uint8) for _, n, _ in _replay.describe(step)["slots"]]
+        _replay.execute(step, [memory[-memory.ctypes.data % 64 :] for memory in room], threads)
 vtensor.Graph  # with a first name NumPy's threads end
 before = tasks()
 """
