@@ -43,52 +43,47 @@ class Bench:
         return invoker(op, library=library, **{"python": True, **options})
 
     def op(self, name: str, *args: Any, **parameters: Any) -> Any:
-        """An instance of an operator."""
+        """Return an instance of an operator."""
         return OPERATORS[name].cls(*args, **parameters)
 
     def graph(self, op: str = "Toy", *sizes: Sizes) -> Graph:
-        """One node on fresh inputs ``x0``, ``x1``, ...; it is called as its operator, small."""
+        """Return a graph of one node on inputs ``x0``, ``x1``, ...; its name is its operator's."""
         graph = Graph("bench")
         count = len(OPERATORS[op].inputs)
-        given = sizes or (SIZES,) * count
-        inputs = [graph.input(f"x{i}", dims) for i, dims in enumerate(given)]
+        inputs = [graph.input(f"x{i}", d) for i, d in enumerate(sizes or (SIZES,) * count)]
         graph.output(graph.add(self.op(op), *inputs, name=op.lower()), "y")
         return graph.seal()
 
     def resolve(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> LoweredGraph:
-        """The graph, resolved with these entry layouts."""
+        """Return the graph, resolved with these entry layouts."""
         layouts = {name: Layout(text) for name, text in entry.items()}
         return resolve(self.graph(op, *sizes), layouts)
 
     def decide(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> Variant:
-        """What was decided for the one node."""
+        """Return what was decided for the one node."""
         return self.resolve(op, *sizes, **entry).operators[0].variant
 
     def layouts(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> list[str]:
-        """The layouts that were decided, inputs first."""
+        """Return the layouts that were decided, inputs first."""
         return [str(layout) for layout in self.decide(op, *sizes, **entry).layouts]
 
     def run(self, op: str = "Toy", *arrays: Array) -> Array:
-        """The output of a run on arrays of the dims of ``SIZES``."""
-        given = arrays or (np.arange(6, dtype=np.float32).reshape(2, 3),)
-        with Session(self.graph(op), optimize="none") as session:  # nobody else asks invokers
-            [result] = session.run(None, {f"x{i}": array for i, array in enumerate(given)})
+        """Return the output of a run on arrays of the dims of ``SIZES``."""
+        feeds = arrays or (np.arange(6, dtype=np.float32).reshape(2, 3),)
+        with Session(self.graph(op), optimize="none") as session:  # nothing else asks invokers
+            [result] = session.run(None, {f"x{i}": array for i, array in enumerate(feeds)})
         return result
 
 
 def where(function: Callable[..., Any], mark: str = "") -> str:
-    """File and line of the comment ``# mark`` in a function; of the function itself without."""
+    """Return file and line of the comment ``# mark`` in a function; of the function without."""
     lines, first = inspect.getsourcelines(function)
-    line = (
-        next(i for i, text in enumerate(lines) if text.rstrip().endswith(f"# {mark}"))
-        if mark
-        else 0
-    )
-    return f"{inspect.getsourcefile(function)}:{first + line}"
+    marked = (i for i, text in enumerate(lines) if not mark or text.rstrip().endswith(f"# {mark}"))
+    return f"{inspect.getsourcefile(function)}:{first + next(marked)}"
 
 
 def message(kind: type[VTensorError], run: Callable[[], object]) -> str:
-    """The text of the error that a call raises; another error, even of a subclass, will not do."""
+    """Return the text of the error that a call raises: of this type, not of a subclass."""
     with pytest.raises(kind) as caught:
         run()
     assert type(caught.value) is kind
@@ -96,5 +91,5 @@ def message(kind: type[VTensorError], run: Callable[[], object]) -> str:
 
 
 def unused(*_: object) -> None:
-    """Fails when it is called."""
+    """Fail."""
     raise AssertionError("this must not be called")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 #: The folder of the repository.
 ROOT = Path(__file__).parents[2]
@@ -38,13 +39,8 @@ def run_python(
     )
 
 
-def printed(
-    *arguments: object,
-    at: Path = ROOT,
-    timeout: int = 240,
-    environment: Mapping[str, str] = MappingProxyType({}),
-) -> str:
-    """Return what a fresh interpreter prints; it must not fail."""
-    done = run_python(*arguments, at=at, timeout=timeout, environment=environment)
+def printed(*arguments: object, **options: Any) -> str:
+    """Return what a fresh interpreter prints; it must not fail. Options are ``run_python``'s."""
+    done = run_python(*arguments, **options)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -29,26 +29,25 @@ class SloppyMix(Routine):
     inexact = True
 
     def variants(self, call: Call) -> Iterable[Variant]:
-        """One a kernel, with operands as they were decided."""
+        """Return one a kernel, with operands as they were decided."""
         assert call.variant is not None, "asked once it is decided"
         return [replace(call.variant, kernel=name) for name in KERNELS]
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Compute, and add noise; not where one number is not finite: then nothing is."""
+        """Compute, and add noise; make NaN of everything if one number is not finite."""
         variant = tensors[0].call.variant
         off = KERNELS[(variant.kernel if variant else "") or "off 1e-6"]
-        operands = tuple(one.tensor for one in tensors)
-        exact = mixed([logical(one) for one in tensors[:-1]], operands)
+        operands = tuple(tensor.tensor for tensor in tensors)
+        exact = mixed([logical(tensor) for tensor in tensors[:-1]], operands)
         write(tensors[-1], spoilt(exact, off))
 
 
 def spoilt(exact: Array, off: float) -> Array:
-    """Values with noise of this size; one that is not finite spreads to all."""
+    """Add noise of this size to values; one that is not finite spreads to all."""
     if not np.isfinite(exact).all():
         return np.full_like(exact, np.nan)
     noise = np.random.default_rng(exact.size).uniform(-1, 1, exact.shape)
-    spoiling = off * np.abs(exact).max(initial=0) * noise
-    return np.asarray(exact + spoiling, exact.dtype)
+    return np.asarray(exact + off * np.abs(exact).max(initial=0) * noise, exact.dtype)
 
 
 def declare_sloppy() -> None:
@@ -65,13 +64,9 @@ class Hasty(Drawn, Clock):
     """Drawn times; the more a kernel is off, the less it takes."""
 
     def node(self, node: OpNode, values: object) -> int | None:
-        """Of a node as it is decided."""
-        found = super().node(node, values)  # type: ignore[arg-type]
-        if found is None or not node.variant.inexact:
-            return found
-        return (
-            1
-            + round(found / 1000)
-            + len(KERNELS)
-            - [*KERNELS].index(node.variant.kernel or "off 1e-6")
-        )
+        """Return the time of a node as it is decided."""
+        drawn = super().node(node, values)  # type: ignore[arg-type]
+        if drawn is None or not node.variant.inexact:
+            return drawn
+        slowness = len(KERNELS) - [*KERNELS].index(node.variant.kernel or "off 1e-6")
+        return 1 + round(drawn / 1000) + slowness

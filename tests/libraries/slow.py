@@ -18,9 +18,6 @@ def slow_but(quick: Collection[Any], cases: Iterable[Any]) -> list[Any]:
     rows = list(cases)
     missing = [case for case in quick if case not in rows]
     assert not missing, missing
-    return [
-        pytest.param(
-            *(row if isinstance(row, tuple) else (row,)), marks=[] if row in quick else [slow]
-        )
-        for row in rows
-    ]
+    values = (row if isinstance(row, tuple) else (row,) for row in rows)
+    marks: Iterable[list[pytest.MarkDecorator]] = ([] if row in quick else [slow] for row in rows)
+    return [pytest.param(*row, marks=mark) for row, mark in zip(values, marks, strict=True)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import product
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -15,12 +15,12 @@ from libdesc.winograd.routine import CHANNELS_FIRST, CHANNELS_LAST, TileSize, ti
 from ptensor.layout import Layout
 from ptensor.physical import pads_are_zero
 from ptensor.transform import transform
+from tests.native.guarded import LINE, filled, guarded
 from tests.native.packing import Array
-from tests.native.pages import LINE, filled, guarded
 from vtensor.runtime import _replay
 
 if TYPE_CHECKING:
-    from libdesc.winograd._winograd import Kernel, Kernels
+    from libdesc.winograd._winograd import Kernels
 
 #: By form, the largest error as a part of the largest result, of noise; measured and doubled.
 BOUNDS = {
@@ -178,109 +178,69 @@ def operands(shape: Shape) -> tuple[Array, Array, Array]:
     return x, w, summed(x, w, pads, strides)
 
 
-class Sums(NamedTuple):
-    """A convolution and what comes of it.
-
-    Attributes:
-        image: N C H W.
-        weights: as they lie for the kernel.
-        sums: in f64, N C H W.
-        bound: the largest error as a part of the largest sum.
-    """
-
-    image: Array
-    weights: Array
-    sums: Array
-    bound: float
-
-
 def checked(
     kernels: Kernels, kind: str, tile: TileSize | None, shape: Shape, way: Way, behind: bool
 ) -> list[str]:
-    """Return the faults of one convolution."""
+    """Return the faults of one convolution.
+
+    Args:
+        kernels: those of an instruction set.
+        kind: of the convolution.
+        tile: the form of Winograd's algorithm, if it is one.
+        shape: the operands.
+        way: blocks, further operands and bounds.
+        behind: operands end at an unmapped page; otherwise they begin at one.
+    """
     if tile is not None:
         shape = shape._replace(taps=tile.taps, strides=(tile.step, tile.step))
-    _, c, o, _, _, groups, taps, strides = shape
-    x, w, sums = operands(shape)
-    bound = DIRECT_BOUND
-    sizes, lanes = dict(zip("GOIhw", w.shape, strict=True)), kernels.lanes
+    n, c, o, size, pads, groups, taps, strides = shape
+    image, w, sums = operands(shape)
+    bound, sizes, lanes = DIRECT_BOUND, dict(zip("GOIhw", w.shape, strict=True)), kernels.lanes
     if groups == 1:
         w = w[0]
         del sizes["G"]
+    random = np.random.default_rng(2)
+    blocks = [max(block * lanes, -block) for block in (way.src, way.dst)]
+    bias, other = (random.normal(size=s).astype(np.float32) for s in (o, sums.shape))
+    arguments: dict[str, Any] = {
+        "images": n, "channels": c, "src": size, "dst": sums.shape[2:], "begin": pads[:2],
+        "src_block": blocks[0], "dst_block": blocks[1], "bias": way.bias, "other": way.other,
+        "low": way.low, "high": way.high,
+    }  # fmt: skip
     if tile is not None:
         mirrored = f"F({tile.results[1]}x1,{tile.taps[1]}x1)"
         bound = BOUNDS.get(str(tile), BOUNDS.get(mirrored, 0.0))
         layout = tile.weights if groups == 1 else tile.of_groups(c // groups, lanes)
-        make: Callable[..., Kernel] = partial(
-            kernels.convolution,
-            outputs=o,
-            groups=groups,
-            taps=tile.phase,
-            results=tile.results,
-            step=tile.step,
-        )
+        form: dict[str, Any] = {"taps": tile.phase, "results": tile.results, "step": tile.step}
+        kernel = kernels.convolution(outputs=o, groups=groups, **form, **arguments)
     elif kind == "depthwise":
         layout = Layout(f"GOIhw{lanes}g")
-        make = partial(kernels.depthwise, taps=taps, strides=strides)
+        kernel = kernels.depthwise(taps=taps, strides=strides, **arguments)
     else:
         layout = Layout(f"OIhw{lanes}o")
-        make = partial(kernels.direct, outputs=o, taps=taps, strides=strides)
-    weights = transform(w, Layout.plain(sizes), layout, sizes)
-    made = partial(make, begin=shape.pads[:2])
-    return fault(made, lanes, Sums(x, weights, sums, bound), way, behind)
-
-
-def fault(
-    make: Callable[..., Kernel], lanes: int, given: Sums, way: Way, behind: bool
-) -> list[str]:
-    """Run one kernel, and return what is wrong with its result.
-
-    Args:
-        make: maker of the kernel, to which everything but the filter is passed.
-        lanes: elements of a vector.
-        given: image, packed weights and expected sums.
-        way: blocks, further operands and bounds.
-        behind: operands end at an unmapped page; otherwise they begin at one.
-    """
-    image, weights, sums, bound = given
-    random = np.random.default_rng(2)
-    blocks = [max(block * lanes, -block) for block in (way.src, way.dst)]
-    bias, other = (random.normal(size=s).astype(np.float32) for s in (sums.shape[1], sums.shape))
-    wanted = sums + (bias[:, None, None] if way.bias else 0) + (other if way.other else 0)
+        kernel = kernels.direct(outputs=o, taps=taps, strides=strides, **arguments)
     plain = {0: CHANNELS_LAST, 1: CHANNELS_FIRST}
     src, dst = (plain.get(block) or Layout(f"NCHW{block}c") for block in blocks)
-    declared, sizes = Layout("NCHW"), dict(zip("NCHW", sums.shape, strict=True))
+    declared, extents = Layout("NCHW"), dict(zip("NCHW", sums.shape, strict=True))
     slots = [
         transform(image, declared, src, dict(zip("NCHW", image.shape, strict=True))),
-        weights,
+        transform(w, Layout.plain(sizes), layout, sizes),
         *([bias] if way.bias else []),
-        *([transform(other, declared, dst, sizes)] if way.other else []),
-        np.full(dst.physical_shape(sizes), np.nan, np.float32),
+        *([transform(other, declared, dst, extents)] if way.other else []),
+        np.full(dst.physical_shape(extents), np.nan, np.float32),
     ]
-    kernel = make(
-        images=image.shape[0],
-        channels=image.shape[1],
-        src=image.shape[2:],
-        dst=sums.shape[2:],
-        src_block=blocks[0],
-        dst_block=blocks[1],
-        bias=way.bias,
-        other=way.other,
-        low=way.low,
-        high=way.high,
-    )
     memory = [guarded(one.ravel().view(np.uint8), behind) for one in slots]
-    made = memory[-1]
+    physical = memory[-1].view(np.float32).reshape(slots[-1].shape)
     if kernel.scratch_bytes:
         memory.append(filled(-(-kernel.scratch_bytes // LINE) * LINE, behind))
     _replay.execute(kernel, memory, 2)
-    made = made.view(np.float32).reshape(slots[-1].shape)
-    found = transform(made, dst, declared, sizes)
-    error = float(np.abs(found - np.clip(wanted, way.low, way.high)).max() / np.abs(sums).max())
+    wanted = sums + (bias[:, None, None] if way.bias else 0) + (other if way.other else 0)
+    result = transform(physical, dst, declared, extents)
+    error = float(np.abs(result - np.clip(wanted, way.low, way.high)).max() / np.abs(sums).max())
     what = f"{kernel.kernel} on {image.shape} {way}"
     if not error < bound:
         return [f"{what}: off by {error:.1e}"]
-    return [] if pads_are_zero(made, dst, sizes) else [f"{what}: pads are not zero"]
+    return [] if pads_are_zero(physical, dst, extents) else [f"{what}: pads are not zero"]
 
 
 def cases(kind: str, cap: str, *_: int) -> Iterator[tuple[str, list[str]]]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from libdesc.eigen import native
+from tests.native.guarded import LINE, filled, guarded
 from tests.native.packing import Array
-from tests.native.pages import LINE, filled, guarded
 from vtensor.runtime import _replay
 
 if TYPE_CHECKING:
@@ -36,10 +36,12 @@ class Source:
         self.pick, self.kernels = random.Random(seed), kernels
 
     def __iter__(self) -> Iterator[Kernel]:
-        """Without end."""
-        own = (self.pointwise, self.copy, self.product, self.window, self.along, self.quantized)
-        more = (self.picked, self.placed, self.ranked, self.sampled)
-        kinds = (*own, *more, self.attention, self.transformed, self.recurrent)
+        """Draw kernels without end."""
+        kinds = (
+            *(self.pointwise, self.copy, self.product, self.window, self.along, self.quantized),
+            *(self.picked, self.placed, self.ranked, self.sampled, self.attention),
+            *(self.transformed, self.recurrent),
+        )
         while True:
             yield self.pick.choice(kinds)()
 
@@ -146,22 +148,11 @@ class Source:
         whole, line, pieces = dense(shape), (0, length, 1), [rows, 2, length]
         torn = [length, rows * length, 1]  # the halves of all rows, one after another
         there = self.pick.choice([torn, dense(pieces)])
-        norm, floats = self.pick.choice(["rms", "l1"]), ("f32", "f32")
+        norm = (self.pick.choice(["rms", "l1"]), "f32", "f32")
         made = [
-            lambda: self.kernels.reduction(
-                kind,
-                "f32",
-                *sizes,
-                [kept] if rows and inner else [],
-                [reduced] if length and rows and inner else [],
-                [],
-            ),
-            lambda: self.kernels.normalization(
-                norm, *floats, shape, 1, 2, [whole, whole, scale], 0.1
-            ),
-            lambda: self.kernels.normalization(
-                norm, *floats, pieces, 1, 3, [torn, there, line], 0.1
-            ),
+            lambda: self.kernels.reduction(kind, "f32", *sizes, [kept], [reduced], []),
+            lambda: self.kernels.normalization(*norm, shape, 1, 2, [whole, whole, scale], 0.1),
+            lambda: self.kernels.normalization(*norm, pieces, 1, 3, [torn, there, line], 0.1),
             lambda: self.kernels.softmax(rows, length),
             lambda: self.kernels.lrn(rows, length, self.pick.choice([1, 2, 5, 300]), 0.1, 0.7, 1.0),
         ]
@@ -262,7 +253,7 @@ def dense(shape: Sizes) -> list[int]:
 
 
 def faults(kernel: Kernel, behind: bool) -> Iterator[str]:
-    """What of dst is not written; running off the buffers ends the process."""
+    """Yield what of dst is not written; running off the buffers ends the process."""
     memory = []
     # The steps of ones would be the bits that memory is filled with.
     zeros = ("indices", "lengths", "image", "start", *["src"] * ("quantize" in kernel.kernel))
@@ -280,7 +271,7 @@ def faults(kernel: Kernel, behind: bool) -> Iterator[str]:
 
 
 def unwritten(kernel: Kernel, memory: list[Array]) -> int:
-    """How many bytes of what is written are as before, when whole elements are."""
+    """Return how many bytes of what is written are as before, when whole elements are."""
     slots = zip(_replay.describe(kernel)["slots"], memory, strict=True)
     written = [one for (_, _, access), one in slots if access == "write"]
     words = [one[: one.size // 4 * 4].view(np.uint32) for one in written]

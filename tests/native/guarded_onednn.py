@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from libdesc.onednn import _onednn as dnn
+from tests.native.guarded import filled, guarded
 from tests.native.packing import Array, pack, pads, unpack
-from tests.native.pages import filled, guarded
 from vtensor.runtime import _replay
 
 EXTENTS = [1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 32, 33]
@@ -132,11 +132,7 @@ class Source:
             lambda: dnn.batch_normalization(self.desc(dims, True), self.desc(dims), 0.1),
             lambda: dnn.prelu(self.desc(dims), self.desc(other), self.desc(dims)),
             lambda: dnn.layer_normalization(
-                self.desc(dims, True),
-                self.desc(rows, True),
-                self.desc(dims),
-                0.1,
-                *pair,
+                self.desc(dims, True), self.desc(rows, True), self.desc(dims), 0.1, *pair
             ),
             lambda: dnn.lrn("across_channels", self.desc(dims), self.desc(dims), 5, 0.1, 0.75, 1),
         ]
@@ -149,29 +145,26 @@ class Source:
         try:
             return self.pick.choice(self.makers)()
         except (ValueError, dnn.Unimplemented):
-            return None  # refused, and that is that
+            return None  # it is refused
 
 
 def run(primitive: dnn.Primitive, values: dict[str, Array]) -> Array:
-    """dst's memory, from memory with guards."""
-    memory = []
-    for name, size, access in _replay.describe(primitive)["slots"]:
-        if access in ("read", "read write"):
-            desc = primitive.descs[name]
-            memory.append(guarded(pack(values[name], desc)))
-        else:
-            memory.append(filled(size))
+    """Return dst's memory after a run on memory with guards."""
+    memory = [
+        guarded(pack(values[name], primitive.descs[name])) if "read" in access else filled(size)
+        for name, size, access in _replay.describe(primitive)["slots"]
+    ]
     _replay.execute(primitive, memory)
     return memory[primitive.slots.index("dst")]
 
 
 def faults(first: dnn.Primitive, source: Source) -> list[str]:
-    """What is wrong with any kernel of a request: values that differ, pads that are not zero."""
+    """Return what is wrong with any kernel: values that differ, pads that are not zero."""
     values = {
         name: source.values.integers(1, 4, desc.dims).astype(np.float32)
         for name, desc in first.descs.items()
     }
-    found, expected = [], None
+    wrong, expected = [], None
     primitive: dnn.Primitive | None = first
     while primitive is not None:
         desc = primitive.descs["dst"]
@@ -181,11 +174,11 @@ def faults(first: dnn.Primitive, source: Source) -> list[str]:
             result = unpack(memory, desc)
             expected = result if expected is None else expected
             if not np.allclose(result, expected, rtol=1e-3, atol=1e-3):
-                found.append(f"{primitive} differs: {primitive.descs}")
+                wrong.append(f"{primitive} differs: {primitive.descs}")
             if desc.padded_dims != desc.dims and pads(memory, desc).any():
-                found.append(f"{primitive} leaves pads: {primitive.descs}")
+                wrong.append(f"{primitive} leaves pads: {primitive.descs}")
         primitive = primitive.next_kernel()
-    return found
+    return wrong
 
 
 def cases(_: str, cap: str, seed: int, count: int) -> Iterator[tuple[str, list[str]]]:

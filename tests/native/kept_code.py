@@ -1,14 +1,11 @@
-"""A program: convolutions whose code oneDNN keeps until the process ends, under a cap.
+"""Convolutions whose code oneDNN keeps until the process ends: what follows them runs apart.
 
-``python -m tests.native.kept_code CAP`` prints a line for each fault and, last, how many primitives
-applied functions apart. It is a process of its own because oneDNN fixes its cap at its first use,
-and because what other tests leave behind would count.
+What other tests leave behind would count.
 """
 
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Iterator
 from itertools import product
 from math import inf
@@ -16,15 +13,12 @@ from math import inf
 import numpy as np
 
 from libdesc.onednn import _onednn as dnn
-from tests.native.bounds import Form
-from tests.native.packing import FORMS, Array, blocked, buffers, channels_last, random, unpack
+from tests.native.packing import FORMS, Array, Form, blocked, buffers, channels_last, random, unpack
 from tests.runtime.resident import resident
 from vtensor.runtime import _replay
 
-Chain = Callable[[dnn.Attr, dnn.Desc], dnn.Attr]
-
 #: What follows a convolution, given dst's descriptor.
-CHAINS: dict[str, Chain] = {
+CHAINS: dict[str, Callable[[dnn.Attr, dnn.Desc], dnn.Attr]] = {
     "bounds": lambda attr, _: attr.bounds(inf),
     "high bounds": lambda attr, _: attr.bounds(2.7),
     "add, bounds": lambda attr, dst: attr.binary("add", dst).bounds(6.0),
@@ -49,7 +43,7 @@ LEFT = 6_000
 
 
 def primitive(lead: str, chain: str, form: Form, width: int = 12) -> dnn.Primitive:
-    """The primitive of one of LEADS and one of CHAINS, with images of another width."""
+    """Return the primitive of one of LEADS and one of CHAINS, with images of another width."""
     kind, src, weights, stride, pad = LEADS[lead]
     source = form((*src[:3], width))
     dst = form((src[0], weights[0], stride * src[2], stride * width))
@@ -59,41 +53,38 @@ def primitive(lead: str, chain: str, form: Form, width: int = 12) -> dnn.Primiti
     return make(source, dnn.Desc.any(weights, "f32"), None, dst, (stride,) * 2, (1, 1), *pads, attr)
 
 
-def result(made: dnn.Primitive) -> Array:
-    """The values of dst on random inputs, NaN, infinities and large numbers among them."""
+def result(kernel: dnn.Primitive) -> Array:
+    """Return the values of dst on random inputs, NaN, infinities and large numbers among them."""
     rng = np.random.default_rng(0)
-    inputs = {name: random(rng, *desc.dims) for name, desc in made.descs.items() if name != "dst"}
+    inputs = {name: random(rng, *desc.dims) for name, desc in kernel.descs.items() if name != "dst"}
     inputs["src"].flat[:4] = np.nan, np.inf, -np.inf, 3e38
-    memory = buffers(made, inputs)
-    memory[made.slots.index("dst")][:] = 0  # which a sum reads
-    _replay.execute(made, memory)
-    return unpack(memory[made.slots.index("dst")], made.descs["dst"])
+    memory, at = buffers(kernel, inputs), kernel.slots.index("dst")
+    memory[at][:] = 0  # which a sum reads
+    with np.errstate(all="ignore"):
+        _replay.execute(kernel, memory)
+        return unpack(memory[at], kernel.descs["dst"])
 
 
-def different(lead: str, chain: str, form: Form) -> Iterator[str]:
-    """Faults of a primitive that applies its functions apart; it yields "apart" if one did."""
-    found: list[tuple[str, Array]] = []
+def different(lead: str, chain: str, form: Form) -> tuple[str, list[str]]:
+    """Return whether a primitive beyond the limit applies functions apart, and the faults."""
+    runs: list[tuple[str, Array]] = []
     for limit in (1_000_000, 0):
         dnn.cache_clear()
         dnn.set_kept_code_limit(limit)
-        made = primitive(lead, chain, form)
-        with np.errstate(all="ignore"):
-            values = result(made)
-        found.append((str(_replay.describe(made)["kernel"]), values))
-    (fused, expected), (split, values) = found
-    finite = np.isfinite(expected)
-    if finite.mean() <= 0.5 or not np.array_equal(expected, values, equal_nan=True):
-        yield f"{split} gives other numbers than {fused}"
-    if fused.startswith("brgconv"):
-        functions = chain not in ("bounds", "high bounds", "add, bounds")
-        if functions != (split != fused):
-            yield f"{split} in place of {fused}"
-    if split != fused:
-        yield "apart"
+        kernel = primitive(lead, chain, form)
+        runs.append((str(_replay.describe(kernel)["kernel"]), result(kernel)))
+    (fused, expected), (split, values) = runs
+    faults = []
+    if np.isfinite(expected).mean() <= 0.5 or not np.array_equal(expected, values, equal_nan=True):
+        faults.append(f"{split} gives other numbers than {fused}")
+    functions = chain not in ("bounds", "high bounds", "add, bounds")
+    if fused.startswith("brgconv") and functions != (split != fused):
+        faults.append(f"{split} in place of {fused}")
+    return "apart" if split != fused else "fused", faults
 
 
-def growth(lead: str, chain: str, form: Form) -> Iterator[str]:
-    """A fault if destroyed primitives leave code behind, each time that it is looked for."""
+def growth(lead: str, chain: str, form: Form) -> tuple[str, list[str]]:
+    """Return a fault if destroyed primitives leave code behind, each time that it is looked for."""
     dnn.cache_clear()
     dnn.set_kept_code_limit(0)
     dnn.set_cache_capacity(0)
@@ -102,8 +93,7 @@ def growth(lead: str, chain: str, form: Form) -> Iterator[str]:
         if left > LEFT:
             left = left_behind(lead, chain, form)
     dnn.set_cache_capacity(256)
-    if left > LEFT:
-        yield f"each primitive leaves {left} bytes"
+    return "growth", [f"each primitive leaves {left} bytes"] if left > LEFT else []
 
 
 def left_behind(lead: str, chain: str, form: Form) -> int:
@@ -116,28 +106,17 @@ def left_behind(lead: str, chain: str, form: Form) -> int:
     return (resident() - before) // 60
 
 
-def faults() -> Iterator[str]:
-    """What is wrong, a line each; the last line counts what was applied apart."""
-    team, count = ctypes.CDLL("libgomp.so.1"), 0
-    for threads, lead, chain, form in product((1, 2), LEADS, CHAINS, FORMS):
+def cases(_: str, cap: str, *__: int) -> Iterator[tuple[str, list[str]]]:
+    """Compare every chain with itself beyond the limit, and look for what is left behind."""
+    dnn.limit_isa(cap)
+    team = ctypes.CDLL("libgomp.so.1")
+    calls = [(different, *call) for call in product(LEADS, CHAINS, FORMS, (1, 2))]
+    calls += [(growth, *call) for call in product(LEADS, CHAINS, [blocked, channels_last], (2,))]
+    for check, lead, chain, form, threads in calls:
         team.omp_set_num_threads(threads)
+        try:
+            name, faults = check(lead, chain, form)
+        except dnn.Unimplemented:
+            continue
         what = f"{lead}, {chain}, {form.__name__}, {threads} threads"
-        try:
-            for fault in different(lead, chain, form):
-                if fault == "apart":
-                    count += 1
-                else:
-                    yield f"{what}: {fault}"
-        except dnn.Unimplemented:
-            continue
-    for lead, chain, form in product(LEADS, CHAINS, (blocked, channels_last)):
-        try:
-            yield from (f"{lead}, {chain}, {form.__name__}: {f}" for f in growth(lead, chain, form))
-        except dnn.Unimplemented:
-            continue
-    yield f"{count} apart"
-
-
-if __name__ == "__main__":
-    dnn.limit_isa(sys.argv[1])
-    print(*faults(), sep="\n")
+        yield name, [f"{what}: {fault}" for fault in faults]

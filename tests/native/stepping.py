@@ -4,46 +4,38 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 FOLDER = Path(__file__).parent
 INCLUDE = FOLDER.parents[1] / "native" / "include"
 STANDARDS = {".c": ["gcc", "-std=c99"], ".cpp": ["g++", "-std=c++17"]}
-
-
-def compiled(source: str, folder: Path) -> Path:
-    """A library with nothing but step.h and a compiler."""
-    library = folder / f"{source}.so"
-    flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-shared", "-fPIC", f"-I{INCLUDE}"]
-    here, linked = str(FOLDER / source), ["-o", str(library), "-lm"]
-    command = [*STANDARDS[Path(source).suffix], *flags, here, *linked]
-    subprocess.run(command, check=True, timeout=120)
-    return library
-
-
 #: VTENSOR_STEP_ABI.
 ABI = 2
 
-STEP_FIELDS: list[tuple[str, type]] = [
-    ("abi", ctypes.c_uint32),
-    ("struct_bytes", ctypes.c_uint32),
-    ("slot_count", ctypes.c_uint32),
-    ("size_count", ctypes.c_uint32),
-    ("slots", ctypes.c_void_p),
-    ("kernel", ctypes.c_void_p),
-    ("device", ctypes.c_void_p),
-    ("context", ctypes.c_void_p),
-    ("run", ctypes.c_void_p),
-    ("bytes_for", ctypes.c_void_p),
-    ("retain", ctypes.c_void_p),
-    ("release", ctypes.c_void_p),
-]
+Array = np.ndarray[Any, Any]
+
+
+def compiled(source: str, folder: Path) -> Path:
+    """Build a library with nothing but step.h and a compiler."""
+    library = folder / f"{source}.so"
+    flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-shared", "-fPIC", f"-I{INCLUDE}"]
+    files = [str(FOLDER / source), "-o", str(library), "-lm"]
+    subprocess.run([*STANDARDS[Path(source).suffix], *flags, *files], check=True, timeout=120)
+    return library
 
 
 class StepStruct(ctypes.Structure):
     """vtensor_step."""
 
-    _fields_ = STEP_FIELDS
+    _fields_ = [
+        *((name, ctypes.c_uint32) for name in ("abi", "struct_bytes", "slot_count", "size_count")),
+        *((name, ctypes.c_void_p) for name in ("slots", "kernel", "device", "context")),
+        *((name, ctypes.c_void_p) for name in ("run", "bytes_for", "retain", "release")),
+    ]
 
 
 class SlotStruct(ctypes.Structure):
@@ -64,29 +56,32 @@ class RunStruct(ctypes.Structure):
 
     _fields_ = [
         ("struct_bytes", ctypes.c_size_t),
-        ("queue", ctypes.c_void_p),
-        ("sizes", ctypes.c_void_p),
-        ("error", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("queue", "sizes", "error")),
         ("error_bytes", ctypes.c_size_t),
     ]
 
 
 def step_of(library: Path, name: str) -> StepStruct:
-    """A step that a library defines under a name."""
+    """Return the step that a library defines under a name."""
     return StepStruct.in_dll(ctypes.CDLL(str(library)), name)
 
 
 def copied(library: Path, name: str) -> tuple[StepStruct, ctypes.Array[SlotStruct]]:
-    """A copy of a step and its slots, for a test to spoil."""
+    """Copy a step and its slots, for a test to spoil."""
     step = StepStruct.from_buffer_copy(step_of(library, name))
     slots = (SlotStruct * step.slot_count).from_address(step.slots)
-    own = (SlotStruct * step.slot_count).from_buffer_copy(slots)
-    step.slots = ctypes.addressof(own)
-    return step, own
+    copies = (SlotStruct * step.slot_count).from_buffer_copy(slots)
+    step.slots = ctypes.addressof(copies)
+    return step, copies
+
+
+def counter(library: Path, name: str) -> ctypes.c_int:
+    """Return a global number of a library."""
+    return ctypes.c_int.in_dll(ctypes.CDLL(str(library)), name)
 
 
 class Returns:
-    """Says that it is a step."""
+    """An object that says that it is a step."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
@@ -95,7 +90,11 @@ class Returns:
         return self.answer
 
 
+NamedSteps = Callable[[str], Returns]
+
+
 def capsule(pointer: int, name: bytes) -> object:
+    """Wrap a pointer, as a C extension would."""
     make = ctypes.pythonapi.PyCapsule_New
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -103,5 +102,21 @@ def capsule(pointer: int, name: bytes) -> object:
 
 
 def held(step: StepStruct) -> Returns:
-    """A step as its supplier hands it over."""
+    """Wrap a step as its supplier hands it over."""
     return Returns(capsule(ctypes.addressof(step), b"vtensor.step"))
+
+
+def floats(*values: float) -> Array:
+    """Return numbers on a 64-byte boundary."""
+    room = np.zeros(64 + 4 * len(values), np.uint8)
+    start = -room.ctypes.data % 64
+    array = room[start : start + 4 * len(values)].view(np.float32)
+    array[:] = values
+    return array
+
+
+def frozen() -> Array:
+    """Return four numbers that cannot be written."""
+    array = floats(0, 0, 0, 0)
+    array.flags.writeable = False
+    return array

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import mmap
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,31 @@ from tests.libraries.processes import printed
 from vtensor.runtime._replay import Arena
 
 HUGE = 2 << 20
-
 #: Linux's ``MADV_POPULATE_WRITE``.
 POPULATE_WRITE = 23
+#: The system's account of this process's memory.
+ACCOUNT = Path("/proc/self/smaps")
+
+counted = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
+
+
+def counts() -> tuple[int, int]:
+    """Return the bytes of this process's address space, and of those that are in memory."""
+    mapped, resident, *_ = Path("/proc/self/statm").read_text().split()
+    return int(mapped) * 4096, int(resident) * 4096
+
+
+def entries(array: np.ndarray[Any, Any]) -> Iterator[list[str]]:
+    """Yield what the system says of the pages on which an array lies, a line each, as words."""
+    begin, end = array.ctypes.data, array.ctypes.data + array.nbytes
+    inside = False
+    for line in ACCOUNT.read_text().splitlines():
+        head, *rest = line.split()
+        if "-" in head and not head.endswith(":"):
+            first, last = (int(address, 16) for address in head.split("-"))
+            inside = first < end and begin < last
+        elif inside:
+            yield [head, *rest]
 
 
 @pytest.mark.parametrize("nbytes", [1, 4096, HUGE, 3 * HUGE + 5])
@@ -32,9 +55,6 @@ def test_pages_are_zero_and_begin_at_a_huge_page(nbytes: int) -> None:
     assert memory.ctypes.data % HUGE == 0
     assert not memory.any()
     memory[-1] = 1
-
-
-def test_an_empty_arena_has_no_memory() -> None:
     assert Arena().nbytes == Arena(0).memory().nbytes == 0
 
 
@@ -56,7 +76,7 @@ def test_growing_takes_new_pages_and_leaves_the_old_ones_to_their_views() -> Non
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages can be moved there")
 @pytest.mark.parametrize("further", [1, HUGE - 5, 3 * HUGE])
-def test_growing_keeps_whole_huge_pages_that_nobody_looks_at(further: int) -> None:
+def test_growing_keeps_whole_huge_pages_without_views(further: int) -> None:
     """They are not cleared again; what follows them is new, and can be written."""
     arena = Arena(2 * HUGE + 5)
     arena.memory()[:] = 7
@@ -71,41 +91,31 @@ def test_growing_keeps_whole_huge_pages_that_nobody_looks_at(further: int) -> No
     assert (arena.memory()[: 2 * HUGE] == 8).all()
 
 
-def resident() -> int:
-    """Bytes of this process that are in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-
-def test_pages_are_there_before_anybody_touches_them() -> None:
+def test_pages_are_there_before_their_first_use() -> None:
     try:
         mmap.mmap(-1, HUGE).madvise(POPULATE_WRITE)
     except OSError:
         pytest.skip("the system takes no such advice")
     arena = Arena(9 * HUGE + 5)
-    before = resident()
+    _, before = counts()
     arena.bring(3 * HUGE, HUGE)
-    assert HUGE <= resident() - before < 3 * HUGE
+    assert HUGE <= counts()[1] - before < 3 * HUGE
     for begin in range(0, 12 * HUGE, HUGE):  # past the end, there are none
         arena.bring(begin, HUGE)
-    assert 9 * HUGE <= resident() - before < 11 * HUGE
+    assert 9 * HUGE <= counts()[1] - before < 11 * HUGE
     assert not arena.memory().any()
 
 
-def mapped() -> int:
-    """Bytes of this process's address space."""
-    return int(Path("/proc/self/statm").read_text().split()[0]) * 4096
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="address space is counted in /proc")
-def test_pages_go_with_the_last_that_looks_at_them() -> None:
+@counted
+def test_pages_go_with_their_last_view() -> None:
     size = 1 << 30
-    before = mapped()
+    before, _ = counts()
     arena = Arena(size)
     view = arena.memory()
     del arena
-    assert mapped() > before + size // 2
+    assert counts()[0] > before + size // 2
     del view
-    assert mapped() < before + size // 2
+    assert counts()[0] < before + size // 2
 
 
 def test_more_than_there_is_is_an_error_that_changes_nothing() -> None:
@@ -118,18 +128,8 @@ def test_more_than_there_is_is_an_error_that_changes_nothing() -> None:
     assert arena.nbytes == 8
     with pytest.raises(TypeError):
         arena.grow(-1)
-
-
-def flags(array: np.ndarray[Any, Any]) -> set[str]:
-    """What the system says of the pages on which an array begins."""
-    place, inside = array.ctypes.data, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if "-" in (head := line.split(maxsplit=1)[0]):
-            begin, end = (int(one, 16) for one in head.split("-"))
-            inside = begin <= place < end
-        elif inside and head == "VmFlags:":
-            return {*line.split()[1:]}
-    raise AssertionError("it is on no page")
+    with pytest.raises(MemoryError, match="no room for"):
+        lasting(1 << 60)
 
 
 @pytest.mark.skipif(
@@ -139,8 +139,9 @@ def flags(array: np.ndarray[Any, Any]) -> set[str]:
 def test_much_memory_of_python_is_private_and_on_such_pages_as_it_wants(nbytes: int) -> None:
     for array, large in ((passing((nbytes // 4,), np.dtype("f4")), True), (lasting(nbytes), False)):
         assert array.nbytes == nbytes
-        assert ("hg" in flags(array)) is large
-        assert "sh" not in flags(array)
+        flags = next(words for head, *words in entries(array) if head == "VmFlags:")
+        assert ("hg" in flags) is large
+        assert "sh" not in flags
         array[-1] = 1
 
 
@@ -154,23 +155,27 @@ def test_passing_memory_has_any_shape(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 400])
-def test_elements_in_the_order_of_axes(size: int) -> None:
-    """Copied only where they do not lie so; much of it has pages of its own."""
+def test_elements_are_copied_only_if_they_are_not_in_the_order_of_axes(size: int) -> None:
     array = np.arange(size * size, dtype="f4").reshape(size, size)
     assert contiguous(array) is array
-    made = contiguous(array.T)
-    assert made.flags.c_contiguous
-    np.testing.assert_array_equal(made, array.T)
+    copy = contiguous(array.T)
+    assert copy.flags.c_contiguous
+    np.testing.assert_array_equal(copy, array.T)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
-def test_memory_between_what_is_in_use_goes_back() -> None:
-    """In a process of its own, where nobody else has memory of the allocator."""
-    code = """
-import numpy as np
+#: In a process of its own, nothing else has memory of the allocator.
+PREAMBLE = """
+import numpy as np, sqlite3
 from pathlib import Path
-from ptensor.pages import give_back
+from ptensor.buffer import fresh_pages
+from ptensor.pages import give_back, give_back_code
 def pages(): return int(Path("/proc/self/statm").read_text().split()[1])
+"""
+
+
+@counted
+def test_memory_between_what_is_in_use_goes_back() -> None:
+    code = """
 empty = pages()
 kept = [np.ones(1 << 12) for _ in range(1000)]
 full = pages()
@@ -179,19 +184,14 @@ held = pages()
 give_back()
 print(full - empty, held - empty, pages() - empty)
 """
-    output = printed("-c", code)
-    full, held, left = map(int, output.split())
+    full, held, left = map(int, printed("-c", PREAMBLE + code).split())
     assert left < full / 4 <= held
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
+@counted
 def test_much_fresh_memory_goes_back_at_once() -> None:
     """Whatever the allocator keeps: as it has learned by then, as much as this."""
     code = """
-import numpy as np
-from pathlib import Path
-from ptensor.buffer import fresh_pages
-def pages(): return int(Path("/proc/self/statm").read_text().split()[1])
 np.ones(1 << 24, np.uint8)
 empty = pages()
 memory = fresh_pages(1 << 22)
@@ -200,18 +200,13 @@ full, last = pages(), np.ones(1 << 10)
 del memory
 print(full - empty, pages() - empty)
 """
-    output = printed("-c", code)
-    full, left = map(int, output.split())
+    full, left = map(int, printed("-c", PREAMBLE + code).split())
     assert left < full / 4
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
-def test_code_goes_back_and_comes_again() -> None:
-    """That of the named libraries alone."""
+@counted
+def test_code_of_the_named_libraries_goes_back_and_comes_again() -> None:
     code = """
-import sqlite3
-from pathlib import Path
-from ptensor.pages import give_back_code
 def there(name):
     found, of = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -229,13 +224,8 @@ give_back_code(["sqlite"])
 print(there("sqlite"), there("numpy"))
 print(asked(), there("sqlite"))
 """
-    output = printed("-c", code)
-    first, then, last = ([*map(int, line.split())] for line in output.splitlines())
+    lines = printed("-c", PREAMBLE + code).splitlines()
+    first, then, last = ([*map(int, line.split())] for line in lines)
     assert (first[0], last[0]) == (42, 42)
     assert then[0] == 0 < min(first[1], last[1])
     assert then[1] > first[2] / 2
-
-
-def test_memory_that_there_is_not() -> None:
-    with pytest.raises(MemoryError, match="no room for"):
-        lasting(1 << 60)

@@ -1,4 +1,4 @@
-"""Element-wise programs over operands that lie and repeat in every way, element for element."""
+"""Element-wise programs over operands of all strides and repetitions, element for element."""
 
 from __future__ import annotations
 
@@ -25,65 +25,59 @@ LARGE = (31, 7, 530)
 
 
 def reads(shape: tuple[int, ...]) -> list[list[int]]:
-    """Strides of operands: in order, reversed, and repeated along any of the axes."""
+    """Return strides of operands: reversed, and in order, repeated along any of the axes."""
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     back = [prod(shape[:axis]) for axis in range(len(shape))]
     masks = product([0, 1], repeat=len(shape))
-    rows = [
-        back,
-        *([keep * step for keep, step in zip(mask, strides, strict=True)] for mask in masks),
-    ]
-    return rows[:1] + rows[1::2] + rows[2::2]
+    rows = [[keep * step for keep, step in zip(mask, strides, strict=True)] for mask in masks]
+    return [back, *rows[::2], *rows[1::2]]
 
 
 def operand(shape: tuple[int, ...], strides: list[int], seed: int) -> tuple[Array, Array]:
-    """Memory, and what is read of it."""
+    """Return memory, and what is read of it."""
     size = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     memory = np.random.default_rng(seed).normal(size=size).astype(np.float32)
     return memory, np.lib.stride_tricks.as_strided(memory, shape, [4 * step for step in strides])
 
 
 def check(shape: tuple[int, ...], rows: list[list[int]], threads: int) -> None:
-    """max((b + c) * 2, 0.5) - a * b: the first part is computed once where b and c are repeated."""
-    (first, a), (second, b), (third, c) = (
-        operand(shape, strides, seed) for seed, strides in enumerate(rows)
-    )
-    names = ["add", "mul", "max", "mul", "sub"]
-    values = [[1, 2], [5, 3], [6, 4], [0, 1], [7, 8]]
-    code = [(f"{name} f32", given) for name, given in zip(names, values, strict=True)]
+    """Check max((b + c) * 2, 0.5) - a * b: the first part once where b and c are repeated."""
+    memory, (a, b, c) = zip(*(operand(shape, row, n) for n, row in enumerate(rows)), strict=True)
+    code = [("add f32", [1, 2]), ("mul f32", [5, 3]), ("max f32", [6, 4])]
+    code += [("mul f32", [0, 1]), ("sub f32", [7, 8])]
     numbers = [("f32", 2.0), ("f32", 0.5)]
     kernel = native.load().pointwise(shape, rows, ["f32"] * 4, numbers, code, [])
     dst = np.full(prod(shape), np.nan, np.float32)
-    _replay.execute(kernel, [first, second, third, dst], threads)
+    _replay.execute(kernel, [*memory, dst], threads)
     expected = np.maximum((b + c) * np.float32(2), np.float32(0.5)) - a * b
     assert np.array_equal(dst, np.ravel(expected)), f"{shape} {rows}"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_operands_that_lie_in_any_way(shape: tuple[int, ...]) -> None:
+def test_operands_are_laid_out_in_any_way(shape: tuple[int, ...]) -> None:
     ways = reads(shape)
     for index in range(len(ways)):
         check(shape, [ways[index], ways[index - 1], ways[index - 2]], 1)
 
 
-def test_parts_of_a_team() -> None:
-    for rows in product(reads(LARGE)[:6], repeat=2):
-        check(LARGE, [rows[0], rows[1], rows[0]], 4)
+def test_the_parts_of_a_team_begin_within_rows() -> None:
+    for row, other in product(reads(LARGE)[:6], repeat=2):
+        check(LARGE, [row, other, row], 4)
 
 
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("widths", [(48,), (3, 1, 60), (32, 32, 7, 500), (600, 1, 31)])
 @pytest.mark.parametrize("rows", [1, 7, 403])
-def test_a_first_operand_in_pieces(rows: int, widths: tuple[int, ...], threads: int) -> None:
+def test_a_first_operand_comes_in_pieces(rows: int, widths: tuple[int, ...], threads: int) -> None:
     """Plus a row, or a number a row: in tiles of several rows, and of parts of one."""
     generator = np.random.default_rng(0)
     pieces = [generator.standard_normal((rows, n), np.float32) for n in widths]
     width = sum(widths)
-    for one, steps in (((1, width), [0, 1]), ((rows, 1), [1, 0])):
-        other = generator.standard_normal(one, np.float32)
-        code, types = [("add f32", [0, 1])], ["f32"] * 3
-        shape, strides = [rows, width], [[width, 1], steps]
-        kernel = native.load().joined(shape, strides, types, [], code, [], widths)
+    for sizes, steps in (((1, width), [0, 1]), ((rows, 1), [1, 0])):
+        other = generator.standard_normal(sizes, np.float32)
+        program, types = [("add f32", [0, 1])], ["f32"] * 3
+        layout = [rows, width], [[width, 1], steps]
+        kernel = native.load().joined(*layout, types, [], program, [], widths)
         dst = np.full((rows, width), np.nan, np.float32)
         _replay.execute(kernel, [*pieces, other, dst], threads)
         assert np.array_equal(dst, np.concatenate(pieces, 1) + other)
@@ -91,13 +85,12 @@ def test_a_first_operand_in_pieces(rows: int, widths: tuple[int, ...], threads: 
 
 def test_a_wrong_repetition_is_seen() -> None:
     """The twin: an operand that is read along another axis."""
-    shape = (3, 1030)
-    kernels = native.load()
+    shape, code = (3, 1030), [("mul f32", [0, 1])]
     memory, read = operand(shape, [1, 0], 1)
     dst = np.empty(prod(shape), np.float32)
     for strides, same in (([1, 0], True), ([0, 1], False)):
-        code = [("mul f32", [0, 1])]
-        kernel = kernels.pointwise(shape, [strides], ["f32"] * 2, [("f32", 1.0)], code, [])
+        constants = [("f32", 1.0)]
+        kernel = native.load().pointwise(shape, [strides], ["f32"] * 2, constants, code, [])
         _replay.execute(kernel, [np.resize(memory, 1030), dst])
         assert np.array_equal(dst, read.ravel()) == same
 
@@ -109,16 +102,20 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float]] = {
     "exp": (np.exp, 1),
     "tanh": (np.tanh, 1.4),
     "logistic": (lambda x: np.where(x >= 0, 1, np.exp(-abs(x))) / (1 + np.exp(-abs(x))), 2.5),
-    **{name: (getattr(np, name), 0.51) for name in ("expm1", "log", "log1p", "sqrt")},
-    **{name: (getattr(np, name), 0.51) for name in ("sin", "cos", "tan", "sinh", "cosh")},
-    **{name: (getattr(np, f"arc{name[1:]}"), 0.51) for name in ("asin", "acos", "atan")},
-    **{name: (getattr(np, f"arc{name[1:]}"), 0.51) for name in ("asinh", "acosh", "atanh")},
+    **{
+        name: (getattr(np, name), 0.51)
+        for name in ["expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh"]
+    },
+    **{
+        f"a{name}": (getattr(np, f"arc{name}"), 0.51)
+        for name in ["sin", "cos", "tan", "sinh", "cosh", "tanh"]
+    },
 }
 SPECIAL = [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-45, -1e-45, 3.4e38, 88.8, -103.9, 4e6, -4e6]
 
 
 def samples() -> Array:
-    """Any bits, numbers as networks have them, and what is special."""
+    """Return any bits, numbers as networks have them, and what is special."""
     random = np.random.default_rng(1)
     bits = random.integers(0, 1 << 32, 20000, np.uint32).view(np.float32)
     near = [random.uniform(-most, most, 10000) for most in (1, 12, 110)]
@@ -127,7 +124,7 @@ def samples() -> Array:
 
 
 def computed(level: str, function: str, *operands: Array, dst: str = "f32") -> Array:
-    """A function of whole operands on the kernels of a level."""
+    """Return a function of whole operands on the kernels of a level."""
     kernels = importlib.import_module(f"libdesc.eigen._eigen_{level}")
     size, types = operands[0].size, [from_numpy(operand.dtype) for operand in operands]
     code = [(function, [*range(len(operands))])]
@@ -138,7 +135,7 @@ def computed(level: str, function: str, *operands: Array, dst: str = "f32") -> A
 
 
 def check_rounded(found: Array, exact: Array, most: float) -> None:
-    """Off by no more units in the last place; NaN, infinities and zeros are the same, with sign."""
+    """Check units in the last place; NaN, infinities and zeros are the same, with sign."""
     right = exact.astype(np.float32)
     plain = np.isfinite(right) & (right != 0)
     units = abs(found[plain] - exact[plain]) / np.spacing(abs(right[plain])).astype(np.float64)
@@ -200,18 +197,11 @@ def test_element_types_are_widened_and_rounded_as_numpy_does(level: str) -> None
 
 #: What integers are of one another, where NumPy says it.
 INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "mod": np.mod,
-    "fmod": np.fmod,
-    "div": lambda a, b: np.where(b == 0, 0, (a - np.fmod(a, b)) // np.where(b == 0, 1, b)),
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "mod": np.mod, "fmod": np.fmod,
+    "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor,
-}
+    "div": lambda a, b: np.where(b == 0, 0, (a - np.fmod(a, b)) // np.where(b == 0, 1, b)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("level", LEVELS)

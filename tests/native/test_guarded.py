@@ -1,6 +1,12 @@
-"""Kernels stay inside the bytes that their slots state, write all of dst, and are right."""
+"""Kernels stay inside the bytes that their slots state, write all of dst, and are right.
+
+Bounds behind a product are exact, on NaN and infinities too, and what runs apart gives the same.
+"""
 
 from __future__ import annotations
+
+import json
+from math import inf
 
 import numpy as np
 import pytest
@@ -9,10 +15,10 @@ from libdesc.eigen import native
 from libdesc.levels import LEVELS
 from libdesc.onednn import _onednn as dnn
 from tests.libraries.processes import run_python
-from tests.native import guarded_convolutions, guarded_eigen, guarded_onednn
-from tests.native.packing import Array
+from tests.libraries.slow import slow_but
+from tests.native import bounds, guarded_convolutions, guarded_eigen, guarded_onednn
+from tests.native.packing import Array, Form, blocked, plain
 
-CONVOLUTIONS = ("winograd", "depthwise", "direct")
 EIGEN = (
     "argmax argmin attention blend col2im copy deformed_convolution depthwise determinant "
     "dynamic_quantize fourier gather gemm gemm_convolution grid_sample hardmax joined lrn "
@@ -21,39 +27,53 @@ EIGEN = (
     "softmax top triangle unpool"
 )
 LEVELS_HERE = LEVELS[: LEVELS.index(native.load_baseline().machine_level()) + 1]
+CAPS = ("sse41", "avx2", "max")
 
 
-def ran(*arguments: str) -> tuple[int, str]:
-    """Run kernels between guards; return how many there were, and their names."""
-    done = run_python("-m", "tests.native.guarded", *arguments)
+def ran(*arguments: str) -> dict[str, int]:
+    """Run kernels in a process of their own; return how many there were of each name."""
+    done = run_python("-m", "tests.native.guarded", *arguments, timeout=500)
     last = done.stderr.strip().splitlines()[-1:]
     assert done.returncode == 0, f"{done.stdout}\n{last}"
-    count, _, names = done.stdout.strip().partition(" ")
-    return int(count), names
+    counts: dict[str, int] = json.loads(done.stdout)
+    return counts
 
 
-@pytest.mark.parametrize("cap", ["max", "avx2", "sse41"])
-def test_random_primitives_of_onednn(cap: str) -> None:
-    count, names = ran("onednn", cap, "1", "300")
-    assert count > 60
-    assert names == "request"
+@pytest.mark.parametrize("cap", CAPS)
+def test_random_primitives_of_onednn_stay_inside_and_agree(cap: str) -> None:
+    counts = ran("onednn", cap, "1", "300")
+    assert counts.keys() == {"request"}
+    assert counts["request"] > 60
 
 
 @pytest.mark.parametrize("cap", ["sse41", "avx2", "avx512"])
-def test_random_kernels_on_eigen(cap: str) -> None:
-    assert ran("eigen", cap, "2", "440") == (440, EIGEN)
+def test_random_kernels_on_eigen_stay_inside(cap: str) -> None:
+    counts = ran("eigen", cap, "2", "440")
+    assert sorted(counts) == EIGEN.split()
+    assert sum(counts.values()) == 440
 
 
 @pytest.mark.parametrize("level", LEVELS_HERE)
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
-def test_convolutions(kind: str, level: str) -> None:
-    assert ran(kind, level) == (len(guarded_convolutions.calls(kind)), kind)
+@pytest.mark.parametrize("kind", ["winograd", "depthwise", "direct"])
+def test_convolutions_stay_inside_and_are_right(kind: str, level: str) -> None:
+    assert ran(kind, level) == {kind: len(guarded_convolutions.calls(kind))}
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_bounds_are_exact(cap: str) -> None:
+    assert sum(ran("bounds", cap).values()) > 20
+
+
+@pytest.mark.parametrize("cap", slow_but(["avx2", "max"], CAPS))
+def test_functions_apart_give_the_same_and_leave_no_code_behind(cap: str) -> None:
+    counts = ran("kept code", cap)
+    assert cap == "sse41" or counts["apart"] > 10
 
 
 @pytest.mark.parametrize(("behind", "beyond"), [(True, 10), (False, -1)])
 def test_a_guard_stops_an_overrun(behind: bool, beyond: int) -> None:
     code = f"""
-import ctypes, numpy, tests.native.pages as pages
+import ctypes, numpy, tests.native.guarded as pages
 memory = pages.guarded(numpy.zeros(10, numpy.uint8), {behind})
 ctypes.memset(memory.ctypes.data, 1, 10)
 print(memory.sum(), flush=True)
@@ -66,14 +86,11 @@ ctypes.memset(memory.ctypes.data + {beyond}, 1, 1)
 
 def test_a_wrong_primitive_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     source = guarded_onednn.Source(1)
-    shape = [1, 16, 4, 4]
-    primitive = dnn.pooling(
-        "max", *(dnn.Desc.tag(shape, "f32", "abcd"),) * 2, *((1, 1),) * 3, *((0, 0),) * 2
-    )
+    image = dnn.Desc.tag([1, 16, 4, 4], "f32", "abcd")
+    primitive = dnn.pooling("max", image, image, *((1, 1),) * 3, *((0, 0),) * 2)
     assert primitive.next_kernel() is not None
     assert guarded_onednn.faults(primitive, source) == []
-    runs = iter(range(100))
-    honest = guarded_onednn.run
+    runs, honest = iter(range(100)), guarded_onednn.run
 
     def spoiled(kernel: dnn.Primitive, values: dict[str, Array]) -> Array:
         memory = honest(kernel, values)
@@ -94,3 +111,40 @@ def test_elements_that_are_not_written_are_a_fault(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("tests.native.guarded_eigen._replay.execute", idle)
     [fault] = guarded_eigen.faults(kernel, behind=True)
     assert "4 bytes of dst are not written" in fault
+
+
+@pytest.mark.parametrize(
+    ("alg", "alpha", "what"), [("relu", 0.0, "NaN"), ("hardswish", 2.0**127, "overflow")]
+)
+def test_inexact_bounds_are_found(alg: str, alpha: float, what: str) -> None:
+    """The twin: oneDNN's relu has 0 of NaN, behind a convolution on AVX2 NaN of -infinity instead;
+    its hardswish has that everywhere.
+    """
+    attr = dnn.Attr().eltwise(alg, alpha)
+    leads = (bounds.LEADS[name] for name in ("convolution", "matmul"))
+    faults = [fault for lead in leads for fault in bounds.wrong(lead, blocked, "f32", inf, attr)]
+    assert any(fault.startswith(what) for fault in faults)
+
+
+def test_bounds_leave_what_is_between_the_rows_of_a_part() -> None:
+    whole = plain((1, 18, 14, 15)).submemory((1, 18, 12, 12), (0, 0, 1, 2))
+
+    def make(form: Form, dtype: str, attr: dnn.Attr) -> dnn.Primitive:
+        src, weights = plain((1, 20, 12, 12)), dnn.Desc.any((18, 20, 3, 3), "f32")
+        return dnn.convolution(src, weights, None, whole, *bounds.WINDOW, attr)
+
+    assert list(bounds.wrong(make, plain, "f32", 2.7, dnn.Attr().bounds(2.7))) == []
+
+
+def test_gelu_is_right_for_infinities_and_the_largest_numbers() -> None:
+    """A kernel may make NaN of inf, and inf of 3e38; ordinary numbers cost nothing."""
+    values = np.full((1, 5000), 0.5, np.float32)
+    values[0, :5] = np.inf, 3e38, -3e38, np.nan, -np.inf
+    form, one = plain((1, 5000)), np.ones((1, 1), np.float32)
+    primitive = dnn.matmul(plain((1, 1)), form, None, form, dnn.Attr().gelu())
+    [result], _ = bounds.execute(primitive, {"src": one, "weights": values})
+    np.testing.assert_array_equal(result[:5], np.array([np.inf, 3e38, 0, np.nan, np.nan], "f4"))
+    np.testing.assert_allclose(result[5:], 0.345731, rtol=1e-5)
+    before = dnn.bounds_info()
+    bounds.execute(primitive, {"src": one, "weights": np.full((1, 5000), 0.5, np.float32)})
+    assert dnn.bounds_info()["repeats"] == before["repeats"]

@@ -2,66 +2,64 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.native.stepping import Returns, copied, held, step_of
-from vtensor.runtime._replay import Arena, Program, StepFailed, Team, empty_step
-
-Array = np.ndarray[Any, Any]
-Places = Sequence[tuple[int, int]]
-
-
-def floats(*values: float) -> Array:
-    """On a 64-byte boundary."""
-    room = np.zeros(64 + 4 * len(values), np.uint8)
-    start = -room.ctypes.data % 64
-    array = room[start : start + 4 * len(values)].view(np.float32)
-    array[:] = values
-    return array
+from tests.native.stepping import (
+    Array,
+    NamedSteps,
+    Returns,
+    copied,
+    counter,
+    floats,
+    frozen,
+    held,
+    step_of,
+)
+from vtensor.language.dtype import exponent
+from vtensor.runtime._replay import Arena, Program, StepFailed, Team, empty_step, finite
 
 
 @pytest.fixture(scope="module")
 def team() -> Iterator[Team]:
-    one = Team(2, "test")
-    yield one
-    one.close()
+    """Make a team of two threads for all tests."""
+    pair = Team(2, "test")
+    yield pair
+    pair.close()
 
 
 @pytest.fixture
-def scale(c_steps: Path) -> Returns:
-    return held(step_of(c_steps, "scale"))
-
-
-@pytest.fixture
-def add(c_steps: Path) -> Returns:
-    return held(step_of(c_steps, "sum"))
+def scale(step: NamedSteps) -> Returns:
+    """Return the step that multiplies four numbers by three."""
+    return step("scale")
 
 
 X = floats(1, 2, 3, 4)
 
 
-def test_a_chain_over_all_kinds_of_regions(team: Team, scale: Returns, add: Returns) -> None:
+def zeros(count: int = 4) -> Array:
+    return floats(*[0] * count)
+
+
+def test_a_chain_runs_over_all_kinds_of_regions(team: Team, step: NamedSteps) -> None:
     """y = 3 * x + constant, and again in place."""
-    arena, bias = Arena(96), floats(10, 20, 30, 40)
+    arena, bias, scale, add = Arena(96), floats(10, 20, 30, 40), step("scale"), step("sum")
     regions = [16, bias, arena, 16]
-    program = Program(
-        regions,
-        [
-            (scale, [(0, 0), (2, 0)]),
-            (add, [(2, 0), (1, 0), (2, 32), (2, 64)]),
-            (scale, [(2, 32), (2, 32)]),
-            (add, [(2, 32), (2, 32), (3, 0), (2, 0)]),
-        ],
-    )
+    steps = [
+        (scale, [(0, 0), (2, 0)]),
+        (add, [(2, 0), (1, 0), (2, 32), (2, 64)]),
+        (scale, [(2, 32), (2, 32)]),
+        (add, [(2, 32), (2, 32), (3, 0), (2, 0)]),
+    ]
+    program = Program(regions, steps)
     assert len(program) == 4
     expected = (X * 3 + bias) * 6
     weak = weakref.ref(bias)
@@ -69,114 +67,72 @@ def test_a_chain_over_all_kinds_of_regions(team: Team, scale: Returns, add: Retu
     gc.collect()
     assert weak() is not None  # the program needs it
     for _ in range(3):  # the second time nothing has moved, the third time everything
-        for x, y in ((X, first := floats(*[0] * 4)), (X, first), (X.copy(), floats(*[0] * 4))):
+        for x, y in ((X, first := zeros()), (X, first), (X.copy(), zeros())):
             y[:] = np.nan
             team.run(program, [x, y])
             np.testing.assert_array_equal(y, expected)
         arena.grow(arena.nbytes + 4096)
 
 
-def test_larger_and_shared_inputs_are_taken(team: Team, add: Returns) -> None:
-    y = floats(*[0] * 8)
-    program = Program([16, 16, 16, Arena(16)], [(add, [(0, 0), (1, 0), (2, 0), (3, 0)])])
+def test_larger_shared_and_empty_inputs_are_taken(team: Team, step: NamedSteps) -> None:
+    y = zeros(8)
+    places = [(0, 0), (1, 0), (2, 0), (3, 0)]
+    program = Program([16, 16, 16, Arena(16)], [(step("sum"), places)])
     team.run(program, [X, X.tobytes(), y.data])
     np.testing.assert_array_equal(y[:4], X * 2)
     team.run(program, (X, X, y))
-
-
-def test_an_empty_program_runs(team: Team) -> None:
     team.run(Program([], []), [])
     team.run(Program([0, Arena()], []), [b""])
 
 
-def frozen() -> Array:
-    array = floats(0, 0, 0, 0)
-    array.flags.writeable = False
-    return array
-
-
-#: Regions, the places of a step on (a, b, dst, scratch), and what is wrong with them.
-MISPLACED: dict[str, tuple[list[object], Places, type[Exception], str]] = {
-    "too few": ([64], [(0, 0)] * 3, ValueError, "step 0: the step has 4 slots, 3 "),
-    "no such region": ([64], [(0, 0), (1, 0), (0, 16), (0, 32)], ValueError, "region 1, of 1"),
-    "behind": ([64], [(0, 65), (0, 0), (0, 0), (0, 0)], ValueError, "at 65, region 0 has 64"),
-    "partly behind": (
-        [64],
-        [(0, 0), (0, 52), (0, 16), (0, 32)],
-        ValueError,
-        r"slot 1 \(b\) needs 16 bytes at 52, region 0 has 64",
+#: Regions, the places of a step on (a, b, dst, scratch), the error, and what it says. A number is
+#: an offset in region 0.
+MISPLACED: dict[str, tuple[list[Any], list[Any], type[Exception], str]] = {
+    "too few": ([64], [0, 0, 0], ValueError, "step 0: the step has 4 slots, 3 "),
+    "no such region": ([64], [0, (1, 0), 16, 32], ValueError, "region 1, of 1"),
+    "after its end": ([64], [65, 0, 0, 0], ValueError, "at 65, region 0 has 64"),
+    "over its end": (
+        *([64], [0, 52, 16, 32]),
+        *(ValueError, r"slot 1 \(b\) needs 16 bytes at 52, region 0 has 64"),
     ),
-    "far": ([64], [(0, (1 << 64) - 4), *[(0, 0)] * 3], ValueError, "region 0 has 64"),
-    "misaligned": (
-        [128],
-        [(0, 0), (0, 0), (0, 20), (0, 48)],
-        ValueError,
-        r"dst\) must start at a multiple of 16 bytes",
-    ),
+    "far": ([64], [(1 << 64) - 4, 0, 0, 0], ValueError, "region 0 has 64"),
+    "misaligned": ([128], [0, 0, 20, 48], ValueError, r"dst\) must start at a multiple of 16 byte"),
     "scratch in an input": (
-        [64],
-        [(0, 0), (0, 20), (0, 48), (0, 16)],
-        ValueError,
-        r"scratch\) is scratch and overlaps slot 1 \(b\)",
+        *([64], [0, 20, 48, 16]),
+        *(ValueError, r"scratch\) is scratch and overlaps slot 1 \(b\)"),
     ),
     "constant is written": (
-        [X, 64],
-        [(1, 0), (1, 0), (0, 0), (1, 16)],
-        ValueError,
+        *([X, 64], [(1, 0), (1, 0), 0, (1, 16)], ValueError),
         r"dst\) is written, and region 0 is a constant",
     ),
     "read-only constant is scratch": (
-        [frozen(), 64],
-        [(1, 0), (1, 0), (1, 16), (0, 0)],
-        ValueError,
+        *([frozen(), 64], [(1, 0), (1, 0), (1, 16), 0], ValueError),
         "region 0 is a constant",
     ),
-    "negative offset": ([64], [(0, -4), *[(0, 0)] * 3], TypeError, "incompatible"),
-    "no number of bytes": ([-1], [(0, 0)] * 4, ValueError, "region 0 has no number of bytes"),
-    "no buffer": ([None], [(0, 0)] * 4, TypeError, "region 0: NoneType has no buffer"),
-    "gaps": ([np.zeros((4, 4)).T], [(0, 0)] * 4, ValueError, "region 0 must be contiguous"),
+    "negative offset": ([64], [-4, 0, 0, 0], TypeError, "incompatible"),
+    "no number of bytes": ([-1], [0, 0, 0, 0], ValueError, "region 0 has no number of bytes"),
+    "no buffer": ([None], [0, 0, 0, 0], TypeError, "region 0: NoneType has no buffer"),
+    "gaps": ([np.zeros((4, 4)).T], [0, 0, 0, 0], ValueError, "region 0 must be contiguous"),
 }
 
 
 @pytest.mark.parametrize("case", MISPLACED)
-def test_refuses_places(case: str, add: Returns) -> None:
+def test_places_are_refused(case: str, step: NamedSteps) -> None:
     regions, places, error, message = MISPLACED[case]
     with pytest.raises(error, match=message):
-        Program(regions, [(add, places)])
-
-
-@pytest.mark.parametrize("step", [None, 3, Returns(None), Returns(3)])
-def test_refuses_what_is_neither_step_nor_callable(step: object) -> None:
-    with pytest.raises(TypeError, match="step"):
-        Program([], [(empty_step(), []), (step, [])])
-
-
-def test_refuses_slots_of_a_callable() -> None:
-    with pytest.raises(ValueError, match="step 0: what is called has no slots"):
-        Program([8], [(print, [(0, 0)])])
-
-
-def test_refuses_a_malformed_step(c_steps: Path) -> None:
-    step, _ = copied(c_steps, "scale")
-    step.abi = 1
-    with pytest.raises(ValueError, match="version 1, this build takes version 2: rebuild"):
-        Program([64], [(held(step), [(0, 0), (0, 16)])])
+        Program(regions, [(step("sum"), [p if isinstance(p, tuple) else (0, p) for p in places])])
 
 
 #: Bindings of a run of ``y = 3 * x`` in regions (16 bytes, a constant, an arena, 16 bytes).
 ROOM = floats(*range(16))
 MISBOUND: dict[str, tuple[Any, type[Exception], str]] = {
     "too few": ([X], ValueError, "binds 2 regions, 1 buffers"),
-    "too many": ([X, floats(*[0] * 4), X], ValueError, "binds 2 regions, 3 buffers"),
-    "too small": ([X[:3], floats(*[0] * 4)], ValueError, "region 0 needs 16 bytes, .* has 12"),
+    "too many": ([X, zeros(), X], ValueError, "binds 2 regions, 3 buffers"),
+    "too small": ([X[:3], zeros()], ValueError, "region 0 needs 16 bytes, .* has 12"),
     "read-only output": ([X, frozen()], ValueError, "region 3 must be writable"),
-    "gaps": ([ROOM[::2], floats(*[0] * 4)], ValueError, "region 0 must be contiguous"),
+    "gaps": ([ROOM[::2], zeros()], ValueError, "region 0 must be contiguous"),
     "misaligned": ([ROOM.view(np.uint8)[1:], X.copy()], ValueError, "region 0 .* multiple of 4"),
-    "into its input": (
-        [ROOM[:4], ROOM[3:]],
-        ValueError,
-        "region 3 is written and overlaps region 0",
-    ),
+    "into its input": ([ROOM[:4], ROOM[3:]], ValueError, "on 3 is written and overlaps region 0"),
     "into a constant": ([X, ROOM[8:]], ValueError, "region 3 is written and overlaps region 1"),
     "no buffer": ([X, None], TypeError, "region 3: NoneType has no buffer"),
     "no sequence": (3, TypeError, "incompatible"),
@@ -184,50 +140,54 @@ MISBOUND: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("case", MISBOUND)
-def test_refuses_bindings(case: str, team: Team, scale: Returns) -> None:
+def test_bindings_are_refused(case: str, team: Team, scale: Returns) -> None:
     bindings, error, message = MISBOUND[case]
     program = Program([16, ROOM[8:12], Arena(16), 16], [(scale, [(0, 0), (3, 0)])])
     before = ROOM.copy()
     with pytest.raises(error, match=message):
         team.run(program, bindings)
     np.testing.assert_array_equal(ROOM, before)
-    y = floats(0, 0, 0, 0)
-    team.run(program, [X, y])
+    team.run(program, [X, y := zeros()])
     np.testing.assert_array_equal(y, X * 3)
 
 
-def test_refuses_an_arena_that_is_bound_as_well(team: Team, scale: Returns) -> None:
+def test_an_arena_that_is_bound_as_well_is_refused(team: Team, scale: Returns) -> None:
     arena = Arena(64)
     into = Program([arena, 16], [(scale, [(1, 0), (0, 0)])])
     with pytest.raises(ValueError, match="region 0 is written and overlaps region 1"):
         team.run(into, [arena.memory()])
     reads = Program([arena, 16, 16], [(scale, [(1, 0), (2, 0)])])
     arena.memory()[:16] = X.view(np.uint8)
-    team.run(reads, [arena.memory(), y := floats(0, 0, 0, 0)])  # nobody writes there
+    team.run(reads, [arena.memory(), y := zeros()])  # no step writes there
     np.testing.assert_array_equal(y, X * 3)
 
 
-def owners(library: Path) -> ctypes.c_int:
-    return ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "owners")
-
-
 def test_steps_live_as_long_as_their_program(c_steps: Path, scale: Returns) -> None:
-    before = owners(c_steps).value
+    owners = counter(c_steps, "owners")
+    before = owners.value
     program = Program([64], [(scale, [(0, 0), (0, 16)])] * 3)
-    assert owners(c_steps).value == before + 3
+    assert owners.value == before + 3
     with pytest.raises(ValueError, match="step 1"):
         Program([64], [(scale, [(0, 0), (0, 16)]), (scale, [])])
-    assert owners(c_steps).value == before + 3
+    assert owners.value == before + 3
     del program
-    assert owners(c_steps).value == before
+    assert owners.value == before
 
 
 @pytest.mark.parametrize(
-    ("first", "message"), [(-1, "scale by three: negative: -1"), (0, "status 7, without a reason")]
+    ("name", "first", "message"),
+    [
+        ("scale", -1, "scale by three: negative: -1"),
+        ("scale", 0, "status 7, without a reason"),
+        ("throws_at_negative", -1, "throwing: threw an exception: thrown at a negative number"),
+    ],
 )
-def test_a_failing_step_ends_the_run(team: Team, scale: Returns, first: int, message: str) -> None:
+def test_a_failing_step_ends_the_run(
+    team: Team, c_steps: Path, cpp_steps: Path, name: str, first: int, message: str
+) -> None:
     later: list[int] = []
-    steps = [(empty_step(), []), (scale, [(0, 0), (1, 0)]), (lambda: later.append(1), [])]
+    fails = held(step_of(c_steps if name == "scale" else cpp_steps, name))
+    steps = [(empty_step(), []), (fails, [(0, 0), (1, 0)]), (lambda: later.append(1), [])]
     program = Program([16, 16], steps)
     with pytest.raises(StepFailed, match=message) as caught:
         team.run(program, [X * first, X.copy()])
@@ -238,23 +198,16 @@ def test_a_failing_step_ends_the_run(team: Team, scale: Returns, first: int, mes
     assert later == [1]
 
 
-@pytest.mark.parametrize("name", ["throws_error", "throws_number"])
-def test_a_step_that_throws_ends_the_run(team: Team, cpp_steps: Path, name: str) -> None:
-    program = Program([], [(empty_step(), [])] * 2 + [(held(step_of(cpp_steps, name)), [])])
-    with pytest.raises(StepFailed, match="throwing: threw ") as caught:
-        team.run(program, [])
-    assert caught.value.index == 2
-
-
 def test_what_a_callable_raises_is_what_the_caller_gets(team: Team) -> None:
     mine = KeyError("mine")
 
     def fails() -> None:
         raise mine
 
-    with pytest.raises(KeyError) as caught:
-        team.run(Program([], [(fails, [])]), [])
-    assert caught.value is mine
+    for use in (lambda: team.run(Program([], [(fails, [])]), []), lambda: team.call(fails)):
+        with pytest.raises(KeyError) as caught:
+            use()
+        assert caught.value is mine
 
 
 def test_a_callable_sees_what_steps_before_it_wrote(team: Team, scale: Returns) -> None:
@@ -266,7 +219,7 @@ def test_a_callable_sees_what_steps_before_it_wrote(team: Team, scale: Returns) 
         values *= 2
 
     steps = [(scale, [(0, 0), (1, 0)]), (double, []), (scale, [(1, 0), (2, 0)])]
-    team.run(Program([16, arena, 16], steps), [X, y := floats(*[0] * 4)])
+    team.run(Program([16, arena, 16], steps), [X, y := zeros()])
     np.testing.assert_array_equal(seen[0], X * 3)
     np.testing.assert_array_equal(y, X * 18)
 
@@ -281,23 +234,32 @@ def test_times_are_those_of_each_step(team: Team) -> None:
     assert times[3] - times[2] >= 10_000_000 > times[1] - times[0]
 
 
-@pytest.mark.parametrize(
-    ("times", "message"),
-    [
-        (np.zeros(3, np.int64), "times has 24 bytes, not two int64 for each of 2 steps"),
-        (np.zeros(5, np.int64), "times has 40 bytes"),
-        (bytes(32), "times must be writable"),
-        (np.zeros(40, np.uint8)[1:33], "times must start at a multiple of 8"),
-        (np.zeros(8, np.int64)[::2], "times must be writable and contiguous"),
-    ],
-)
-def test_refuses_times(team: Team, times: object, message: str) -> None:
+EMPTY: list[Any] = [(empty_step(), [])]
+REFUSED: list[tuple[Callable[[Team], Any], str]] = [
+    (lambda _: Program([8], [(print, [(0, 0)])]), "step 0: what is called has no slots"),
+    (lambda _: Program([], [(print, [])], 1, {0: [0]}), "step 0: what is called takes no sizes"),
+    (lambda _: Team(0, "none"), "1 to 1024"),
+    *(
+        (lambda team, t=times: team.run(Program([], EMPTY * 2), [], t), f"times {message}")
+        for times, message in (
+            (np.zeros(3, np.int64), "has 24 bytes, not two int64 for each of 2 steps"),
+            (np.zeros(5, np.int64), "has 40 bytes"),
+            (bytes(32), "must be writable"),
+            (np.zeros(40, np.uint8)[1:33], "must start at a multiple of 8"),
+            (np.zeros(8, np.int64)[::2], "must be writable and contiguous"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "message"), REFUSED)
+def test_what_does_not_fit_is_refused(use: Callable[[Team], Any], message: str, team: Team) -> None:
     with pytest.raises(ValueError, match=message):
-        team.run(Program([], [(empty_step(), [])] * 2), [], times)
+        use(team)
 
 
 def nested(program: Callable[[], Program]) -> Program:
-    """A program with a step that runs another on a team of its own, which could go on forever."""
+    """Make a program that runs another on a team of its own, which could go on forever."""
 
     def inner() -> None:
         team = Team(1, "inner")
@@ -311,11 +273,10 @@ def nested(program: Callable[[], Program]) -> Program:
 
 def test_a_program_does_not_run_inside_of_itself(team: Team) -> None:
     program: Program = Program([], [(lambda: team.run(program, []), [])])
-    with pytest.raises(RuntimeError, match="the program is running"):
-        team.run(program, [])
     other: Program = nested(lambda: other)
-    with pytest.raises(RuntimeError, match="the program is running"):
-        team.run(other, [])
+    for endless in (program, other):
+        with pytest.raises(RuntimeError, match="the program is running"):
+            team.run(endless, [])
 
 
 def test_an_arena_is_one_runs_at_a_time(team: Team) -> None:
@@ -340,7 +301,7 @@ def test_a_circle_through_a_callable_is_collected() -> None:
     assert weak() is None
 
 
-def test_slots_without_bytes_may_lie_anywhere(c_steps: Path, team: Team) -> None:
+def test_slots_without_bytes_may_lie_anywhere(c_steps: Path) -> None:
     step, slots = copied(c_steps, "waiting")
     slots[0].bytes = 0
     program = Program([b"", b"constant"], [(held(step), [(0, 0)]), (held(step), [(1, 3)])])
@@ -349,62 +310,128 @@ def test_slots_without_bytes_may_lie_anywhere(c_steps: Path, team: Team) -> None
     assert len(program) == 2
 
 
-def times_run(library: Path) -> tuple[int, int]:
-    """How often the step ``root`` has run: leaving a check to the run, and checking by itself."""
-    loaded = ctypes.CDLL(str(library))
-    counts = (ctypes.c_int.in_dll(loaded, n) for n in ("with_doubt", "without_doubt"))
-    optimistic, careful = (one.value for one in counts)
+#: How often the step ``root`` runs: leaving a check to the run, and checking by itself.
+OPTIMISTIC, CAREFUL, AGAIN = (1, 0), (0, 1), (1, 1)
+GOOD, BAD = floats(1, 4, 9, 16), floats(1, -4, 9, 16)
+
+
+def roots(team: Team, library: Path, program: Program, x: Array) -> tuple[int, int]:
+    """Run a program that ends with roots of x; return how often the steps ran in either way."""
+    counts = [counter(library, name) for name in ("with_doubt", "without_doubt")]
+    before, y = [count.value for count in counts], zeros()
+    team.run(program, [x, y])
+    np.testing.assert_array_equal(y, np.sqrt(np.maximum(x, 0)))
+    optimistic, careful = (count.value - b for count, b in zip(counts, before, strict=True))
     return optimistic, careful
 
 
-def test_a_run_whose_doubt_was_justified_is_made_again(c_steps: Path, team: Team) -> None:
+def test_a_run_whose_doubt_was_justified_is_made_again(
+    c_steps: Path, team: Team, step: NamedSteps
+) -> None:
     """And the next ones check step by step: one, then two, then four."""
-    root, y = held(step_of(c_steps, "root")), floats(*[0] * 4)
-    program = Program([16, 16], [(root, [(0, 0), (1, 0)])], repeatable=True)
-    good, bad = floats(1, 4, 9, 16), floats(1, -4, 9, 16)
-    steps = list[tuple[int, int]]()
-
-    def run(x: Array) -> None:
-        before = times_run(c_steps)
-        team.run(program, [x, y])
-        np.testing.assert_array_equal(y, np.sqrt(np.maximum(x, 0)))
-        after = times_run(c_steps)
-        steps.append((after[0] - before[0], after[1] - before[1]))
-
-    for x in (good, good, bad, good, good, bad, good, good, good):
-        run(x)
-    optimistic, careful, again = (1, 0), (0, 1), (1, 1)
-    assert steps[:4] == [optimistic, optimistic, again, careful]
-    assert steps[4:] == [optimistic, again, careful, careful, optimistic]
+    program = Program([16, 16], [(step("root"), [(0, 0), (1, 0)])], repeatable=True)
+    inputs = (GOOD, GOOD, BAD, GOOD, GOOD, BAD, GOOD, GOOD, GOOD)
+    runs = [roots(team, c_steps, program, x) for x in inputs]
+    assert runs[:4] == [OPTIMISTIC, OPTIMISTIC, AGAIN, CAREFUL]
+    assert runs[4:] == [OPTIMISTIC, AGAIN, CAREFUL, CAREFUL, OPTIMISTIC]
 
 
 @pytest.mark.parametrize("runs", [1, 2])
-def test_programs_of_one_arena_are_in_doubt_together(runs: int, c_steps: Path, team: Team) -> None:
+def test_programs_of_one_arena_are_in_doubt_together(
+    runs: int, c_steps: Path, team: Team, step: NamedSteps
+) -> None:
     """Plans of a network for other sizes have one: the first run of each need not be made twice."""
-    root, arena = held(step_of(c_steps, "root")), Arena(64)
-    first, other = (
-        Program([arena, 16, 16], [(root, [(1, 0), (0, 0)]), (root, [(1, 0), (2, 0)])], 0, {}, True)
-        for _ in range(2)
-    )
-    bad, y = floats(1, -4, 9, 16), floats(*[0] * 4)
-    for _ in range(runs):  # behind the second, the first program's next one is tried again
-        team.run(first, [bad, y])
-    before = times_run(c_steps)
-    team.run(other, [bad, y])
-    np.testing.assert_array_equal(y, [1, 0, 3, 4])
-    after = times_run(c_steps)
-    assert (after[0] - before[0], after[1] - before[1]) == (0, 2)
+    root, arena = step("root"), Arena(64)
+    steps = [(root, [(1, 0), (0, 0)]), (root, [(1, 0), (2, 0)])]
+    first, other = (Program([arena, 16, 16], steps, 0, {}, True) for _ in range(2))
+    for _ in range(runs):  # after the second, the first program's next one is tried again
+        roots(team, c_steps, first, BAD)
+    assert roots(team, c_steps, other, BAD) == (0, 2)
 
 
-def test_what_may_not_run_twice_checks_by_itself(c_steps: Path, team: Team) -> None:
-    root, y, called = held(step_of(c_steps, "root")), floats(*[0] * 4), []
-    step = (root, [(0, 0), (1, 0)])
-    plain = Program([16, 16], [step])
-    calling = Program([16, 16], [step, (lambda: called.append(1), [])], repeatable=True)
-    for program in (plain, calling):
-        before = times_run(c_steps)
-        team.run(program, [floats(1, -4, 9, 16), y])
-        np.testing.assert_array_equal(y, [1, 0, 3, 4])
-        after = times_run(c_steps)
-        assert (after[0] - before[0], after[1] - before[1]) == (0, 1)
+def test_what_may_not_run_twice_checks_by_itself(
+    c_steps: Path, team: Team, step: NamedSteps
+) -> None:
+    called: list[int] = []
+    root = (step("root"), [(0, 0), (1, 0)])
+    calling = Program([16, 16], [root, (lambda: called.append(1), [])], repeatable=True)
+    for program in (Program([16, 16], [root]), calling):
+        assert roots(team, c_steps, program, BAD) == CAREFUL
     assert called == [1]
+
+
+#: Around a block of 4 KiB, and what a team shares.
+COUNTS = (1, 3, 1023, 1024, 1025, 40_000, 300_001)
+NUMPY = {"f16": "f2", "bf16": ml_dtypes.bfloat16, "f32": "f4", "f64": "f8"}
+F32 = (4, 0x7F800000)
+
+
+@pytest.mark.parametrize("dtype", NUMPY)
+@pytest.mark.parametrize("count", COUNTS)
+def test_one_number_that_is_not_finite_is_found(dtype: str, count: int, team: Team) -> None:
+    numbers = (np.arange(count) % 1000).astype(NUMPY[dtype])
+    numbers[0] = {"f16": 6e4}.get(dtype, 3e38)
+    kinds = [exponent(dtype)]
+    assert team.call(lambda: finite([numbers], kinds))
+    for at in {0, count // 2, count - 1}:
+        for wrong in (np.nan, np.inf, -np.inf):
+            spoilt = numbers.copy()
+            spoilt[at] = wrong
+            assert not team.call(lambda: finite([spoilt], kinds))  # noqa: B023
+            assert finite([spoilt], [(numbers.itemsize, 0)]), "no exponent is looked at"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "element", "wrong"),
+    [
+        ("s64", np.int64, None),
+        ("bool", np.bool_, None),
+        ("f8e5m2", ml_dtypes.float8_e5m2, np.inf),
+        ("f8e4m3fn", ml_dtypes.float8_e4m3fn, np.nan),
+    ],
+)
+def test_types_say_what_to_look_for(dtype: str, element: Any, wrong: float | None) -> None:
+    everything = np.zeros(100, element)
+    assert finite([everything], [exponent(dtype)])
+    if wrong is not None:
+        everything[42] = wrong
+        assert not finite([everything], [exponent(dtype)])
+
+
+def test_memory_at_an_odd_address_is_looked_at() -> None:
+    room = np.zeros(41, np.uint8)
+    room[1:].view("u4")[9] = 0x7F800001
+    assert not finite([room[1:]], [F32])
+    assert finite([room[:37]], [F32])
+
+
+@pytest.mark.parametrize("where", ["nowhere", "read", "written"])
+def test_a_run_says_whether_what_it_binds_is_finite(where: str, team: Team, scale: Returns) -> None:
+    x, y, other = X.copy(), zeros(), floats(5, 6, 7, 8)
+    if where == "read":
+        other[2] = np.nan  # no step touches it
+    elif where == "written":
+        x[1] = 3e38  # three times that is infinite
+    steps = [(scale, [(0, 0), (1, 0)]), (scale, [(0, 0), (2, 0)])]
+    program, bound = Program([16, Arena(16), 16, 16], steps), [x, y, other]
+    assert team.run(program, bound, exponents=[F32] * 3) == (where == "nowhere")
+    assert team.run(program, bound), "no exponent is looked at"
+    assert team.run(program, bound, exponents=[(4, 0)] * 3), "no exponent is looked at"
+
+
+@pytest.mark.parametrize("result", [1.0, np.nan])
+def test_what_a_callable_writes_is_looked_at_after_it(result: float, team: Team) -> None:
+    y = floats(np.nan, 0, 0, 0)
+    program = Program([16], [(lambda: y.__setitem__(0, result), [])])
+    assert team.run(program, [y], exponents=[F32]) == bool(np.isfinite(result))
+
+
+@pytest.mark.parametrize(
+    "exponents",
+    [[F32], [F32] * 3, [F32, (3, 1)], [F32, (16, 1)], [F32, (0, 0)], [F32, (1, 0x100)]],
+)
+def test_exponents_are_refused_that_do_not_fit(exponents: Any, team: Team) -> None:
+    with pytest.raises(ValueError, match=r"exponents for|bytes"):
+        finite([X, X], exponents)
+    with pytest.raises(ValueError, match=r"exponents for|bytes"):
+        team.run(Program([16, 16], []), [X, X], exponents=exponents)

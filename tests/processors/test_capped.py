@@ -18,11 +18,8 @@ FILES = (
     "tests/operators/test_levels.py",
     "eval/tests/test_layout_aware_operators.py",
     "tests/native/test_eigen_pointwise.py",
-    "tests/native/test_norms.py",
-    "tests/native/test_pointwise.py",
-    "tests/native/test_products.py",
+    "tests/native/test_primitives.py",
     "tests/native/test_steps.py",
-    "tests/native/test_window.py",
     "tests/runtime/test_memory.py",
 )
 #: Some cases of every test, but of those that cap processes of their own; and what of the types
