@@ -122,6 +122,7 @@ SAMPLING = [
         for opset, mode in ((10, "avg"), (16, "avg"), (16, "max"))
     ),
     node("RoiAlign", 16, IMAGE, BOXES, integers(1, 0), **BINS, **{MODE: "output_half_pixel"}),
+    node("RoiAlign", 10, IMAGE, BOXES, integers(1, 0), sampling_ratio=2),
     node("DeformConv", 19, (1, 4, 5, 6), floats(3, 4, 2, 3), (1, 12, 4, 4), floats(3)),
     node("DeformConv", 19, (2, 4, 5, 6), floats(6, 2, 2, 3), *OFFSETS, group=2, **BENT),
     node("ReverseSequence", 10, (4, 3, 2), integers(4, 0, 2)),
@@ -167,7 +168,6 @@ MORE_SAMPLING = [
     node("GridSample", 16, IMAGE, (2, 3, 4, 2), mode="nearest"),
     node("AffineGrid", 20, (2, 2, 3), integers(2, 3, 4, 5), align_corners=1),
     fed("GridSample", 16, HIGH, floats(2, 3, 4, 2), padding_mode="border"),
-    node("RoiAlign", 10, IMAGE, BOXES, integers(1, 0), sampling_ratio=2),
     node("STFT", 17, (2, 20, 1), np.array(3), floats(6)),
     node("TensorScatter", 24, (2, 3, 9, 4), (2, 3, 2, 4)),
     *bit_casts(),

@@ -42,7 +42,7 @@ def test_known_deviations_are_still_there(name: str, monkeypatch: pytest.MonkeyP
     )
 
 
-@pytest.mark.parametrize("name", sorted(ELEMENTWISE))
+@pytest.mark.parametrize("name", sorted({type(op).__name__ for op, _, _ in ELEMENTWISE}))
 def test_the_definition_lets_nan_through(name: str) -> None:
     case = CASES[name][0]
     given = case.given()
