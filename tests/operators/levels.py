@@ -38,6 +38,7 @@ from tests.operators.harness import (
 )
 from vtensor import limit_isa
 from vtensor.errors import InputError, LayoutError, NoInvokerError
+from vtensor.language.dtype import from_numpy
 from vtensor.language.operators import run_compute
 from vtensor.language.tensor import VTensor
 
@@ -90,7 +91,7 @@ def seen(op: object, inputs: Sequence[Given]) -> Seeing:
 
 def _bare(given: Given, layout: Layout) -> VTensor:
     """Return an input without memory."""
-    tensor = VTensor("f32" if given.array.dtype.kind == "f" else "s64", given.extents)
+    tensor = VTensor(from_numpy(given.array.dtype), given.extents)
     tensor.storage = TensorStorage(tensor.dtype, given.extents, layout, constant=given.constant)
     return tensor
 
@@ -118,10 +119,10 @@ def _expressible(dims: Iterable[str]) -> list[Layout]:
     return list(dict.fromkeys(layouts))
 
 
-def reference_faults(case: Case) -> Iterator[str]:
+def reference_faults(case: Case, dtype: str = "f32") -> Iterator[str]:
     """Yield the reference kernels of a case that other layouts would spare."""
     for layout in case.layouts():
-        seeing = seen(case.op, case.given(layout))
+        seeing = seen(case.op, case.given(layout, dtype))
         if any(map(reference_kernel, seeing.kernels)):
             assert seeing.routine is not None
             if spared := better(seeing.routine):
