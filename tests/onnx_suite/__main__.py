@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +29,6 @@ STATUSES = ("passed", "unsupported", "failed")
 
 def main(
     pattern: Annotated[str, typer.Option("--filter", help="Only cases whose name matches.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     with_peers: Annotated[
         bool, typer.Option("--peers", help="Run the peers that are installed too.")
     ] = False,
@@ -54,11 +52,6 @@ def main(
         name: count(found, ((kind, c) for c in cases for kind in ("all", c.category)))
         for name, found in outcomes.items()
     }
-    if as_json:
-        statuses = {name: vars(outcome) for name, outcome in ours.items()}
-        figures = {"engines": engine_counts, "operators": operators, "cases": statuses}
-        print(json.dumps({**figures, "absent": absent, "at load": folded}, indent=2))
-        raise typer.Exit(1 if faults else 0)
     console = Console()
     for title, counts in {"operator": operators, **engine_counts}.items():
         console.print(table(title, counts))

@@ -245,42 +245,42 @@ def make(
     opset: int,
     inputs: Sequence[Array | None],
     known: Collection[int],
-    outputs: int = 1,
     **attributes: Any,
 ) -> Node:
-    """Return a node of arrays, of which some are known before the run; None is an absent input."""
+    """Return a node of arrays, of which some are known before the run; None is an absent input.
+
+    ``outputs`` among the attributes is the number of outputs.
+    """
     domain, _, name = op_type.rpartition("::")
     names = [f"x{i}" if array is not None else "" for i, array in enumerate(inputs)]
-    delivered = ["y", *(f"y{i}" for i in range(1, outputs))]
-    proto = helper.make_node(name, names, delivered, domain=domain, **attributes)
+    outputs = ["y", *(f"y{i}" for i in range(1, attributes.pop("outputs", 1)))]
+    proto = helper.make_node(name, names, outputs, domain=domain, **attributes)
     rows = [(i, array) for i, array in enumerate(inputs) if array is not None]
     feeds = {f"x{i}": array for i, array in rows if i not in known}
     return Node(proto, opset, feeds, {f"x{i}": array for i, array in rows if i in known})
 
 
 def node(
-    op_type: str,
-    opset: int,
-    *inputs: tuple[int, ...] | Array | None,
-    outputs: int = 1,
-    dtype: str = "float32",
-    **attributes: Any,
+    op_type: str, opset: int, *inputs: tuple[int, ...] | Array | None, **attributes: Any
 ) -> Node:
-    """Return a node: shapes are inputs of the run, whose values are drawn; arrays are known."""
-    random, scale = np.random.default_rng(5), 1 if dtype == "float32" else 30
+    """Return a node: shapes are inputs of the run, whose values are drawn; arrays are known.
+
+    ``fed_as`` among the attributes is the element type of what is drawn.
+    """
+    random, dtype = np.random.default_rng(5), attributes.pop("fed_as", "float32")
+    scale = 1 if dtype == "float32" else 30
     arrays = [
-        np.asarray(random.normal(size=one) * scale, dtype) if isinstance(one, tuple) else one
-        for one in inputs
+        np.asarray(random.normal(size=entry) * scale, dtype) if isinstance(entry, tuple) else entry
+        for entry in inputs
     ]
-    known = [i for i, one in enumerate(inputs) if not isinstance(one, tuple)]
-    return make(op_type, opset, arrays, known, outputs, **attributes)
+    known = [i for i, entry in enumerate(inputs) if not isinstance(entry, tuple)]
+    return make(op_type, opset, arrays, known, **attributes)
 
 
-def fed(
-    op_type: str, opset: int, *inputs: Array | None, constants: int = 0, **attributes: Any
-) -> Node:
+def fed(op_type: str, opset: int, *inputs: Array | None, **attributes: Any) -> Node:
     """Return a node of arrays, of which the last ``constants`` are known before the run."""
-    known = range(len(inputs) - constants, len(inputs))
+    count = len(inputs)
+    known = range(count - attributes.pop("constants", 0), count)
     return make(op_type, opset, inputs, known, **attributes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -15,16 +16,24 @@ from tests.operators.nodes_elementwise import ELEMENTWISE, OLD
 from tests.operators.nodes_layers import LAYERS, STATISTICS
 from tests.operators.nodes_sampling import SAMPLING
 from tests.operators.nodes_shape import SHAPES
-from vtensor.errors import UnsupportedOperatorError
+from vtensor.errors import DimError, ModelError, UnsupportedOperatorError
 from vtensor.language.operators import OPERATORS
 from vtensor.runtime.session import Session
 
 NODES = [*LAYERS, *SHAPES, *SAMPLING]
 
-REFUSED = [
-    (node("Conv", 11, (1, 2, 3, 3, 3, 3), floats(4, 2, 1, 1, 1, 1)), "4 spatial dims"),
-    (node("Dropout", 13, IMAGE, np.array(0.3, "f4"), np.array(True)), "training_mode"),
-    (node("BatchNormalization", 7, IMAGE, *STATISTICS, spatial=0), "spatial 0"),
+UNSUPPORTED, NEGATIVE = UnsupportedOperatorError, (UnsupportedOperatorError, ModelError)
+POOLS = ("MaxPool", "AveragePool")
+OUTSIDE = {"kernel_shape": [2, 2], "pads": [2, 0, 0, 0]}
+PADS = {"kernel_shape": [3, 3], "pads": [0, -1, 0, 0]}
+REFUSED: list[tuple[Node, Any, str]] = [
+    (node("Conv", 11, (1, 2, 3, 3, 3, 3), floats(4, 2, 1, 1, 1, 1)), UNSUPPORTED, "4 spatial dims"),
+    (node("Dropout", 13, IMAGE, np.array(0.3, "f4"), np.array(True)), UNSUPPORTED, "training_mode"),
+    (node("BatchNormalization", 7, IMAGE, *STATISTICS, spatial=0), UNSUPPORTED, "spatial 0"),
+    (node("Conv", 11, IMAGE, floats(4, 6, 3, 3), pads=[0, -1, 0, 0]), NEGATIVE, "pads"),
+    (node("ConvTranspose", 11, IMAGE, floats(6, 4, 3, 3), pads=[0, -1, 0, 0]), NEGATIVE, "pads"),
+    *((node(name, 11, IMAGE, **PADS), NEGATIVE, "pads") for name in ("LpPool", *POOLS)),
+    *((node(name, 11, IMAGE, **OUTSIDE), DimError, "smaller than what a window") for name in POOLS),
 ]
 
 
@@ -64,9 +73,9 @@ def test_indices_of_the_largest_agree_with_pads_and_ties(columns: int) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize(("node", "reason"), REFUSED, ids=str)
-def test_a_variant_is_refused_with_its_reason(node: Node, reason: str) -> None:
-    with pytest.raises(UnsupportedOperatorError, match=reason):
+@pytest.mark.parametrize(("node", "error", "reason"), REFUSED, ids=str)
+def test_a_variant_is_refused_with_its_reason(node: Node, error: Any, reason: str) -> None:
+    with pytest.raises(error, match=reason):
         Session(node.model(), threads=1)
 
 

@@ -8,19 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import ops
 from libdesc import onednn
-from ops import (
-    Add,
-    Attention,
-    BiasAdd,
-    Compress,
-    Gelu,
-    LayerNormalization,
-    MatMul,
-    Relu,
-    Rename,
-    Reshape,
-)
 from ptensor.layout import Layout
 from tests.operators.cases import Case, bound, dims_of
 from tests.operators.harness import (
@@ -43,7 +32,7 @@ WINDOWS = "B/3 T/7 B%3 T%7"
 ROWS = "B=12 T=49"
 
 
-PRODUCT = Case(MatMul("C"), (f"{ROWS} C=40", "!C=40 D=24"))
+PRODUCT = Case(ops.MatMul("C"), (f"{ROWS} C=40", "!C=40 D=24"))
 
 
 def lying(case: Case, *layouts: str) -> list[Given]:
@@ -79,14 +68,14 @@ def test_rows_that_are_torn_are_not_taken(torn: str) -> None:
 
 @pytest.mark.parametrize("text", ["C=40 D=24", "B=12 C=40 D=24"])
 def test_two_computed_factors_agree_with_the_definition(text: str) -> None:
-    case = Case(MatMul("C"), (f"{ROWS} C=40", text))
+    case = Case(ops.MatMul("C"), (f"{ROWS} C=40", text))
     check("onednn", case, lying(case, f"{WINDOWS} C", ""))
 
 
 def test_what_is_behind_a_product_lies_as_its_rows_do() -> None:
     case = replace(PRODUCT, inputs=(*PRODUCT.inputs, "!D=24", f"{ROWS} D=24"))
     given = lying(case, f"{WINDOWS} C", "", "", "")
-    layouts = check("onednn", case, given, [(BiasAdd(), 1), (Add(), 1), (Relu(), 0)])
+    layouts = check("onednn", case, given, [(ops.BiasAdd(), 1), (ops.Add(), 1), (ops.Relu(), 0)])
     assert [layouts[i] for i in (0, 3, 4)] == [Layout(f"{WINDOWS} {dim}") for dim in "CDD"]
 
 
@@ -97,7 +86,7 @@ def test_what_is_behind_a_product_lies_as_its_rows_do() -> None:
 def test_what_is_behind_has_all_rows_or_none(operand: dict[str, int], one: bool) -> None:
     """What has some dims of the rows has no place in a matrix."""
     x, w, y = (VTensor("f32", dims_of(text)) for text in (*PRODUCT.inputs, f"{ROWS} D=24"))
-    product = onednn.MatMul(x, w, y, "C", [Follower(Add(), (VTensor("f32", operand),))])
+    product = onednn.MatMul(x, w, y, "C", [Follower(ops.Add(), (VTensor("f32", operand),))])
     assert (product.matrices is not None) == one
 
 
@@ -111,7 +100,7 @@ def test_kernels_that_are_measured_take_the_rows_too() -> None:
 
 
 def test_a_normalization_takes_rows_where_they_lie() -> None:
-    case = Case(LayerNormalization(("C",), 1e-5), (f"{ROWS} C=40", "!C=40"))
+    case = Case(ops.LayerNormalization(("C",), 1e-5), (f"{ROWS} C=40", "!C=40"))
     layouts = check("onednn", case, lying(case, f"{WINDOWS} C", ""))
     assert [layouts[i] for i in (0, 2, 3, 4)] == [Layout(f"{WINDOWS} C")] * 4
 
@@ -124,9 +113,9 @@ def test_a_normalization_takes_rows_where_they_lie() -> None:
     ],
 )
 def test_a_normalization_reads_rows_in_pieces(x: str, taken: bool) -> None:
-    case = Case(LayerNormalization(("C",), 1e-5), ("N=2 H=3 W=5 C=256", "!C=256", "!C=256"))
+    case = Case(ops.LayerNormalization(("C",), 1e-5), ("N=2 H=3 W=5 C=256", "!C=256", "!C=256"))
     given = lying(case, x, "", "")
-    outcome = run("eigen", case.op, given, [(BiasAdd(), 1)])
+    outcome = run("eigen", case.op, given, [(ops.BiasAdd(), 1)])
     assert (outcome.variant.layouts[0] == Layout(x)) == taken
     expected = definition(case.op, given[:2])
     expected[0] = expected[0] + given[2].array
@@ -142,7 +131,7 @@ def test_a_normalization_reads_rows_in_pieces(x: str, taken: bool) -> None:
     ],
 )
 def test_the_dims_of_a_row_come_in_any_order(x: str, dst: str) -> None:
-    op = LayerNormalization(("C", "H", "W"), 1e-5)
+    op = ops.LayerNormalization(("C", "H", "W"), 1e-5)
     given = lying(Case(op, ("N=2 G=1 C=32 H=3 W=5", "!C=32")), x, "")
     variant = decide("eigen", op, given)
     assert variant.layouts[0] == Layout(x)
@@ -169,7 +158,7 @@ KEYS = "B/3 K/7 B%3 K%7"
 def test_attention_reads_and_writes_windows(
     layouts: list[str], taken: list[int], masks: tuple[str, ...]
 ) -> None:
-    case = Case(Attention("F", "K", 0.3, masked=-1e4), (*QUERIES, *masks))
+    case = Case(ops.Attention("F", "K", 0.3, masked=-1e4), (*QUERIES, *masks))
     chosen = check("eigen", case, lying(case, *layouts, *("" for _ in masks)))
     assert [chosen[i] for i in taken] == [Layout(layouts[i]) for i in taken]
     if "%" in layouts[0] and taken:
@@ -186,28 +175,28 @@ def constant(g: Graph, dims: str, *sizes: int) -> VTensor:
 
 
 def order(g: Graph, x: VTensor, dims: str) -> VTensor:
-    return g.add(Rename(tuple((dim, dim) for dim in dims.split())), x)
+    return g.add(ops.Rename(tuple((dim, dim) for dim in dims.split())), x)
 
 
 def counted(g: Graph, x: VTensor, **sizes: int) -> VTensor:
-    return g.add(Reshape(tuple(sizes.items())), x)
+    return g.add(ops.Reshape(tuple(sizes.items())), x)
 
 
 def normal(g: Graph, x: VTensor) -> VTensor:
-    return g.add(LayerNormalization(("C",), 1e-5), x, constant(g, "C", x.size("C")))[0]
+    return g.add(ops.LayerNormalization(("C",), 1e-5), x, constant(g, "C", x.size("C")))[0]
 
 
-def product(g: Graph, x: VTensor, activation: Gelu | None = None) -> VTensor:
-    y = g.add(MatMul("C"), x, constant(g, "C O", 32, 32))
-    y = g.add(BiasAdd(), y, constant(g, "O", 32))
+def product(g: Graph, x: VTensor, activation: ops.Gelu | None = None) -> VTensor:
+    y = g.add(ops.MatMul("C"), x, constant(g, "C O", 32, 32))
+    y = g.add(ops.BiasAdd(), y, constant(g, "O", 32))
     y = g.add(activation, y) if activation else y
-    return g.add(Rename((("O", "C"),)), y)
+    return g.add(ops.Rename((("O", "C"),)), y)
 
 
 def heads(g: Graph, x: VTensor, row: str, column: str) -> VTensor:
     """Return a product's columns as those of two heads."""
     y = counted(g, product(g, x), B=x.size("B"), T=x.size("T"), head=2, F=16)
-    return g.add(Rename((("B", "B"), ("head", "head"), ("T", row), ("F", column))), y)
+    return g.add(ops.Rename((("B", "B"), ("head", "head"), ("T", row), ("F", column))), y)
 
 
 def attended(g: Graph, x: VTensor, masked: bool) -> VTensor:
@@ -217,7 +206,7 @@ def attended(g: Graph, x: VTensor, masked: bool) -> VTensor:
     masks = [constant(g, "head T K", 2, places, places)]
     if masked:
         masks.append(constant(g, "B T K", rows, places, places))
-    y = order(g, g.add(Attention("F", "K", 0.25), q, k, v, *masks), "B T head V")
+    y = order(g, g.add(ops.Attention("F", "K", 0.25), q, k, v, *masks), "B T head V")
     return product(g, counted(g, y, B=rows, T=places, C=32))
 
 
@@ -225,7 +214,7 @@ def rolled(g: Graph, x: VTensor, by: int) -> VTensor:
     """Return an image whose rows and columns begin elsewhere."""
     for dim in "HW":
         places = range(IMAGE[dim])
-        x = g.add(Compress(dim, (*places[by:], *places[:by])), x)
+        x = g.add(ops.Compress(dim, (*places[by:], *places[:by])), x)
     return x
 
 
@@ -237,14 +226,14 @@ def windows(g: Graph, x: VTensor, rolls: bool) -> VTensor:
     y = attended(g, counted(g, y, B=16, T=49, C=32), rolls)
     y = counted(g, y, N=2, A=2, E=4, P=7, Q=7, C=32)
     y = counted(g, order(g, y, "N A P E Q C"), **IMAGE)
-    return g.add(Add(), x, rolled(g, y, -3) if rolls else y)
+    return g.add(ops.Add(), x, rolled(g, y, -3) if rolls else y)
 
 
 def patches(g: Graph, x: VTensor) -> VTensor:
     """Return attention among equal places of all patches, and what is before and behind it."""
     y = order(g, counted(g, x, **PARTS, C=32), "N P Q A E C")
     y = normal(g, counted(g, y, B=98, T=8, C=32))
-    y = product(g, product(g, attended(g, y, False), Gelu()))
+    y = product(g, product(g, attended(g, y, False), ops.Gelu()))
     y = counted(g, y, N=2, P=7, Q=7, A=2, E=4, C=32)
     return counted(g, order(g, y, "N A P E Q C"), **IMAGE)
 
@@ -253,7 +242,7 @@ def merged(g: Graph, x: VTensor) -> VTensor:
     """Return squares of pixels, each as channels of one, which are normalized and multiplied."""
     y = order(g, counted(g, x, N=2, A=7, P=2, E=14, Q=2, C=32), "N A E Q P C")
     y = normal(g, counted(g, y, N=2, A=7, E=14, C=128))
-    return g.add(MatMul("C"), y, constant(g, "C O", 128, 64))
+    return g.add(ops.MatMul("C"), y, constant(g, "C O", 128, 64))
 
 
 STEPS: dict[str, Callable[[Graph, VTensor], VTensor]] = {
