@@ -1,4 +1,4 @@
-"""NaN, infinities and the ends of each float type come out as the definitions say."""
+"""NaN, infinities and the ends of each float type, and what is fused, are as the definitions say."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from libdesc.onednn import routines_fused
 from ops import Relu
 from tests.frontends.support import model
 from tests.libraries.processes import printed
-from tests.operators import special
+from tests.libraries.slow import ALL
+from tests.operators import fused, special
+from tests.operators.levels import CAPS
 from tests.operators.nodes import fed
 from vtensor.runtime.session import Session
 
@@ -26,9 +29,26 @@ def test_numbers_at_the_ends_of_types(cap: str, library: str) -> None:
     output = printed("-m", "tests.operators.special", cap, library)
     *faults, counts = output.splitlines()
     assert not faults, "\n".join(["", *faults])
-    assert all(
-        int(count) >= least for count, least in zip(counts.split(), LEAST[library], strict=True)
-    )
+    pairs = zip(counts.split(), LEAST[library], strict=True)
+    assert all(int(count) >= least for count, least in pairs)
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_followers_give_what_they_give_by_themselves(cap: str) -> None:
+    share = "1" if ALL else "12"
+    *faults, last = printed("-m", "tests.operators.fused", cap, share).splitlines()
+    assert faults == []
+    assert int(last.removesuffix(" taken")) > 60
+
+
+@pytest.mark.parametrize("wrong", [("relu", 0.0), ("abs", 0.0), ("hardswish", 2.0**127)])
+def test_a_wrong_follower_is_seen(
+    monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, float]
+) -> None:
+    """The twin: makes 0 of NaN, is another function, makes NaN of -infinity."""
+    monkeypatch.setattr(routines_fused, "bounded", lambda attr, _: attr.eltwise(*wrong))
+    monkeypatch.setattr(fused, "LEADS", {"Conv2D": fused.LEADS["Conv2D"]})
+    assert any(line.startswith("Conv2D, relu, ") for line in fused.faults())
 
 
 @pytest.mark.parametrize("wrong", [0.0, np.inf, -np.inf, 1.001])
