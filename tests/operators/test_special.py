@@ -1,4 +1,4 @@
-"""NaN, infinities and the ends of each float type, and what is fused, are as the definitions say."""
+"""NaN, infinities, the ends of each float type, and what is fused are as the definitions say."""
 
 from __future__ import annotations
 
