@@ -1,14 +1,10 @@
-"""A program: every case on a native library under a cap on instruction sets.
+"""Faults of cases under a cap on instruction sets: reference kernels, NaN and infinities.
 
-``python -m tests.operators.levels CAP [LIBRARY [COUNT]]`` prints a line for each fault: on oneDNN a
-reference kernel where other layouts have a real one; on any library a NaN or an infinity that is
-lost or made. With a count it draws so many cases of each operator; each cap draws its own. Each cap
-needs a process, because libraries fix theirs at their first use.
+``capped.py`` looks for them in processes of their own.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -36,7 +32,6 @@ from tests.operators.harness import (
     definition,
     run,
 )
-from vtensor import limit_isa
 from vtensor.errors import InputError, LayoutError, NoInvokerError
 from vtensor.language.dtype import from_numpy
 from vtensor.language.operators import run_compute
@@ -196,21 +191,15 @@ def drawn(cap: str, library: str, count: int) -> Iterator[Case]:
         yield from random.sample(rows, min(count, len(rows)))
 
 
-def main(cap: str, library: str = LIBRARY, most: str = "1000") -> None:
-    """Print all faults, then the number of cases."""
-    if cap != "max":
-        limit_isa(cap)
-    count = 0
-    for case in drawn(cap, library, int(most)):
-        count += 1
+def faults(cap: str, library: str, most: int) -> Iterator[str]:
+    """Yield the faults of each drawn case, an empty text for a case without.
+
+    On oneDNN a reference kernel where other layouts have a real one is a fault; on any library a
+    NaN or an infinity that is lost or made.
+    """
+    for case in drawn(cap, library, most):
         references = reference_faults(case) if library == LIBRARY else ()
         try:
-            for fault in (*references, *special_faults(case, library)):
-                print(fault)
+            yield "\n".join((*references, *special_faults(case, library)))
         except NoInvokerError as error:
-            print(f"{case}: {error}")
-    print(count)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+            yield f"{case}: {error}"

@@ -311,8 +311,11 @@ def _since() -> Mapping[str, set[int]]:
     return found
 
 
-def agrees(node: Node, libraries: Sequence[str] | None = None) -> bool:
-    """Check that VTensor agrees with the others; return False where these say nothing."""
+def agrees(node: Node, *choices: Sequence[str] | None) -> bool:
+    """Check that VTensor agrees with the others on each choice of libraries; by default on all.
+
+    Return False where the others say nothing.
+    """
     if has_no_rule(node):
         with pytest.raises(ModelError, match="fmod"):
             Session(node.model())
@@ -320,11 +323,12 @@ def agrees(node: Node, libraries: Sequence[str] | None = None) -> bool:
     expected = node.expected()
     if expected is None:
         return False
-    for ours, theirs in zip(node.run(libraries), expected, strict=True):
-        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), node
-        left_open = beyond(node, ours)
-        mine, other = (np.where(left_open, 0, a.astype(np.float64)) for a in (ours, theirs))
-        check_close(mine, other, bound(node))
+    for libraries in choices or (None,):
+        for ours, theirs in zip(node.run(libraries), expected, strict=True):
+            assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), node
+            left_open = beyond(node, ours)
+            mine, other = (np.where(left_open, 0, a.astype(np.float64)) for a in (ours, theirs))
+            check_close(mine, other, bound(node))
     return True
 
 

@@ -1,13 +1,10 @@
-"""A program: numbers at the ends of each float type on a library, under a cap on instruction sets.
+"""Faults at the ends of each float type: element-wise operators alone and fused, and softmaxes.
 
-``python -m tests.operators.special CAP LIBRARY`` prints a line for each fault and, last, how many
-calls were compared with the definition in a wider type: each element-wise operator of the registry
-alone and behind another operator, and rows of a softmax.
+Each call is compared with the definition in a wider type; ``capped.py`` does it under caps.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -22,7 +19,6 @@ from ptensor.layout import Layout
 from tests.operators.cases import BOUNDS, CASES, IMAGES, dims_of
 from tests.operators.harness import Array, Given, definition, plain, run
 from tests.operators.levels import check_same
-from vtensor import limit_isa
 from vtensor.errors import NoInvokerError, VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.operators import OPERATORS
@@ -97,8 +93,8 @@ def difference(found: Array, wide_result: Array, name: str) -> str:
     return "".join(f" [{i}] {found[i]}, not {wanted[i]}" for i in places)
 
 
-def faults_alone(library: str) -> Iterator[str | None]:
-    """Yield, for each call of an operator alone, what is wrong with it, or None."""
+def faults_alone(library: str) -> Iterator[str]:
+    """Yield, for each call of an operator alone, what is wrong with it; empty if nothing is."""
     for name, op in operators():
         info = OPERATORS[name]
         count = 2 if info.many else len(info.inputs)
@@ -110,7 +106,7 @@ def faults_alone(library: str) -> Iterator[str | None]:
             except NoInvokerError:
                 continue
             fault = difference(result, wide(op, inputs), name)
-            yield f"{op} of {dtype}:{fault}" if fault else None
+            yield f"{op} of {dtype}:{fault}" if fault else ""
 
 
 def lead(kind: str, values: Array) -> tuple[object, list[Given]]:
@@ -127,8 +123,8 @@ def lead(kind: str, values: Array) -> tuple[object, list[Given]]:
     return Conv2D(), [image, plain(ones, "O I h w", constant=True)]
 
 
-def faults_behind(library: str) -> Iterator[str | None]:
-    """Yield, for each operator fused behind another, what is wrong with it, or None."""
+def faults_behind(library: str) -> Iterator[str]:
+    """Yield, for each operator fused behind another, what is wrong with it; empty if nothing is."""
     on_one = [(name, op) for name, op in operators() if len(OPERATORS[name].inputs) == 1]
     on_one = [row for row in on_one if not OPERATORS[row[0]].many and not hasattr(row[1], "to")]
     for kind in LEADS if library == "onednn" else ("times",):
@@ -143,7 +139,7 @@ def faults_behind(library: str) -> Iterator[str | None]:
             except NoInvokerError:
                 continue
             fault = difference(result[LEADS[kind]], wide(op, [plain(values, "N")]), name)
-            yield f"{op} of {dtype} behind {kind}:{fault}" if fault else None
+            yield f"{op} of {dtype} behind {kind}:{fault}" if fault else ""
 
 
 def spoilt_rows(text: str, axis: str, dtype: str, layout: str) -> Given:
@@ -168,8 +164,8 @@ def spoilt_rows(text: str, axis: str, dtype: str, layout: str) -> Given:
     return Given(values.astype(numpy_dtype(dtype)), dims, Layout(layout or " ".join(dims)))
 
 
-def faults_in_rows(library: str) -> Iterator[str | None]:
-    """Yield, for each call of a softmax, what is wrong with it, or None."""
+def faults_in_rows(library: str) -> Iterator[str]:
+    """Yield, for each call of a softmax, what is wrong with it; empty if nothing is."""
     for (text, axis), dtype in product(ROWS_OF, TYPES):
         for layout, cls in product(IMAGES if "W" in text else ("",), (Softmax, LogSoftmax)):
             op, given = cls((axis,)), spoilt_rows(text, axis, dtype, layout)
@@ -184,20 +180,4 @@ def faults_in_rows(library: str) -> Iterator[str | None]:
             except AssertionError as fault:
                 yield f"{op} of {dtype} {text} from {layout}: {fault}"
             else:
-                yield None
-
-
-def main(cap: str, library: str) -> None:
-    """Print all faults, then how many calls were compared, by kind."""
-    if cap != "max":
-        limit_isa(cap)
-    counts = []
-    for part in (faults_alone, faults_behind, faults_in_rows):
-        calls = list(part(library))
-        counts.append(len(calls))
-        print(*(f"{fault}\n" for fault in calls if fault), sep="", end="")
-    print(*counts)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+                yield ""

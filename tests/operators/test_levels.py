@@ -1,9 +1,11 @@
-"""No reference kernel that a layout would spare, and no NaN lost, at each level of instructions."""
+"""No reference kernel that a layout spares, no NaN lost, at each level of instructions."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,23 +16,31 @@ from ptensor.layout import Layout
 from tests.libraries.processes import printed
 from tests.libraries.slow import ALL
 from tests.operators import levels
+from tests.operators.capped import ENDS
 from tests.operators.cases import CASES, Case
 from tests.operators.elementwise import ELEMENTWISE
 from tests.operators.harness import definition
 from tests.operators.levels import CAPS, KNOWN, check_same, reference_faults, special_faults
 
-LIBRARIES = ("onednn", "eigen")
 #: The most cases of each operator that are drawn for each cap.
-DRAWN = 1000 if ALL else 1
+DRAWN, SHARE = (1000, 1) if ALL else (1, 12)
+RUNS = [*product(CAPS, ("onednn", "eigen")), ("max", "numpy")]
+#: How many calls are compared at least: alone, behind another operator, of rows.
+LEAST = {"onednn": (30, 30, 70), "eigen": (150, 100, 30), "numpy": (200, 0, 200)}
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("cap", CAPS)
-def test_no_case_has_a_fault_under_a_cap(cap: str, library: str) -> None:
-    *faults, count = printed("-m", "tests.operators.levels", cap, library, DRAWN).splitlines()
+@pytest.mark.parametrize(("cap", "library"), RUNS)
+def test_no_call_has_a_fault_under_a_cap(cap: str, library: str) -> None:
+    text = printed("-m", "tests.operators.capped", cap, library, DRAWN, SHARE, timeout=550)
+    *faults, last = text.splitlines()
     assert not faults, "\n".join(["", *faults])
-    operators = Counter(type(case.op) for case in levels.cases(library))
-    assert int(count) == sum(min(DRAWN, cases) for cases in operators.values())
+    counts: dict[str, int] = json.loads(last)
+    if library != "numpy":
+        operators = Counter(type(case.op) for case in levels.cases(library))
+        assert counts["cases"] == sum(min(DRAWN, cases) for cases in operators.values())
+    for kind, least in zip(("alone", "behind", "rows"), LEAST[library], strict=True):
+        assert counts.get(kind, 0) >= (least if (cap, library) in ENDS else 0)
+    assert library != "onednn" or counts["fused"] > 60
 
 
 @pytest.mark.parametrize("name", [n for n, i, v in KNOWN if (i, v) == (0, "nan")])

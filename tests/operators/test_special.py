@@ -9,36 +9,9 @@ from onnx.reference import ReferenceEvaluator
 from libdesc.onednn import routines_fused
 from ops import Relu
 from tests.frontends.support import model
-from tests.libraries.processes import printed
-from tests.libraries.slow import ALL
 from tests.operators import fused, special
-from tests.operators.levels import CAPS
 from tests.operators.nodes import fed
 from vtensor.runtime.session import Session
-
-#: How many calls are compared at least: alone, behind another operator, of rows.
-LEAST = {"onednn": (30, 30, 70), "eigen": (150, 100, 30), "numpy": (200, 0, 200)}
-
-
-@pytest.mark.parametrize(
-    ("cap", "library"),
-    [("sse41", "onednn"), ("avx2", "onednn"), ("avx2", "eigen")]
-    + [("max", library) for library in special.LIBRARIES],
-)
-def test_numbers_at_the_ends_of_types(cap: str, library: str) -> None:
-    output = printed("-m", "tests.operators.special", cap, library)
-    *faults, counts = output.splitlines()
-    assert not faults, "\n".join(["", *faults])
-    pairs = zip(counts.split(), LEAST[library], strict=True)
-    assert all(int(count) >= least for count, least in pairs)
-
-
-@pytest.mark.parametrize("cap", CAPS)
-def test_followers_give_what_they_give_by_themselves(cap: str) -> None:
-    share = "1" if ALL else "12"
-    *faults, last = printed("-m", "tests.operators.fused", cap, share).splitlines()
-    assert faults == []
-    assert int(last.removesuffix(" taken")) > 60
 
 
 @pytest.mark.parametrize("wrong", [("relu", 0.0), ("abs", 0.0), ("hardswish", 2.0**127)])
