@@ -187,7 +187,7 @@ def _texts(row: Case, op: object, inputs: Sequence[Extents], random: Random) -> 
 
     Integers are mostly places along the dims that the operator's parameters name.
     """
-    named = [one for value in vars(op).values() for one in (value, *_parts(value))]
+    named = [part for value in vars(op).values() for part in (value, *_parts(value))]
     least = min(
         [inputs[0][dim] for dim in named if isinstance(dim, str) and dim in inputs[0]], default=None
     )

@@ -82,7 +82,7 @@ def test_every_kind_of_case_is_met(operator: str) -> None:
     row = [cell_of(operator, library) for op, library in CELLS if op == operator]
     for seed in (SEED + 1, SEED + 2):  # a kind is rare among few cases
         for cell in list(row):
-            if not set(KINDS) <= set().union(*(one.met for one in row)):
+            if not set(KINDS) <= set().union(*(each.met for each in row)):
                 row.append(ran(operator, cell.library, COUNT, seed))
     check_every_kind(row)
 

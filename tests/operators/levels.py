@@ -168,8 +168,8 @@ def check_special(
         with pytest.raises(InputError):
             run(library, case.op, inputs)
         return
-    found = run(library, case.op, inputs)
-    for value, due, storage in zip(found.values, wanted, found.physical, strict=True):
+    outcome = run(library, case.op, inputs)
+    for value, due, storage in zip(outcome.values, wanted, outcome.physical, strict=True):
         if due.dtype.kind == "f" or not isinstance(case.op, Cast):
             check_same(value, due, bound)  # which integer NaN or an infinity is, nobody says
         check_pads(storage)

@@ -191,10 +191,10 @@ class Node:
         first = next(iter(self.feeds.values())).dtype  # of functions, ONNX infers no types
         kinds = [value.type.tensor_type.elem_type for value in self.model().graph.output]
         dtypes = [helper.tensor_dtype_to_np_dtype(kind) if kind else first for kind in kinds]
-        found = self._found()
-        return found and [_as(np.asarray(a), d) for a, d in zip(found, dtypes, strict=True)]
+        answers = self._answers()
+        return answers and [_as(np.asarray(a), d) for a, d in zip(answers, dtypes, strict=True)]
 
-    def _found(self) -> Sequence[Array] | None:
+    def _answers(self) -> Sequence[Array] | None:
         wide = self._cast(self._may_be("tensor(float)"), np.dtype(np.float32))
         changed = [a for name, a in self.arrays.items() if a.dtype != wide.arrays[name].dtype]
         whole = self.op_type in _INTEGERS_DIFFER and any(a.dtype.kind in "iu" for a in changed)
@@ -203,10 +203,10 @@ class Node:
         for node in (*own, *wide._older()) if self.op_type not in _RUNTIME_DIFFERS else ():
             try:
                 session = onnxruntime.InferenceSession(node.model().SerializeToString(), _QUIET)
-                found: Sequence[Array] = session.run(None, dict(node.feeds))
+                answers: Sequence[Array] = session.run(None, dict(node.feeds))
             except Exception:  # no kernel, or one that refuses the types or the values in a run
                 continue
-            return found
+            return answers
         try:
             with np.errstate(all="ignore"):
                 return ReferenceEvaluator(self.model()).run(None, dict(self.feeds))  # type: ignore[return-value]
@@ -229,7 +229,7 @@ class Node:
 
     def _may_be(self, kind: str) -> set[str]:
         constraints = self.schema.type_constraints
-        allowed = {one.type_param_str for one in constraints if kind in one.allowed_type_strs}
+        allowed = {c.type_param_str for c in constraints if kind in c.allowed_type_strs}
         return {name for name, role in self._roles().items() if role in allowed}
 
     def _cast(self, names: set[str], dtype: np.dtype[Any]) -> Node:
@@ -304,11 +304,11 @@ def opsets(op_type: str) -> list[int]:
 @cache
 def _since() -> Mapping[str, set[int]]:
     """Return from which opset on there is each definition, by the operator's name."""
-    found = defaultdict[str, set[int]](set)
+    since = defaultdict[str, set[int]](set)
     for schema in defs.get_all_schemas_with_history():
         if not schema.domain:
-            found[schema.name].add(max(FIRST, schema.since_version))
-    return found
+            since[schema.name].add(max(FIRST, schema.since_version))
+    return since
 
 
 def agrees(node: Node, *choices: Sequence[str] | None) -> bool:

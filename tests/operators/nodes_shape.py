@@ -21,10 +21,10 @@ CROP: dict[str, Any] = {MODE: "tf_crop_and_resize", "extrapolation_value": 9.0}
 OUTSIDE: dict[str, Any] = {"exclude_outside": 1, "cubic_coeff_a": -0.5}
 
 SHAPES = [
-    *(node(f"Reduce{one}", 11, IMAGE, axes=[2, -1], keepdims=0) for one in REDUCTIONS),
-    *(node(f"Reduce{one}", 12, IMAGE, axes=[1]) for one in REDUCTIONS),
-    *(node(f"Reduce{one}", 18, (2, 3, 4), integers(-1)) for one in REDUCTIONS),
-    *(node(f"Reduce{one}", 18, (2, 3), keepdims=0) for one in REDUCTIONS),
+    *(node(f"Reduce{name}", 11, IMAGE, axes=[2, -1], keepdims=0) for name in REDUCTIONS),
+    *(node(f"Reduce{name}", 12, IMAGE, axes=[1]) for name in REDUCTIONS),
+    *(node(f"Reduce{name}", 18, (2, 3, 4), integers(-1)) for name in REDUCTIONS),
+    *(node(f"Reduce{name}", 18, (2, 3), keepdims=0) for name in REDUCTIONS),
     node("ReduceSum", 13, IMAGE, integers(0, 3), keepdims=0),
     node("ReduceSum", 13, (2, 3), integers(), noop_with_empty_axes=1),
     node("ReduceLogSum", 18, (2, 3, 0), integers(1)),

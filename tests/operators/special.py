@@ -71,7 +71,7 @@ def wide(op: Any, inputs: Sequence[Given]) -> Array:
     with np.errstate(all="ignore"):
         if row is not None and inputs[0].array.dtype == np.float64:
             try:
-                return np.asarray(row[0](op, *(one.array.astype(np.longdouble) for one in inputs)))
+                return np.asarray(row[0](op, *(x.array.astype(np.longdouble) for x in inputs)))
             except VTensorError:
                 pass
         return definition(op, inputs)[0]

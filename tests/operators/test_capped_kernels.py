@@ -45,9 +45,9 @@ for dims, k, n in (
     b = rng.standard_normal((*dims.values(), n)).astype(np.float32)
     a[..., dims["M"] // 2, 1] = np.nan  # which rows before and behind it must not see
     b[..., -1, 2] = -np.inf
-    [found] = session.run(None, {"x": a, "other": b})
+    [result] = session.run(None, {"x": a, "other": b})
     expected = np.clip(a.astype(np.float64) @ weights + bias + b, 0, 6)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
     print(*(step.kernel for step in session.plan.recorded))
 """
 
@@ -113,11 +113,11 @@ for size, inputs, outputs, behind, options in json.loads(sys.argv[2]):
     g.output(y, "y")
     session = vtensor.Session(g, deterministic=True, cache_dir=None, **options)
     a = rng.standard_normal((batch, size, size, inputs)).astype(np.float32)
-    [found] = session.run(None, {"x": a})
+    [result] = session.run(None, {"x": a})
     sums = np.einsum("nhwc,oc->nhwo", a.astype(np.float64), w[..., 0, 0]) + b
     whole = {"Relu6": np.clip(sums, 0, 6), "Sigmoid": 1 / (1 + np.exp(-sums))}
     expected = whole[behind] if behind in whole else sums + a
-    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(result, expected, rtol=2e-4, atol=2e-4)
     print(",".join(step.kernel for step in session.plan.recorded))
 """
 
@@ -135,7 +135,7 @@ needs_avx2 = pytest.mark.skipif(native.load().lanes < 8, reason="the machine has
 def test_weights_that_are_more_than_the_image_are_multiplied_by_our_own(isa: str) -> None:
     """Unless something is behind it that these do not take, or the session names its libraries."""
     named = {"libraries": ["onednn", "winograd"]}
-    *own, silent, asked, large, light, padded = kernels(
+    *ours, silent, asked, large, light, padded = kernels(
         isa,
         (7, 192, 256, "Relu6", {}),
         (7, 256, 256, "Add", {}),
@@ -147,7 +147,7 @@ def test_weights_that_are_more_than_the_image_are_multiplied_by_our_own(isa: str
         (7, 64, 128, "Relu6", {}),
         (7, 400, 100, "Relu6", {}),
     )
-    assert all("F(1,1)x(1,1)" in one for one in own)
+    assert all("F(1,1)x(1,1)" in kernel for kernel in ours)
     assert not any("F(1,1)x(1,1)" in other for other in (silent, asked, large, light, padded))
 
 

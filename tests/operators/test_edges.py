@@ -28,12 +28,12 @@ INFINITE = ("Mean", "ReduceMax", "ReduceMin", "ReduceLogSum", "ReduceLogSumExp")
 
 def emptied(cases: list[Case]) -> list[Case]:
     """Return cases with one of their extents 0, each once."""
-    found = {}
+    rows = {}
     for case in cases:
         for dim in re.findall(r"(\w+)=", " ".join(case.inputs)):
             inputs = tuple(re.sub(rf"\b{dim}=\d+", f"{dim}=0", text) for text in case.inputs)
-            found[str(type(case.op)), str(case.op), inputs] = replace(case, inputs=inputs)
-    return list(found.values())
+            rows[str(type(case.op)), str(case.op), inputs] = replace(case, inputs=inputs)
+    return list(rows.values())
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -79,7 +79,7 @@ def test_each_case_of_what_has_lost_infinities(name: str, library: str) -> None:
 
 def test_a_state_goes_to_gates_by_peepholes_alone() -> None:
     """Without these an infinite one is behind a tanh, which is 1 then."""
-    [case] = [one for one in CASES["LSTM"] if one.op.given == ("bias", "hidden", "cell")]
+    [case] = [row for row in CASES["LSTM"] if row.op.given == ("bias", "hidden", "cell")]
     given = case.given()
     given[5] = levels.sprinkled(given[5], np.inf)
     y, hidden, cell = definition(case.op, given)

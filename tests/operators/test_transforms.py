@@ -88,7 +88,7 @@ def test_a_transform_on_onednn_is_one_step(source: str, target: str) -> None:
         ("f32", "NCHW", "NCHW:s8"),  # a quantization
         ("f32", "NCHW", "NCHW:s8(scale=0.5)"),
         *(("f32", "NCHW", f"NCHW16c:{encoding}") for encoding in FORMS),
-        *(("f32", f"NCHW16c:{one}", f"NHWC:{one}") for one in FORMS if "zero" in one or "+" in one),
+        *(("f32", f"NCHW16c:{f}", f"NHWC:{f}") for f in FORMS if "zero" in f or "+" in f),
     ],
 )
 def test_the_definition_takes_what_no_library_has_a_word_for(

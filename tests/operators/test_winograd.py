@@ -60,9 +60,9 @@ def kernel(form: str) -> str:
 def forms(case: Case) -> tuple[list[Variant], set[str], set[tuple[str, str]]]:
     """Return all variants of a case, their kernels, and the layouts of their images."""
     asking, node = prober("winograd", case.op, case.given())
-    found = asking.variants(node)
-    images = {(str(variant.layouts[0]), str(variant.layouts[-1])) for variant in found}
-    return found, {variant.kernel for variant in found}, images
+    ways = asking.variants(node)
+    images = {(str(variant.layouts[0]), str(variant.layouts[-1])) for variant in ways}
+    return ways, {variant.kernel for variant in ways}, images
 
 
 def fused(case: Case, layout: str, behind: Behind, exact: bool = False) -> Outcome:
@@ -84,12 +84,12 @@ def fused(case: Case, layout: str, behind: Behind, exact: bool = False) -> Outco
 @pytest.mark.parametrize("case", [SAME, PARTS, ROW], ids=["3x3", "groups", "1x7"])
 def test_every_form_in_every_layout(case: Case) -> None:
     given = case.given()
-    found, kernels, images = forms(case)
+    ways, kernels, images = forms(case)
     taps, groups = [given[1].extents[dim] for dim in "hw"], given[1].extents.get("G", 1)
     assert kernels == {str(tile) for tile in tiles((taps[0], taps[1]))}
-    assert len(found) == len({src for src, _ in images}) * len(kernels)
+    assert len(ways) == len({src for src, _ in images}) * len(kernels)
     assert {"NHWC", "NCHW16c"} <= {src for src, _ in images}
-    for variant in found:
+    for variant in ways:
         outcome = run("winograd", case.op, given, variant=variant)
         down, across = variant.kernel[2 : variant.kernel.index(",")].split("x")
         parts = f"{groups} of " if groups > 1 else ""
@@ -100,11 +100,11 @@ def test_every_form_in_every_layout(case: Case) -> None:
 @pytest.mark.parametrize("case", [STEM, STEP], ids=["7x7", "5x5"])
 def test_every_form_of_a_filter_that_steps_by_two(case: Case) -> None:
     given = case.given()
-    found, kernels, images = forms(case)
+    ways, kernels, images = forms(case)
     taps = given[1].extents["h"]
     assert kernels == {str(tile) for tile in tiles((taps, taps), 2)}
     assert {("NCHW", "NHWC"), ("NCHW", "NCHW16c"), ("NHWC", "NHWC")} <= images
-    for variant in found:
+    for variant in ways:
         outcome = run("winograd", case.op, given, variant=variant)
         part = f"({variant.kernel[2]},{(taps + 1) // 2})"
         assert outcome.kernels == [kernel(f"F{part}x{part}/2")]
@@ -173,10 +173,10 @@ def test_each_channel_by_itself_in_every_layout() -> None:
 
 
 def test_few_channels_give_every_layout() -> None:
-    found, _, images = forms(FIRST)
+    ways, _, images = forms(FIRST)
     assert {src for src, _ in images} == {"NCHW"}
     assert {"NHWC", "NCHW16c"} <= {dst for _, dst in images}
-    for variant in found:
+    for variant in ways:
         outcome = run("winograd", FIRST.op, FIRST.given(), variant=variant)
         check_outcome(outcome, definition(FIRST.op, FIRST.given()), bound("Conv2D", "f32"))
 

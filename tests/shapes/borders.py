@@ -56,7 +56,7 @@ def at_borders(given: Case, sizes: Iterable[int], most: int = 1 << 30) -> list[F
     """Return feeds for all sizes at borders, of one name after the other."""
     axes, numbers = axes_of(given), [*sizes]
     source = Source(given.model, True, 1 << 32, None)
-    source.graph({name: one.shape for name, one in given.feeds.items()}, {})
+    source.graph({name: array.shape for name, array in given.feeds.items()}, {})
     return [
         resized(given.feeds, axes, {symbol: size})
         for symbol in named_sizes(given.feeds, axes)

@@ -113,7 +113,7 @@ class Proof:
         tally, shapes = self.tally, shapes_of(feeds)
         tally.shapes += 1
         try:
-            found = self._session.run(None, feeds)
+            answers = self._session.run(None, feeds)
         except VTensorError as error:
             tally.refused += 1
             self._refused(shapes, feeds, error)
@@ -126,7 +126,7 @@ class Proof:
             self._check(plan, shapes)
             self._made_again(feeds)
             if own:
-                self._compare_with_own(feeds, found)
+                self._compare_with_own(feeds, answers)
         except (VTensorError, AssertionError) as error:
             tally.faults.append(f"{shapes}: {type(error).__name__}: {error}")
 
@@ -142,34 +142,34 @@ class Proof:
         self.tally.faults.append(f"{shapes}: {type(why).__name__}: {why}; {text}")
 
     def _check(self, plan: Plan, shapes: Shapes) -> None:
-        able = [one.name for one in ready().libraries.values() if one.transforms]
+        able = [library.name for library in ready().libraries.values() if library.transforms]
         alone = simplify(self._model.graph(shapes), pass_names("all"))
         check(plan.graph, _identified(alone, plan.graph), able)
 
     def _made_again(self, feeds: Feeds) -> None:
         self._session.lock().write(self._lock)
-        found = self._session.run(None, feeds)  # a first plan that was provisional is so no more
+        answers = self._session.run(None, feeds)  # by a plan that is no longer provisional
         again = self._own(feeds, plan=self._lock)
         self.tally.same += 1
-        for one, other in zip(found, again, strict=True):
-            assert same_bytes(one, other), f"other bits: {difference([one], [other]):.2g}"
+        for ours, theirs in zip(answers, again, strict=True):
+            assert same_bytes(ours, theirs), f"other bits: {difference([ours], [theirs]):.2g}"
 
-    def _compare_with_own(self, feeds: Feeds, found: list[Array]) -> None:
+    def _compare_with_own(self, feeds: Feeds, answers: list[Array]) -> None:
         for level in LEVELS:
-            apart = difference(found, self._own(feeds, optimize=level))
+            apart = difference(answers, self._own(feeds, optimize=level))
             self.tally.worst = max(self.tally.worst, apart)
             if apart <= self._bound:
                 continue
             text = f"a plan of its own ({level}) is off by {apart:.2g}"
-            rounding = self._rounding(feeds, found)
+            rounding = self._rounding(feeds, answers)
             assert apart <= ROUNDINGS * rounding, f"{text}, the last bits change {rounding:.2g}"
             self.tally.rounded += 1
 
-    def _rounding(self, feeds: Feeds, found: list[Array]) -> float:
+    def _rounding(self, feeds: Feeds, answers: list[Array]) -> float:
         """Return what changes if the last bits of inputs do, up or down at random."""
         random = np.random.default_rng(0)
         moved = {name: _moved(array, random) for name, array in feeds.items()}
-        return difference(found, self._session.run(None, moved))
+        return difference(answers, self._session.run(None, moved))
 
     def _own(self, feeds: Feeds, **options: Any) -> list[Array]:
         graph = self._model.graph(shapes_of(feeds))
