@@ -80,7 +80,7 @@ def seen(op: object, inputs: Sequence[Given]) -> Seeing:
     seeing = Seeing(ctx.variant)
     rows = zip(inputs, ctx.variant.layouts, strict=False)
     with installed(seeing):
-        run_compute(context(LIBRARY), op, [_bare(given, layout) for given, layout in rows])
+        run_compute(ctx, op, [_bare(given, layout) for given, layout in rows])
     return seeing
 
 

@@ -71,7 +71,7 @@ def fused(case: Case, layout: str, behind: Behind, exact: bool = False) -> Outco
     [sums] = definition(case.op, given)
     random, channels = np.random.default_rng(3), sums.shape[1]
     bias = plain(np.linspace(-3, 3, channels, dtype=np.float32), "C", constant=True)
-    whole = plain((random.normal(size=sums.shape) * 3).astype(np.float32), "N C H W")
+    whole = plain(np.asarray(random.normal(size=sums.shape) * 3, np.float32), "N C H W")
     more = [bias if isinstance(op, BiasAdd) else whole for op, count in behind if count]
     outcome = run("winograd", case.op, [*given, *more], behind)
     allowed = bound(type(case.op).__name__, "f32", "" if exact else "winograd")
