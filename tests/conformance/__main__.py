@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections import deque
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import track
 from rich.table import Table
 
 from tests.conformance.matrix import Cell, cells, run_all
@@ -26,7 +26,6 @@ def main(
     count: Annotated[int, typer.Option(min=1, help="How many cases for each cell.")] = 100,
     case: Annotated[int | None, typer.Option(min=0, help="One case alone.")] = None,
     isa: Annotated[str, typer.Option(help="Cap on the instruction set.")] = "max",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run every operator on every library against NumPy in f64; 1 when a case fails."""
     if isa != "max":
@@ -35,20 +34,20 @@ def main(
     if not matrix:
         raise typer.BadParameter("no library has an invoker of such an operator")
     numbers = range(count) if case is None else [case]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=len(matrix) * len(numbers))
-        for cell in run_all(matrix, seed, numbers):
-            bar.update(task, advance=1, description=f"{cell.operator} on {cell.library}")
-    if as_json:
-        print(json.dumps({"seed": seed, "cells": [vars(c) | {"taken": c.taken} for c in matrix]}))
-    else:
-        show(Console(), matrix, "" if isa == "max" else f" --isa {isa}")
+    bar = track(
+        run_all(matrix, seed, numbers),
+        "cases",
+        total=len(matrix) * len(numbers),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    deque(bar, maxlen=0)
+    show(Console(), matrix, "" if isa == "max" else f" --isa {isa}")
     raise typer.Exit(1 if any(cell.failed for cell in matrix) else 0)
 
 
 def show(console: Console, matrix: Sequence[Cell], more: str) -> None:
-    """A row for each cell, then what failed, with the command that repeats it, and ``more``."""
+    """Print a row for each cell, then each failure with the command that repeats it, and more."""
     table = Table("operator", "library", "run", "taken", "failed", "declined, by reason")
     for cell in matrix:
         reasons = [f"{n} x {reason[:60]}" for reason, n in cell.declined.most_common(2)]
@@ -58,10 +57,8 @@ def show(console: Console, matrix: Sequence[Cell], more: str) -> None:
     for cell in matrix:
         for command, text in cell.failed.items():
             print(f"{text}\n  {command}{more}")
-    run, taken, failed = (
-        sum(row) for row in zip(*((c.run, c.taken, len(c.failed)) for c in matrix), strict=True)
-    )
-    print(f"{run} cases, {taken} taken, {failed} failed")
+    ran, taken = sum(cell.run for cell in matrix), sum(cell.taken for cell in matrix)
+    print(f"{ran} cases, {taken} taken, {sum(len(cell.failed) for cell in matrix)} failed")
 
 
 if __name__ == "__main__":

@@ -40,11 +40,11 @@ PATIENCE, EARLY = 5000, 200
 
 
 class Undrawable(Exception):
-    """A declaration from which nothing can be drawn."""
+    """Nothing can be drawn from a declaration."""
 
 
 def draw(info: OperatorInfo, random: Random) -> Case:
-    """A call that the operator accepts.
+    """Return a call that the operator accepts.
 
     Raises:
         Undrawable: none was found.
@@ -64,22 +64,21 @@ def draw(info: OperatorInfo, random: Random) -> Case:
 
 
 def _declared(info: OperatorInfo, random: Random) -> tuple[object, list[Extents]]:
-    """Parameters and operands from the declaration."""
+    """Return parameters and operands drawn from the declaration."""
     names = random.choice(OPEN).split()
     op = info.cls(**dict(_parameters(info.cls, names, random)))
     known = {*names, *(dim for spec in info.dims.values() for dim in spec.names)}
     sizes = _sizes(known, random)
     inputs = [_operand(info.dims[role], names, sizes, random) for role in info.inputs]
-    if info.many & {*info.inputs}:
-        for _ in range(random.randrange(3)):
-            inputs.append(dict(inputs[0]))
-            if names and random.random() < 0.7:
-                inputs[-1] |= {random.choice(names): random.choice(EXTENTS)}
+    for _ in range(random.randrange(3) if info.many & {*info.inputs} else 0):
+        inputs.append(dict(inputs[0]))
+        if names and random.random() < 0.7:
+            inputs[-1] |= {random.choice(names): random.choice(EXTENTS)}
     return op, inputs
 
 
 def _varied(row: Case, random: Random, kept: float) -> tuple[object, list[Extents]]:
-    """A row with other extents, but for a share of dims; what is repeated in it stays so."""
+    """Return a row with other extents, but for a share of dims; repeated dims stay repeated."""
     had = [dims_of(text) for text in row.inputs]
     own = {dim: size for dims in had for dim, size in dims.items() if size > 1}
     sizes = _sizes({dim for dims in had for dim in dims}, random)
@@ -89,7 +88,7 @@ def _varied(row: Case, random: Random, kept: float) -> tuple[object, list[Extent
 
 
 def _sizes(names: set[str], random: Random) -> Extents:
-    """An extent for each name; now and then one is 0."""
+    """Return an extent for each name; now and then one is 0."""
     ordered = sorted(names)
     window = {name for name in ordered if len(name) == 1 and name.islower()}
     sizes = {name: random.choice(REACHES if name in window else EXTENTS) for name in ordered}
@@ -99,7 +98,7 @@ def _sizes(names: set[str], random: Random) -> Extents:
 
 
 def _operand(spec: DimSpec, names: Sequence[str], sizes: Extents, random: Random) -> Extents:
-    """Dims that a row allows, in any order; some of an open row are repeated."""
+    """Return dims that a row allows, in any order; some of an open row are repeated."""
     if not spec.open:
         dims = [d for d in spec.names if d in spec.required or random.random() < 0.6]
         return {dim: sizes[dim] for dim in _shuffled(dims, random)}
@@ -111,17 +110,16 @@ def _operand(spec: DimSpec, names: Sequence[str], sizes: Extents, random: Random
 
 
 def _shuffled(names: Sequence[str], random: Random) -> list[str]:
-    """Mostly as they are: an order of declaration carries no meaning."""
+    """Return names in any order, mostly their own: an order of declaration carries no meaning."""
     return random.sample(names, len(names)) if random.random() < 0.25 else list(names)
 
 
-@cache  # many draws ask for them
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+#: The annotations of a class; many draws ask for them.
+_hints = cache(typing.get_type_hints)
 
 
 def _parameters(cls: type, names: Sequence[str], random: Random) -> Iterator[tuple[str, Any]]:
-    """Values of the parameters that do not keep their default."""
+    """Yield values of the parameters that do not keep their default."""
     hints, count = _hints(cls), random.randint(1, 3)
     for field in dataclasses.fields(cls):
         if field.default is dataclasses.MISSING or random.random() < 0.5:
@@ -131,7 +129,7 @@ def _parameters(cls: type, names: Sequence[str], random: Random) -> Iterator[tup
 def _value(
     hint: Any, rules: Mapping[str, Any], names: Sequence[str], count: int, random: Random
 ) -> Any:
-    """A value of an annotation; ``count`` is how many a tuple of any length has, or half of it."""
+    """Return a value of an annotation; a tuple of any length has ``count`` or twice as many."""
     if rules.get("choices"):
         return random.choice(rules["choices"])
     if hint is bool:
@@ -165,7 +163,7 @@ def _settle(info: OperatorInfo, op: object, inputs: Sequence[Extents]) -> None:
 
 
 def _accepted(op: object, inputs: Sequence[Extents]) -> bool:
-    """True when the operator's own checks take the call, and it is not too large."""
+    """Return whether the operator's own checks take the call, and it is not too large."""
     tensors = [VTensor("f32", dims) for dims in inputs]
     try:
         outputs = run_compute(Context(node="drawn"), op, tensors)
@@ -175,21 +173,21 @@ def _accepted(op: object, inputs: Sequence[Extents]) -> bool:
 
 
 def _alike(row: Case, op: object, rows: Sequence[Case]) -> Case:
-    """The row that says what values an operator takes: one of the same words, if there is one.
+    """Return the row whose values an operator takes: one of the same words, if there is one.
 
     Words are parameters such as an element type, which decides what is a number.
     """
     words = {name: value for name, value in vars(op).items() if isinstance(value, str)}
-    same = [one for one in rows if words.items() <= vars(one.op).items()]
+    same = [other for other in rows if words.items() <= vars(other.op).items()]
     return row if row in same or not same else same[0]
 
 
 def _texts(row: Case, op: object, inputs: Sequence[Extents], random: Random) -> Iterator[str]:
-    """The inputs as a case writes them, their values of the kind that a row gives to them.
+    """Yield the inputs as a case writes them, their values of the kind that a row gives to them.
 
     Integers are mostly places along the dims that the operator's parameters name.
     """
-    named = [one for value in vars(op).values() for one in (value, *_parts(value))]
+    named = [part for value in vars(op).values() for part in (value, *_parts(value))]
     least = min(
         [inputs[0][dim] for dim in named if isinstance(dim, str) and dim in inputs[0]], default=None
     )
@@ -197,9 +195,11 @@ def _texts(row: Case, op: object, inputs: Sequence[Extents], random: Random) -> 
         text = row.inputs[min(index, len(row.inputs) - 1)]
         flags = text[: len(text) - len(text.lstrip(FLAGS))]
         words = [f"{dim}={size}" for dim, size in dims.items()]
-        for word in (word for word in text.split() if "<" in word):
-            places = word if least is None or random.random() < 0.1 else f"<{max(least, 1)}"
-            words.append(places)
+        words += [
+            word if least is None or random.random() < 0.1 else f"<{max(least, 1)}"
+            for word in text.split()
+            if "<" in word
+        ]
         yield flags + " ".join(words)
 
 

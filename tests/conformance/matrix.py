@@ -1,4 +1,4 @@
-"""The cells of the matrix: cases of one operator on one library, and what became of them.
+"""The cells of the matrix: cases of one operator on one library, and their results.
 
 A case is a number: operator, seed and number make the call, whatever the library; the library's
 invoker says of which element types it may be.
@@ -24,9 +24,9 @@ from tests.operators.harness import Given, check_outcome, decide, definition, ru
 from vtensor.errors import InputError, NoInvokerError
 from vtensor.language.operators import OPERATORS
 
-#: What an invoker that takes every element type is tried on.
+#: The element types of an invoker that takes all.
 TYPES = ("f32", "f64", "f16", "bf16", "s64", "s32", "s8", "u8", "bool")
-#: What none is tried on: random numbers are no number there, or have no order.
+#: Element types in which no case runs: random numbers are no number there, or have no order.
 UNTRIED = {"f8e8m0", "c64", "c128"}
 
 ORDERS = [Layout(order) for order in (*IMAGES, *SERIES, *VOLUMES)]
@@ -34,13 +34,13 @@ ORDERS = [Layout(order) for order in (*IMAGES, *SERIES, *VOLUMES)]
 
 @dataclass
 class Cell:
-    """What became of the cases of an operator on a library.
+    """The results of the cases of an operator on a library.
 
     Attributes:
-        run: how many cases there were.
-        declined: how many the library did not take, by reason.
-        failed: what is wrong, by the command that repeats it.
-        met: how many of those taken had what: an element type, a kind of extent, blocks.
+        run: the number of cases.
+        declined: the number of cases that the library did not take, by reason.
+        failed: faults, by the command that repeats each.
+        met: the number of taken cases with a feature: an element type, a kind of extent, blocks.
         lacking: the element types that the library refused for want of instructions.
     """
 
@@ -54,7 +54,7 @@ class Cell:
 
     @property
     def taken(self) -> int:
-        """How many the library took."""
+        """The number of cases that the library took."""
         return self.run - self.declined.total()
 
     def add(self, seed: int, index: int) -> None:
@@ -70,21 +70,22 @@ class Cell:
             self.lacking.update(dtype for dtype in {*types} if f"kernel for {dtype} on" in why)
             return
         except Exception as error:  # whatever a library's invoker raises is a finding
-            layouts = " ".join(str(one.layout) for one in inputs)
+            layouts = " ".join(str(given.layout) for given in inputs)
             text = f"{case} in {types[0]} from {layouts}: {type(error).__name__}: {error}"
             self.failed[command(self.operator, self.library, seed, index)] = text
         self.met.update(features(types[0], inputs))
 
 
 def cells(operators: Sequence[str] = (), libraries: Sequence[str] = ()) -> list[Cell]:
-    """Each invoker of each operator that a library beside NumPy has; or of those named alone."""
-    pairs = sorted(
-        {(op, library) for op, library, device in registry().invokers if device == "cpu"}
-    )
+    """Return a cell for each invoker of the operators that a library next to NumPy has.
+
+    Names of operators and of libraries restrict the cells, if there are any.
+    """
+    pairs = {(op, library) for op, library, device in registry().invokers if device == "cpu"}
     native = {op for op, library in pairs if library not in ("numpy", "onnx_reference")}
     return [
         Cell(op, library)
-        for op, library in pairs
+        for op, library in sorted(pairs)
         if op in native and op in (operators or native) and library in (libraries or {library})
     ]
 
@@ -98,34 +99,33 @@ def run_all(matrix: Iterable[Cell], seed: int, numbers: Sequence[int]) -> Iterat
 
 
 def case_of(operator: str, library: str, seed: int, index: int) -> tuple[Case, list[str]]:
-    """A case by its number, and the element type of each input."""
+    """Return a case by its number, and the element type of each input."""
     info, (case, odds) = OPERATORS[operator], drawn(operator, seed, index)
     declared = registry().invokers[operator, library, "cpu"].dtypes
     roles = (role.rstrip("0123456789") for role in info.roles(len(case.inputs), 0))
-    given = (frozenset(declared.get(role, declared.get("", TYPES))) for role in roles)
-    rows = [sorted(row - UNTRIED) for row in given]
+    rows = [sorted({*declared.get(role, declared.get("", TYPES))} - UNTRIED) for role in roles]
     lead = "f32" if "f32" in rows[0] and odds < 0.6 else rows[0][index % len(rows[0])]
     return case, [lead if lead in row else "f32" for row in rows]
 
 
 @lru_cache(1024)  # it is the same for each library
 def drawn(operator: str, seed: int, index: int) -> tuple[Case, float]:
-    """A call, and the next number of those that it was drawn with."""
+    """Return a call, and the next random number."""
     random = Random(f"{operator} {seed} {index}")
     return draw(OPERATORS[operator], random), random.random()
 
 
 def operands(case: Case, types: Sequence[str], seed: int, index: int) -> list[Given]:
-    """The inputs of a case with their values, each lying in some layout."""
+    """Return the inputs of a case with their values, each in some layout."""
     random = Random(f"{seed} {index}")
     values = np.random.default_rng([seed, index])
     rows = zip(case.inputs, types, strict=True)
     inputs = (input_of(text, "", dtype, values) for text, dtype in rows)
-    return [one if one.constant else replace(one, layout=_lies(one, random)) for one in inputs]
+    return [x if x.constant else replace(x, layout=_layout(x, random)) for x in inputs]
 
 
-def _lies(given: Given, random: Random) -> Layout:
-    """Mostly as images do; else any order, with up to two blocks of any dims."""
+def _layout(given: Given, random: Random) -> Layout:
+    """Return mostly a layout of images; else any order, with up to two blocks of any dims."""
     usual = [order for order in ORDERS if {*order.dims} == {*given.dims}]
     if usual and random.random() < 0.6:
         return random.choice(usual)
@@ -136,14 +136,14 @@ def _lies(given: Given, random: Random) -> Layout:
 
 
 def conform(library: str, case: Case, dtype: str, inputs: Sequence[Given]) -> None:
-    """The library's result is the definition's, and its pads are zero; or both refuse the values.
+    """Check that a library gives the definition's result and zero pads, or both refuse the values.
 
     Where summands cancel, the error is bounded by the sum of their absolute values, not by the sum:
     N. J. Higham, Accuracy and Stability of Numerical Algorithms, section 4.2.
 
     Raises:
         NoInvokerError: the library does not take the call.
-        AssertionError: it is not so.
+        AssertionError: it does not.
     """
     try:
         expected = definition(case.op, inputs)
@@ -152,24 +152,24 @@ def conform(library: str, case: Case, dtype: str, inputs: Sequence[Given]) -> No
         with pytest.raises(InputError):
             run(library, case.op, inputs)
         return
-    found = run(library, case.op, inputs)
+    outcome = run(library, case.op, inputs)
     allowed = bound(type(case.op).__name__, dtype, library)
     try:
-        check_outcome(found, expected, allowed)
+        check_outcome(outcome, expected, allowed)
     except AssertionError:
-        whole = definition(case.op, [replace(one, array=np.abs(one.array)) for one in inputs])
+        whole = definition(case.op, [replace(x, array=np.abs(x.array)) for x in inputs])
         scale = max(float(np.abs(values).max(initial=0)) for values in whole)
-        check_outcome(found, expected, allowed, scale)
+        check_outcome(outcome, expected, allowed, scale)
 
 
 def reason(error: NoInvokerError, library: str) -> str:
-    """Why a library declined, in the error's own words."""
+    """Return why a library declined, in the error's own words."""
     rows = (line.partition(" : ") for line in str(error).splitlines())
     return next(row[2] for row in rows if row[0].split()[-1:] == [library])
 
 
 def command(operator: str, library: str, seed: int, index: int) -> str:
-    """What repeats one case."""
+    """Return the command that repeats one case."""
     which = f"--operator {operator} --library {library} --seed {seed} --case {index}"
     return f"python -m tests.conformance {which}"
 
@@ -179,7 +179,7 @@ KINDS = {"none": (0, 0), "one": (1, 1), "odd": (3, 7), "block": (8, 8), "beyond"
 
 
 def features(dtype: str, inputs: Sequence[Given]) -> Iterator[str]:
-    """What a case has, for the count of what was met."""
+    """Yield the features of a case: its element type, kinds of extents, blocks."""
     yield dtype
     sizes = {size for given in inputs for size in given.array.shape}
     yield from (kind for kind, (low, high) in KINDS.items() if any(low <= s <= high for s in sizes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,22 +34,20 @@ NATIVE = [pair for pair in CELLS if pair[1] != "numpy"]
 EVERYWHERE = sorted(op for op, count in Counter(op for op, _ in NATIVE).items() if count > 1)
 
 
-@cache
-def found(operator: str, library: str) -> Cell:
-    """A cell of the matrix, run."""
-    return ran(operator, library, COUNT)
-
-
-def ran(operator: str, library: str, count: int, seed: int = SEED) -> Cell:
-    """The same, run now."""
+def ran(operator: str, library: str, count: int = COUNT, seed: int = SEED) -> Cell:
+    """Return a cell of the matrix, run now."""
     [cell] = cells([operator], [library])
     *_, last = run_all([cell], seed, range(count))
     return last
 
 
+#: Runs a cell once.
+cell_of = cache(ran)
+
+
 @pytest.mark.parametrize(("operator", "library"), CELLS)
 def test_nothing_fails(operator: str, library: str) -> None:
-    check_nothing_failed(found(operator, library))
+    check_nothing_failed(cell_of(operator, library))
     for seed in MORE_SEEDS:
         check_nothing_failed(ran(operator, library, COUNT // 2, seed))
 
@@ -64,7 +61,7 @@ def check_nothing_failed(cell: Cell) -> None:
 def test_calls_are_taken(operator: str, library: str) -> None:
     # a form of another arithmetic is for few windows
     few = operator not in EVERYWHERE or library in INEXACT
-    least, cell = 2 if few else 4, found(operator, library)
+    least, cell = 2 if few else 4, cell_of(operator, library)
     if cell.taken < least and cell.lacking:  # of the few that suit it, some lack instructions here
         cell = ran(operator, library, 2 * COUNT)
     check_taken(cell, least)
@@ -82,10 +79,10 @@ def test_the_matrix_is_as_large_as_it_says() -> None:
 
 @pytest.mark.parametrize("operator", EVERYWHERE)
 def test_every_kind_of_case_is_met(operator: str) -> None:
-    row = [found(operator, library) for op, library in CELLS if op == operator]
+    row = [cell_of(operator, library) for op, library in CELLS if op == operator]
     for seed in (SEED + 1, SEED + 2):  # a kind is rare among few cases
         for cell in list(row):
-            if not set(KINDS) <= set().union(*(one.met for one in row)):
+            if not set(KINDS) <= set().union(*(each.met for each in row)):
                 row.append(ran(operator, cell.library, COUNT, seed))
     check_every_kind(row)
 
@@ -100,7 +97,7 @@ def check_every_kind(row: Sequence[Cell]) -> None:
 
 def test_a_kind_that_is_never_met_is_seen() -> None:
     """The twin: without bf16 and without a refusal, and without extents of 1."""
-    cell = found("Relu", "onednn")
+    cell = cell_of("Relu", "onednn")
     whole = replace(cell, met=Counter(dict.fromkeys((*KINDS, "blocked", "f32"), 1)))
     for lacking in ({}, {"f16": 1}):
         with pytest.raises(AssertionError, match="bf16"):
@@ -153,34 +150,16 @@ def test_an_invoker_that_always_declines_is_seen(scratch: None) -> None:
         check_taken(cell, 1)
 
 
-def application() -> typer.Typer:
-    """The command."""
-    app = typer.Typer()
-    app.command()(command.main)
-    return app
-
-
-def test_the_figures_are_there_as_json() -> None:
-    arguments = ["--operator", "Pad", "--library", "onednn", "--count", "9", "--json"]
-    result = CliRunner().invoke(application(), arguments)
-    [cell] = json.loads(result.stdout)["cells"]
-    assert (cell["operator"], cell["library"], cell["run"], cell["failed"]) == (
-        "Pad",
-        "onednn",
-        9,
-        {},
-    )
-    assert cell["taken"] + sum(cell["declined"].values()) == 9
-
-
 def test_a_wrong_result_is_seen_and_repeated_by_its_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app, runner = application(), CliRunner()
+    app, runner = typer.Typer(), CliRunner()
+    app.command()(command.main)
     with monkeypatch.context() as patch:
         patch.setattr(libdesc.eigen, "pointwise", lambda op, *rest: pointwise(Clip(0.1), *rest))
         result = runner.invoke(app, ["--operator", "Relu", "--library", "eigen", "--count", "9"])
         assert result.exit_code == 1
+        assert "9 cases, " in result.output
         line = result.output.partition("python -m tests.conformance ")[2].splitlines()[0]
         assert runner.invoke(app, line.split()).exit_code == 1
     assert runner.invoke(app, line.split()).exit_code == 0

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import track
 from rich.table import Table
 
 from tests.onnx_suite import refused
-from tests.onnx_suite.cases import CATEGORIES, Case, load
+from tests.onnx_suite.cases import Case, load
 from tests.onnx_suite.engines import (
     Outcome,
     Run,
@@ -30,7 +29,6 @@ STATUSES = ("passed", "unsupported", "failed")
 
 def main(
     pattern: Annotated[str, typer.Option("--filter", help="Only cases whose name matches.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     with_peers: Annotated[
         bool, typer.Option("--peers", help="Run the peers that are installed too.")
     ] = False,
@@ -40,113 +38,60 @@ def main(
 ) -> None:
     """Run the cases and count; 1 when a case whose operators VTensor has fails."""
     cases = [case for name, case in load().items() if re.search(pattern, name)]
-    engines: dict[str, Run] = {
-        "VTensor": vtensor,
-        "VTensor with onnx.reference": vtensor_reference,
-    }
-    absent: list[str] = []
-    if with_peers:
-        there, absent = peers()
-        engines |= there
-    outcomes = {name: run_all(name, run, cases) for name, run in engines.items()}
+    engines: dict[str, Run] = {"VTensor": vtensor, "VTensor with onnx.reference": vtensor_reference}
+    there, absent = peers() if with_peers else ({}, [])
+    outcomes = {name: run_all(name, run, cases) for name, run in {**engines, **there}.items()}
     ours = outcomes["VTensor"]
-    faults = [c for c in cases if ours[c.name].status == "failed" and c.supported]
+    faults = [case for case in cases if ours[case.name].status == "failed" and case.supported]
     if update and not pattern and not faults:
-        refused.write({c.name: ours[c.name].reason for c in cases if _listed(c, ours)})
+        listed = (case.name for case in cases if case.supported)
+        refused.write({n: ours[n].reason for n in listed if ours[n].status == "unsupported"})
     folded = [c.name for c in cases if ours[c.name].status == "passed" and at_load(c)]
-    if as_json:
-        print(json.dumps(report(cases, outcomes, absent) | {"at load": folded}, indent=2))
-    else:
-        show(Console(), cases, outcomes, absent)
-        Console().print(f"{len(folded)} of VTensor's passed cases are decided while loading")
+    operators = count(ours, ((op, case) for case in cases for op in names(case)))
+    engine_counts = {
+        name: count(found, ((kind, c) for c in cases for kind in ("all", c.category)))
+        for name, found in outcomes.items()
+    }
+    console = Console()
+    for title, counts in {"operator": operators, **engine_counts}.items():
+        console.print(table(title, counts))
+    for name, outcome in ours.items():
+        if outcome.status == "failed":
+            console.print(f"failed: {name}: {outcome.reason}", markup=False)
+    console.print(*(f"{name} is not installed: skipped" for name in absent), sep="\n")
+    console.print(f"{len(folded)} of VTensor's passed cases are decided while loading")
     raise typer.Exit(1 if faults else 0)
 
 
-def _listed(case: Case, outcomes: Mapping[str, Outcome]) -> bool:
-    return case.supported and outcomes[case.name].status == "unsupported"
-
-
 def run_all(name: str, run: Run, cases: Sequence[Case]) -> dict[str, Outcome]:
-    """Every case on one engine, with a progress bar on standard error."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    outcomes = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=len(cases))
-        for case in cases:
-            outcomes[case.name] = judge(case, run)
-            bar.advance(task)
-    return outcomes
+    """Run every case on one engine, with a progress bar on standard error."""
+    bar = track(cases, name, console=Console(stderr=True), transient=True)
+    return {case.name: judge(case, run) for case in bar}
 
 
-def report(
-    cases: Sequence[Case], outcomes: Mapping[str, Mapping[str, Outcome]], absent: Sequence[str]
-) -> dict[str, Any]:
-    """The figures, as JSON has them."""
-    ours = outcomes["VTensor"]
-    return {
-        "engines": {
-            name: {category: count(found, cases, category) for category in ("", *CATEGORIES)}
-            for name, found in outcomes.items()
-        },
-        "absent": list(absent),
-        "operators": {op: dict(counts) for op, counts in by_operator(cases, ours).items()},
-        "cases": {
-            case.name: {"status": ours[case.name].status, "reason": ours[case.name].reason}
-            for case in cases
-        },
-    }
+def names(case: Case) -> list[str]:
+    """Return the names of a case's operators, behind their domains."""
+    return [op if domain in ("", "ai.onnx") else f"{domain}::{op}" for domain, op in case.operators]
 
 
 def count(
-    outcomes: Mapping[str, Outcome], cases: Iterable[Case], category: str = ""
-) -> dict[str, int]:
-    """How many cases of a category, or of all, became what."""
-    found = Counter(outcomes[c.name].status for c in cases if category in ("", c.category))
-    return {status: found[status] for status in STATUSES}
+    outcomes: Mapping[str, Outcome], rows: Iterable[tuple[str, Case]]
+) -> dict[str, Counter[str]]:
+    """Return how many cases of each label became what."""
+    counts = defaultdict[str, Counter[str]](Counter)
+    for label, case in rows:
+        counts[label][outcomes[case.name].status] += 1
+    return dict(sorted(counts.items()))
 
 
-def by_operator(cases: Iterable[Case], outcomes: Mapping[str, Outcome]) -> dict[str, Counter[str]]:
-    """The same by operator; a case counts for each of its operators."""
-    table: dict[str, Counter[str]] = defaultdict(Counter)
-    for case in cases:
-        for domain, op in case.operators:
-            label = op if domain in ("", "ai.onnx") else f"{domain}::{op}"
-            table[label][outcomes[case.name].status] += 1
-    return dict(sorted(table.items()))
-
-
-def show(
-    console: Console,
-    cases: Sequence[Case],
-    outcomes: Mapping[str, Mapping[str, Outcome]],
-    absent: Sequence[str],
-) -> None:
-    """Print the figures as tables, and each failed case of ours."""
-    ours = outcomes["VTensor"]
-    operators = _table("operator")
-    for op, counts in by_operator(cases, ours).items():
-        operators.add_row(op, *(str(counts[status] or "") for status in STATUSES))
-    console.print(operators)
-    for name, found in outcomes.items():
-        table = _table(name)
-        for category in CATEGORIES:
-            row = count(found, cases, category)
-            table.add_row(category, *(str(row[status]) for status in STATUSES))
-        total = count(found, cases)
-        table.add_row(f"all {len(cases)}", *(str(total[status]) for status in STATUSES))
-        console.print(table)
-    for case in cases:
-        if ours[case.name].status == "failed":
-            console.print(f"failed: {case.name}: {ours[case.name].reason}", markup=False)
-    for name in absent:
-        console.print(f"{name} is not installed: skipped")
-
-
-def _table(title: str) -> Table:
-    table = Table(title, *STATUSES)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    return table
+def table(title: str, counts: Mapping[str, Counter[str]]) -> Table:
+    """Return a table of counts, a row for each label."""
+    shown = Table(title)
+    for status in STATUSES:
+        shown.add_column(status, justify="right")
+    for label, row in counts.items():
+        shown.add_row(label, *(str(row[status]) for status in STATUSES))
+    return shown
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who runs a case: VTensor, and the peers that are installed."""
+"""The engines that run a case: VTensor, and the peers that are installed."""
 
 from __future__ import annotations
 
@@ -36,28 +36,26 @@ class Outcome:
     reason: str = ""
 
 
-def vtensor(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
-    """VTensor's answer, with operators of its own alone."""
-    with Session(model, threads=1, reference=False) as session:
-        return session.run(None, feeds)
+def _vtensor(**options: Any) -> Run:
+    def run(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
+        with Session(model, threads=1, **options) as session:
+            return session.run(None, feeds)
+
+    return run
 
 
-def vtensor_reference(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
-    """VTensor's answer where ONNX's evaluator runs what VTensor has no operator for."""
-    with Session(model, threads=1) as session:
-        return session.run(None, feeds)
-
-
-def vtensor_numpy(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
-    """VTensor's answer by the definitions of its operators."""
-    with Session(model, threads=1, libraries=["numpy"], reference=False) as session:
-        return session.run(None, feeds)
+#: VTensor with operators of its own alone.
+vtensor = _vtensor(reference=False)
+#: VTensor with ONNX's evaluator for what VTensor has no operator for.
+vtensor_reference = _vtensor()
+#: VTensor by the definitions of its operators.
+vtensor_numpy = _vtensor(libraries=["numpy"], reference=False)
 
 
 def at_load(case: Case) -> bool:
-    """True when all outputs of a case that passes are constants once it is loaded.
+    """Return whether all outputs of a case that passes are constants once it is loaded.
 
-    Then no library ran: what folds is computed by ONNX's reference evaluator, or here.
+    Then no library ran: ONNX's reference evaluator, or the frontend, computed them.
     """
     feeds, _ = next(case.data)
     model, known = Model(case.model, reference=False), dict[str, Value]()
@@ -71,28 +69,26 @@ def at_load(case: Case) -> bool:
 
 
 def onnx_reference(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
-    """The answer of ONNX's own evaluator."""
+    """Return the answer of ONNX's own evaluator."""
     from onnx.reference import ReferenceEvaluator
 
     return list(ReferenceEvaluator(model).run(None, dict(feeds)))
 
 
 def onnx_runtime(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
-    """ONNX Runtime's answer."""
+    """Return ONNX Runtime's answer."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    content, providers = model.SerializeToString(), ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(content, options, providers=providers)
     answers: Sequence[Value] = session.run(None, dict(feeds))
     return answers
 
 
 def openvino(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
-    """OpenVINO's answer, in f32 as the others."""
+    """Return OpenVINO's answer, in f32 as the others."""
     import openvino
 
     core = openvino.Core()
@@ -111,7 +107,7 @@ PEERS: dict[str, tuple[str, Run]] = {
 
 
 def peers() -> tuple[dict[str, Run], list[str]]:
-    """The peers that are installed, and the names of those that are not."""
+    """Return the peers that are installed, and the names of the other peers."""
     there = {name: run for name, (module, run) in PEERS.items() if find_spec(module)}
     return there, [name for name in PEERS if name not in there]
 
@@ -122,7 +118,7 @@ _IN_F16 = ("test_attention_4d_fp16", "test_attention_4d_causal_fp16")
 
 
 def judge(case: Case, run: Run = vtensor) -> Outcome:
-    """Run a case and say what became of it; nothing but an interrupt comes out of it."""
+    """Run a case and return its outcome; only an interrupt is raised."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
@@ -145,7 +141,7 @@ def _first(error: Exception) -> str:
 
 
 def refusal(error: VTensorError) -> str:
-    """Why a case is not supported, without the names of its nodes and values."""
+    """Return why a case is not supported, without the names of its nodes and values."""
     lines = [line.strip() for line in str(error).splitlines()]
     if isinstance(error, UnsupportedOperatorError):
         rows = [line.partition(" : ") for line in lines if " : " in line]
@@ -156,7 +152,7 @@ def refusal(error: VTensorError) -> str:
 
 
 def difference(ours: Sequence[Value], wanted: Sequence[Value], rtol: float, atol: float) -> str:
-    """What is wrong with some outputs; empty when nothing is."""
+    """Return what is wrong with some outputs; empty when nothing is."""
     if len(ours) != len(wanted):
         return f"{len(ours)} outputs, {len(wanted)} wanted"
     for index, (mine, theirs) in enumerate(zip(ours, wanted, strict=True)):
@@ -174,7 +170,7 @@ def difference(ours: Sequence[Value], wanted: Sequence[Value], rtol: float, atol
 def _array_difference(
     mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], rtol: float, atol: float
 ) -> str:
-    """The suite's own comparison (``onnx.backend.test.runner``)."""
+    """Compare as the suite does (``onnx.backend.test.runner``)."""
     if mine.shape != theirs.shape:
         return f"shape {mine.shape}, {theirs.shape} wanted"
     if theirs.dtype.kind in "OUS":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -28,11 +28,12 @@ from vtensor.runtime import _replay
 from vtensor.runtime.execution.evaluations import step_error
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Given:
-    """An input: values under dim names, where it lies, and whether it is known before the run."""
+    """An input: values under dim names, their layout, and whether they are known before a run."""
 
     array: Array
     dims: tuple[str, ...]
@@ -45,9 +46,14 @@ class Given:
         return dict(zip(self.dims, self.array.shape, strict=True))
 
 
+def plain(array: Array, dims: str, constant: bool = False) -> Given:
+    """Return an input in the order of its dims, whose names stand between spaces."""
+    return Given(array, tuple(dims.split()), Layout.plain(dims.split()), constant)
+
+
 @dataclass
 class Outcome:
-    """What came of a run: values by output, how they lie, what was decided, which kernels ran."""
+    """The result of a run: values by output, their memory, the variant, the kernels that ran."""
 
     variant: Variant
     values: list[Array]
@@ -57,27 +63,24 @@ class Outcome:
 
 
 class Deciding(Evaluation):
-    """Partial evaluation: whatever would touch memory is a fault."""
+    """Partial evaluation, in which whatever would touch memory is a fault."""
 
     mode = Mode.PARTIAL
     tolerance = 1.0  # each library shows all that it has
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Not in partial evaluation."""
-        raise AssertionError(f"{call.node} emits a step while it is only decided")
+        """Fail: a call that is only decided emits no step."""
+        self._fail(call)
 
-    def share(self, call: Call, source: VTensor, target: VTensor) -> None:
-        """Not in partial evaluation."""
-        raise AssertionError(f"{call.node} shares memory while it is only decided")
+    def _fail(self, call: Call, *arguments: object, **named: object) -> None:
+        raise AssertionError(f"{call.node} touches memory while it is only decided")
 
-    def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """Not in partial evaluation."""
-        raise AssertionError(f"{call.node} calls back while it is only decided")
+    share = callback = _fail
 
 
 @dataclass
 class Running(Evaluation):
-    """Execution of each step as it comes, on poisoned scratch memory."""
+    """Execution of each step as it comes, on scratch memory full of NaN."""
 
     mode = Mode.NORMAL
     tolerance = 1.0
@@ -96,17 +99,17 @@ class Running(Evaluation):
             raise step_error(error, call.node, str) from error
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:
-        """The same bytes."""
+        """Share the bytes."""
         storage_of(target).share(storage_of(source))
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """In place."""
+        """Run it now."""
         run()
 
 
 @dataclass
 class RunContext(DispatchContext):
-    """Outputs get memory in their decided layouts before the invoker runs."""
+    """A context that gives outputs memory in their decided layouts before the invoker runs."""
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Allocate, poison, dispatch."""
@@ -119,40 +122,46 @@ class RunContext(DispatchContext):
 
 
 def poisoned(nbytes: int) -> Buffer:
-    """Memory whose every element is NaN in f32, bf16, f16 and f64."""
+    """Return memory whose every element is NaN in f32, bf16, f16 and f64."""
     buffer = Buffer.allocate(nbytes)
     buffer.memory[...] = 0xFF
     return buffer
 
 
 def storage_of(tensor: VTensor) -> TensorStorage:
-    """The memory of an operand."""
+    """Return the memory of an operand."""
     assert isinstance(tensor.storage, TensorStorage)
     return tensor.storage
 
 
-#: Operators behind another, and how many of the last inputs are each one's.
+#: Operators that follow another, and how many of the last inputs each of them takes.
 Behind = Sequence[tuple[object, int]]
 
 
-def behind_of(
-    tensors: Sequence[VTensor], behind: Behind
-) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
-    """An operator's own operands, and what is fused behind it."""
-    own = len(tensors) - sum(count for _, count in behind)
-    rest = iter(tensors[own:])
-    return tensors[:own], tuple(Follower(op, tuple(islice(rest, n))) for op, n in behind)
+def split_off(
+    operands: Sequence[T], behind: Behind
+) -> tuple[Sequence[T], list[tuple[object, tuple[T, ...]]]]:
+    """Return an operator's own operands, and each follower with its operands."""
+    own = len(operands) - sum(count for _, count in behind)
+    rest = iter(operands[own:])
+    return operands[:own], [(op, tuple(islice(rest, count))) for op, count in behind]
+
+
+def context(library: str, *followers: tuple[object, tuple[VTensor, ...]]) -> DispatchContext:
+    """Return the context of a node ``case`` that goes to a library, with what is fused."""
+    preferences = Preferences(nodes={"case": library})
+    fused = tuple(Follower(op, operands) for op, operands in followers)
+    return DispatchContext(node="case", preferences=preferences, followers=fused)
 
 
 def decide(library: str, op: object, inputs: Sequence[Given], behind: Behind = ()) -> Variant:
-    """What a library wants for a call, and for what is fused behind it.
+    """Return what a library wants for a call, and for what is fused behind it.
 
     Raises:
-        NoInvokerError: it does not take the call; says why.
+        NoInvokerError: the library does not take the call; the error says why.
     """
-    own, followers = behind_of([_operand(given) for given in inputs], behind)
-    preferences = Preferences(nodes={"case": library})
-    ctx = DispatchContext(node="case", preferences=preferences, followers=followers)
+    own, followers = split_off([_operand(given) for given in inputs], behind)
+    ctx = context(library, *followers)
     with installed(Deciding()):
         run_compute(ctx, op, own)
     assert ctx.variant is not None
@@ -169,7 +178,7 @@ def _operand(given: Given) -> VTensor:
 
 
 def prober(library: str, op: object, inputs: Sequence[Given]) -> tuple[Prober, OpNode]:
-    """What asks a library again, and the node on it."""
+    """Return a prober that asks the library again, and the node that is on the library."""
     variant = decide(library, op, inputs)
     names = tuple(f"x{place}" for place in range(len(inputs)))
     values = {name: _operand(given) for name, given in zip(names, inputs, strict=True)}
@@ -185,7 +194,7 @@ def prober(library: str, op: object, inputs: Sequence[Given]) -> tuple[Prober, O
 
 
 def variants(library: str, op: object, inputs: Sequence[Given]) -> list[Variant]:
-    """What a library has beside what it decides by itself."""
+    """Return the variants that a library has beside what it decides by itself."""
     asking, node = prober(library, op, inputs)
     return asking.variants(node)
 
@@ -197,7 +206,7 @@ def run(
     behind: Behind = (),
     variant: Variant | None = None,
 ) -> Outcome:
-    """Run a call in a variant, or as the library decides, on inputs in the layouts that are due."""
+    """Run a call in a variant, or as the library decides, on inputs in the variant's layouts."""
     variant = variant or decide(library, op, inputs, behind)
     tensors = []
     for given, layout in zip(inputs, variant.layouts, strict=False):
@@ -205,8 +214,9 @@ def run(
         tensor.storage = TensorStorage.of_array(given.array, tensor, layout, given.constant)
         tensors.append(tensor)
     evaluation = Running()
-    own, followers = behind_of(tensors, behind)
-    ctx = RunContext(node="case", variant=variant, followers=followers)
+    own, followers = split_off(tensors, behind)
+    fused = tuple(Follower(op, operands) for op, operands in followers)
+    ctx = RunContext(node="case", variant=variant, followers=fused)
     with installed(evaluation):
         outputs = run_compute(ctx, op, own)
     storages = [storage_of(output) for output in outputs]
@@ -218,31 +228,39 @@ def run(
     return Outcome(variant, values, dims, storages, evaluation.kernels)
 
 
-def definition(op: object, inputs: Sequence[Given]) -> list[Array]:
-    """What NumPy says in f64, from declared order."""
-    wide = [
-        Given(_widest(given.array), given.dims, Layout.plain(given.dims), given.constant)
-        for given in inputs
-    ]
-    return run("numpy", _settled(op, inputs), wide).values
+def definition(
+    op: object, inputs: Sequence[Given], behind: Behind = (), between: str = "f8"
+) -> list[Array]:
+    """Return what NumPy says in f64, from declared order, of an operator and then its followers.
+
+    Each follower takes the first result before it, rounded to the type ``between``.
+    """
+    own, followers = split_off(inputs, behind)
+    outcome = run("numpy", _settled(op, own), [_widest(given) for given in own])
+    for follower, operands in followers:
+        before = plain(outcome.values[0].astype(between), " ".join(outcome.dims[0]))
+        outcome = run("numpy", follower, [_widest(given) for given in (before, *operands)])
+    return outcome.values
 
 
 def _settled(op: object, inputs: Sequence[Given]) -> object:
-    """An operator that rounds as its scale's element type does, unless told, told so: in f64 it
-    would round otherwise, and where it rounds decides between two steps.
+    """Return a quantisation that rounds as the element type of its scale does, by its parameter.
+
+    In f64 it would round otherwise, and where it rounds decides between two steps.
     """
     if getattr(op, "precision", None) != "" or inputs[1].array.dtype.kind in "iu":
         return op
     return replace(cast(Any, op), precision=from_numpy(inputs[1].array.dtype))
 
 
-def _widest(array: Array) -> Array:
-    """Fractions in f64; integers and truth values as they are."""
-    return array if array.dtype.kind in "iub" else array.astype(np.float64)
+def _widest(given: Given) -> Given:
+    """Return an input in declared order, fractions in f64, integers and truth values as is."""
+    array = given.array if given.array.dtype.kind in "iub" else given.array.astype(np.float64)
+    return plain(array, " ".join(given.dims), given.constant)
 
 
 def check_pads(storage: TensorStorage) -> None:
-    """The padding contract: lanes past the true extents are exactly zero."""
+    """Check the padding contract: lanes past the true extents are exactly zero."""
     assert pads_are_zero(storage.data(), storage.layout, storage.extents), (
         f"pads of {storage.layout} are not zero"
     )
@@ -251,7 +269,7 @@ def check_pads(storage: TensorStorage) -> None:
 def check_outcome(
     found: Outcome, expected: Sequence[Array], bound: float, scale: float = 0.0
 ) -> None:
-    """Every output close to the definition's, and its pads zero; ``scale`` as for check_close."""
+    """Check that each output is close to the definition's, as check_close, and its pads zero."""
     for value, storage, wanted in zip(found.values, found.physical, expected, strict=True):
         check_close(value, wanted, bound, scale)
         check_pads(storage)

@@ -1,15 +1,12 @@
-"""A program: numbers at the ends of each float type on a library, under a cap on instruction sets.
+"""Faults at the ends of each float type: element-wise operators alone and fused, and softmaxes.
 
-``python -m tests.operators.special CAP LIBRARY`` prints a line for each fault and, last, how many
-calls were compared with the definition in a wider type: each element-wise operator of the registry
-alone and behind another operator, and rows of a softmax. It is a process of its own because
-libraries fix their cap at their first use.
+Each call is compared with the definition in a wider type; ``capped.py`` does it under caps.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -19,15 +16,13 @@ from libdesc.registry import registry
 from ops import Conv2D, LogSoftmax, MatMul, Softmax, Times
 from ops._elementwise import ROWS
 from ptensor.layout import Layout
-from tests.operators.cases import BOUNDS, CASES, IMAGES
-from tests.operators.harness import Behind, Given, definition, run
+from tests.operators.cases import BOUNDS, CASES, IMAGES, dims_of
+from tests.operators.harness import Array, Given, definition, plain, run
 from tests.operators.levels import check_same
-from vtensor import limit_isa
 from vtensor.errors import NoInvokerError, VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.operators import OPERATORS
 
-Array = np.ndarray[Any, Any]
 #: NumPy's knows no bf16.
 finfo: Any = ml_dtypes.finfo
 
@@ -76,7 +71,7 @@ def wide(op: Any, inputs: Sequence[Given]) -> Array:
     with np.errstate(all="ignore"):
         if row is not None and inputs[0].array.dtype == np.float64:
             try:
-                return np.asarray(row[0](op, *(one.array.astype(np.longdouble) for one in inputs)))
+                return np.asarray(row[0](op, *(x.array.astype(np.longdouble) for x in inputs)))
             except VTensorError:
                 pass
         return definition(op, inputs)[0]
@@ -98,62 +93,58 @@ def difference(found: Array, wide_result: Array, name: str) -> str:
     return "".join(f" [{i}] {found[i]}, not {wanted[i]}" for i in places)
 
 
-def faults_alone(library: str) -> Iterator[str | None]:
-    """Yield, for each call of an operator alone, what is wrong with it, or None."""
+def faults_alone(library: str) -> Iterator[str]:
+    """Yield, for each call of an operator alone, what is wrong with it; empty if nothing is."""
     for name, op in operators():
         info = OPERATORS[name]
         count = 2 if info.many else len(info.inputs)
         for dtype in TYPES if (name, library, "cpu") in registry().invokers else ():
             grid = np.meshgrid(*[numbers(dtype)] * count, indexing="ij")
-            inputs = [Given(one.reshape(-1), ("N",), Layout("N")) for one in grid]
+            inputs = [plain(operand.reshape(-1), "N") for operand in grid]
             try:
-                [found] = run(library, op, inputs).values
+                [result] = run(library, op, inputs).values
             except NoInvokerError:
                 continue
-            said = difference(found, wide(op, inputs), name)
-            yield f"{op} of {dtype}:{said}" if said else None
+            fault = difference(result, wide(op, inputs), name)
+            yield f"{op} of {dtype}:{fault}" if fault else ""
 
 
 def lead(kind: str, values: Array) -> tuple[object, list[Given]]:
     """Return an operator and inputs whose result is the values, in each column or channel."""
     count = len(values)
     if kind == "times":
-        return Times(1.0), [Given(values, ("N",), Layout("N"))]
+        return Times(1.0), [plain(values, "N")]
     ones = np.ones((32, 64) if kind == "matmul" else (64, 32, 1, 1), values.dtype)
     spread = np.zeros((count, 32), values.dtype)
     spread[:, 0] = values
     if kind == "matmul":
-        factors = Given(ones, ("K", "N"), Layout("KN"), constant=True)
-        return MatMul("K"), [Given(spread, ("M", "K"), Layout("MK")), factors]
-    image = Given(spread.T.reshape(1, 32, 1, count).copy(), tuple("NCHW"), Layout("NCHW"))
-    return Conv2D(), [image, Given(ones, tuple("OIhw"), Layout("OIhw"), constant=True)]
+        return MatMul("K"), [plain(spread, "M K"), plain(ones, "K N", constant=True)]
+    image = plain(spread.T.reshape(1, 32, 1, count).copy(), "N C H W")
+    return Conv2D(), [image, plain(ones, "O I h w", constant=True)]
 
 
-def faults_behind(library: str) -> Iterator[str | None]:
-    """Yield, for each operator fused behind another, what is wrong with it, or None."""
+def faults_behind(library: str) -> Iterator[str]:
+    """Yield, for each operator fused behind another, what is wrong with it; empty if nothing is."""
     on_one = [(name, op) for name, op in operators() if len(OPERATORS[name].inputs) == 1]
+    on_one = [row for row in on_one if not OPERATORS[row[0]].many and not hasattr(row[1], "to")]
     for kind in LEADS if library == "onednn" else ("times",):
-        for dtype in TYPES:
+        for dtype, (name, op) in product(TYPES, on_one):
+            known = registry().invokers[name, "numpy", "cpu"].dtypes
+            if dtype not in known.get("x", known.get("", (dtype,))):
+                continue
             values = numbers(dtype)
             first, inputs = lead(kind, values)
-            for name, op in on_one:
-                behind: Behind = [(op, 0)]
-                known = registry().invokers[name, "numpy", "cpu"].dtypes
-                takes = dtype in known.get("x", known.get("", (dtype,)))
-                if OPERATORS[name].many or hasattr(op, "to") or not takes:
-                    continue
-                try:
-                    [found] = run(library, first, inputs, behind).values
-                except NoInvokerError:
-                    continue
-                column = found[LEADS[kind]]
-                said = difference(column, wide(op, [Given(values, ("N",), Layout("N"))]), name)
-                yield f"{op} of {dtype} behind {kind}:{said}" if said else None
+            try:
+                [result] = run(library, first, inputs, [(op, 0)]).values
+            except NoInvokerError:
+                continue
+            fault = difference(result[LEADS[kind]], wide(op, [plain(values, "N")]), name)
+            yield f"{op} of {dtype} behind {kind}:{fault}" if fault else ""
 
 
 def spoilt_rows(text: str, axis: str, dtype: str, layout: str) -> Given:
     """Return rows of numbers along an axis; some hold a NaN or an infinity, each at its place."""
-    sizes = {dim: int(size) for dim, size in (word.split("=") for word in text.split())}
+    sizes = dims_of(text)
     values = np.random.default_rng(3).normal(size=[*sizes.values()]) * 5
     rows = np.moveaxis(values, list(sizes).index(axis), -1)
     length = rows.shape[-1]
@@ -173,39 +164,20 @@ def spoilt_rows(text: str, axis: str, dtype: str, layout: str) -> Given:
     return Given(values.astype(numpy_dtype(dtype)), dims, Layout(layout or " ".join(dims)))
 
 
-def faults_in_rows(library: str) -> Iterator[str | None]:
-    """Yield, for each call of a softmax, what is wrong with it, or None."""
-    for text, axis in ROWS_OF:
-        for layout in IMAGES if "W" in text else ("",):
-            for op in (Softmax((axis,)), LogSoftmax((axis,))):
-                for dtype in TYPES:
-                    given = spoilt_rows(text, axis, dtype, layout)
-                    try:
-                        [found] = run(library, op, [given]).values
-                    except NoInvokerError:
-                        continue
-                    with np.errstate(all="ignore"):
-                        [wanted] = definition(op, [given])
-                    try:
-                        check_same(found, wanted, max(1e-6, 4 * float(finfo(found.dtype).eps)))
-                    except AssertionError as fault:
-                        yield f"{op} of {dtype} {text} from {layout}: {fault}"
-                    else:
-                        yield None
-
-
-def main(cap: str, library: str) -> None:
-    """Print all faults, then how many calls were compared, by kind."""
-    if cap != "max":
-        limit_isa(cap)
-    counts = []
-    for part in (faults_alone, faults_behind, faults_in_rows):
-        said = list(part(library))
-        counts.append(len(said))
-        for fault in filter(None, said):
-            print(fault)
-    print(*counts)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def faults_in_rows(library: str) -> Iterator[str]:
+    """Yield, for each call of a softmax, what is wrong with it; empty if nothing is."""
+    for (text, axis), dtype in product(ROWS_OF, TYPES):
+        for layout, cls in product(IMAGES if "W" in text else ("",), (Softmax, LogSoftmax)):
+            op, given = cls((axis,)), spoilt_rows(text, axis, dtype, layout)
+            try:
+                [result] = run(library, op, [given]).values
+            except NoInvokerError:
+                continue
+            with np.errstate(all="ignore"):
+                [wanted] = definition(op, [given])
+            try:
+                check_same(result, wanted, max(1e-6, 4 * float(finfo(result.dtype).eps)))
+            except AssertionError as fault:
+                yield f"{op} of {dtype} {text} from {layout}: {fault}"
+            else:
+                yield ""

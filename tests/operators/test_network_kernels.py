@@ -2,97 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from functools import cache
 
+import numpy as np
 import pytest
 
 from eval.networks.models import light_model
-from libdesc.dispatcher import DispatchContext
 from libdesc.onednn import Convolution
-from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
-from ptensor.buffer import TensorStorage
-from ptensor.evaluation import Call, Mode, Step, Variant, installed
 from ptensor.layout import Layout
 from tests.operators.cases import IMAGES
-from tests.operators.harness import Deciding
+from tests.operators.harness import Given, plain
+from tests.operators.levels import seen
 from vtensor.frontends.onnx import load_onnx
-from vtensor.language.operators import run_compute
 from vtensor.language.tensor import VTensor
 
 NETWORKS = ("squeezenet", "resnet50", "vgg19")
-Signature = tuple[Any, tuple[tuple[tuple[tuple[str, int], ...], bool], ...]]
 
 
-class Looking(Deciding):
-    """Steps are looked at, not run: nothing is allocated."""
-
-    mode = Mode.NORMAL
-
-    def __init__(self) -> None:
-        self.kernels: list[str] = []
-        self.asked: list[str] = []
-
-    def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Note the kernel, and the one that a convolution gets which may choose every layout."""
-        routine = call.routine
-        self.kernels.append(step.kernel)  # type: ignore[attr-defined]  # a Primitive
-        if isinstance(routine, Convolution):
-            self.asked.append(routine.primitive([Layout.ANY] * 3).kernel)
-
-
-def signatures(network: str) -> Iterator[Signature]:
-    """Each kind of node once: the operator, and of each input the dims and whether it is known."""
+@cache
+def calls(network: str) -> dict[str, tuple[object, list[Given]]]:
+    """Return each kind of call once: the operator and inputs, whose values take no memory."""
     graph = load_onnx(light_model(network))
     taken = {op for op, library, _ in registry().invokers if library == "onednn"}
-    seen = set()
+    kinds = {}
     for node in graph.nodes.values():
-        inputs = tuple(
-            (tuple(graph.values[name].dims.items()), name in graph.constants)
-            for name in node.inputs
-        )
-        if node.op_name in taken and (node.op, inputs) not in seen:
-            seen.add((node.op, inputs))
-            yield node.op, inputs
+        inputs = []
+        for name in node.inputs:
+            dims = graph.values[name].dims
+            zeros = np.broadcast_to(np.float32(0), [*dims.values()])
+            inputs.append(plain(zeros, " ".join(dims), name in graph.constants))
+        if node.op_name in taken:
+            kinds[f"{node.op} {[(each.extents, each.constant) for each in inputs]}"] = (
+                node.op,
+                inputs,
+            )
+    return kinds
 
 
-def tensors(signature: Signature, image: str, layouts: Sequence[Layout] = ()) -> list[VTensor]:
-    """The inputs without memory, images in a layout, or all in those that were decided."""
-    made = []
-    for index, (dims, constant) in enumerate(signature[1]):
-        tensor = VTensor("f32", dict(dims))
-        lies = Layout(image) if set(tensor.dims) == set("NCHW") else Layout.plain(tensor.dims)
-        layout = layouts[index] if layouts else lies
-        tensor.storage = TensorStorage("f32", tensor.dims, layout, constant=constant)
-        made.append(tensor)
-    return made
-
-
-def look(signature: Signature, image: str) -> tuple[Variant, Looking]:
-    """Decide a node and see which step it makes."""
-    ctx = DispatchContext(node="node", preferences=Preferences(nodes={"node": "onednn"}))
-    with installed(Deciding()):
-        run_compute(ctx, signature[0], tensors(signature, image))
-    assert ctx.variant is not None
-    looking = Looking()
-    with installed(looking):
-        run_compute(ctx, signature[0], tensors(signature, image, ctx.variant.layouts))
-    return ctx.variant, looking
+def from_layout(inputs: list[Given], image: str) -> list[Given]:
+    """Return inputs of which the images have a layout."""
+    layout = Layout(image)
+    return [
+        replace(given, layout=layout) if {*given.dims} == {*layout.dims} else given
+        for given in inputs
+    ]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_no_reference_kernels(network: str) -> None:
-    faults, count = [], 0
-    for signature in signatures(network):
+    faults = []
+    for kind, (op, inputs) in calls(network).items():
         for image in IMAGES:
-            variant, seen = look(signature, image)
-            count += 1
-            if any(map(reference_kernel, seen.kernels)):
-                row = " ".join(str(layout) for layout in variant.layouts)
-                faults.append(f"{signature} from {image}: {seen.kernels} on {row}")
-    assert count >= 30 * len(IMAGES)
+            seeing = seen(op, from_layout(inputs, image))
+            if any(map(reference_kernel, seeing.kernels)):
+                row = " ".join(map(str, seeing.variant.layouts))
+                faults.append(f"{kind} from {image}: {seeing.kernels} on {row}")
+    assert len(calls(network)) >= 30
     assert not faults, "\n".join(["", *faults])
 
 
@@ -100,11 +68,13 @@ def test_no_reference_kernels(network: str) -> None:
 def test_convolutions_get_the_kernel_that_oneDNN_would_choose(network: str) -> None:  # noqa: N802
     """The decided layouts are its own answer, and come back to it as the same descriptors."""
     faults, count = [], 0
-    for signature in signatures(network):
-        _, seen = look(signature, "NCHW")
-        count += len(seen.asked)
-        if seen.asked and seen.kernels != seen.asked:
-            faults.append(f"{signature}: {seen.kernels}, not {seen.asked}")
+    for kind, (op, inputs) in calls(network).items():
+        seeing = seen(op, inputs)
+        if isinstance(seeing.routine, Convolution):
+            count += 1
+            free = seeing.routine.primitive([Layout.ANY] * 3).kernel
+            if seeing.kernels != [free]:
+                faults.append(f"{kind}: {seeing.kernels}, not {free}")
     assert count >= 9
     assert not faults, "\n".join(["", *faults])
 

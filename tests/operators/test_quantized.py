@@ -10,16 +10,14 @@ import pytest
 from onnx import helper, numpy_helper
 
 from ops import Clip, MatMul
-from ptensor.layout import Layout
-from tests.operators.harness import Given, run
+from tests.operators.harness import Array, plain, run
 from vtensor import Session
 
-Array = np.ndarray[Any, Any]
 EDGES = (np.inf, -np.inf, 1e30, -1e30, 0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 300)
 
 
 def computed(nodes: list[onnx.NodeProto], x: Array, **constants: Array) -> Array:
-    """What a model makes of ``x``; its plan calls nothing back."""
+    """Return what a model makes of ``x``; its plan calls nothing back."""
     port = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
     rows = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     graph = helper.make_graph(nodes, "one", [port], [onnx.ValueInfoProto(name="y")], rows)
@@ -30,19 +28,20 @@ def computed(nodes: list[onnx.NodeProto], x: Array, **constants: Array) -> Array
         return np.asarray(y)
 
 
-def node(op: str, *inputs: str, to: str = "y", **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, list(inputs), to.split(), **attributes)
+def node(op: str, inputs: str, to: str = "y", **attributes: Any) -> onnx.NodeProto:
+    """Return a node whose inputs and outputs stand between spaces."""
+    return helper.make_node(op, inputs.split(), to.split(), **attributes)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16])
 def test_steps_saturate_and_ties_are_even(dtype: type[np.integer[Any]]) -> None:
     x = np.array(EDGES, np.float32)
     limits = np.iinfo(dtype)
-    found = computed(
-        [node("QuantizeLinear", "x", "s", "z")], x, s=np.array(1, np.float32), z=np.array(3, dtype)
+    quantised = computed(
+        [node("QuantizeLinear", "x s z")], x, s=np.array(1, np.float32), z=np.array(3, dtype)
     )
     expected = np.clip(np.rint(x.astype(np.float64)) + 3, limits.min, limits.max).astype(dtype)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(quantised, expected)
 
 
 def test_there_and_back_along_a_dim() -> None:
@@ -50,8 +49,8 @@ def test_there_and_back_along_a_dim() -> None:
     x = rng.standard_normal((2, 5, 7), dtype=np.float32)
     scale, zero = np.full(5, 0.125, np.float32), np.arange(5, dtype=np.int8)
     both = [
-        node("QuantizeLinear", "x", "s", "z", to="q", axis=1),
-        node("DequantizeLinear", "q", "s", "z", axis=1),
+        node("QuantizeLinear", "x s z", "q", axis=1),
+        node("DequantizeLinear", "q s z", axis=1),
     ]
     np.testing.assert_array_equal(computed(both, x, s=scale, z=zero), np.rint(x * 8) / 8)
 
@@ -64,36 +63,27 @@ def test_a_dynamic_product() -> None:
     scale = (high - low) / np.float32(255)
     zero = np.rint(-low / scale)
     steps = np.clip(np.rint(x / scale) + zero, 0, 255) - zero
-    nodes = [
-        node("DynamicQuantizeLinear", "x", to="q s z"),
-        node("MatMulInteger", "q", "w", "z"),
-    ]
-    found = computed(nodes, x, w=w.astype(np.int8))
-    np.testing.assert_array_equal(found, steps.astype(np.int64) @ w)
+    nodes = [node("DynamicQuantizeLinear", "x", "q s z"), node("MatMulInteger", "q w z")]
+    product = computed(nodes, x, w=w.astype(np.int8))
+    np.testing.assert_array_equal(product, steps.astype(np.int64) @ w)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 9, 32), (5, 40, 70), (3, 0, 2)])
-def test_integers_wrap_around(sizes: tuple[int, int, int]) -> None:
-    rows, depth, columns = sizes
+def test_products_of_integers_wrap_around(sizes: tuple[int, int, int]) -> None:
     rng = np.random.default_rng(3)
     a, b = (
-        rng.integers(-(2**31), 2**31, shape).astype(np.int32)
-        for shape in ((rows, depth), (depth, columns))
+        rng.integers(-(2**31), 2**31, shape).astype(np.int32) for shape in (sizes[:2], sizes[1:])
     )
-    [found] = run(
-        "eigen",
-        MatMul("K"),
-        [Given(a, ("M", "K"), Layout("MK")), Given(b, ("K", "N"), Layout("KN"))],
-    ).values
-    np.testing.assert_array_equal(found, a @ b)
+    [product] = run("eigen", MatMul("K"), [plain(a, "M K"), plain(b, "K N")]).values
+    np.testing.assert_array_equal(product, a @ b)
 
 
 @pytest.mark.parametrize("library", ["eigen", "numpy"])
 def test_a_bound_that_a_type_does_not_reach(library: str) -> None:
     x = np.array([0, 7, 300], np.uint16)
     for op, expected in ((Clip(high=-1.0), [0, 0, 0]), (Clip(-1.0, 1e6), [0, 7, 300])):
-        [found] = run(library, op, [Given(x, ("A",), Layout("A"))]).values
-        np.testing.assert_array_equal(found, np.array(expected, np.uint16))
+        [clipped] = run(library, op, [plain(x, "A")]).values
+        np.testing.assert_array_equal(clipped, np.array(expected, np.uint16))
 
 
 @pytest.mark.parametrize("group", [1, 2, 6])
@@ -106,15 +96,12 @@ def test_a_convolution_of_integers(group: int, signed: type[np.integer[Any]]) ->
     w = rng.integers(-128, 128, (12, 6 // group, 3, 2), np.int8)
     zero, zeros = np.array(3, signed), np.arange(-6, 6, dtype=np.int8)
     shared: dict[str, Any] = {"group": group, "pads": [1, 0, 1, 1], "strides": [2, 1]}
-    found = computed([node("ConvInteger", "x", "w", "z", "c", **shared)], x, w=w, z=zero, c=zeros)
-    steps = x.astype(np.float64) - 3
-    kernels = w.astype(np.float64) - zeros[:, None, None, None]
-    plain = [node("Conv", "x", "w", **shared)]
-    np.testing.assert_array_equal(
-        found, computed(plain, steps.astype("f4"), w=kernels.astype("f4"))
-    )
+    sums = computed([node("ConvInteger", "x w z c", **shared)], x, w=w, z=zero, c=zeros)
+    kernels = (w.astype(np.float64) - zeros[:, None, None, None]).astype(np.float32)
+    plain_sums = computed([node("Conv", "x w", **shared)], x.astype("f4") - 3, w=kernels)
+    np.testing.assert_array_equal(sums, plain_sums)
     scales = {"s": np.array(0.5, "f4"), "t": np.array(0.25, "f4"), "u": np.array(64, "f4")}
-    rows = ("x", "s", "z", "w", "t", "c", "u", "z")
-    scaled = computed([node("QLinearConv", *rows, **shared)], x, w=w, z=zero, c=zeros, **scales)
-    due = np.rint(found * np.float32(0.125) / np.float32(64)) + 3
+    nodes = [node("QLinearConv", "x s z w t c u z", **shared)]
+    scaled = computed(nodes, x, w=w, z=zero, c=zeros, **scales)
+    due = np.rint(sums * np.float32(0.125) / np.float32(64)) + 3
     np.testing.assert_array_equal(scaled, np.clip(due, low, high).astype(signed))

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 import ops
-from ptensor.layout import Layout
-from tests.frontends.support import agree, f32, model, runtime
-from tests.operators.harness import Given, run
+from tests.frontends.support import agree, f32, model
+from tests.operators.harness import plain, run
 from vtensor.errors import (
     DimError,
     InputError,
     NoInvokerError,
     UnsupportedOperatorError,
-    VTensorError,
 )
 from vtensor.frontends.onnx import load_onnx
 from vtensor.language.operators import Context, run_compute
@@ -28,11 +26,6 @@ Array = np.ndarray[Any, Any]
 REDUCTIONS = [name for name in dir(ops) if name.startswith("Reduce")]
 
 
-def given(array: Array, dims: str) -> Given:
-    """An input in declared order."""
-    return Given(array, tuple(dims.split()), Layout.plain(dims.split()))
-
-
 @pytest.mark.parametrize("library", ["numpy", "onednn"])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_nan_reaches_the_result(name: str, library: str) -> None:
@@ -41,41 +34,34 @@ def test_nan_reaches_the_result(name: str, library: str) -> None:
         spoiled = x.copy()
         spoiled.flat[place] = np.nan
         try:
-            [y] = run(library, getattr(ops, name)(("B",)), [given(spoiled, "A B")]).values
+            [y] = run(library, getattr(ops, name)(("B",)), [plain(spoiled, "A B")]).values
         except NoInvokerError:
             assert library == "onednn"
             return
         assert np.isnan(y).sum() == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("ReduceSum", 0.0),
-        ("ReduceProd", 1.0),
-        ("ReduceMax", -np.inf),
-        ("ReduceMin", np.inf),
-        ("ReduceL2", 0.0),
-        ("ReduceLogSum", -np.inf),
-        ("ReduceLogSumExp", -np.inf),
-    ],
-)
-def test_of_no_elements(name: str, expected: float) -> None:
-    [y] = run("numpy", getattr(ops, name)(("B",)), [given(f32(3, 0), "A B")]).values
-    np.testing.assert_array_equal(y, np.full((3, 1), expected, np.float32))
+OF_NOTHING = {"ReduceSum": 0, "ReduceProd": 1, "ReduceL2": 0, "ReduceMin": np.inf}
+OF_NOTHING |= dict.fromkeys(("ReduceMax", "ReduceLogSum", "ReduceLogSumExp"), -np.inf)
+
+
+@pytest.mark.parametrize("name", OF_NOTHING)
+def test_a_reduction_of_no_elements_has_its_value(name: str) -> None:
+    [y] = run("numpy", getattr(ops, name)(("B",)), [plain(f32(3, 0), "A B")]).values
+    np.testing.assert_array_equal(y, np.full((3, 1), OF_NOTHING[name], np.float32))
 
 
 def test_sums_of_exponentials_do_not_overflow() -> None:
     x = np.array([[1000.0, 1001.0], [-np.inf, -np.inf], [np.inf, 0]], np.float32)
-    [y] = run("numpy", ops.ReduceLogSumExp(("B",), False), [given(x, "A B")]).values
+    [y] = run("numpy", ops.ReduceLogSumExp(("B",), False), [plain(x, "A B")]).values
     np.testing.assert_allclose(y, [1001.3132617, -np.inf, np.inf], rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.bool_])
-def test_extremes_of_integers(dtype: type) -> None:
+def test_extremes_of_integers_keep_their_type(dtype: type) -> None:
     x: Array = (np.arange(12).reshape(3, 4) % 5).astype(dtype)
     for name, expected in (("ReduceMax", x.max(1)), ("ReduceMin", x.min(1))):
-        [y] = run("numpy", getattr(ops, name)(("B",), False), [given(x, "A B")]).values
+        [y] = run("numpy", getattr(ops, name)(("B",), False), [plain(x, "A B")]).values
         assert y.dtype == x.dtype
         np.testing.assert_array_equal(y, expected)
 
@@ -114,14 +100,14 @@ def test_what_does_not_fit_is_a_typed_error(op: object, wrong: str) -> None:
 def test_nan_stays_where_it_counts(mode: str) -> None:
     x = f32(1, 32)
     x[0, 20] = np.nan
-    [y] = run("numpy", ops.Resize(("B",), (64,), (2.0,), mode), [given(x, "A B")]).values
+    [y] = run("numpy", ops.Resize(("B",), (64,), (2.0,), mode), [plain(x, "A B")]).values
     assert set(np.flatnonzero(np.isnan(y))) <= set(range(36, 46))
     assert np.isnan(y).any()
 
 
 def test_resizing_integers_stays_in_range() -> None:
     x = np.array([[0, 255, 255, 0]], np.uint8)
-    [y] = run("numpy", ops.Resize(("B",), (8,), (2.0,), "cubic"), [given(x, "A B")]).values
+    [y] = run("numpy", ops.Resize(("B",), (8,), (2.0,), "cubic"), [plain(x, "A B")]).values
     assert y.dtype == np.uint8
     assert y.max() == 255
     assert y.min() == 0
@@ -131,8 +117,7 @@ INDEXED = "m (float[4, 3] x, int64[2, 2] i) => (float[2, 2, 3] y) { y = Gather(x
 
 
 def test_indices_may_be_data() -> None:
-    feeds = {"x": f32(4, 3), "i": np.array([[0, -1], [3, -4]])}
-    agree(model(INDEXED), feeds)
+    agree(model(INDEXED), {"x": f32(4, 3), "i": np.array([[0, -1], [3, -4]])})
 
 
 @pytest.mark.parametrize("place", [4, -5, 2**62])
@@ -151,15 +136,6 @@ def test_an_output_of_a_split_may_be_unused() -> None:
     agree(proto, {"x": f32(2, 6)})
 
 
-def test_both_outputs_of_topk() -> None:
-    x = np.array([[3, 1, 3, 2, 3]], np.float32)
-    proto = model(
-        "m (float[1, 5] x) => (float[1, 4] y, int64[1, 4] i) { y, i = TopK(x, k) }", k=np.array([4])
-    )
-    agree(proto, {"x": x})
-    assert runtime(proto, {"x": x})[1].tolist() == [[0, 2, 4, 3]]
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -169,6 +145,5 @@ def test_both_outputs_of_topk() -> None:
     ],
 )
 def test_a_size_that_is_data_is_a_typed_error(text: str, reason: str) -> None:
-    with pytest.raises(VTensorError, match=reason) as error:
+    with pytest.raises(UnsupportedOperatorError, match=reason):
         Session(model(text))
-    assert isinstance(error.value, UnsupportedOperatorError)

@@ -1,35 +1,27 @@
-"""NaN, infinities and the ends of each float type come out as the definitions say."""
+"""NaN, infinities, the ends of each float type, and what is fused are as the definitions say."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from libdesc.onednn import routines_fused
 from ops import Relu
-from tests.libraries.processes import printed
-from tests.operators import special
+from tests.frontends.support import model
+from tests.operators import fused, special
+from tests.operators.nodes import fed
 from vtensor.runtime.session import Session
 
-#: How many calls are compared at least: alone, behind another operator, of rows.
-LEAST = {"onednn": (30, 30, 70), "eigen": (150, 100, 30), "numpy": (200, 0, 200)}
 
-
-@pytest.mark.parametrize(
-    ("cap", "library"),
-    [("sse41", "onednn"), ("avx2", "onednn"), ("avx2", "eigen")]
-    + [("max", library) for library in special.LIBRARIES],
-)
-def test_numbers_at_the_ends_of_types(cap: str, library: str) -> None:
-    output = printed("-m", "tests.operators.special", cap, library)
-    *faults, counts = output.splitlines()
-    assert not faults, "\n".join(["", *faults])
-    assert all(
-        int(count) >= least for count, least in zip(counts.split(), LEAST[library], strict=True)
-    )
+@pytest.mark.parametrize("wrong", [("relu", 0.0), ("abs", 0.0), ("hardswish", 2.0**127)])
+def test_a_wrong_follower_is_seen(
+    monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, float]
+) -> None:
+    """The twin: makes 0 of NaN, is another function, makes NaN of -infinity."""
+    monkeypatch.setattr(routines_fused, "bounded", lambda attr, _: attr.eltwise(*wrong))
+    monkeypatch.setattr(fused, "LEADS", {"Conv2D": fused.LEADS["Conv2D"]})
+    assert any(line.startswith("Conv2D, relu, ") for line in fused.faults())
 
 
 @pytest.mark.parametrize("wrong", [0.0, np.inf, -np.inf, 1.001])
@@ -51,91 +43,57 @@ def test_an_operator_that_loses_nan_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 X = np.array([np.nan, 3, -3, 0, -0.0, np.inf, -np.inf, 0.5, -0.5, 1, -1, 1e-40] * 3)
-
-
-def _nodes(op_type: str, fused: bool, attributes: dict[str, Any]) -> list[Any]:
-    if not fused:
-        return [helper.make_node(op_type, ["x"], ["y"], **attributes)]
-    return [
-        helper.make_node("Neg", ["x"], ["n"]),
-        helper.make_node(op_type, ["n"], ["z"], **attributes),
-        helper.make_node("Abs", ["z"], ["y"]),
-    ]
+LIBRARIES = (None, ("onednn",), ("eigen",), ("numpy",))
 
 
 @pytest.mark.parametrize("way", ["run", "folded", "fused"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("dtype", ["float", "float16", "double"])
 @pytest.mark.parametrize(
-    ("op_type", "attributes"),
+    "call",
     [
-        ("ThresholdedRelu", {}),
-        ("ThresholdedRelu", {"alpha": -1.0}),
-        ("Shrink", {}),
-        ("Shrink", {"lambd": 1.5, "bias": 0.5}),
-        ("Shrink", {"lambd": -1.0, "bias": 0.25}),
+        "ThresholdedRelu",
+        "ThresholdedRelu<alpha = -1.0>",
+        "Shrink",
+        "Shrink<lambd = 1.5, bias = 0.5>",
+        "Shrink<lambd = -1.0, bias = 0.25>",
     ],
 )
-def test_a_nan_is_neither_above_nor_below(
-    op_type: str, attributes: dict[str, Any], dtype: str, way: str
-) -> None:
+def test_a_nan_is_neither_above_nor_below(call: str, dtype: str, way: str) -> None:
     """ONNX says "otherwise 0" of both operators."""
-    x = X.astype(dtype)
-    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
-    given = [] if way == "folded" else [helper.make_tensor_value_info("x", kind, x.shape)]
-    known = [numpy_helper.from_array(x, "x")] if way == "folded" else []
-    graph = helper.make_graph(
-        _nodes(op_type, way == "fused", attributes),
-        "g",
-        given,
-        [helper.make_tensor_value_info("y", kind, x.shape)],
-        known,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)], ir_version=8)
+    x = X.astype({"float": np.float32, "float16": np.float16, "double": np.float64}[dtype])
+    given = "" if way == "folded" else f"{dtype}[{x.size}] x"
+    nodes = f"n = Neg(x) z = {call}(n) y = Abs(z)" if way == "fused" else f"y = {call}(x)"
+    text = f"m ({given}) => ({dtype}[{x.size}] y) {{ {nodes} }}"
+    proto = model(text, 10, **({} if given else {"x": x}))
     feeds = {"x": x} if given else {}
     with np.errstate(all="ignore"):
-        [expected] = ReferenceEvaluator(model).run(None, feeds)
-    for libraries in (None, ("onednn",), ("eigen",), ("numpy",)):
-        with Session(model, threads=1, libraries=libraries) as session:
+        [expected] = ReferenceEvaluator(proto).run(None, feeds)
+    for libraries in LIBRARIES:
+        with Session(proto, threads=1, libraries=libraries) as session:
             np.testing.assert_array_equal(session.run(None, feeds)[0], expected)
 
 
-def test_a_long_row_has_one_answer_with_two_threads() -> None:
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_long_row_has_one_answer_with_two_threads(axis: int) -> None:
     """Rows are completed by a team, in whatever dim they are side by side."""
     x = np.random.default_rng(1).normal(size=(3, 40, 700)).astype(np.float32)
     x[1, 7, 650] = np.nan
     x[2, 3, 0] = np.inf
-    value = helper.make_tensor_value_info
-    for axis in range(3):
-        graph = helper.make_graph(
-            [helper.make_node("Softmax", ["x"], ["y"], axis=axis)],
-            "g",
-            [value("x", TensorProto.FLOAT, x.shape)],
-            [value("y", TensorProto.FLOAT, x.shape)],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-        odd = ~np.isfinite(x).all(axis, keepdims=True) & np.ones(x.shape, bool)
-        for threads in (1, 2):
-            with Session(model, threads=threads, libraries=("onednn",)) as session:
-                [found] = session.run(None, {"x": x})
-            np.testing.assert_array_equal(np.isnan(found), odd)
+    odd = ~np.isfinite(x).all(axis, keepdims=True) & np.ones(x.shape, bool)
+    for threads in (1, 2):
+        [result] = fed("Softmax", 13, x, axis=axis).run(("onednn",), threads)
+        np.testing.assert_array_equal(np.isnan(result), odd)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_gelu_of_many_numbers(threads: int) -> None:
     """A flag of the processor says that some are infinite, in each run that has such numbers."""
     x = np.full(70_000, 0.5, np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("Gelu", ["x"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    expected = np.full_like(x, 0.34573123)
-    with Session(model, threads=threads, libraries=("onednn",)) as session:
-        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5)
+    proto, expected = fed("Gelu", 20, x).model(), np.full_like(x, 0.34573123)
+    with Session(proto, threads=threads, libraries=("onednn",)) as session:
+        np.testing.assert_allclose(session.run(None, {"x0": x})[0], expected, rtol=1e-5)
         places = [3, 4, 5, 69_997, 69_998, 69_999]
         x[places] = np.inf, 3.4e38, -3.4e38, np.nan, -np.inf, 3e38
         expected[places] = np.inf, 3.4e38, 0, np.nan, np.nan, 3e38
         for _ in range(3):
-            np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5)
+            np.testing.assert_allclose(session.run(None, {"x0": x})[0], expected, rtol=1e-5)

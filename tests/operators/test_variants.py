@@ -25,26 +25,29 @@ SEVERAL = [
 
 @pytest.mark.parametrize("op", [op for op, library in ROWS if library == "onednn"])
 def test_every_variant_computes_the_same(op: str) -> None:
-    for case in [*CASES[op], *(one for one in SEVERAL if type(one.op).__name__ == op)]:
+    for case in [*CASES[op], *(row for row in SEVERAL if type(row.op).__name__ == op)]:
         given = case.given()
         with suppress(NoInvokerError):
             for variant in variants("onednn", case.op, given):
-                found = run("onednn", case.op, given, variant=variant)
-                check_outcome(found, definition(case.op, given), bound(op, "f32"))
+                outcome = run("onednn", case.op, given, variant=variant)
+                check_outcome(outcome, definition(case.op, given), bound(op, "f32"))
 
 
 @pytest.mark.parametrize("case", SEVERAL, ids=str)
 def test_what_can_be_done_in_several_ways_has_variants(case: Case) -> None:
-    found = variants("onednn", case.op, case.given())
-    assert len({variant.kernel for variant in found}) > 1
-    assert len(set(found)) == len(found)
-    assert found[0].layouts == decide("onednn", case.op, case.given()).layouts
+    ways = variants("onednn", case.op, case.given())
+    assert len({variant.kernel for variant in ways}) > 1
+    assert len(set(ways)) == len(ways)
+    assert ways[0].layouts == decide("onednn", case.op, case.given()).layouts
+
+
+def kinds(case: Case) -> set[str]:
+    """Return the kinds of kernels that oneDNN has for a case."""
+    return {variant.kernel.split()[0] for variant in variants("onednn", case.op, case.given())}
 
 
 def test_a_window_of_one_element_is_a_product_too() -> None:
-    found = variants("onednn", POINTS.op, POINTS.given())
-    kinds = {variant.kernel.split()[0] for variant in found}
-    assert {"convolution", *PRODUCTS} == kinds
+    assert kinds(POINTS) == {"convolution", *PRODUCTS}
 
 
 @pytest.mark.parametrize(
@@ -58,8 +61,7 @@ def test_a_window_of_one_element_is_a_product_too() -> None:
     ids=str,
 )
 def test_other_windows_are_no_product(case: Case) -> None:
-    found = variants("onednn", case.op, case.given())
-    assert {variant.kernel.split()[0] for variant in found} == {"convolution"}
+    assert kinds(case) == {"convolution"}
 
 
 def test_arithmetic_outweighs_in_some_calls_only() -> None:

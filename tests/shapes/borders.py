@@ -1,4 +1,4 @@
-"""Sizes at which planning asks something and gets another answer than it got for the one before."""
+"""Sizes at which a guard of planning fails that held for the size before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vtensor.runtime.planning.source import Source
 
 
 def named_sizes(feeds: Feeds, axes: Axes) -> dict[str, int]:
-    """The sizes that arrays have, by their names in the model."""
+    """Return the sizes of arrays, by their names in the model."""
     return {
         symbol: feeds[name].shape[int(axis)]
         for name, named in axes.items()
@@ -24,40 +24,39 @@ def named_sizes(feeds: Feeds, axes: Axes) -> dict[str, int]:
 def borders(
     source: Source, feeds: Feeds, axes: Axes, symbol: str, sizes: Iterable[int], most: int
 ) -> list[int]:
-    """The sizes on both sides of each border, of one name, the others as they are.
+    """Return the sizes on both sides of each border, of one name, the others as they are.
 
-    Planning is traced with the first size. Where its trace says nothing for a size, a guard has
-    another answer: there is a border between it and the one before, and planning is traced
-    with it from there on.
+    Planning is traced with the first size. Where a guard of the trace fails for a size, there is a
+    border between it and the size before, and planning is traced with it from there on.
 
     Args:
         source: the network; it has made a graph.
-        feeds, axes: what it is given, and the names of its sizes.
+        feeds, axes: its inputs, and the names of their sizes.
         symbol: the name.
-        sizes: to look at, in order.
+        sizes: the sizes to try, in order.
         most: how many borders are looked for.
     """
-    found: dict[int, None] = {}
+    beside: dict[int, None] = {}
     trace, before, crossed = None, None, 0
     for size in sizes:
-        shapes = {name: one.shape for name, one in resized(feeds, axes, {symbol: size}).items()}
+        shapes = {name: array.shape for name, array in resized(feeds, axes, {symbol: size}).items()}
         if trace is None or trace.run(source.open_sizes(shapes, {})) is None:
             after = _trace(source, shapes)
             if before is not None and not (trace is None and after is None):
-                found |= {before: None, size: None}
+                beside |= {before: None, size: None}
                 crossed += 1
             trace = after
         if crossed == most:
             break
         before = size
-    return [*found]
+    return [*beside]
 
 
 def at_borders(given: Case, sizes: Iterable[int], most: int = 1 << 30) -> list[Feeds]:
-    """Feeds for all sizes at borders, of one name after the other."""
+    """Return feeds for all sizes at borders, of one name after the other."""
     axes, numbers = axes_of(given), [*sizes]
     source = Source(given.model, True, 1 << 32, None)
-    source.graph({name: one.shape for name, one in given.feeds.items()}, {})
+    source.graph({name: array.shape for name, array in given.feeds.items()}, {})
     return [
         resized(given.feeds, axes, {symbol: size})
         for symbol in named_sizes(given.feeds, axes)
@@ -66,7 +65,7 @@ def at_borders(given: Case, sizes: Iterable[int], most: int = 1 << 30) -> list[F
 
 
 def _trace(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Trace | None:
-    """What is asked and answered for these shapes; None where they cannot be."""
+    """Return the trace of planning for these shapes; None if the network does not take them."""
     trace = Trace()
     try:
         graph = source.traced(shapes, {}, (), trace)

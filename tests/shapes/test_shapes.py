@@ -42,11 +42,11 @@ def test_sizes_at_each_border(name: str, tmp_path: Path, pytestconfig: pytest.Co
     network, random = NETWORKS[name](), Random(1)
     onnx.save(network.proto, file := tmp_path / "model.onnx")
     case = Case(name, file, network.feeds(*network.draw(random)))
-    given = at_borders(case, WIDE, pytestconfig.getoption("--shapes") // 2)
-    assert len(given) >= 2, "a size of one is none that others are"
-    random.shuffle(given)
+    borders = at_borders(case, WIDE, pytestconfig.getoption("--shapes") // 2)
+    assert len(borders) >= 2, "a size of one is none that others are"
+    random.shuffle(borders)
     with Proof(network.proto, tmp_path) as proof:
-        for feeds in given:
+        for feeds in borders:
             proof.at(feeds)
     assert not proof.tally.faults
     assert proof.tally.same
@@ -83,8 +83,8 @@ def test_the_proof_tells_rounding_from_what_is_wrong(
     own = Proof._own
 
     def other(proof: Proof, feeds: Feeds, **options: Any) -> list[Array]:
-        found = own(proof, feeds, **options)
-        return found if "plan" in options else [one * (1 + by) for one in found]
+        answers = own(proof, feeds, **options)
+        return answers if "plan" in options else [answer * (1 + by) for answer in answers]
 
     monkeypatch.setattr(Proof, "_own", other)
     with Proof(proto, tmp_path) as proof:
