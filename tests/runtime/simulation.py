@@ -62,7 +62,7 @@ class Simulation:
                 self._write(root, lines, part)
 
     def _accesses(self, index: int, step: RecordedStep) -> Iterator[tuple[Any, Part, Lines, str]]:
-        """Yield accesses; a call-back's operands are written if nothing is in them yet, else read."""
+        """Yield accesses; a call-back writes operands in which nothing is yet, and reads others."""
         known = _replay.describe(step.native)["slots"] if step.native is not None else ()
         for slot, of in enumerate(step.slots):
             if isinstance(of, int):
@@ -122,5 +122,5 @@ def _lines(nbytes: int) -> int:
 
 
 def faults(placement: Placement, inputs: int) -> list[str]:
-    """Return what is wrong with a placement; ``inputs`` counts the bound inputs, which are first."""
+    """Return what is wrong with a placement; so many first owners of bound memory are inputs."""
     return Simulation(placement).run(inputs)

@@ -1,4 +1,4 @@
-"""Where weights lie in their file, and what is done with them, as native code is told it."""
+"""Slices of files that native code reads: the offset, rows and factors of a weight."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 def stretch_of(offset: int, nbytes: int) -> Stretch:
-    """Bytes of some file, which nobody reads here."""
+    """Return bytes of some file, which is not read."""
     with Path(__file__).open("rb") as file:
         return OpenFile(file.fileno(), os.fstat(file.fileno()), "file").stretch(offset, nbytes)
 
@@ -37,75 +37,77 @@ def slice_of(
     changes: Sequence[Made],
     wanted: Sequence[int],
 ) -> FileSlice | None:
-    """A part of an array that nobody has read, of which a row wants these sizes."""
+    """Return the slice for an array of a file, changed, of which a row wants these sizes."""
     dims = {f"D{axis}": size for axis, size in enumerate(wanted)}
-    given = Value("w", from_numpy(dtype), dims, Layout.plain(dims), True)
+    value = Value("w", from_numpy(dtype), dims, Layout.plain(dims), True)
     source = Original.deferred(tuple(shape), dtype, stretch)
-    return FileSlice.of(ConstantRow(source, changes, given, given))
+    return FileSlice.of(ConstantRow(source, changes, value, value))
 
 
 def read_of(part: FileSlice, data: bytes, dtype: np.dtype[Any]) -> Array:
-    """What native code reads, by its definition."""
-    rows = [
-        data[part.stretch.offset + part.offset + i * part.step :][: part.row]
-        for i in range(part.rows)
-    ]
-    found = np.frombuffer(b"".join(rows), dtype)
-    if part.factors is not None:
-        along = np.resize(np.repeat(*part.factors), found.size)
-        found = (found.astype(np.float64) * along).astype(dtype)
-    return found
+    """Return what native code reads, by its definition."""
+    begin = part.stretch.offset + part.offset
+    rows = [data[begin + i * part.step :][: part.row] for i in range(part.rows)]
+    array = np.frombuffer(b"".join(rows), dtype)
+    if part.factors is None:
+        return array
+    along = np.resize(np.repeat(*part.factors), array.size)
+    return (array.astype(np.float64) * along).astype(dtype)
 
 
 @given(st.data())
-def test_rows_and_factors_say_what_is_done_with_an_array(data: st.DataObject) -> None:
+def test_rows_and_factors_give_the_changed_array(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
     shape[-1] *= data.draw(st.sampled_from([1, MIN_ROW_BYTES]))
     dtype = np.dtype(data.draw(st.sampled_from(["f4", "f8", "i4"])))
     array = np.arange(prod(shape)).reshape(shape).astype(dtype)
     content, stretch = b"head" + array.tobytes(), stretch_of(4, array.nbytes)
-    made, wanted = list[Made](), array
+    changes, wanted = list[Made](), array
     if data.draw(st.booleans()):
         axis = data.draw(st.integers(0, len(shape) - 1))
         begin = data.draw(st.integers(0, shape[axis] - 1))
         taken = axis, begin, data.draw(st.integers(begin + 1, shape[axis]))
-        made.append(Made(lambda one: cut(one, taken), taken, taken=taken))
+        changes.append(Made(lambda whole: cut(whole, taken), taken, taken=taken))
         wanted = cut(wanted, taken)
     if data.draw(st.booleans()):
         sizes = [size if data.draw(st.booleans()) else 1 for size in wanted.shape]
         factor = 1 + np.arange(prod(sizes)).reshape(sizes) / 7
-        made.append(Made(lambda one: multiplied(one, factor), times(factor), factor))
+        changes.append(Made(lambda whole: multiplied(whole, factor), times(factor), factor))
         if dtype == np.float32:
             wanted = multiplied(wanted, factor)
-    found = slice_of(stretch, shape, dtype, made, wanted.shape)
-    assert slice_of(stretch, shape, dtype, made, (*wanted.shape, 1)) is None
-    if found is None:
-        assert made
+    part = slice_of(stretch, shape, dtype, changes, wanted.shape)
+    assert slice_of(stretch, shape, dtype, changes, (*wanted.shape, 1)) is None
+    if part is None:
+        assert changes
         return
-    assert found.nbytes == wanted.nbytes
-    assert read_of(found, content, dtype).tobytes() == wanted.tobytes()
-    assert found.is_whole == (wanted.size == array.size and found.factors is None)
+    assert part.nbytes == wanted.nbytes
+    assert read_of(part, content, dtype).tobytes() == wanted.tobytes()
+    assert part.is_whole == (wanted.size == array.size and part.factors is None)
 
 
-def test_what_rows_and_factors_cannot_say_is_left() -> None:
-    stretch, f4 = stretch_of(0, 4 * 6 * 256), np.dtype("f4")
+def test_other_changes_are_not_expressed() -> None:
+    stretch = stretch_of(0, 4 * 6 * 256)
 
-    def of(*made: Made, dtype: np.dtype[Any] = f4, wanted: tuple[int, ...] = (6, 256)) -> bool:
-        return slice_of(stretch, (6, 256), dtype, made, wanted) is not None
+    def expressed(*changes: Made, dtype: str = "f4", wanted: tuple[int, ...] = (6, 256)) -> bool:
+        return slice_of(stretch, (6, 256), np.dtype(dtype), changes, wanted) is not None
 
-    twice = Made(lambda one: one * 2, "twice")
-    factor = Made(lambda one: one, "f", np.ones((6, 1)))
-    assert of()
-    assert of(factor)
-    assert not of(twice)
-    assert not of(factor, factor)
-    assert not of(factor, dtype=np.dtype("f8"))
-    assert of(Made(lambda one: one, "p", taken=(1, 0, 128)), wanted=(6, 128))
-    assert not of(Made(lambda one: one, "p", taken=(1, 0, 127)), wanted=(6, 127))
-    assert of(Made(lambda one: one, "p", taken=(0, 1, 2)), wanted=(1, 256))
-    for part in ((0, -1, 2), (0, 5, 7), (0, 3, 3), (0, 4, 3), (2, 0, 1), (-1, 0, 128)):
-        axis, begin, end = part
-        wanted = tuple(end - begin if i == axis else size for i, size in enumerate((6, 256)))
-        assert not of(Made(lambda one: one, "p", taken=part), wanted=wanted)
+    def part(*taken: int) -> Made:
+        return Made(lambda whole: whole, "p", taken=taken)  # type: ignore[arg-type]
+
+    def factor(*sizes: int) -> Made:
+        return Made(lambda whole: whole, "f", np.ones(sizes))
+
+    assert expressed()
+    assert expressed(factor(6, 1))
+    assert not expressed(Made(lambda whole: whole * 2, "twice"))
+    assert not expressed(factor(6, 1), factor(6, 1))
+    assert not expressed(factor(6, 1), dtype="f8")
+    assert expressed(part(1, 0, 128), wanted=(6, 128))
+    assert not expressed(part(1, 0, 127), wanted=(6, 127))
+    assert expressed(part(0, 1, 2), wanted=(1, 256))
+    for begin, end in ((-1, 2), (5, 7), (3, 3), (4, 3)):
+        assert not expressed(part(0, begin, end), wanted=(end - begin, 256))
+    for taken in ((2, 0, 1), (-1, 0, 128)):
+        assert not expressed(part(*taken))
     for sizes in ((6,), (256,), (6, 1, 1), (5, 1), (6, 255)):
-        assert not of(Made(lambda one: one, "f", np.ones(sizes)))
+        assert not expressed(factor(*sizes))

@@ -97,11 +97,12 @@ for _ in range(2):
 does["s1"] = int
 right(first)
 """,
-    "chains: a new session, further down": """
+    "chains: new sessions, further down": """
 first, second = chain(1, 2)
 def fresh():
-    with calling("fresh", 1) as session:
-        right(session)
+    for session in (calling("fresh", 1), plain(2, threads=1)):
+        with session:
+            right(session)
 does["s1"] = fresh
 right(first)
 """,

@@ -106,7 +106,8 @@ def test_a_misplaced_value_is_a_fault() -> None:
         for placement in planted:
             with suppress(ValueError):  # some are refused
                 plan._programs[lane] = placement.program(lane.arena)
-                seen += differing(session, 1)
+                if seen := differing(session, 1):
+                    break
     assert seen, "no misplaced value was noticed"
 
 
