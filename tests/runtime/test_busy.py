@@ -376,38 +376,3 @@ def test_a_session_reads_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_replay, "limit_processors", lambda *about: said.append(about))
     vtensor.Session(relu(), threads=1).close()
     assert said == [(0.5, 100_000_000)]
-
-
-#: A child makes a session of its own and runs it, while runs of its parent are under way.
-FORKS = """
-import os, sys, threading
-import numpy as np
-import vtensor
-from ops import Relu
-from vtensor.runtime import _replay
-g = vtensor.Graph("one")
-g.output(g.add(Relu(), g.input("x", {"N": 4})), "y")
-feeds = {"x": np.ones(4, np.float32)}
-session = vtensor.Session(g, threads=1)
-_replay.limit_processors(0.9, 10_000_000)
-done = threading.Event()
-def runs():
-    while not done.is_set():
-        session.run(None, feeds)
-thread = threading.Thread(target=runs)
-thread.start()
-for _ in range(20):
-    child = os.fork()
-    if not child:
-        _replay.limit_processors(0.5, 10_000_000)
-        vtensor.Session(g, threads=1).run(None, feeds)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-done.set()
-thread.join()
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-def test_a_forked_child_has_a_quota_of_its_own() -> None:
-    printed("-c", FORKS)

@@ -207,6 +207,27 @@ uses()
             ("never free", "forks.PATIENCE_S = 0.1", None),
         )
     },
+    "runs wait under a quota": """
+from vtensor.runtime import _replay
+from ops import Relu
+from vtensor import Graph, Session
+g = Graph("one")
+g.output(g.add(Relu(), g.input("x", {"N": 4})), "y")
+feeds, done = {"x": np.ones(4, np.float32)}, threading.Event()
+session = Session(g, threads=1)
+_replay.limit_processors(0.9, 10_000_000)
+def runs():
+    while not done.is_set():
+        session.run(None, feeds)
+def limited():
+    _replay.limit_processors(0.5, 10_000_000)
+    Session(g, threads=1).run(None, feeds)
+thread = started(runs)
+for _ in range(20):
+    child(limited)
+done.set()
+thread.join()
+""",
     "kernels are made and run": """
 import itertools
 from ops import Conv2D, Relu

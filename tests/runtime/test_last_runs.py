@@ -104,16 +104,6 @@ def test_locks_profiles_and_bindings_are_of_the_threads_own_run(
     assert session.memory != other(lambda: session.memory)
 
 
-def test_an_initializer_is_overridden_in_one_thread_alone(other: OnOther) -> None:
-    text = "g (float[n, 8] x, float[8] b) => (float[n, 8] y) { y = Add(x, b) }"
-    with Session(model(text, b=f32(8)), threads=1, cache_dir=None) as session:
-        run(session, 2)
-        for _ in range(3):
-            other(lambda: session.run(None, {"x": f32(3, 8), "b": f32(8)}))
-        assert len(session.plan.inputs) == 1
-        assert len(other(lambda: session.plan).inputs) == 2
-
-
 def test_closing_frees_the_plans_of_all_threads(session: Session, other: OnOther) -> None:
     other(lambda: run(session, 3))
     run(session, 2)

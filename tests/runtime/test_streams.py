@@ -25,7 +25,6 @@ from vtensor.errors import BudgetError, InputError, QueueFullError, SessionClose
 from vtensor.runtime import _replay
 from vtensor.runtime.execution import executor
 from vtensor.runtime.execution.executor import Executor
-from vtensor.runtime.execution.processors import available_threads
 from vtensor.runtime.planning.planning_lock import PlanningLock
 from vtensor.runtime.recording.workspace import Workspace
 
@@ -65,11 +64,6 @@ def processors(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_streams_share_the_threads(asked: dict[str, Any], streams: int, threads: int) -> None:
     with Session(tiny(), **asked) as session:
         assert (session.streams, session.threads) == (streams, threads)
-
-
-def test_throughput_has_a_stream_for_each_processor() -> None:
-    with Session(tiny(), hint="throughput") as session:
-        assert (session.streams, session.threads) == (available_threads(), 1)
 
 
 @pytest.mark.parametrize(

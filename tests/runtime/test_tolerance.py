@@ -42,17 +42,19 @@ from vtensor.runtime.tuning.measure import GLANCE, MIN_RUNS, node_ns
 TUNER = tuning.Tuner
 
 Array = np.ndarray[Any, Any]
-Feeds = dict[str, Array]
+Patch, Caplog = pytest.MonkeyPatch, pytest.LogCaptureFixture
+
+pytestmark = pytest.mark.usefixtures("sloppy")
 
 
-def take_fastest(monkeypatch: pytest.MonkeyPatch, clock: object, index: int = 0) -> None:
+def take_fastest(monkeypatch: Patch, clock: object, index: int = 0) -> None:
     """Measure by a clock, and take one of the plans that are compared."""
     monkeypatch.setattr(tuning, "Tuner", lambda *_: clock)
     monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[index], [1] * len(plans)))
 
 
 @pytest.fixture
-def sloppy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def sloppy(bench: Bench, monkeypatch: Patch) -> Bench:
     """Toy operators and an approximate library of them, in drawn times; faster plans are taken."""
     declare_sloppy()
     take_fastest(monkeypatch, Hasty(1))
@@ -60,7 +62,7 @@ def sloppy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 @pytest.fixture
-def understated(monkeypatch: pytest.MonkeyPatch) -> None:
+def understated(monkeypatch: Patch) -> None:
     """Error amplifications that are measured as a thousandth of what they are."""
     real = gains.probed
 
@@ -86,7 +88,7 @@ def tuned_session(graph: Graph, tolerance: float = 1e-4, **options: Any) -> Sess
     return Session(graph, threads=1, tolerance=tolerance, **{"tune": True, **options})
 
 
-def feeds(graph: Graph, seed: int) -> Feeds:
+def feeds(graph: Graph, seed: int) -> dict[str, Array]:
     """Return seeded inputs."""
     draw = np.random.default_rng((99, seed))
     return {
@@ -121,7 +123,7 @@ def equal(answers: Sequence[Array], others: Sequence[Array]) -> bool:
 
 @pytest.mark.parametrize("tolerance", [1e-5, 1e-3])
 def test_random_graphs_keep_to_the_tolerance(
-    sloppy: Bench, tolerance: float, request: pytest.FixtureRequest
+    tolerance: float, request: pytest.FixtureRequest
 ) -> None:
     chosen, broken, seeds = 0, list[str](), request.config.getoption("--seeds")
     for seed in range(seeds):
@@ -135,18 +137,14 @@ def test_random_graphs_keep_to_the_tolerance(
 
 
 @pytest.mark.parametrize(("tolerance", "tune"), [(0, False), (0.0, True), (1.0, False)])
-def test_a_plan_is_strict_without_a_tolerance_or_tuning(
-    sloppy: Bench, tolerance: float, tune: bool
-) -> None:
+def test_a_plan_is_strict_without_a_tolerance_or_tuning(tolerance: float, tune: bool) -> None:
     for seed in range(4):
         with tuned_session(random_graph(seed), tolerance, tune=tune) as session:
             assert not inexact(session)
 
 
 @pytest.mark.usefixtures("understated")
-def test_a_plan_that_breaks_its_budget_is_solved_again(
-    sloppy: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_breaks_its_budget_is_solved_again(monkeypatch: Patch) -> None:
     """Whole plans show what understated errors are."""
     graph, budgets = random_graph(3), list[float]()
 
@@ -169,9 +167,7 @@ def check_near(session: Session) -> None:
     assert proof.measured / 3 <= proof.expected <= 3 * proof.measured
 
 
-def test_few_large_errors_are_not_taken_for_many(
-    sloppy: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_large_errors_are_not_taken_for_many(sloppy: Bench, monkeypatch: Patch) -> None:
     """A thousandth of the elements are off: in a mean of them that is little."""
 
     def spoilt(exact: Array, off: float) -> Array:
@@ -197,7 +193,7 @@ class Keen(Drawn):
         return 1 if node.variant.inexact else 1000
 
 
-def test_convolutions_in_a_row_err_as_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolutions_in_a_row_err_as_is_expected(monkeypatch: Patch) -> None:
     take_fastest(monkeypatch, Keen(1))
     random, g = np.random.default_rng(0), Graph("row")
     x = g.input("x", {"N": 1, "C": 32, "H": 24, "W": 24})
@@ -210,9 +206,7 @@ def test_convolutions_in_a_row_err_as_is_expected(monkeypatch: pytest.MonkeyPatc
         check_near(session)
 
 
-def test_errors_are_measured_on_the_executors_thread(
-    sloppy: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_are_measured_on_the_executors_thread(monkeypatch: Patch) -> None:
     """A second thread that ran kernels would keep a team, and all teams would be slow together."""
     threads, real = list[int](), Plan.replay
 
@@ -229,11 +223,7 @@ def test_errors_are_measured_on_the_executors_thread(
 
 @pytest.mark.parametrize(("tune", "seed"), [(True, 3), ("background", 2)])
 def test_a_graph_whose_plans_all_break_the_tolerance_stays_strict(
-    sloppy: Bench,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    tune: bool | str,
-    seed: int,
+    monkeypatch: Patch, caplog: Caplog, tune: bool | str, seed: int
 ) -> None:
     monkeypatch.setattr(erring.Meter, "whole", lambda *_: 1.01e-4)
     graph = random_graph(seed)
@@ -246,7 +236,7 @@ def test_a_graph_whose_plans_all_break_the_tolerance_stays_strict(
 
 
 @pytest.mark.parametrize("finite", [False, True])
-def test_a_strict_plan_answers_where_numbers_are_not_finite(sloppy: Bench, finite: bool) -> None:
+def test_a_strict_plan_answers_where_numbers_are_not_finite(finite: bool) -> None:
     """The approximate kernel spreads one infinity over all that it makes."""
     graph = random_graph(2)
     with strict_session(graph) as strict, tuned_session(graph, finite=finite) as session:
@@ -268,9 +258,7 @@ def test_a_strict_plan_answers_where_numbers_are_not_finite(sloppy: Bench, finit
             assert equal(expected, answers) != finite
 
 
-def test_a_strict_plan_in_the_cache_is_compared_again(
-    sloppy: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_strict_plan_in_the_cache_is_compared_again(tmp_path: Path, monkeypatch: Patch) -> None:
     """It may have been as fast as others on a busy machine alone."""
     with monkeypatch.context() as slow:
         take_fastest(slow, Hasty(1), -1)
@@ -298,7 +286,7 @@ def test_errors_count_before_a_node_that_changes_them(sloppy: Bench) -> None:
         assert inexact(session) == ["mix"]
 
 
-def test_errors_are_measured_on_the_arrays_to_calibrate_with(sloppy: Bench) -> None:
+def test_errors_are_measured_on_the_arrays_to_calibrate_with() -> None:
     graph, largest = random_graph(2), []
     for calibrate in ({}, {name: 100 * array for name, array in feeds(graph, 0).items()}):
         with tuned_session(graph, calibrate=calibrate) as session:
@@ -330,9 +318,7 @@ def test_options_that_do_not_fit_are_refused(options: Any, message: str) -> None
         Session(small(), **options)
 
 
-def test_a_frontier_has_a_point_for_each_plan(
-    sloppy: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frontier_has_a_point_for_each_plan(monkeypatch: Patch) -> None:
     """Tolerances with one choice are one plan; 0 is always there. Errors are measured once."""
     graph, said, asked, real = random_graph(3), list[str](), list[set[str]](), gains.probed
 
@@ -367,7 +353,7 @@ def test_a_frontier_has_a_point_for_each_plan(
 
 
 @pytest.mark.usefixtures("understated")
-def test_a_frontier_measures_errors_itself(sloppy: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frontier_measures_errors_itself(monkeypatch: Patch) -> None:
     """Also of a plan that is said to be within its tolerance and is not."""
     monkeypatch.setattr(erring.Meter, "whole", lambda *_: 0.0)
     with tuned_session(random_graph(3), 1e-5) as session:
@@ -377,9 +363,7 @@ def test_a_frontier_measures_errors_itself(sloppy: Bench, monkeypatch: pytest.Mo
     assert not strict.forms
 
 
-def test_a_frontier_of_the_strict_plan_alone_says_why(
-    sloppy: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frontier_of_the_strict_plan_alone_says_why(monkeypatch: Patch) -> None:
     with Session(small(), threads=1, tune=True) as session:
         frontier = session.frontier(runs=1)
         assert [point.tolerances for point in frontier.points] == [TOLERANCES]
@@ -416,7 +400,7 @@ def note(session: Session) -> str:
     return better.note
 
 
-def test_a_faster_plan_of_the_background_replaces_a_strict_one(sloppy: Bench) -> None:
+def test_a_faster_plan_of_the_background_replaces_a_strict_one() -> None:
     graph = random_graph(2)
     with strict_session(graph) as strict, tuned_session(graph, tune="background") as session:
         first = session.plan
@@ -434,15 +418,13 @@ def test_a_faster_plan_of_the_background_replaces_a_strict_one(sloppy: Bench) ->
         assert equal(strict.run(None, x), session.run(None, x))
 
 
-def test_a_deterministic_session_measures_first(sloppy: Bench) -> None:
+def test_a_deterministic_session_measures_first() -> None:
     with tuned_session(random_graph(2), tune="background", deterministic=True) as session:
         assert inexact(session)
         assert session.plan.better is None
 
 
-def test_a_failure_in_the_background_is_said_once(
-    sloppy: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failure_in_the_background_is_said_once(monkeypatch: Patch, caplog: Caplog) -> None:
     def fails(*_: object) -> None:
         raise MemoryError("no room")
 
@@ -459,9 +441,7 @@ def test_a_failure_in_the_background_is_said_once(
     assert said.startswith(f"{graph.name}: times cannot be measured in the background")
 
 
-def test_measuring_ends_with_the_session(
-    sloppy: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_measuring_ends_with_the_session(monkeypatch: Patch, tmp_path: Path) -> None:
     """Also while it is under way: the next time is not measured any more."""
     asked, closed = threading.Event(), threading.Event()
     measured = list[str]()
@@ -489,7 +469,7 @@ def test_measuring_ends_with_the_session(
     assert better.note.endswith("the session was closed before there was a better one")
 
 
-def test_background_measurements_queue_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_measurements_queue_in_small_parts(monkeypatch: Patch) -> None:
     """Between two of its runs another one may begin."""
     queued, where, counts = list[object](), list[int](), list[int]()
     real: Any = Executor.run
