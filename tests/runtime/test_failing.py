@@ -72,7 +72,7 @@ def test_a_run_ends_after_its_session_is_closed(first: bool, bench: Bench, c_ste
     """No run follows it, and nothing is held any more."""
     waiting = Waiting(bench, c_steps)
     if not first:
-        waiting.checkpoint()
+        waiting.release()
         waiting.run()
         waiting.stop()
     plan = weakref.ref(waiting.session.plan)
@@ -83,7 +83,7 @@ def test_a_run_ends_after_its_session_is_closed(first: bool, bench: Bench, c_ste
         while waiting.session._runner.executor.team.waiting < 2:
             time.sleep(0.001)
         waiting.session.close()
-        waiting.checkpoint()
+        waiting.release()
         running.result()
         with pytest.raises(SessionClosedError, match="make a new one"):
             queued.result()
@@ -102,13 +102,13 @@ def test_an_interrupt_ends_a_run_and_the_session_goes_on(bench: Bench, c_steps: 
     def interrupt() -> None:
         waiting.wait()
         os.kill(os.getpid(), signal.SIGINT)
-        threading.Timer(0.2, waiting.checkpoint).start()
+        threading.Timer(0.2, waiting.release).start()
 
     with waiting.session:
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             waiting.run()
-        waiting.checkpoint()
+        waiting.release()
         waiting.run()
 
 
@@ -157,9 +157,9 @@ def test_a_child_that_is_forked_during_a_run_may_run_too(bench: Bench, c_steps: 
         child = os.fork()
         if child == 0:
             signal.alarm(60)  # a child that waits for the run of its parent ends
-            waiting.checkpoint()
+            waiting.release()
             waiting.run()
             os._exit(0)
-        waiting.checkpoint()
+        waiting.release()
         running.result()
         assert os.waitpid(child, 0)[1] == 0

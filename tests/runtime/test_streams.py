@@ -101,7 +101,7 @@ def test_a_run_does_not_wait_for_another_session_of_its_budget(bench: Bench, c_s
         waiting.wait()
         assert other.run(["y"], {"x": image()})[0].any()
         assert not running.done()
-        waiting.checkpoint()
+        waiting.release()
         running.result()
 
 
@@ -120,7 +120,7 @@ def test_streams_run_side_by_side(bench: Bench, c_steps: Path) -> None:
         assert not any(run.done() for run in runs)
         assert third[0] == 0
         for flags in (first, second, third):
-            waiting.checkpoint(flags)
+            waiting.release(flags)
         for run in runs:
             run.result()
 
@@ -187,7 +187,7 @@ def test_the_queue_has_a_bound(bench: Bench, c_steps: Path) -> None:
             await second
         third = asyncio.create_task(waiting.run_async())
         await asyncio.sleep(0)
-        waiting.checkpoint()
+        waiting.release()
         await asyncio.gather(first, third)
 
     with waiting.session:
@@ -200,7 +200,7 @@ def test_a_closed_session_awaits_nothing(bench: Bench, c_steps: Path) -> None:
     async def runs() -> None:
         first, second = await one_runs_one_waits(waiting)
         waiting.session.close()
-        waiting.checkpoint()
+        waiting.release()
         await first
         for run in (second, waiting.run_async()):
             with pytest.raises(SessionClosedError):
@@ -230,7 +230,7 @@ class Held:
     """A progress call-back that waits until it is told to go on, once it is to hold."""
 
     def __init__(self, holds: bool = True) -> None:
-        self.begun, self.checkpoint = threading.Event(), threading.Event()
+        self.begun, self.released = threading.Event(), threading.Event()
         self.holds = holds
         self.seen: list[str] = []
 
@@ -238,7 +238,7 @@ class Held:
         self.seen.append(node)
         if self.holds:
             self.begun.set()
-            assert self.checkpoint.wait(LIMIT)
+            assert self.released.wait(LIMIT)
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def held() -> Iterator[Held]:
     """A call-back that goes on after the test."""
     held = Held()
     yield held
-    held.checkpoint.set()
+    held.released.set()
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -263,7 +263,7 @@ def test_a_run_does_not_wait_for_a_plan(held: Held, same: bool) -> None:
         if not same:
             right(session, 4)  # needs a plan of its own
         assert not planning.done()
-        held.checkpoint.set()
+        held.released.set()
         planning.result()
 
 
@@ -289,7 +289,7 @@ def test_a_shape_of_two_threads_is_planned_once(held: Held) -> None:
         first = pool.submit(right, session, 3)
         assert held.begun.wait(LIMIT)
         second = pool.submit(right, session, 3)
-        held.checkpoint.set()
+        held.released.set()
         first.result(), second.result()
         assert len(held.seen) == len(set(held.seen))
 
@@ -300,7 +300,7 @@ def test_a_session_closed_while_it_is_planned_does_not_run(held: Held) -> None:
         planning = pool.submit(right, session, 3)
         assert held.begun.wait(LIMIT)
         session.close()
-        held.checkpoint.set()
+        held.released.set()
         with pytest.raises(SessionClosedError):
             planning.result()
 

@@ -87,7 +87,7 @@ class Waiting:
         while not self.begun(flags):
             time.sleep(0.001)
 
-    def checkpoint(self, flags: Flags | None = None) -> None:
+    def release(self, flags: Flags | None = None) -> None:
         """Let a run, and all later ones, go on."""
         (self._flags if flags is None else flags)[1] = 1
 
