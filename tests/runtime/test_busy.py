@@ -171,20 +171,12 @@ class Stopping:
 
 
 #: Processors, threads, and milliseconds of a run.
-QUOTAS = [
-    (1.5, 2, 1),
-    (1.5, 2, 4),
-    (1.5, 2, 15),
-    (0.5, 1, 7),
-    (0.5, 2, 4),
-    (3.5, 4, 2),
-    (7.5, 8, 3),
-]
+RUNS = [(1.5, 2, 1), (1.5, 2, 4), (1.5, 2, 15), (0.5, 1, 7), (0.5, 2, 4), (3.5, 4, 2), (7.5, 8, 3)]
 #: Processors and threads.
 ENOUGH = [(2.0, 2), (1.0, 1), (64.0, 2)]
 
 
-@pytest.mark.parametrize(("processors", "threads", "run_ms"), QUOTAS)
+@pytest.mark.parametrize(("processors", "threads", "run_ms"), RUNS)
 def test_no_run_is_stopped_for_long_under_a_quota(
     processors: float, threads: int, run_ms: int
 ) -> None:
@@ -197,7 +189,7 @@ def test_no_run_is_stopped_for_long_under_a_quota(
     assert paced.now < 1.05 * plain.now
 
 
-@pytest.mark.parametrize(("processors", "threads", "run_ms"), QUOTAS)
+@pytest.mark.parametrize(("processors", "threads", "run_ms"), RUNS)
 def test_runs_within_the_quota_do_not_wait(processors: float, threads: int, run_ms: int) -> None:
     """Some runs one after another, as of one request, and then a pause."""
     run = run_ms * 1_000_000
