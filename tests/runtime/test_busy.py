@@ -261,7 +261,7 @@ def test_idle_threads_come_and_go_with_others() -> None:
 #: Runs of some milliseconds on two processors, or the first run alone, of a tenth of a second.
 #: Another thread sees on which its threads may be, and says so once it is what was asked for. Then
 #: all of them are free again. A process that never sleeps is there until they share a processor.
-SEATS = """
+AFFINITIES = """
 import os, subprocess, sys, threading, time
 import numpy as np
 import vtensor
@@ -292,8 +292,8 @@ def masks():
     return found
 def watch():
     while not seen.is_set():
-        seats = sorted(one for one in masks() if len(one) == 1)
-        if len(seats) == 2 and (len(set(seats)) == 1) == (wanted[0] == "together"):
+        pinned = sorted(mask for mask in masks() if len(mask) == 1)
+        if len(pinned) == 2 and (len(set(pinned)) == 1) == (wanted[0] == "together"):
             del wanted[0]
             leave()
             if not wanted:
@@ -322,7 +322,7 @@ finally:
 @pytest.mark.parametrize("wanted", ["first", "apart", "together-apart"])
 def test_each_of_two_threads_has_a_processor_while_it_runs(wanted: str) -> None:
     """Also in its first run; next to a process that never sleeps they share one."""
-    assert printed("-c", SEATS, wanted).split() == ["True", "True"]
+    assert printed("-c", AFFINITIES, wanted).split() == ["True", "True"]
 
 
 def test_answers_are_the_same_beside_others() -> None:
