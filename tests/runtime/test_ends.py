@@ -79,10 +79,6 @@ outlives_main(lambda: await_run(s))
 s = Session(network(), threads=2, streams=2)
 tries(lambda: run(s, 8))
 """,
-    "streams that are awaited": """
-s = Session(network(), threads=2, streams=2)
-tries(lambda: await_run(s))
-""",
     "streams that are awaited, also in a child": """
 s = Session(network(), threads=2, streams=2)
 await_run(s)

@@ -132,26 +132,20 @@ def test_a_packed_weight_gives_back_every_bit(tmp_path: Path) -> None:
     check_same(read_back, weights)
 
 
-def test_another_plan_has_the_weights_after_the_file_is_gone(tmp_path: Path) -> None:
-    """Other outputs need a plan of their own; here with other libraries before and after."""
+def test_other_plans_have_the_weights_after_the_file_is_gone(tmp_path: Path) -> None:
+    """Other outputs need a plan of their own. Two sessions of a graph leave it its weights."""
     path, weights = convolutions(tmp_path)
-    x = {"x": f32(1, 64, 14, 14, seed=2)}
-    with Session(load_onnx(path), libraries=["eigen"], threads=1) as session:
+    graph, x = load_onnx(path), {"x": f32(1, 64, 14, 14, seed=2)}
+    with Session(graph, libraries=["eigen"], threads=1) as session, Session(graph, threads=1):
         expected = dict(zip("ay", session.run(["a", "y"], x), strict=True))
+        assert type(graph.constants) is dict
+        check_same(graph.constants, weights)
     with Session(path, threads=1) as session:
         path.unlink()
         for names in (["y"], ["a", "y"], ["y", "a"], ["a"]):
             for name, found in zip(names, session.run(names, x), strict=True):
                 np.testing.assert_allclose(found, expected[name], rtol=1e-3, atol=1e-3)
         check_same(originals(session), weights)
-
-
-def test_two_sessions_of_a_graph_leave_it_its_weights(tmp_path: Path) -> None:
-    path, weights = convolutions(tmp_path)
-    graph = load_onnx(path)
-    with Session(graph, threads=1), Session(graph, threads=1):
-        assert type(graph.constants) is dict
-        check_same(graph.constants, weights)
 
 
 @pytest.mark.parametrize("optimize", ["none", "all"])
