@@ -42,7 +42,8 @@ from vtensor.runtime.tuning.measure import GLANCE, MIN_RUNS, node_ns
 TUNER = tuning.Tuner
 
 Array = np.ndarray[Any, Any]
-Patch, Caplog = pytest.MonkeyPatch, pytest.LogCaptureFixture
+Patch = pytest.MonkeyPatch
+Caplog = pytest.LogCaptureFixture
 
 pytestmark = pytest.mark.usefixtures("sloppy")
 
