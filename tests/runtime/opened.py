@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -18,14 +18,22 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Network:
-    """A model, and what it is fed for a choice of its sizes."""
+    """A model, and its inputs for a choice of its sizes.
+
+    Attributes:
+        choices: for each size, the values from which it is drawn; a single one is always taken.
+    """
 
     proto: ModelProto
-    draw: Callable[[Random], tuple[int, ...]]
+    choices: tuple[Sequence[int], ...]
     feeds: Callable[..., dict[str, Array]]
 
+    def draw(self, random: Random) -> tuple[int, ...]:
+        """Return a choice of sizes."""
+        return tuple(random.choice(sizes) if sizes[1:] else sizes[0] for sizes in self.choices)
+
     def sizes(self, seed: int, count: int) -> Iterator[tuple[int, ...]]:
-        """Choices of sizes."""
+        """Yield choices of sizes."""
         random = Random(seed)
         return (self.draw(random) for _ in range(count))
 
@@ -34,79 +42,70 @@ class Network:
 EDGES = (1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33)
 
 
-def pixels(channels: int) -> Callable[..., dict[str, Array]]:
-    """Images."""
-    return lambda n, h, w: {"x": f32(n, channels, h, w, seed=n * h * w)}
+def scaled(divisor: float, seed: int = 0, **shapes: tuple[int, ...]) -> dict[str, Array]:
+    """Return seeded weights, divided by a number."""
+    return {name: f32(*shape, seed=seed) / divisor for name, shape in shapes.items()}
+
+
+def numbers(**values: float) -> dict[str, Array]:
+    return {name: np.array(value, np.float32) for name, value in values.items()}
+
+
+def integers(**values: int | list[int]) -> dict[str, Array]:
+    return {name: np.array(value) for name, value in values.items()}
+
+
+def floats(*more: int) -> Callable[..., dict[str, Array]]:
+    """Return a function from the first size and those after ``more`` to the input ``x``."""
+    return lambda n, *rest: {"x": f32(n, *more, *rest, seed=int(np.prod([n, *rest])))}
 
 
 def mobile() -> Network:
     """Convolutions of all kinds, one around which there is a residual, a pool, a product."""
-    norm = "BatchNormalization(a0, s, s, t, u)"
-    body = f"""
-        a0 = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, k0) a1 = {norm} a = Clip(a1, low, high)
+    text = """mobile (float[n, 3, h, w] x) => (float[n, 10] y) {
+        a0 = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, k0)
+        a1 = BatchNormalization(a0, s, s, t, u) a = Clip(a1, low, high)
         b0 = Conv<group = 16, pads = [1, 1, 1, 1]>(a, k1) b = Relu(b0)
         c = Conv(b, k2) d = Add(a, c)
         e0 = Conv(d, k3) e = Relu(e0) p = GlobalAveragePool(e) f = Flatten(p) y = Gemm(f, k4, t4)
-    """
-    weights: dict[str, Array] = {
-        "k0": f32(16, 3, 3, 3),
-        "k1": f32(16, 1, 3, 3),
-        "k2": f32(16, 16, 1, 1) / 4,
-        "k3": f32(24, 16, 1, 1) / 4,
-        "k4": f32(24, 10),
-        "t4": f32(10),
-        **{name: abs(f32(16)) + 1 for name in "stu"},
-        "low": np.array(0, np.float32),
-        "high": np.array(6, np.float32),
-    }
-    text = f"mobile (float[n, 3, h, w] x) => (float[n, 10] y) {{ {body} }}"
-    return Network(
-        model(text, 17, **weights),
-        lambda random: (random.choice(EDGES[:6]), random.choice(EDGES), random.choice(EDGES)),
-        pixels(3),
-    )
+    }"""
+    weights = scaled(1, k0=(16, 3, 3, 3), k1=(16, 1, 3, 3), k4=(24, 10), t4=(10,))
+    weights |= scaled(4, k2=(16, 16, 1, 1), k3=(24, 16, 1, 1)) | numbers(low=0, high=6)
+    weights |= {name: abs(f32(16)) + 1 for name in "stu"}
+    return Network(model(text, 17, **weights), (EDGES[:6], EDGES, EDGES), floats(3))
 
 
 def transformer() -> Network:
     """One layer: attention of two heads, then two products with a GELU between them."""
     heads = "".join(
-        f"""{name}0 = MatMul(n0, w{name}) {name}1 = Reshape(n0{name}, apart)
+        f"""{name}0 = MatMul(n0, w{name}) {name}1 = Reshape({name}0, apart)
         {name} = Transpose<perm = [0, 2, {order}]>({name}1)
-        """.replace(f"n0{name}", f"{name}0")
+        """
         for name, order in (("q", "1, 3"), ("k", "3, 1"), ("v", "1, 3"))
     )
-    body = f"""
+    text = f"""transformer (int64[n, s] ids) => (float[n, s, 16] y) {{
         e = Gather(table, ids) n0 = LayerNormalization(e, one, zero) {heads}
         r0 = MatMul(q, k) r1 = Mul(r0, scale) r = Softmax(r1) o0 = MatMul(r, v)
         o1 = Transpose<perm = [0, 2, 1, 3]>(o0) o2 = Reshape(o1, joined) o = MatMul(o2, wo)
         h = Add(e, o) n1 = LayerNormalization(h, one, zero) f0 = MatMul(n1, wi)
         g0 = Div(f0, root) g1 = Erf(g0) g2 = Add(g1, unit) g3 = Mul(f0, g2) f = Mul(g3, half)
         z = MatMul(f, wf) y = Add(h, z)
-    """
-    square = {f"w{name}": f32(16, 16, seed=i) / 4 for i, name in enumerate("qkvo")}
-    numbers = {"scale": 8**-0.5, "root": 2**0.5, "unit": 1.0, "half": 0.5}
-    weights: dict[str, Array] = {
-        **square,
-        **{name: np.array(value, np.float32) for name, value in numbers.items()},
-        "table": f32(50, 16),
-        "wi": f32(16, 32) / 4,
-        "wf": f32(32, 16) / 4,
-        "one": np.ones(16, np.float32),
-        "zero": np.zeros(16, np.float32),
-        "apart": np.array([0, 0, 2, 8]),
-        "joined": np.array([0, 0, 16]),
-    }
-    text = f"transformer (int64[n, s] ids) => (float[n, s, 16] y) {{ {body} }}"
+    }}"""
+    weights = {f"w{name}": f32(16, 16, seed=i) / 4 for i, name in enumerate("qkvo")}
+    weights |= scaled(1, table=(50, 16)) | scaled(4, wi=(16, 32), wf=(32, 16))
+    weights |= {"one": np.ones(16, np.float32), "zero": np.zeros(16, np.float32)}
+    weights |= numbers(scale=8**-0.5, root=2**0.5, unit=1, half=0.5)
+    weights |= integers(apart=[0, 0, 2, 8], joined=[0, 0, 16])
     return Network(
         model(text, 17, **weights),
-        lambda random: (random.choice(EDGES[:6]), random.choice(EDGES)),
+        (EDGES[:6], EDGES),
         lambda n, s: {"ids": np.random.default_rng(n * s).integers(0, 50, (n, s))},
     )
 
 
 def detector() -> Network:
     """Two scales of a picture, the smaller one enlarged to the size that the larger one has."""
-    body = """
+    text = """detector (float[1, 3, h, w] x) => (float[1, 6, m] y) {
         a0 = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, k0) a1 = Sigmoid(a0) a = Mul(a0, a1)
         b0 = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(a, k1) b = Relu(b0)
         p = MaxPool<kernel_shape = [5, 5], pads = [2, 2, 2, 2]>(b)
@@ -115,51 +114,30 @@ def detector() -> Network:
                    nearest_mode = "floor">(p, , , s)
         c = Concat<axis = 1>(u, a) d0 = Conv(c, k2) d = Sigmoid(d0)
         y = Reshape(d, flat)
-    """
-    weights: dict[str, Array] = {
-        "k0": f32(8, 3, 3, 3) / 4,
-        "k1": f32(16, 8, 3, 3) / 8,
-        "k2": f32(6, 24, 1, 1) / 4,
-        "two": np.array([1, 16]),
-        "flat": np.array([1, 6, -1]),
-    }
-    text = f"detector (float[1, 3, h, w] x) => (float[1, 6, m] y) {{ {body} }}"
-    return Network(
-        model(text, 17, **weights),
-        lambda random: (1, random.choice(EDGES), random.choice(EDGES)),
-        pixels(3),
-    )
+    }"""
+    weights = scaled(4, k0=(8, 3, 3, 3), k2=(6, 24, 1, 1)) | scaled(8, k1=(16, 8, 3, 3))
+    weights |= integers(two=[1, 16], flat=[1, 6, -1])
+    return Network(model(text, 17, **weights), ([1], EDGES, EDGES), floats(3))
 
 
 def reader() -> Network:
     """Text recognition: columns of a picture of any width, one after another."""
-    body = """
+    text = """reader (float[n, 3, 8, w] x) => (float[m, n, 20] y) {
         a0 = Conv<strides = [2, 1], pads = [1, 1, 1, 1]>(x, k0) a = Relu(a0)
         b0 = Conv<strides = [4, 1]>(a, k1) b = Relu(b0)
         c = Squeeze(b, second) d = Transpose<perm = [2, 0, 1]>(c)
         e, last = GRU<hidden_size = 8>(d, gw, gr) f = Squeeze(e, first)
         g = MatMul(f, w) y = Softmax(g)
-    """
-    weights: dict[str, Array] = {
-        "k0": f32(16, 3, 3, 3) / 4,
-        "k1": f32(16, 16, 4, 1) / 8,
-        "gw": f32(1, 24, 16) / 4,
-        "gr": f32(1, 24, 8) / 4,
-        "w": f32(8, 20),
-        "first": np.array([1]),
-        "second": np.array([2]),
-    }
-    text = f"reader (float[n, 3, 8, w] x) => (float[m, n, 20] y) {{ {body} }}"
-    return Network(
-        model(text, 17, **weights),
-        lambda random: (random.choice(EDGES[:4]), 8, random.choice(EDGES)),
-        pixels(3),
-    )
+    }"""
+    weights = scaled(4, k0=(16, 3, 3, 3), gw=(1, 24, 16), gr=(1, 24, 8))
+    weights |= scaled(8, k1=(16, 16, 4, 1)) | scaled(1, w=(8, 20))
+    weights |= integers(first=[1], second=[2])
+    return Network(model(text, 17, **weights), (EDGES[:4], [8], EDGES), floats(3))
 
 
 def attention() -> Network:
     """Two layers that cut queries, keys and values out of one product, as pictures' have it."""
-    body, weights = "h0 = Identity(x)", dict[str, Array]()
+    body, weights = "h0 = Identity(x)", integers(i0=0, i1=1, i2=2)
     for i in range(2):
         weights |= {f"w{i}": f32(16, 48, seed=i) / 4, f"o{i}": f32(16, 16, seed=i) / 4}
         weights |= {f"f{i}": f32(16, 32, seed=i) / 4, f"g{i}": f32(32, 16, seed=i) / 4}
@@ -174,18 +152,12 @@ def attention() -> Network:
             k{i} = MatMul(e{i}, f{i}) y{i} = Relu(k{i}) z{i} = MatMul(y{i}, g{i})
             h{i + 1} = Add(e{i}, z{i})
         """
-    weights |= {
-        **{f"i{i}": np.array(i) for i in range(3)},
-        "apart": np.array([0, 0, 3, 2, 8]),
-        "joined": np.array([0, 0, 16]),
-        "scale": np.array(8**-0.5, np.float32),
-        "one": np.ones(16, np.float32),
-        "zero": np.zeros(16, np.float32),
-    }
+    weights |= integers(apart=[0, 0, 3, 2, 8], joined=[0, 0, 16]) | numbers(scale=8**-0.5)
+    weights |= {"one": np.ones(16, np.float32), "zero": np.zeros(16, np.float32)}
     text = f"attention (float[n, s, 16] x) => (float[n, s, 16] y) {{ {body} y = Identity(h2) }}"
     return Network(
         model(text, 17, **weights),
-        lambda random: (random.choice(EDGES[:6]), random.choice(EDGES)),
+        (EDGES[:6], EDGES),
         lambda n, s: {"x": f32(n, s, 16, seed=n * s)},
     )
 
@@ -193,7 +165,7 @@ def attention() -> Network:
 def squeeze() -> Network:
     """Inverted bottlenecks whose channels are weighed by what the picture has of each."""
     body = "h0 = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, k)"
-    weights: dict[str, Array] = {"k": f32(16, 3, 3, 3) / 5}
+    weights = scaled(5, k=(16, 3, 3, 3))
     for i in range(3):
         weights |= {f"a{i}": f32(64, 16, 1, 1) / 4, f"d{i}": f32(64, 1, 3, 3) / 3}
         weights |= {f"s{i}": f32(4, 64, 1, 1) / 8, f"u{i}": f32(64, 4, 1, 1) / 4}
@@ -207,67 +179,36 @@ def squeeze() -> Network:
         """
     body += "e = GlobalAveragePool(h3) y = Flatten(e)"
     text = f"squeeze (float[n, 3, h, w] x) => (float[n, 16] y) {{ {body} }}"
-    return Network(
-        model(text, 17, **weights),
-        lambda random: (random.choice(EDGES[:6]), random.choice(EDGES), random.choice(EDGES)),
-        pixels(3),
-    )
+    return Network(model(text, 17, **weights), (EDGES[:6], EDGES, EDGES), floats(3))
 
 
 def places() -> Network:
     """Channels that say where a pixel is are put behind others, for each picture."""
-    body = """
+    text = """places (float[n, 3, 8, 8] x) => (float[n, 32, 8, 8] y) {
         a0 = Conv<pads = [1, 1, 1, 1]>(x, k0) a1 = Relu(a0)
         s = Shape<start = 0, end = 1>(x) t = Concat<axis = 0>(s, rest) e = Expand(where, t)
         a2 = Concat<axis = 1>(a1, e) y = Conv<pads = [1, 1, 1, 1]>(a2, k1)
-    """
-    weights: dict[str, Array] = {
-        "k0": f32(16, 3, 3, 3) / 5,
-        "k1": f32(32, 32, 3, 3) / 20,
-        "where": f32(1, 16, 8, 8),
-        "rest": np.array([16, 8, 8]),
-    }
-    text = f"places (float[n, 3, 8, 8] x) => (float[n, 32, 8, 8] y) {{ {body} }}"
-    return Network(
-        model(text, 17, **weights),
-        lambda random: (random.randrange(1, 300),),
-        lambda n: {"x": f32(n, 3, 8, 8, seed=n)},
-    )
+    }"""
+    weights = scaled(5, k0=(16, 3, 3, 3)) | scaled(20, k1=(32, 32, 3, 3))
+    weights |= scaled(1, where=(1, 16, 8, 8)) | integers(rest=[16, 8, 8])
+    return Network(model(text, 17, **weights), (range(1, 300),), floats(3, 8, 8))
 
 
 def queries() -> Network:
     """Queries attend to one another before they meet a text: constants for each batch."""
-    body = """
+    text = """queries (float[n, 6, 16] x) => (float[n, 6, 16] y) {
         s = Shape<start = 0, end = 1>(x) t = Concat<axis = 0>(s, rest) q0 = Expand(query, t)
         q = MatMul(q0, w0) k0 = MatMul(q0, w1) k = Transpose<perm = [0, 2, 1]>(k0)
         c = MatMul(q, k) a = Softmax<axis = -1>(c) v = MatMul(a, q0) f = Reshape(v, flat)
         g = Gemm<transB = 1>(f, w2, bias) h = Reshape(g, t)
         n = LayerNormalization<axis = -1>(h, scale, bias)
         y0 = MatMul(x, w3) y1 = Add(y0, n) y = Relu(y1)
-    """
-    weights: dict[str, Array] = {
-        **{f"w{i}": f32(16, 16, seed=i) / 4 for i in range(4)},
-        "query": f32(1, 6, 16),
-        "scale": f32(16),
-        "bias": f32(16, seed=1),
-        "rest": np.array([6, 16]),
-        "flat": np.array([-1, 16]),
-    }
-    text = f"queries (float[n, 6, 16] x) => (float[n, 6, 16] y) {{ {body} }}"
-    return Network(
-        model(text, 17, **weights),
-        lambda random: (random.randrange(1, 300),),
-        lambda n: {"x": f32(n, 6, 16, seed=n)},
-    )
+    }"""
+    weights = {f"w{i}": f32(16, 16, seed=i) / 4 for i in range(4)}
+    weights |= scaled(1, query=(1, 6, 16), scale=(16,)) | scaled(1, seed=1, bias=(16,))
+    weights |= integers(rest=[6, 16], flat=[-1, 16])
+    return Network(model(text, 17, **weights), (range(1, 300),), floats(6, 16))
 
 
-NETWORKS = {
-    "mobile": mobile,
-    "transformer": transformer,
-    "detector": detector,
-    "reader": reader,
-    "attention": attention,
-    "squeeze": squeeze,
-    "places": places,
-    "queries": queries,
-}
+_ALL = (mobile, transformer, detector, reader, attention, squeeze, places, queries)
+NETWORKS = {network.__name__: network for network in _ALL}

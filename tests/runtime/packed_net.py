@@ -24,17 +24,11 @@ NET = """net (float[n, 64, h, 12] x, float[n, 6, 128] p) => (float[n, 192, h, 12
 
 
 def network(folder: Path, beside: bool) -> Path:
-    """A file, its weights in another one if ``beside``."""
-    weights: dict[str, Array] = {
-        "k0": f32(128, 64, 3, 3),
-        "k2": f32(128, 128, 3, 3, seed=6) / 9,
-        "k1": f32(192, 128, 1, 1, seed=1),
-        "s": 2 + f32(192, 1, 1, seed=2) / 9,
-        "t": f32(192, 1, 1, seed=3),
-        "w": f32(128, 512, seed=4),
-        "v": f32(256, 160, seed=5),
-        "halves": np.array([256, 256]),
-    }
+    """Write a file, its weights in another one if ``beside``."""
+    weights: dict[str, Array] = {"w": f32(128, 512, seed=4), "v": f32(256, 160, seed=5)}
+    weights |= {"k0": f32(128, 64, 3, 3), "k2": f32(128, 128, 3, 3, seed=6) / 9}
+    weights |= {"k1": f32(192, 128, 1, 1, seed=1), "s": 2 + f32(192, 1, 1, seed=2) / 9}
+    weights |= {"t": f32(192, 1, 1, seed=3), "halves": np.array([256, 256])}
     proto, path = model(NET, 17, **weights), folder / "net.onnx"
     data: dict[str, Any] = {"save_as_external_data": True, "location": "data", "size_threshold": 0}
     onnx.save(proto, path, **(data if beside else {}))

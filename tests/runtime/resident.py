@@ -21,17 +21,15 @@ from onnx import ModelProto
 
 from eval.networks import build
 from libdesc.onednn import _onednn as dnn
-from ops import Conv2D, Relu
 from ptensor.buffer import TensorStorage
 from tests.frontends.support import f32, model
-from vtensor import Graph, Session
+from vtensor import Session
 from vtensor.benchmark.peer import Array
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.planning.symbolic_plan import SymbolicPlan
 from vtensor.runtime.recording.workspace import Memory
 
 Numbers = dict[str, int]
-
 
 #: The header of a mapping in /proc/self/smaps: its permissions and its file.
 MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ (\S+) \S+ \S+ \S+ *(.*)")
@@ -46,8 +44,7 @@ def resident() -> int:
     """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    found, code = Counter[tuple[str, bool]](), set[str]()
-    key = "", True
+    sizes, code, key = Counter[tuple[str, bool]](), set[str](), ("", True)
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if mapping := MAPPING.fullmatch(line):
             flags, file = mapping.groups()
@@ -55,8 +52,8 @@ def resident() -> int:
             if file and "x" in flags:
                 code.add(file)
         elif line.startswith("Rss:"):
-            found[key] += int(line.split()[1]) << 10
-    return sum(size for (file, own), size in found.items() if own or file not in code)
+            sizes[key] += int(line.split()[1]) << 10
+    return sum(size for (file, own), size in sizes.items() if own or file not in code)
 
 
 def status_bytes(name: str) -> int:
@@ -66,17 +63,14 @@ def status_bytes(name: str) -> int:
     return kib << 10
 
 
-def tiny() -> Graph:
-    """A convolution and what follows."""
-    g = Graph("tiny")
-    w = g.constant(f32(16, 16, 3, 3), "O I h w")
-    x = g.input("x", {"N": 1, "C": 16, "H": 8, "W": 8})
-    g.output(g.add(Relu(), g.add(Conv2D(), x, w)), "y")
-    return g.seal()
+def tiny(threads: int = 1) -> Session:
+    """Return a session of a convolution."""
+    text = "g (float[1, 16, 8, 8] x) => (float[1, 16, a, b] y) { c = Conv(x, w) y = Relu(c) }"
+    return Session(model(text, w=f32(16, 16, 3, 3)), threads=threads, cache_dir=None)
 
 
-def network(name: str) -> dict[str, int]:
-    """From before a session to after its runs; then with a copy of its weights beside it.
+def network(name: str) -> Numbers:
+    """Measure from before a session to after its runs; then with a copy of its weights as well.
 
     It is not the first of its network: the code that oneDNN generates stays in the process's cache.
     """
@@ -92,10 +86,10 @@ def network(name: str) -> dict[str, int]:
         return {"grown": grown, "peak": peak, "with a copy": resident() - before}
 
 
-def runs() -> dict[str, int]:
-    """Ten thousand runs after a thousand; then some whose results are kept."""
+def runs() -> Numbers:
+    """Measure ten thousand runs after a thousand; then some whose results are kept."""
     feeds = {"x": f32(1, 16, 8, 8)}
-    with Session(tiny(), threads=1) as session:
+    with tiny() as session:
         for _ in range(1_000):
             session.run(None, feeds)
         before = resident()
@@ -106,8 +100,8 @@ def runs() -> dict[str, int]:
         return {"grown": grown, "kept": resident() - before, "results": len(kept)}
 
 
-def shapes() -> dict[str, int]:
-    """Two hundred shapes of one model; from the hundredth to the last.
+def shapes() -> Numbers:
+    """Measure two hundred shapes of one model, from the hundredth to the last.
 
     oneDNN keeps no primitives: their generated code differs from processor to processor. Sizes come
     nearer to each other, so that the results of the plans that are kept are as large at both times.
@@ -143,7 +137,7 @@ AFTER = {
 
 
 def convolutions(after: str, layers: int) -> ModelProto:
-    """Convolutions of images of any size, each with a function after it."""
+    """Return convolutions of images of any size, each with a function after it."""
     lines, constants, channels = [], dict[str, Array](), 3
     for place in range(layers):
         outputs = 16 + 8 * (place % 3)
@@ -161,14 +155,14 @@ def convolutions(after: str, layers: int) -> ModelProto:
 
 
 def images(seed: int, low: int, high: int) -> Iterator[Array]:
-    """Images of 3 channels in sizes that are drawn at random."""
+    """Yield images of 3 channels in sizes that are drawn at random."""
     rng = np.random.default_rng(seed)
     while True:
         yield np.zeros((1, 3, *rng.integers(low, high, 2)), np.float32)
 
 
 def reshaped(after: str, layers: str, early: str, late: str, optimize: str = "all") -> Numbers:
-    """A session of ``convolutions`` in ever new sizes: after so many, and after so many more.
+    """Measure a session of ``convolutions`` in new sizes: after some of them, and after more.
 
     oneDNN keeps few primitives, and the process few of those that leave code behind: else it takes
     a thousand sizes until each new one replaces an old one.
@@ -176,7 +170,7 @@ def reshaped(after: str, layers: str, early: str, late: str, optimize: str = "al
     if int(late) < 1000:
         dnn.set_kept_code_limit(8)
         dnn.set_cache_capacity(64)
-    with Session(tiny(), threads=1):
+    with tiny():
         pass
     before = resident()
     found = dict[str, int]()
@@ -192,15 +186,15 @@ def reshaped(after: str, layers: str, early: str, late: str, optimize: str = "al
 
 
 def _plan_objects() -> int:
-    """Return how many plans, symbolic plans and storages of values are alive."""
+    """Count the plans, symbolic plans and storages of values that are alive."""
     gc.collect()
     kinds = Plan, SymbolicPlan, TensorStorage
-    return sum(isinstance(one, kinds) for one in gc.get_objects())
+    return sum(isinstance(found, kinds) for found in gc.get_objects())
 
 
 def opened(path: str) -> Numbers:
-    """Three sessions of a file that never run, once no more pages come."""
-    with Session(tiny(), threads=2, cache_dir=None):
+    """Measure three sessions of a file that never run, once no more pages come."""
+    with tiny(threads=2):
         before = resident()
     sessions, grown = [], list[int]()
     for _ in range(3):
@@ -212,34 +206,24 @@ def opened(path: str) -> Numbers:
     return {"one": grown[0], "all": grown[-1]}
 
 
-def loading(path: str) -> dict[str, int]:
+def loading(path: str) -> Numbers:
     """Measure the growth by a file's session and its first run, and the peak during both.
 
     The peak includes pages of libraries, since the system counts it for the whole process.
     """
-    with Session(tiny(), threads=1):
+    with tiny():
         before = resident()
     Path("/proc/self/clear_refs").write_text("5")  # the most begins anew
     all_before = status_bytes("VmHWM")
     with Session(path, threads=1) as session:
-        session.run(
-            None,
-            {
-                port.name: np.ones([size or 1 for size in port.shape], "f4")
-                for port in session.inputs
-            },
-        )
+        [port] = session.inputs
+        session.run(None, {port.name: np.ones([size or 1 for size in port.shape], "f4")})
         peak = status_bytes("VmHWM") - all_before
         return {"grown": resident() - before, "peak": peak}
 
 
-CASES: dict[str, Callable[..., dict[str, int]]] = {
-    "runs": runs,
-    "shapes": shapes,
-    "loading": loading,
-    "opened": opened,
-    "reshaped": reshaped,
-}
+_ALL: tuple[Callable[..., Numbers], ...] = (runs, shapes, loading, opened, reshaped)
+CASES = {case.__name__: case for case in _ALL}
 
 if __name__ == "__main__":
     case, *more = sys.argv[1:]

@@ -1,6 +1,6 @@
-"""A placement, checked by going through its steps: whoever reads finds what was written for it.
+"""A checker of placements: it goes through the steps, and each reads what was written for it.
 
-Memory is looked at a cache line at a time: each has the name of the value that it holds.
+Each cache line of memory has the name of the value that it holds.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from vtensor.runtime.recording.placement import Placement
 
 Lines = np.ndarray[Any, Any]
 
-#: Of whose memory, from which byte on, how many; None is scratch.
+#: The owner of memory, the first byte and the number of bytes; None is scratch.
 Part = tuple[TensorStorage, int, int] | None
+#: For each slot: its owner, the part, the lines, and what is done with them.
+Accesses = list[tuple[Any, Part, Lines, str]]
 
 
 class Simulation:
     """The memory of a plan while its steps run.
 
     Attributes:
-        faults: what a step found that was not what it reads, or destroyed while it reads.
+        faults: reads of another value than the step's, and writes over a value that it reads.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -37,7 +39,7 @@ class Simulation:
         self._written: set[Part] = set()
 
     def run(self, inputs: int) -> list[str]:
-        """Go through all steps; the first so many owners of bound memory are inputs."""
+        """Go through all steps; so many first owners of bound memory are inputs."""
         given, outputs = self.placement.bound[:inputs], self.placement.bound[inputs:]
         for root in given:
             self._write(root, self._bound[root], (root, 0, root.nbytes))
@@ -56,14 +58,11 @@ class Simulation:
                 self._read(f"step {index} of {step.node}", root, lines)
         for root, part, lines, access in accesses:
             if access != "read":
-                self._beside(index, step, root, lines, accesses)
+                self._check_apart(step, root, lines, accesses)
                 self._write(root, lines, part)
 
     def _accesses(self, index: int, step: RecordedStep) -> Iterator[tuple[Any, Part, Lines, str]]:
-        """Whose memory each slot is, which part of it, where that lies, and what is done with it.
-
-        A call-back's operands are written if nothing is in them yet, else read.
-        """
+        """Yield accesses; a call-back writes operands in which nothing is yet, and reads others."""
         known = _replay.describe(step.native)["slots"] if step.native is not None else ()
         for slot, of in enumerate(step.slots):
             if isinstance(of, int):
@@ -77,7 +76,7 @@ class Simulation:
                 yield of.root, part, lines, known[slot][2] if known else unknown
 
     def _place(self, root: TensorStorage) -> Lines | None:
-        """Where an owner's memory lies; None for a constant's."""
+        """Return the lines of an owner's memory; None for a constant's."""
         root = self.placement.hosts.get(root, root)
         if root in self.placement.offsets:
             return self._within(self.placement.offsets[root], root.nbytes)
@@ -97,16 +96,10 @@ class Simulation:
         lines[...] = self._name(what)
         self._written.add(part)
 
-    def _beside(
-        self,
-        index: int,
-        step: RecordedStep,
-        what: Any,
-        lines: Lines,
-        accesses: list[tuple[Any, Part, Lines, str]],
-    ) -> None:
-        """What a step writes lies apart from all else that it touches, but for an operand that it
-        may replace, which it reads in one order.
+    def _check_apart(self, step: RecordedStep, what: Any, lines: Lines, accesses: Accesses) -> None:
+        """Check that a step writes apart from all else that it touches.
+
+        An operand that it may replace is an exception, if it reads it in one order.
         """
         seen = [slot for slot in step.slots if not isinstance(slot, int)]
         allowed = {
@@ -118,7 +111,7 @@ class Simulation:
         }
         for other, _, place, _ in accesses:
             if other != what and other not in allowed and np.shares_memory(lines, place):
-                self.faults.append(f"step {index} of {step.node} writes over what it uses")
+                self.faults.append(f"a step of {step.node} writes over what it uses")
 
     def _name(self, what: Any) -> int:
         return self._names.setdefault(what, len(self._names))
@@ -129,5 +122,5 @@ def _lines(nbytes: int) -> int:
 
 
 def faults(placement: Placement, inputs: int) -> list[str]:
-    """What is wrong with a placement; the first so many of what each run binds are its inputs."""
+    """Return what is wrong with a placement; so many first owners of bound memory are inputs."""
     return Simulation(placement).run(inputs)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.libraries.processes import ROOT
 
-#: A session ``s`` with open sizes, the function ``run`` for a size, and one that tries something.
+#: A graph of open sizes, and functions that run sessions of it.
 SETUP = """
-import asyncio, atexit, sys, threading, time
+import asyncio, atexit, os, signal, sys, threading, time, warnings
 import numpy as np
 from ops import Conv2D, Relu
 from vtensor import Graph, Session
 from vtensor.errors import SessionClosedError, VTensorError
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
 def network():
     g = Graph("open")
@@ -31,9 +32,15 @@ def network():
 def feeds(size):
     return {"x": np.ones((size, 16, 9, 9), np.float32)}
 
-def run(s, size):
-    [y] = s.run(None, feeds(size))
+def check(y, size):
     assert y.shape == (size, 16, 9, 9) and abs(y.max() - 1) < 1e-5
+
+def run(s, *sizes):
+    for size in sizes:
+        check(s.run(None, feeds(size))[0], size)
+
+def await_run(s):
+    check(asyncio.run(s.run_async(None, feeds(8)))[0], 8)
 
 def tries(work):
     try:
@@ -41,75 +48,66 @@ def tries(work):
         print("done", flush=True)
     except VTensorError as error:
         print(type(error).__name__, flush=True)
+
+def outlives_main(work):
+    def waits():
+        threading.main_thread().join()
+        tries(work)
+    threading.Thread(target=waits).start()
+
+often = [size for size in range(8, 12) for _ in range(20)]
 """
 
-#: Programs by what they do at their end, and what they print.
+#: Programs by what they do at their end. They print "done", or what the second table says.
 ENDS = {
-    "a thread that outlives the main one": (
-        """
+    "a thread that outlives the main one": """
 s = Session(network(), threads=2, cache_dir=None)
-def work():
-    threading.main_thread().join()
-    for size in range(8, 14):
-        run(s, size)
-        run(s, size)
-    print("done")
-threading.Thread(target=work).start()
+outlives_main(lambda: run(s, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13))
 """,
-        "done",
-    ),
-    "a session of such a thread": (
-        """
+    "a session of such a thread": """
 def work():
-    threading.main_thread().join()
     with Session(network(), threads=2, tune=True, cache_dir=None) as s:
-        run(s, 8)
-        run(s, 8)
+        run(s, 8, 8)
         s.bind(feeds(8)).run()
-    print("done")
-threading.Thread(target=work).start()
+outlives_main(work)
 """,
-        "done",
-    ),
-    "run_async of such a thread": (
-        """
+    "run_async of such a thread": """
 s = Session(network(), threads=2)
-def work():
-    threading.main_thread().join()
-    tries(lambda: asyncio.run(s.run_async(None, feeds(8))))
-threading.Thread(target=work).start()
+outlives_main(lambda: await_run(s))
 """,
-        "SessionClosedError",
-    ),
-    "the first session in a handler": (
-        """
+    "streams": """
+s = Session(network(), threads=2, streams=2)
+tries(lambda: run(s, 8))
+""",
+    "streams that are awaited, also in a child": """
+s = Session(network(), threads=2, streams=2)
+await_run(s)
+if (child := os.fork()) == 0:
+    signal.alarm(60)
+    await_run(s)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+tries(lambda: await_run(s))
+""",
+    "the first session in a handler": """
+@atexit.register
 def work():
     s = Session(network(), threads=2)
-    for size in (8, 8, 9):
-        run(s, size)
-    print("done")
-atexit.register(work)
+    tries(lambda: run(s, 8, 8, 9))
 """,
-        "done",
-    ),
-    "a session that a handler closes, and others that it leaves": (
-        """
+    "a session that a handler closes, and others that it leaves": """
+kept = []
+@atexit.register
 def work():
     with Session(network(), threads=2) as s:
         run(s, 8)
         s.bind(feeds(8)).run()
     for tune in (False, True, "background"):
         kept.append(Session(network(), threads=2, tune=tune))
-        run(kept[-1], 8)
-        run(kept[-1], 8)
+        run(kept[-1], 8, 8)
     print("done")
-kept = []
-atexit.register(work)
 """,
-        "done",
-    ),
-    "a generator that holds one open": (
-        """
+    "a generator that holds one open": """
 def work():
     with Session(network(), threads=2) as s:
         while True:
@@ -119,10 +117,7 @@ alive = work()
 next(alive)
 print("done")
 """,
-        "done",
-    ),
-    "objects that use one in the end": (
-        """
+    "objects that use one in the end": """
 class Late:
     def __del__(self):
         tries(lambda: run(s, 8))
@@ -137,10 +132,7 @@ run(s, 8)
 bound = s.bind(feeds(8))
 late = Late()
 """,
-        "SessionClosedError " * 5 + "done",
-    ),
-    "a daemon thread that runs and plans": (
-        """
+    "a daemon thread that runs and plans": """
 def work():
     size = 8
     while True:
@@ -153,24 +145,14 @@ threading.Thread(target=work, daemon=True).start()
 time.sleep(0.5)
 print("done")
 """,
-        "done",
-    ),
-    "background work that a daemon thread began": (
-        """
+    "background work that a daemon thread began": """
 s = Session(network(), threads=2)
-def work():
-    for size in range(8, 12):
-        for _ in range(20):
-            run(s, size)
-started = threading.Thread(target=work, daemon=True)
+started = threading.Thread(target=run, args=[s, *often], daemon=True)
 started.start()
 started.join()
 print("done")
 """,
-        "done",
-    ),
-    "background work that a daemon thread begins as the main thread ends": (
-        """
+    "background work that a daemon thread begins as the main thread ends": """
 s = Session(network(), threads=2)
 starts = threading.Event()
 
@@ -182,46 +164,41 @@ def delay(frame, event, about):  # the start of the thread for such work, until 
 
 def work():
     sys.setprofile(delay)
-    for size in range(8, 12):
-        for _ in range(20):
-            run(s, size)
+    run(s, *often)
 
 @atexit.register
 def last():
     until, seen = time.monotonic() + 1, set()
     while time.monotonic() < until:
-        seen |= {one.name for one in threading.enumerate()}
+        seen |= {thread.name for thread in threading.enumerate()}
         time.sleep(0.001)
     print("vtensor-background" in seen)
 
 threading.Thread(target=work, daemon=True).start()
 starts.wait()
 """,
-        "False",
-    ),
+}
+PRINTED = {
+    "run_async of such a thread": "SessionClosedError",
+    "objects that use one in the end": "SessionClosedError " * 5 + "done",
+    "background work that a daemon thread begins as the main thread ends": "False",
 }
 
 
 def ended(code: str, before: Callable[[], None] | None = None) -> str:
     """Run a program with warnings as errors, and return what it prints."""
+    options = {"capture_output": True, "text": True, "timeout": 120, "cwd": ROOT}
     command = [sys.executable, "-W", "error", "-c", SETUP + code]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=ROOT,
-        preexec_fn=before,
-    )
+    done = subprocess.run(command, check=False, preexec_fn=before, **options)  # type: ignore[call-overload]
     assert (done.returncode, done.stderr) == (0, "")
     return " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize("code", ENDS)
-def test_a_program_ends(code: str) -> None:
-    program, printed = ENDS[code]
-    assert ended(program) == printed
+@pytest.mark.parametrize("name", ENDS)
+def test_a_program_ends(name: str) -> None:
+    if "fork" in ENDS[name] and not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    assert ended(ENDS[name]) == PRINTED.get(name, "done")
 
 
 #: Bytes of a thread's stack where few threads are to fit into the memory of a process.
@@ -229,7 +206,7 @@ STACK = 1 << 34
 
 
 def few_threads(count: int) -> Callable[[], None]:
-    """Return what limits a process to so many threads beside its first."""
+    """Return a function that limits a process to so many threads next to its first."""
     resource = pytest.importorskip("resource")
 
     def limit() -> None:
@@ -241,13 +218,10 @@ def few_threads(count: int) -> Callable[[], None]:
 
 THREADS = """
 threads = {threads}
-def work():
-    with Session(network(), threads=threads, cache_dir=None) as s:
-        for size in (*[8] * 20, 9, 10):
-            run(s, size)
-        print(s.threads)
 try:
-    work()
+    with Session(network(), threads=threads, cache_dir=None) as s:
+        run(s, *[8] * 20, 9, 10)
+        print(s.threads)
 except VTensorError as error:
     print(str(error).partition(chr(10))[0])
 """
@@ -267,7 +241,7 @@ except VTensorError as error:
         (None, 0, "threads=1 is too many: "),
     ],
 )
-def test_fewer_threads_than_a_session_wants(
+def test_a_session_says_that_there_are_too_few_threads(
     threads: int | None, count: int, printed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # NumPy's own

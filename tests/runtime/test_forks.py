@@ -1,4 +1,4 @@
-"""Forks while another thread holds a lock: the child works."""
+"""Forks while other threads hold locks or make plans: the child works."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.libraries.processes import run_python
+from tests.libraries.processes import ROOT, run_python
+from tests.libraries.slow import ALL
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 SETUP = """
 import os, signal, sys, threading, time, warnings
@@ -25,6 +26,11 @@ def child(check):
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
 
+def started(work, *given):
+    thread = threading.Thread(target=work, args=given, daemon=True)
+    thread.start()
+    return thread
+
 def uses():
     from ops import Relu
     from vtensor import call
@@ -36,14 +42,9 @@ FORKS = {
 from ptensor.background_work import checkpoint, stopping
 from vtensor.runtime.planning.planning_lock import PlanningLock
 turn, done, held = PlanningLock(), threading.Event(), threading.Event()
-def makes():
-    turn.take(lambda: (held.set(), done.wait()))
-def wants():
-    turn.take(lambda: None)
-threads = [threading.Thread(target=makes), threading.Thread(target=wants)]
-threads[0].start()
+makes = started(turn.take, lambda: (held.set(), done.wait()))
 held.wait()
-threads[1].start()
+waits = started(turn.take, lambda: None)
 while not turn.waiting: time.sleep(0.01)
 def ahead():
     made = []
@@ -52,7 +53,8 @@ def ahead():
     assert made == [1]
 child(ahead)
 done.set()
-for thread in threads: thread.join()
+makes.join()
+waits.join()
 """,
     "the first name of the package is imported": """
 import vtensor
@@ -130,8 +132,7 @@ def imports():
         import logging
         logging.getLogger("another")
         done.set()
-thread = threading.Thread(target=imports)
-thread.start()
+thread = started(imports)
 held.wait()
 child(lambda: os._exit(not done.is_set()))
 thread.join()
@@ -144,8 +145,7 @@ def slow(self):
     time.sleep(0.2)
     fill(self)
 registries.Registry._fill = slow
-filling = threading.Thread(target=registries.registry)
-filling.start()
+filling = started(registries.registry)
 begun.wait()
 child(uses)
 filling.join()
@@ -153,8 +153,7 @@ uses()
 """,
     "modules are imported": """
 from libdesc.registry import registry
-filling = threading.Thread(target=registry)
-filling.start()
+filling = started(registry)
 for _ in range(3):
     time.sleep(0.02)
     child(uses)
@@ -181,8 +180,7 @@ class Slow:
             time.sleep(0.3)
 begun = threading.Event()
 sys.meta_path.insert(0, Slow())
-thread = threading.Thread(target=lambda: __import__("colorsys"))
-thread.start()
+thread = started(__import__, "colorsys")
 begun.wait()
 child(lambda: __import__("colorsys"))
 thread.join()
@@ -201,8 +199,7 @@ class Program:
         over.wait(30)
 begun, over = threading.Event(), threading.Event()
 sys.meta_path.insert(0, Program())
-thread = threading.Thread(target=lambda: __import__("program"))
-thread.start()
+thread = started(__import__, "program")
 begun.wait()
 before = time.monotonic()
 child(uses)
@@ -248,42 +245,50 @@ while left <= 0:
     locks()
 assert event > 10
 """,
-    "every lock is taken": """
+    **{
+        f"every lock is {how}": f"""
 from vtensor.language.process import forks
 from vtensor.runtime import call
 from vtensor.runtime.execution import executor
+{patience}
 uses()
 done, held = threading.Event(), threading.Barrier(len(forks._locks) + 1)
 def hold(lock):
     with lock:
         held.wait()
-        done.wait(0.2)
-holders = [threading.Thread(target=hold, args=[lock]) for _, lock in forks._locks]
-for thread in holders: thread.start()
+        done.wait({seconds})
+holders = [started(hold, lock) for _, lock in forks._locks]
 held.wait()
 child(uses)
 done.set()
 for thread in holders: thread.join()
 uses()
-""",
-    "a lock is never free": """
-from vtensor.language.process import forks
-from vtensor.runtime import call
-from vtensor.runtime.execution import executor
-forks.PATIENCE_S = 0.1
-uses()
-done, held = threading.Event(), threading.Barrier(len(forks._locks) + 1)
-def hold(lock):
-    with lock:
-        held.wait()
-        done.wait()
-holders = [threading.Thread(target=hold, args=[lock]) for _, lock in forks._locks]
-for thread in holders: thread.start()
-held.wait()
-child(uses)
+"""
+        for how, patience, seconds in (
+            ("taken", "", 0.2),
+            ("never free", "forks.PATIENCE_S = 0.1", None),
+        )
+    },
+    "runs wait under a quota": """
+from vtensor.runtime import _replay
+from ops import Relu
+from vtensor import Graph, Session
+g = Graph("one")
+g.output(g.add(Relu(), g.input("x", {"N": 4})), "y")
+feeds, done = {"x": np.ones(4, np.float32)}, threading.Event()
+session = Session(g, threads=1)
+_replay.limit_processors(0.9, 10_000_000)
+def runs():
+    while not done.is_set():
+        session.run(None, feeds)
+def limited():
+    _replay.limit_processors(0.5, 10_000_000)
+    Session(g, threads=1).run(None, feeds)
+thread = started(runs)
+for _ in range(20):
+    child(limited)
 done.set()
-for thread in holders: thread.join()
-uses()
+thread.join()
 """,
     "kernels are made and run": """
 import itertools
@@ -325,8 +330,7 @@ def works():
     if number % 10 == 0: runs(network(5 + number))
 
 works_of = [lambda: makes(next(depths)), lambda: makes(next(depths)), lambda: runs(ready)]
-threads = [threading.Thread(target=often, args=[one], daemon=True) for one in works_of]
-for thread in threads: thread.start()
+threads = [started(often, work) for work in works_of]
 for number in range(50):
     child(works)
 done.set()
@@ -336,16 +340,75 @@ runs(network(60))
 }
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("code", FORKS.values(), ids=FORKS)
-def test_a_child_works(code: str) -> None:
+def test_a_child_works_whatever_other_threads_hold(code: str) -> None:
     done = run_python("-c", SETUP + code)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_every_lock_of_the_process_is_one_of_them() -> None:
+def test_no_lock_is_made_but_those_that_forks_wait_for() -> None:
     folders = ("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
-    made = [file.name for file in files if "threading.Lock(" in file.read_text(encoding="utf-8")]
-    made += [file.name for file in files if "threading.RLock(" in file.read_text(encoding="utf-8")]
-    assert set(made) == {"forks.py"}
+    made = {
+        file.name
+        for file in files
+        if any(f"threading.{kind}(" in file.read_text("utf-8") for kind in ("Lock", "RLock"))
+    }
+    assert made == {"forks.py"}
+
+
+#: Processes, each of which forks a few times from its very beginning on.
+RANDOM_PROCESSES = 67 if ALL else 7
+
+RANDOM = """
+import faulthandler, random
+import vtensor
+from tests.runtime.exact_net import answer, feeds, model
+
+seed, folder, FORKS = int(sys.argv[1]), sys.argv[2], 3
+moments, over = random.Random(seed), threading.Event()
+model = model().SerializeToString()
+expected = {size: answer(size) for size in range(1, 8)}
+shared = []
+
+def check(session, size):
+    [found] = session.run(None, feeds(size))
+    assert np.array_equal(found, expected[size])
+
+def opens():
+    while not over.is_set():
+        session = vtensor.Session(model, threads=2, cache_dir=folder if seed % 2 else None)
+        shared.append(session)
+        for size in random.sample(range(1, 8), 4):
+            check(session, size)
+
+def works(session):
+    "What a child does: runs a session of its parent, in an old and a new size, and its own."
+    faulthandler.dump_traceback_later(30, exit=True)
+    if session is not None:
+        check(session, 2)
+        check(session, 5)
+    with vtensor.Session(model, threads=1, cache_dir=None) as own:
+        check(own, 3)
+        check(own, 4)
+    os._exit(0)
+
+threads = [started(opens) for _ in range(2)]
+failed = 0
+for _ in range(FORKS):
+    time.sleep(moments.uniform(0, 0.4))
+    session = shared[-1] if shared else None
+    child = os.fork()
+    if child == 0:
+        works(session)
+    failed += os.waitpid(child, 0)[1] != 0
+over.set()
+for thread in threads: thread.join()
+print("failed", failed)
+"""
+
+
+@pytest.mark.parametrize("seed", range(RANDOM_PROCESSES))
+def test_children_of_random_moments_answer(seed: int, tmp_path: Path) -> None:
+    done = run_python("-c", SETUP + RANDOM, seed, tmp_path)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "failed 0\n")

@@ -1,4 +1,4 @@
-"""Invokers that may write over an operand: the result is what it is elsewhere, bit for bit."""
+"""Invokers that may write over an operand: the result is bit for bit the one written elsewhere."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ from vtensor.runtime.recording.placement import place
 
 Array = np.ndarray[Any, Any]
 
-#: Every role of every invoker that says so.
+#: Every role that an invoker may write over; of two operands, both may also be one value.
 CELLS = [
-    pytest.param(op, library, role, id=f"{op}-{library}-{role}")
+    pytest.param(op, library, role, twice, id=f"{op}-{library}-{role}{'-twice' * twice}")
     for (op, library, _), info in sorted(registry().invokers.items())
     for role in info.inplace
+    for twice in (False, True)[: 1 + (len(OPERATORS[op].inputs) == 2)]
 ]
-#: How many cases in which the operand is replaced are wanted, and how many are drawn for them.
+#: Cases in which the operand is replaced, and cases that are drawn for them.
 WANTED, DRAWN = 2, 60
 
 
 def tensor_of(given: Given, layout: Layout) -> VTensor:
-    """An operand that gets memory later, a constant apart."""
+    """Return an operand that gets memory later; a constant has its own."""
     tensor = VTensor(from_numpy(given.array.dtype), given.extents)
     if given.constant:
         tensor.storage = TensorStorage.of_array(given.array, tensor, layout, constant=True)
@@ -51,41 +52,37 @@ def tensor_of(given: Given, layout: Layout) -> VTensor:
 
 
 def both_ways(library: str, op: object, inputs: Sequence[Given], role: str) -> list[bytes] | None:
-    """A call's first output, written over an operand and elsewhere; None where no plan does that.
+    """Return a call's first output, written over an operand and elsewhere; None if no plan does so.
 
-    The output and its operand lie in an arena, as a plan of nothing but this call places them.
+    The output and its operand are in an arena, as a plan of nothing but this call places them.
 
     Raises:
         NoInvokerError: the library does not take the call.
     """
     variant = decide(library, op, inputs)
-    made: dict[int, VTensor] = {}
-    tensors = [
-        made.setdefault(id(given), tensor_of(given, layout))
-        for given, layout in zip(inputs, variant.layouts, strict=False)
-    ]
+    pairs = [*zip(inputs, variant.layouts, strict=False)]
+    tensors_by_id: dict[int, VTensor] = {}
+    tensors = [tensors_by_id.setdefault(id(x), tensor_of(x, layout)) for x, layout in pairs]
     evaluation = RecordEvaluation()
     with installed(evaluation):
-        output, *_ = map(
-            storage_of,
-            run_compute(RecordContext(node="case", variant=variant), op, tensors),
-        )
+        results = run_compute(RecordContext(node="case", variant=variant), op, tensors)
+    output = storage_of(results[0])
     if not output.nbytes:
         return None
     operand = storage_of(tensors[info_of(op).roles(len(inputs), 0).index(role)])
     values = {
-        storage_of(tensor): TensorStorage.of_array(given.array, tensor, layout, False).data()
-        for given, tensor, layout in zip(inputs, tensors, variant.layouts, strict=False)
-        if not given.constant
+        storage_of(tensor): TensorStorage.of_array(x.array, tensor, layout, False).data()
+        for (x, layout), tensor in zip(pairs, tensors, strict=True)
+        if not x.constant
     }
     allowed = [
         replace(s, replaces={y: [x] for y, xs in s.replaces.items() for x in xs if x is operand})
         for s in evaluation.steps
     ]
     never = [replace(step, replaces={}) for step in evaluation.steps]
-    found = [run(steps, values, operand, output) for steps in (allowed, never)]
-    assert not found[1][0]
-    return [result for _, result in found] if found[0][0] else None
+    over, elsewhere = (run(steps, values, operand, output) for steps in (allowed, never))
+    assert not elsewhere[0]
+    return [over[1], elsewhere[1]] if over[0] else None
 
 
 def run(
@@ -94,7 +91,7 @@ def run(
     operand: TensorStorage,
     output: TensorStorage,
 ) -> tuple[bool, bytes]:
-    """Whether the output lies where the operand did, and its bytes after these steps."""
+    """Return whether the output is where the operand was, and its bytes after these steps."""
     arena = Arena()
     fill = RecordedStep("before", "", "", None, tuple(values), lambda: fill_in())
     placement = place([fill, *steps], [], [])
@@ -114,48 +111,35 @@ def run(
     return offsets[output] == offsets.get(operand), memory[output].tobytes()
 
 
-@pytest.mark.parametrize(("operator", "library", "role"), CELLS)
-def test_over_an_operand_as_elsewhere(operator: str, library: str, role: str) -> None:
-    replaced = 0
+@pytest.mark.parametrize(("operator", "library", "role", "twice"), CELLS)
+def test_a_result_over_an_operand_is_the_one_elsewhere(
+    operator: str, library: str, role: str, twice: bool
+) -> None:
+    replaced = refused = 0
     for index in range(DRAWN):
         case, types = case_of(operator, library, 3, index)
-        if role not in OPERATORS[operator].roles(len(case.inputs), 0):
+        inputs = operands(case, types, 3, index)
+        if twice:
+            inputs = [replace(given, constant=False) for given in inputs[:1] * 2]
+        elif role not in OPERATORS[operator].roles(len(inputs), 0):
             continue
         try:
-            found = both_ways(library, case.op, operands(case, types, 3, index), role)
+            results = both_ways(library, case.op, inputs, role)
         except NoInvokerError:
+            refused += 1
             continue
-        if found is not None:
-            assert found[0] == found[1], f"{case} in {types[0]}"
+        except DimError:
+            assert twice
+            refused += 1
+            continue
+        if results is not None:
+            assert results[0] == results[1], f"{case} in {types[0]}"
             replaced += 1
         if replaced == WANTED:
             return
-    assert replaced, "nothing drawn is ever replaced: it need not be said"
-
-
-@pytest.mark.parametrize(
-    ("operator", "library", "role"),
-    [cell for cell in CELLS if len(OPERATORS[str(cell.values[0])].inputs) == 2],
-)
-def test_over_an_operand_that_is_given_twice(operator: str, library: str, role: str) -> None:
-    found, refused = list[list[bytes]](), 0
-    for index in range(DRAWN):
-        case, types = case_of(operator, library, 3, index)
-        alike = [
-            replace(given, constant=False) for given in operands(case, types, 3, index)[:1] * 2
-        ]
-        try:
-            both = both_ways(library, case.op, alike, role)
-        except (NoInvokerError, DimError):
-            refused += 1
-            continue
-        found += [both] if both else []
-        if len(found) == WANTED:
-            break
-    if refused == DRAWN:
+    if twice and refused == DRAWN:
         pytest.skip("its operands are never alike")
-    assert found
-    assert all(over == elsewhere for over, elsewhere in found)
+    assert replaced, "nothing drawn is ever replaced: it need not be said"
 
 
 def test_an_operand_that_is_read_in_another_order_too_is_not_replaced() -> None:
@@ -166,8 +150,8 @@ def test_an_operand_that_is_read_in_another_order_too_is_not_replaced() -> None:
     before = RecordedStep("before", "", "", None, (x,))
     for other in (x, turned):
         step = RecordedStep("sum", "", "", None, (x, other, y), replaces={y: [x]})
-        found = lifetimes([before, step], (), ())
-        assert (found.of[x] is found.of[y]) == (other is x)
+        lives = lifetimes([before, step], (), ())
+        assert (lives.of[x] is lives.of[y]) == (other is x)
 
 
 @pytest.mark.parametrize("honest", [True, False])
@@ -189,6 +173,6 @@ def test_an_invoker_that_writes_before_it_has_read_is_found(bench: Bench, honest
             emit(step, [src, dst])
 
     six = Given(np.arange(6, dtype=np.float32).reshape(2, 3), ("N", "C"), Layout("NC"))
-    found = both_ways("toy", bench.op("Toy"), [six], "x")
-    assert found is not None
-    assert (found[0] == found[1]) == honest
+    results = both_ways("toy", bench.op("Toy"), [six], "x")
+    assert results is not None
+    assert (results[0] == results[1]) == honest

@@ -6,7 +6,6 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 
@@ -27,45 +26,46 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in
 
 
 def measured(case: str, *more: str) -> dict[str, int]:
-    """What ``tests.runtime.resident`` says of a case."""
-    text = printed("-m", "tests.runtime.resident", case, *more, timeout=900)
-    found: dict[str, int] = json.loads(text)
-    return found
+    """Return what ``tests.runtime.resident`` says of a case."""
+    numbers: dict[str, int] = json.loads(
+        printed("-m", "tests.runtime.resident", case, *more, timeout=900)
+    )
+    return numbers
 
 
 @linux
 @pytest.mark.parametrize("name", slow_but(["resnet50"], NAMES))
-def test_a_network_takes_what_is_said(name: str) -> None:
+def test_a_network_takes_the_memory_that_the_session_says(name: str) -> None:
     """Within a twentieth, or 16 MiB: generated code, the plan's objects, whole huge pages."""
-    found = measured(name)
-    slack = max(found["peak"] / 20, 16 * MIB)
-    assert abs(found["grown"] - found["peak"]) <= slack
-    assert found["with a copy"] - found["peak"] > slack
+    memory = measured(name)
+    slack = max(memory["peak"] / 20, 16 * MIB)
+    assert abs(memory["grown"] - memory["peak"]) <= slack
+    assert memory["with a copy"] - memory["peak"] > slack
 
 
 @linux
 def test_ten_thousand_runs_take_no_more() -> None:
-    found = measured("runs")
-    assert found["grown"] <= MIB
-    assert found["kept"] > 2 * MIB
+    memory = measured("runs")
+    assert memory["grown"] <= MIB
+    assert memory["kept"] > 2 * MIB
 
 
 @linux
 def test_two_hundred_shapes_take_as_much_as_a_few() -> None:
-    found = measured("shapes")
-    assert found["grown"] <= 4 * MIB  # a plan's outputs alone are up to 1.6 MB
-    assert found["plans"] == MOST_PLANS
-    assert found["arena"] == found["largest"]
+    memory = measured("shapes")
+    assert memory["grown"] <= 4 * MIB  # a plan's outputs alone are up to 1.6 MB
+    assert memory["plans"] == MOST_PLANS
+    assert memory["arena"] == memory["largest"]
     # Packed in no more than two ways; the last block of columns need not be full.
-    assert found["weights"] <= 2 * 4 * 64 * (2048 + LARGEST_BLOCK)
+    assert memory["weights"] <= 2 * 4 * 64 * (2048 + LARGEST_BLOCK)
 
 
 @linux
 @pytest.mark.parametrize("after", AFTER)
 def test_convolutions_leave_nothing_of_a_size_behind(after: str) -> None:
-    found = measured("reshaped", after, "3", "60", "160")
-    assert found["late"] - found["early"] <= 4 * MIB  # 40 kB a convolution would be 12 MB
-    assert found["closed"] <= found["late"]
+    memory = measured("reshaped", after, "3", "60", "160")
+    assert memory["late"] - memory["early"] <= 4 * MIB  # 40 kB a convolution would be 12 MB
+    assert memory["closed"] <= memory["late"]
 
 
 @linux
@@ -93,16 +93,19 @@ def test_sessions_that_never_run_hold_no_more_than_their_weights(tmp_path: Path)
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(4 * side * side)
     onnx.save(made, tmp_path / "m.onnx")
-    found = measured("opened", str(tmp_path / "m.onnx"))
-    assert found["one"] <= 4 * side * side + 24 * MIB
-    assert found["all"] <= 512 * MIB + 24 * MIB
+    memory = measured("opened", str(tmp_path / "m.onnx"))
+    assert memory["one"] <= 4 * side * side + 24 * MIB
+    assert memory["all"] <= 512 * MIB + 24 * MIB
 
 
-def test_of_plans_that_hold_more_than_the_budget_the_last_one_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = "g (float[n, 4] x) => (float[n, 8] y) { y = MatMul(x, w) }"
-    with Session(model(text, w=f32(4, 8)), threads=1, libraries=["eigen"]) as session:
+def product() -> Session:
+    """Return a session of a product with open rows."""
+    text = "g (float[n, 4] x) => (float[n, 8] y) { a = MatMul(x, w) b = Softmax(a) y = Abs(b) }"
+    return Session(model(text, w=f32(4, 8)), threads=1, libraries=["eigen"])
+
+
+def test_the_last_plan_is_kept_if_plans_exceed_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    with product() as session:
         for batch in range(1, 6):
             session.run(None, {"x": f32(batch, 4)})
         assert len(session._runner.open()) == 5
@@ -112,7 +115,7 @@ def test_of_plans_that_hold_more_than_the_budget_the_last_one_is_kept(
             assert len(session._runner.open()) == 1
 
 
-def test_what_a_session_says() -> None:
+def test_the_parts_of_a_sessions_memory_add_up() -> None:
     with Session(network(), threads=1, libraries=["onednn"]) as session:
         session.run(None, {"x": image()})
         memory = session.memory
@@ -123,8 +126,7 @@ def test_what_a_session_says() -> None:
 
 
 def test_plans_share_weights_and_one_arena() -> None:
-    text = "g (float[n, 4] x) => (float[n, 8] y) { a = MatMul(x, w) b = Softmax(a) y = Abs(b) }"
-    with Session(model(text, w=f32(4, 8)), threads=1, libraries=["eigen"]) as session:
+    with product() as session:
         session.run(None, {"x": f32(6, 4)})
         large = session.memory
         session.run(None, {"x": f32(3, 4)})
@@ -134,31 +136,12 @@ def test_plans_share_weights_and_one_arena() -> None:
         assert 2 * small.outputs == large.outputs
 
 
-TIED = """g (float[n, 128] x) => (float[n, 128] y, float[n, 128] z) {
-    y = Gemm<NEAR>(x, w)
-    z = Gemm<FAR>(x, w)
-}"""
-
-
-@pytest.mark.parametrize("optimize", ["none", "all"])
-@pytest.mark.parametrize("first", [0, 1])
-def test_one_array_is_two_weights_where_its_axes_are_others(first: int, optimize: str) -> None:
-    """Also in plans that take over what others have packed."""
-    kinds = ["transB = 0", "transB = 1"]
-    text = TIED.replace("NEAR", kinds[first]).replace("FAR", kinds[1 - first])
-    w = f32(128, 128)
-    wanted = [w, w.T][:: -1 if first else 1]
-    with Session(model(text, w=w), threads=1, optimize=optimize) as session:
-        for size in (3, 4, 5, 3):
-            x = f32(size, 128)
-            for found, matrix in zip(session.run(None, {"x": x}), wanted, strict=True):
-                np.testing.assert_allclose(found, x @ matrix, atol=1e-3)
-
-
-def test_a_plan_with_call_backs_lets_go_of_the_arena() -> None:
+def test_a_plan_with_call_backs_releases_the_arena() -> None:
     with Session(network(), threads=1, pin={"relu0": "numpy"}) as session:
         for _ in range(2):
             session.run(None, {"x": image()})
             places = session.plan.placement
             assert places.offsets
-            assert not any(one.bound for one in (*places.bound, *places.offsets, *places.hosts))
+            assert not any(
+                storage.bound for storage in (*places.bound, *places.offsets, *places.hosts)
+            )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.libraries.processes import run_python
 
-ROOT = Path(__file__).parents[2]
-
 SETUP = """
 import threading
 import numpy as np
+import pytest
 from concurrent.futures import ThreadPoolExecutor
 from ops import Conv2D, Relu
 from ptensor import Layout, PTensor, lib_tagger
@@ -22,7 +19,7 @@ from vtensor.errors import NestedRunError
 from vtensor.runtime.execution import executor
 executor.available_threads = lambda: 1  # all sessions of a budget have one executor
 
-bench, does = Bench(), {}
+bench, does, ran = Bench(), {}, []
 x = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 @bench.invoker(python=True)
@@ -41,21 +38,37 @@ def calling(name, threads, function=None):
     graph.output(graph.add(bench.op("Toy"), value, name=name), "y")
     return Session(graph, threads=threads)
 
+def plain(rows, **options):
+    "A session of a Relu alone."
+    graph = Graph("plain")
+    graph.output(graph.add(Relu(), graph.input("x", {"N": rows, "C": 3})), "y")
+    return Session(graph, **options)
+
 def right(session, sign=1):
     np.testing.assert_array_equal(session.run(None, {"x": sign * x})[0], np.maximum(sign * x, 0))
+
+def runs(session):
+    return lambda *_: ran.append(right(session, -1))
 
 def chain(*budgets):
     "Sessions, each of which runs the next."
     sessions = [calling(f"s{place}", threads) for place, threads in enumerate(budgets)]
     for place, inner in enumerate(sessions[1:]):
-        does[f"s{place}"] = lambda inner=inner: ran.append(right(inner, -1))
+        does[f"s{place}"] = runs(inner)
     return sessions
 
-ran = []
+def joined(*works):
+    "Run functions on threads of their own, and wait for them."
+    started = [threading.Thread(target=work) for work in works]
+    for thread in started: thread.start()
+    for thread in started: thread.join()
+
+hook = lambda name: None
+def progress(name): hook(name)
 """
 
-CHAINS = {
-    "budgets": """
+CASES = {
+    "chains: budgets": """
 for budgets in ((1, 2, 1), (2, 1, 2, 1, 2), (1, 2, 3, 1, 2, 3, 3, 1)):
     first, *_ = chain(*budgets)
     for _ in range(3):
@@ -63,7 +76,7 @@ for budgets in ((1, 2, 1), (2, 1, 2, 1, 2), (1, 2, 3, 1, 2, 3, 3, 1)):
     assert len(ran) == 3 * (len(budgets) - 1), len(ran)
     ran.clear()
 """,
-    "each other": """
+    "chains: each other": """
 # Two threads, each of which has the thread of a budget, and runs a session of the other.
 both = threading.Barrier(2)
 def meet(inner):
@@ -75,108 +88,77 @@ with ThreadPoolExecutor(2) as pool:
     for _ in range(20):
         list(pool.map(right, outer))
 """,
-    "its own session, further down": """
+    "chains: its own session, further down": """
 first, second = chain(1, 2)
-does["s1"] = lambda: first.run(None, {"x": x})
+does["s1"] = lambda: right(first)
 for _ in range(2):
-    try:
-        first.run(None, {"x": x})
-    except NestedRunError as error:
-        assert "its own session" in str(error)
-    else:
-        raise AssertionError
+    with pytest.raises(NestedRunError, match="its own session"):
+        right(first)
 does["s1"] = int
 right(first)
 """,
-    "a new session, further down": """
+    "chains: new sessions, further down": """
 first, second = chain(1, 2)
 def fresh():
-    with calling("fresh", 1) as session:
-        right(session)
+    for session in (calling("fresh", 1), plain(2, threads=1)):
+        with session:
+            right(session)
 does["s1"] = fresh
 right(first)
 """,
-    "others meanwhile": """
+    "chains: others meanwhile": """
 first, *others = chain(1, 2, 1, 2)
 alone = [calling(f"alone{threads}", threads) for threads in (1, 2)]
 with ThreadPoolExecutor(3) as pool:
     list(pool.map(right, [first, *alone] * 20))
 """,
-    "what is raised": """
+    "chains: what is raised": """
 first, second, third = chain(1, 2, 1)
 does["s2"] = lambda: 1 / 0
 for _ in range(2):
-    try:
-        first.run(None, {"x": x})
-    except Exception as error:
-        assert "division by zero" in str(error), error
-    else:
-        raise AssertionError
+    with pytest.raises(Exception, match="division by zero"):
+        right(first)
 does["s2"] = int
 right(first)
 """,
-}
-
-# A call-back starts a thread that runs a session of the same budget, and waits for it.
-THREADS = {
-    "joined": """
+    # A call-back starts threads that run a session of the same budget, and waits for them.
+    "threads: joined": """
 inner = calling("inner", 1)
-def joins():
-    started = [threading.Thread(target=lambda: ran.append(right(inner, -1))) for _ in range(3)]
-    for one in started: one.start()
-    for one in started: one.join()
-first = calling("first", 1, joins)
+first = calling("first", 1, lambda: joined(*[runs(inner)] * 3))
 for _ in range(2):
     right(first)
 assert len(ran) == 6
 """,
-    "a pool": """
+    "threads: a pool": """
 inner = calling("inner", 1)
 pool = ThreadPoolExecutor(2)
-first = calling("first", 1, lambda: ran.extend(pool.map(right, [inner] * 3)))
-right(first)
+right(calling("first", 1, lambda: ran.extend(pool.map(right, [inner] * 3))))
 assert len(ran) == 3
 """,
-    "a session without call-backs": """
-graph = Graph("plain")
-graph.output(graph.add(Relu(), graph.input("x", {"N": 2, "C": 3})), "y")
-inner = Session(graph, threads=1)
-def joins():
-    for _ in range(2):
-        started = threading.Thread(target=lambda: ran.append(right(inner, -1)))
-        started.start()
-        started.join()
+    "threads: a session without call-backs": """
+inner = plain(2, threads=1)
 right(inner)
-right(calling("first", 1, joins))
+right(calling("first", 1, lambda: [joined(runs(inner)) for _ in range(2)]))
 assert len(ran) == 2
 """,
-    "its own session": """
+    "threads: its own session": """
 def again():
-    try:
-        first.run(None, {"x": x})
-    except NestedRunError as error:
-        ran.append(error)
-def joins():
-    started = threading.Thread(target=again)
-    started.start()
-    started.join()
-first = calling("first", 1, joins)
+    with pytest.raises(NestedRunError, match="its own session"):
+        right(first)
+    ran.append("refused")
+first = calling("first", 1, lambda: joined(again))
 right(first)
-assert "its own session" in str(ran[0])
+assert ran == ["refused"]
 does["first"] = int
 right(first)
 """,
-    "by way of another budget": """
+    "threads: by way of another budget": """
 first, second, third = chain(1, 2, 1)
-def joins():
-    started = threading.Thread(target=lambda: ran.append(right(second, -1)))
-    started.start()
-    started.join()
-does["s0"] = joins
+does["s0"] = lambda: joined(runs(second))
 right(first)
 assert len(ran) == 2
 """,
-    "for a plan that such a thread makes": """
+    "threads: for a plan that such a thread makes": """
 graph = Graph("open")
 w = graph.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w")
 graph.output(graph.add(Conv2D(), graph.input("x", {"N": None, "C": 16, "H": 6, "W": 6}), w), "y")
@@ -197,108 +179,61 @@ right(calling("first", 1, meets))
 started.join()
 assert sorted(ran) == [2, 3]
 """,
-    "while others run": """
-inner = calling("inner", 1)
-def joins():
-    started = threading.Thread(target=lambda: ran.append(right(inner, -1)))
-    started.start()
-    started.join()
-first, other = calling("first", 1, joins), calling("other", 1)
+    "threads: while others run": """
+inner, other = calling("inner", 1), calling("other", 1)
+first = calling("first", 1, lambda: joined(runs(inner)))
 with ThreadPoolExecutor(3) as pool:
     list(pool.map(right, [first, inner, other] * 6))
 assert len(ran) == 6
 """,
-    "progress": """
+    "threads: progress": """
 inner = calling("inner", 1)
-def joins(name):
-    started = threading.Thread(target=lambda: ran.append(right(inner, -1)))
-    started.start()
-    started.join()
-graph = Graph("told")
-graph.output(graph.add(Relu(), graph.input("x", {"N": 2, "C": 3})), "y")
-right(Session(graph, threads=1, progress=joins))
+right(plain(2, threads=1, progress=lambda name: joined(runs(inner))))
 assert len(ran) == 1
 """,
-}
-
-PROGRESS = {
-    "its own session": """
-def again(name):
-    session.run(None, {"x": x})
-graph = Graph("open")
-graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
-session = Session(graph, progress=lambda name: hook(name))
-for hook in (again, again):
-    try:
-        session.run(None, {"x": x})
-    except NestedRunError as error:
-        assert "progress" in str(error)
-    else:
-        raise AssertionError
+    "progress: its own session": """
+session, hook = plain(None, progress=progress), lambda name: right(session)
+for _ in range(2):
+    with pytest.raises(NestedRunError, match="progress"):
+        right(session)
 hook = lambda name: None
 right(session)
 """,
-    "its own session, on a thread that it joins": """
+    **{
+        f"progress: its own session, {how}": f"""
 def again():
-    try:
-        session.run(None, {"x": x[:1]})
-    except NestedRunError as error:
-        ran.append(error)
-def joins(name):
-    started = threading.Thread(target=again)
-    started.start()
-    started.join()
-graph = Graph("open")
-graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
-hook = joins
-session = Session(graph, progress=lambda name: hook(name))
+    session.run(None, {{"x": x[:1]}})
+def refused():
+    with pytest.raises(NestedRunError, match="progress"):
+        again()
+    ran.append("refused")
+session = plain(None, threads={threads}, progress=progress)
+inner = calling("inner", 1, refused)
+hook = lambda name: {runs}
 right(session)
-assert "progress" in str(ran[0])
+assert ran == ["refused"]
 hook = lambda name: None
 again()
-assert len(ran) == 1
-""",
-    "its own session, by way of a run": """
-graph = Graph("open")
-graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
-session = Session(graph, threads=1, progress=lambda name: hook(name))
-def again():
-    try:
-        session.run(None, {"x": x[:1]})
-    except NestedRunError as error:
-        ran.append(error)
-hook = int
-inner = calling("inner", 1, again)
-hook = lambda name: right(inner)
+"""
+        for how, threads, runs in (
+            ("on a thread that it joins", None, "joined(refused)"),
+            ("by way of a run", 1, "right(inner)"),
+        )
+    },
+    "progress: a plan that is there": """
+session = plain(None, deterministic=True, progress=progress)
 right(session)
-assert "progress" in str(ran[0])
-""",
-    "a plan that is there": """
-def other(name):
-    ran.append(right(session, -1))
-graph = Graph("open")
-graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
-hook = lambda name: None
-session = Session(graph, deterministic=True, progress=lambda name: hook(name))
-right(session)
-hook = other
+hook = runs(session)
 np.testing.assert_array_equal(session.run(None, {"x": x[:1]})[0], x[:1])
 assert len(ran) == 1
 """,
-    "it raises": """
+    "progress: it raises": """
 def fails(name):
     raise KeyError("of its own")
-graph = Graph("open")
-graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
-hook = fails
-session = Session(graph, progress=lambda name: hook(name))
+session, hook = plain(None, progress=progress), fails
 for _ in range(2):
-    try:
-        session.run(None, {"x": x})
-    except KeyError:
-        pass
-    else:
-        raise AssertionError
+    with pytest.raises(KeyError):
+        right(session)
 hook = lambda name: None
 right(session)
 hook = fails
@@ -307,14 +242,7 @@ right(session, -1)
 }
 
 
-CASES = {
-    f"{kind}: {name}": code
-    for kind, codes in [("chains", CHAINS), ("threads", THREADS), ("progress", PROGRESS)]
-    for name, code in codes.items()
-}
-
-
 @pytest.mark.parametrize("code", CASES.values(), ids=CASES)
-def test_runs_inside_of_runs(code: str) -> None:
+def test_a_run_inside_of_a_run_ends(code: str) -> None:
     done = run_python("-W", "error", "-c", SETUP + code)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,386 +1,455 @@
-"""Plans whose constants another thread reads and packs: to the bit those that are made without."""
+"""Constants that another thread reads and packs: plans to the bit as those made without it."""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Any
 from weakref import ref
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from optimizer.constants.computed import Made, cut, multiplied, times
+from optimizer.constants.originals import Original
 from ptensor.buffer import TensorStorage
+from ptensor.layout import Layout
+from resolver.values import Value
+from tests.libraries.steps import READ, WRITE, FloatStep
 from tests.runtime.packed_net import feeds, network
 from vtensor import Session
 from vtensor.errors import BudgetError, ModelError, NativeError
+from vtensor.language.dtype import from_numpy
 from vtensor.runtime import _replay
 from vtensor.runtime.recording import packing_table, recorder
-from vtensor.runtime.recording.packer import MAX_BYTES_TOUCHED, Expected, FileSlice, Packer
-from vtensor.runtime.recording.packing_table import PackingStep
+from vtensor.runtime.recording.packer import (
+    MAX_BYTES_TOUCHED,
+    MIN_ROW_BYTES,
+    Expected,
+    FileSlice,
+    Packer,
+)
+from vtensor.runtime.recording.packing_table import ConstantRow, PackingStep
 from vtensor.runtime.recording.weights import PlanWeights
 from vtensor.runtime.recording.workspace import Workspace
-from vtensor.storage.open_file import OpenFile
+from vtensor.storage.open_file import OpenFile, Stretch
 
 Array = np.ndarray[Any, Any]
+Patch = pytest.MonkeyPatch
+LEVELS = ("none", "all")
+
+
+def opened(model: Path | bytes, **options: Any) -> Session:
+    return Session(model, **{"cache_dir": None, "threads": 2, **options})
+
+
+def run(session: Session, n: int = 2, h: int = 9) -> list[bytes]:
+    return [array.tobytes() for array in session.run(None, feeds(n, h))]
 
 
 def answers(path: Path, **options: Any) -> list[bytes]:
-    with Session(path, cache_dir=None, deterministic=True, **options) as session:
-        return [
-            one.tobytes() for n, h in ((2, 9), (1, 12)) for one in session.run(None, feeds(n, h))
-        ]
+    with opened(path, deterministic=True, **options) as session:
+        return run(session) + run(session, 1, 12)
 
 
-def are_parts_packed(path: Path) -> bool:
-    with Session(path, cache_dir=None, deterministic=True, threads=2) as session:
-        session.run(None, feeds(2, 9))
-        return any(node.input.startswith("w[") for node in session.plan.graph.ahead())
+def alone(path: Path, patch: Patch, **options: Any) -> list[bytes]:
+    """Return the answers of plans for as many threads that are made on one."""
+    with patch.context() as patched:
+        patched.setattr(recorder, "Packer", lambda _: Packer(None))
+        return answers(path, **options)
+
+
+def watch(patch: Patch, owner: type, method: str, look: Callable[..., object]) -> None:
+    """Call ``look`` with the arguments of each call of a method, after it."""
+    real = getattr(owner, method)
+
+    def watched(*args: Any) -> Any:
+        result = real(*args)
+        look(*args)
+        return result
+
+    patch.setattr(owner, method, watched)
+
+
+def look_at_constants(patch: Patch, look: Callable[[Any, TensorStorage], object]) -> None:
+    """Call ``look`` with the recorder and each constant while it is not packed yet."""
+
+    def each(self: recorder.Recorder, *_: Any) -> None:
+        for name, storage in self.storages.items():
+            if "@ahead" in name and storage.untouched:
+                look(self, storage)
+
+    watch(patch, recorder.Recorder, "_take", each)
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the thread was given: a constant that is there, one of a file, a large one, kernels."""
-    seen, own = list[str](), _replay.Aside
+def ran(monkeypatch: Patch) -> list[str]:
+    """Kinds of work of the thread: a constant in memory, one of a file, a large one, kernels."""
+    seen, real = list[str](), _replay.Aside
 
     class Seeing:
         def __init__(self) -> None:
-            self._own = own()
+            self._real = real()
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(self._own, name)
+            return getattr(self._real, name)
 
         def run(self, pieces: Any, lost: Any = None, place: Any = None, times: Any = None) -> None:
-            self._own.run(pieces, lost, place, times)
+            self._real.run(pieces, lost, place, times)
             part = "held" if place is None else "rows" if place[2] > 1 else "whole"
             [(_, slots)] = pieces
             seen.append(f"{part}{' times' * bool(times)}" if len(slots) else "kernel")
 
         def read(self, file: Any, offset: int, into: Array) -> None:
             seen.append("large")
-            self._own.read(file, offset, into)
+            self._real.read(file, offset, into)
 
     monkeypatch.setattr(_replay, "Aside", Seeing)
     return seen
 
 
-def alone(path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[bytes]:
-    """What a plan for as many threads answers that is made on one."""
-    with monkeypatch.context() as patch:
-        patch.setattr(recorder, "Packer", lambda _: Packer(None))
-        return answers(path, **options)
-
-
-@pytest.mark.parametrize("beside", [False, True])
-@pytest.mark.parametrize("optimize", ["none", "all"])
-def test_the_answers_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str], beside: bool, optimize: str
+@pytest.mark.parametrize(
+    ("beside", "optimize", "large"),
+    [
+        *((beside, level, False) for beside in (False, True) for level in LEVELS),
+        (False, "all", True),
+    ],
+)
+def test_answers_are_those_of_plans_made_on_one_thread(
+    tmp_path: Path, monkeypatch: Patch, ran: list[str], beside: bool, optimize: str, large: bool
 ) -> None:
     path = network(tmp_path, beside)
-    expected = alone(path, monkeypatch, threads=2, optimize=optimize)
+    expected = alone(path, monkeypatch, optimize=optimize)
     assert not ran
-    assert answers(path, threads=2, optimize=optimize) == expected
-    assert {"kernel", "whole"} <= {*ran}
-    if optimize == "all":
+    if large:  # read one at a time
+        monkeypatch.setattr(packing_table, "LARGE_BYTES", 1 << 16)
+    assert answers(path, optimize=optimize) == expected
+    assert "kernel" in ran
+    assert ran.count("large") >= 2 if large else "whole" in ran
+    if optimize == "all" and not large:
         assert "whole times" in ran
-        assert ("rows" in ran) == are_parts_packed(path)  # as this machine has products
+        with opened(path, deterministic=True) as session:
+            run(session)
+            parts = [node for node in session.plan.graph.ahead() if node.input.startswith("w[")]
+        assert ("rows" in ran) == bool(parts)  # as this machine has products
     ran.clear()
     answers(path, threads=1, optimize=optimize)  # a budget of one thread is kept
     assert not ran
 
 
-def test_large_ones_are_read_one_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str]
-) -> None:
+def test_constants_of_a_model_from_memory_are_packed(ran: list[str], tmp_path: Path) -> None:
     path = network(tmp_path, beside=False)
-    expected = alone(path, monkeypatch, threads=2)
-    monkeypatch.setattr(packing_table, "LARGE_BYTES", 1 << 16)
-    assert answers(path, threads=2) == expected
-    assert ran.count("large") >= 2
-
-
-def test_from_memory_what_is_there_is_packed(ran: list[str], tmp_path: Path) -> None:
-    path = network(tmp_path, beside=False)
-    with Session(path.read_bytes(), cache_dir=None, deterministic=True, threads=2) as session:
-        found = [one.tobytes() for one in session.run(None, feeds(2, 9))]
+    with opened(path.read_bytes(), deterministic=True) as session:
+        found = run(session)
     assert "held" in ran
-    assert found == answers(path, threads=2)[:2]
+    assert found == answers(path)[:2]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_session_that_was_opened_before_a_fork_runs_in_the_child(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr("vtensor.runtime.recording.packer.MIN_BYTES_TOUCHED", 1 << 18)
-    path = network(tmp_path, beside=False)
-    with Session(path, cache_dir=None, threads=2) as session:
+    with opened(network(tmp_path, beside=False)) as session:
         assert session._runner.workspace.expected
         if (pid := os.fork()) == 0:
             code = 1
             try:
-                session.run(None, feeds(2, 9))
+                run(session)
                 code = 0
             finally:
                 os._exit(code)
         assert os.waitpid(pid, 0)[1] == 0
-        session.run(None, feeds(2, 9))
+        run(session)
 
 
-def test_what_failed_is_told_again_where_somebody_swallows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else a plan would run on weights that nobody has packed."""
-    take, looked = recorder.Recorder._take, list[str]()
+def test_an_error_that_was_swallowed_is_raised_again(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Otherwise a plan would run on weights that are not packed."""
+    looked = list[TensorStorage]()
 
-    def swallowed(self: recorder.Recorder, names: Any, found: Any) -> None:
-        take(self, names, found)
-        for name, storage in self.storages.items():
-            if "@ahead" in name and storage.untouched:
-                with suppress(ModelError):
-                    storage.memory.any()
-                looked.append(name)
+    def swallows(_: object, storage: TensorStorage) -> None:
+        with suppress(ModelError):
+            storage.memory.any()
+        looked.append(storage)
 
-    monkeypatch.setattr(recorder.Recorder, "_take", swallowed)
-    path = network(tmp_path, beside=True)
-    with Session(path, cache_dir=None, threads=2, optimize="none") as session:
+    look_at_constants(monkeypatch, swallows)
+    with opened(network(tmp_path, beside=True), optimize="none") as session:
         os.truncate(tmp_path / "data", 1000)
         with pytest.raises(ModelError, match="changed since it was opened"):
-            session.run(None, feeds(2, 9))
+            run(session)
     assert looked
 
 
-def test_files_are_not_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_a_constant_waits_for_it(tmp_path: Path, monkeypatch: Patch) -> None:
+    seen = list[bool]()
+
+    def looks(recorder: Any, storage: TensorStorage) -> None:
+        data = storage.memory.copy()
+        recorder.packer.wait()
+        seen.append(bool((data == storage.memory).all() and data.any()))
+
+    look_at_constants(monkeypatch, looks)
+    answers(network(tmp_path, beside=False))
+    assert seen
+    assert all(seen)
+
+
+def test_files_are_not_opened_again(tmp_path: Path, monkeypatch: Patch) -> None:
     """A process may have few of them."""
 
     def descriptors() -> int:
-        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+        return len([*Path("/proc/self/fd").iterdir()])
 
-    most, pack = list[int](), Packer.pack
-
-    def packed(self: Packer, *about: Any) -> TensorStorage:
-        storage = pack(self, *about)
-        most.append(descriptors())
-        return storage
-
-    monkeypatch.setattr(Packer, "pack", packed)
-    path = network(tmp_path, beside=False)
-    with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
+    counts = list[int]()
+    watch(monkeypatch, Packer, "pack", lambda *_: counts.append(descriptors()))
+    with opened(network(tmp_path, beside=False), deterministic=True) as session:
         before = descriptors()
-        session.run(None, feeds(2, 9))
-    assert max(most) <= before
+        run(session)
+    assert max(counts) <= before
 
 
-def test_nothing_stays_of_a_plan_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No thread and no memory, though nobody collects circles."""
-    path, seen = network(tmp_path, beside=False), list[Any]()
+def test_nothing_stays_of_a_plan_that_fails(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Neither a thread nor memory, although no cycles are collected."""
+    seen = list[Any]()
 
     def failing(self: Workspace, *about: Any) -> None:
         raise BudgetError("no more memory")
 
-    def noted(self: PlanWeights, *about: Any) -> None:
-        begin(self, *about)
-        seen.append(ref(self))
-
-    begin = PlanWeights.__init__
-    with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
-        session.run(None, feeds(2, 9))  # what is made once is there
-        with monkeypatch.context() as patch:
-            patch.setattr(Workspace, "grow", failing)
-            patch.setattr(PlanWeights, "__init__", noted)
-            gc.collect()
-            gc.disable()
-            try:
-                with pytest.raises(BudgetError):
-                    session.run(None, feeds(3, 9))
-                assert seen
-                assert not any(one() for one in seen)
-            finally:
-                gc.enable()
+    with opened(network(tmp_path, beside=False), deterministic=True) as session:
+        run(session)  # what is made once is there
+        monkeypatch.setattr(Workspace, "grow", failing)
+        watch(monkeypatch, PlanWeights, "__init__", lambda self, *_: seen.append(ref(self)))
+        gc.collect()
+        gc.disable()
+        try:
+            with pytest.raises(BudgetError):
+                run(session, 3)
+            assert seen
+            assert not any(weights() for weights in seen)
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("how", ["changed", "cut"])
 def test_a_file_that_was_changed_since_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str], how: str, large: bool
+    tmp_path: Path, monkeypatch: Patch, ran: list[str], how: str, large: bool
 ) -> None:
     if large:
         monkeypatch.setattr(packing_table, "LARGE_BYTES", 1 << 16)
-    path = network(tmp_path, beside=True)
-    with Session(path, cache_dir=None, threads=2, optimize="none") as session:
+    with opened(network(tmp_path, beside=True), optimize="none") as session:
         with (tmp_path / "data").open("r+b") as file:
             if how == "cut":
                 file.truncate(1000)
             else:
                 file.write(b"another")
         os.utime(tmp_path / "data", (1, 1))
-        with pytest.raises(ModelError, match="changed since it was opened; load it again"):
-            session.run(None, feeds(2, 9))
-        with pytest.raises(ModelError, match="changed since it was opened; load it again"):
-            session.run(None, feeds(2, 9))
+        for _ in range(2):
+            with pytest.raises(ModelError, match="changed since it was opened; load it again"):
+                run(session)
     assert ran
 
 
-def test_a_file_that_cannot_be_read_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str]
+def test_a_file_that_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: Patch, ran: list[str]
 ) -> None:
-    """Also where nobody can say that it was changed."""
+    """Also if it does not look changed."""
     monkeypatch.setattr(OpenFile, "check", lambda self: None)
-    path = network(tmp_path, beside=True)
-    with Session(path, cache_dir=None, threads=2, optimize="none") as session:
+    with opened(network(tmp_path, beside=True), optimize="none") as session:
         os.truncate(tmp_path / "data", 1000)
         with pytest.raises(ModelError, match="'data' is shorter than it was; load it again"):
-            session.run(None, feeds(2, 9))
+            run(session)
     assert "whole" in ran
 
 
-def test_a_step_that_fails_names_the_transform(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.libraries.steps import READ, WRITE, FloatStep
+def test_a_step_that_fails_names_the_transform(tmp_path: Path, monkeypatch: Patch) -> None:
+    steps, real = list[FloatStep](), recorder.packing_step
 
-    path = network(tmp_path, beside=False)
-    steps: list[FloatStep] = []
-
-    def packing(node: Any, row: Any, given: TensorStorage | None) -> PackingStep:
-        step, nbytes = own(node, row, given), (row.step_input.nbytes, row.value.nbytes)
-        sizes = [(nbytes[0] // 4, READ), (nbytes[1] // 4, WRITE)]
+    def packing(node: Any, row: Any, storage: TensorStorage | None) -> PackingStep:
+        sizes = [(row.step_input.nbytes // 4, READ), (row.value.nbytes // 4, WRITE)]
         steps.append(FloatStep("fail", sizes, lambda arrays: "it says no"))
-        return step._replace(native=steps[-1], slots=["source", "target"])
+        return real(node, row, storage)._replace(native=steps[-1], slots=["source", "target"])
 
-    own = recorder.packing_step
     monkeypatch.setattr(recorder, "packing_step", packing)
     with (
-        Session(path, cache_dir=None, threads=2, optimize="none") as session,
+        opened(network(tmp_path, beside=False), optimize="none") as session,
         pytest.raises(NativeError, match=r"step of 'ahead:\d+': fail: it says no"),
     ):
-        session.run(None, feeds(2, 9))
+        run(session)
 
 
-def test_nobody_else_has_what_is_not_packed_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another thread's plan may want the same constant meanwhile."""
-    path, shared = network(tmp_path, beside=False), list[tuple[int, int]]()
-    wait, weights = Packer.wait, list[PlanWeights]()
-    begin = PlanWeights.__init__
-
-    def begun(self: PlanWeights, *about: Any) -> None:
-        begin(self, *about)
-        weights.append(self)
+def test_no_constant_is_shared_before_it_is_packed(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Another thread's plan may want it meanwhile."""
+    weights, shared, wait = list[PlanWeights](), list[tuple[int, int]](), Packer.wait
 
     def waited(self: Packer) -> None:
         before = len(weights[-1]._packed)
         wait(self)
         shared.append((before, len(weights[-1]._packed)))
 
-    monkeypatch.setattr(PlanWeights, "__init__", begun)
+    watch(monkeypatch, PlanWeights, "__init__", lambda self, *_: weights.append(self))
     monkeypatch.setattr(Packer, "wait", waited)
-    with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
-        session.run(None, feeds(2, 9))
+    with opened(network(tmp_path, beside=False), deterministic=True) as session:
+        run(session)
         packed = len([*session.plan.graph.ahead()])
-        session.run(None, feeds(1, 12))
-    [(before, behind), *_] = shared
-    assert behind - before == packed >= 3
+        run(session, 1, 12)
+    [(before, after), *_] = shared
+    assert after - before == packed >= 3
 
 
-def test_who_looks_at_a_constant_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, seen = network(tmp_path, beside=False), list[bool]()
-    take = recorder.Recorder._take
-
-    def looked(self: recorder.Recorder, names: Any, found: Any) -> None:
-        take(self, names, found)
-        for name, storage in self.storages.items():
-            if "@ahead" in name and storage.untouched:
-                data = storage.memory.copy()
-                self.packer.wait()
-                seen.append(bool((data == storage.memory).all() and data.any()))
-
-    monkeypatch.setattr(recorder.Recorder, "_take", looked)
-    with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
-        session.run(None, feeds(2, 9))
-    assert seen
-    assert all(seen)
-
-
-def test_pages_are_expected_of_models_with_much_to_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected, begin = list[int](), Expected.__init__
-
-    def expecting(self: Expected, nbytes: int) -> None:
-        expected.append(nbytes)
-        begin(self, nbytes)
-
-    monkeypatch.setattr(Expected, "__init__", expecting)
+def test_pages_are_expected_of_models_with_much_to_read(tmp_path: Path, monkeypatch: Patch) -> None:
+    expected = list[int]()
+    watch(monkeypatch, Expected, "__init__", lambda _, nbytes: expected.append(nbytes))
     monkeypatch.setattr("vtensor.runtime.recording.packer.MIN_BYTES_TOUCHED", 1 << 18)
     path = network(tmp_path, beside=False)
-    with Session(path, cache_dir=None, threads=1) as session:
-        session.run(None, feeds(2, 9))
+    with opened(path, threads=1) as session:
+        run(session)
     assert not expected
-    with Session(path, cache_dir=None, threads=2, deterministic=True) as session:
+    with opened(path, deterministic=True) as session:
         workspace: Workspace = session._runner.workspace
         assert len(workspace.expected) == 1
-        session.run(None, feeds(2, 9))
+        run(session)
         assert not workspace.expected
-        session.run(None, feeds(1, 12))
+        run(session, 1, 12)
     weights = 4 * (128 * 64 * 9 + 128 * 128 * 9 + 192 * 128 + 128 * 512 + 256 * 160)
     assert expected == [weights]
-    with Session(path, cache_dir=None, threads=2, max_bytes=weights) as session:
+    with opened(path, max_bytes=weights) as session:
         assert not session._runner.workspace.expected
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 3 << 20, 5 << 20, 9 << 20])
 def test_expected_memory_has_the_size_that_is_wanted(nbytes: int) -> None:
-    expected = Expected(5 << 20)
-    room = expected.room(nbytes)
+    assert MAX_BYTES_TOUCHED >= 5 << 20
+    room = Expected(5 << 20).room(nbytes)
     assert room.nbytes == nbytes
     room[:] = 3
-    assert MAX_BYTES_TOUCHED >= 5 << 20
 
 
-#: What is compared above is found out where it is wrong.
-FAULTS: list[Callable[[FileSlice], FileSlice]] = [
-    lambda one: one._replace(offset=one.offset + 4),
-    lambda one: one._replace(factors=None),
-]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_wrong_rows_or_factors_are_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[FileSlice], FileSlice]
+@pytest.mark.parametrize("wrong", [{"offset": 4}, {"factors": None}], ids=str)
+def test_wrong_rows_or_factors_change_the_answers(
+    tmp_path: Path, monkeypatch: Patch, wrong: dict[str, Any]
 ) -> None:
     path, of = network(tmp_path, beside=False), FileSlice.of
-    expected = alone(path, monkeypatch, threads=2)
+    expected = alone(path, monkeypatch)
 
-    def wrong(*about: Any) -> FileSlice | None:
-        found = of(*about)
-        return found and fault(found)
+    def wrong_slice(*about: Any) -> FileSlice | None:
+        part = of(*about)
+        if part and "offset" in wrong:
+            return part._replace(offset=part.offset + wrong["offset"])
+        return part and part._replace(**wrong)
 
-    monkeypatch.setattr(FileSlice, "of", wrong)
-    assert answers(path, threads=2) != expected
+    monkeypatch.setattr(FileSlice, "of", wrong_slice)
+    assert answers(path) != expected
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not say it")
-def test_the_thread_ends_with_the_plan_made(tmp_path: Path) -> None:
-    """Also where call-backs live on, and what recorded them with them."""
+def test_the_thread_ends_with_the_planning(tmp_path: Path) -> None:
+    """Also if call-backs live on, and with them the recorder."""
 
     def threads() -> int:
-        names = [one / "comm" for one in Path("/proc/self/task").iterdir()]
-        return sum(one.read_text() == "vtensor-aside\n" for one in names if one.exists())
+        names = [task / "comm" for task in Path("/proc/self/task").iterdir()]
+        return sum(name.read_text() == "vtensor-aside\n" for name in names if name.exists())
 
     path, before = network(tmp_path, beside=False), threads()
     pins = {"Softmax": "numpy", "Mul": "numpy", "Relu": "numpy"}
-    options: dict[str, Any] = {"cache_dir": None, "threads": 2, "optimize": "none", "pin": pins}
-    with Session(path, deterministic=True, **options) as session:
-        session.run(None, feeds(2, 9))
+    with opened(path, deterministic=True, optimize="none", pin=pins) as session:
+        run(session)
         assert session._runner.open()
         assert any(step.callback is not None for step in session.plan.recorded)
         assert threads() == before
+
+
+def stretch_of(offset: int, nbytes: int) -> Stretch:
+    """Return bytes of some file, which is not read."""
+    with Path(__file__).open("rb") as file:
+        return OpenFile(file.fileno(), os.fstat(file.fileno()), "file").stretch(offset, nbytes)
+
+
+def slice_of(
+    stretch: Stretch,
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    changes: Sequence[Made],
+    wanted: Sequence[int],
+) -> FileSlice | None:
+    """Return the slice for an array of a file, changed, of which a row wants these sizes."""
+    dims = {f"D{axis}": size for axis, size in enumerate(wanted)}
+    value = Value("w", from_numpy(dtype), dims, Layout.plain(dims), True)
+    source = Original.deferred(tuple(shape), dtype, stretch)
+    return FileSlice.of(ConstantRow(source, changes, value, value))
+
+
+def read_of(part: FileSlice, data: bytes, dtype: np.dtype[Any]) -> Array:
+    """Return what native code reads, by its definition."""
+    begin = part.stretch.offset + part.offset
+    rows = [data[begin + i * part.step :][: part.row] for i in range(part.rows)]
+    array = np.frombuffer(b"".join(rows), dtype)
+    if part.factors is None:
+        return array
+    along = np.resize(np.repeat(*part.factors), array.size)
+    return (array.astype(np.float64) * along).astype(dtype)
+
+
+@given(st.data())
+def test_rows_and_factors_give_the_changed_array(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    shape[-1] *= data.draw(st.sampled_from([1, MIN_ROW_BYTES]))
+    dtype = np.dtype(data.draw(st.sampled_from(["f4", "f8", "i4"])))
+    array = np.arange(prod(shape)).reshape(shape).astype(dtype)
+    content, stretch = b"head" + array.tobytes(), stretch_of(4, array.nbytes)
+    changes, wanted = list[Made](), array
+    if data.draw(st.booleans()):
+        axis = data.draw(st.integers(0, len(shape) - 1))
+        begin = data.draw(st.integers(0, shape[axis] - 1))
+        taken = axis, begin, data.draw(st.integers(begin + 1, shape[axis]))
+        changes.append(Made(lambda whole: cut(whole, taken), taken, taken=taken))
+        wanted = cut(wanted, taken)
+    if data.draw(st.booleans()):
+        sizes = [size if data.draw(st.booleans()) else 1 for size in wanted.shape]
+        factor = 1 + np.arange(prod(sizes)).reshape(sizes) / 7
+        changes.append(Made(lambda whole: multiplied(whole, factor), times(factor), factor))
+        if dtype == np.float32:
+            wanted = multiplied(wanted, factor)
+    part = slice_of(stretch, shape, dtype, changes, wanted.shape)
+    assert slice_of(stretch, shape, dtype, changes, (*wanted.shape, 1)) is None
+    if part is None:
+        assert changes
+        return
+    assert part.nbytes == wanted.nbytes
+    assert read_of(part, content, dtype).tobytes() == wanted.tobytes()
+    assert part.is_whole == (wanted.size == array.size and part.factors is None)
+
+
+def test_other_changes_are_not_expressed() -> None:
+    stretch = stretch_of(0, 4 * 6 * 256)
+
+    def expressed(*changes: Made, dtype: str = "f4", wanted: tuple[int, ...] = (6, 256)) -> bool:
+        return slice_of(stretch, (6, 256), np.dtype(dtype), changes, wanted) is not None
+
+    def part(*taken: int) -> Made:
+        return Made(lambda whole: whole, "p", taken=taken)  # type: ignore[arg-type]
+
+    def factor(*sizes: int) -> Made:
+        return Made(lambda whole: whole, "f", np.ones(sizes))
+
+    assert expressed()
+    assert expressed(factor(6, 1))
+    assert not expressed(Made(lambda whole: whole * 2, "twice"))
+    assert not expressed(factor(6, 1), factor(6, 1))
+    assert not expressed(factor(6, 1), dtype="f8")
+    assert expressed(part(1, 0, 128), wanted=(6, 128))
+    assert not expressed(part(1, 0, 127), wanted=(6, 127))
+    assert expressed(part(0, 1, 2), wanted=(1, 256))
+    for begin, end in ((-1, 2), (5, 7), (3, 3), (4, 3)):
+        assert not expressed(part(0, begin, end), wanted=(end - begin, 256))
+    for taken in ((2, 0, 1), (-1, 0, 128)):
+        assert not expressed(part(*taken))
+    for sizes in ((6,), (256,), (6, 1, 1), (5, 1), (6, 255)):
+        assert not expressed(factor(*sizes))

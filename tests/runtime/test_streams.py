@@ -1,60 +1,69 @@
-"""Runs side by side: streams of a session, sessions of small budgets, runs that are awaited."""
+"""Runs and plans of several threads: streams, runs that are awaited, plans next to runs."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ops import Relu
+from ops import Conv2D, Relu
+from ptensor.background_work import checkpoint, stopping
 from tests.libraries.bench import Bench
-from tests.libraries.processes import run_python
 from tests.native.conftest import c_steps
 from tests.runtime.waiting import Waiting
 from tests.session.test_session import image, network
 from vtensor import Graph, Session
 from vtensor.errors import BudgetError, InputError, QueueFullError, SessionClosedError
+from vtensor.runtime import _replay
 from vtensor.runtime.execution import executor
 from vtensor.runtime.execution.executor import Executor
-from vtensor.runtime.execution.processors import available_threads
+from vtensor.runtime.planning.planning_lock import PlanningLock
 from vtensor.runtime.recording.workspace import Workspace
 
 assert c_steps  # a fixture
-ROOT = Path(__file__).parents[2]
+INPUTS = [image() * scale for scale in range(1, 9)]
+
+#: Seconds after which a test gives up, where a fault would make it wait for ever.
+LIMIT = 60
 
 
 def tiny() -> Graph:
-    """One node, of an open size."""
+    """Return a graph of one node, of an open size."""
     graph = Graph("tiny")
     graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
     return graph.seal()
 
 
 @pytest.fixture
-def processors(monkeypatch: pytest.MonkeyPatch) -> int:
-    """More than a small machine has."""
+def processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four processors, more than a small machine has."""
     monkeypatch.setattr(executor, "available_threads", lambda: 4)
-    return 4
 
 
-def test_threads_are_shared_out(processors: int) -> None:
-    for asked, streams, threads in [
-        ({}, 1, processors),
+@pytest.mark.usefixtures("processors")
+@pytest.mark.parametrize(
+    ("asked", "streams", "threads"),
+    [
+        ({}, 1, 4),
         ({"streams": 2}, 2, 2),
         ({"streams": 3}, 3, 1),
         ({"hint": "throughput"}, 4, 1),
         ({"hint": "throughput", "threads": 3}, 3, 1),
         ({"hint": "throughput", "streams": 2}, 2, 2),
         ({"threads": 2, "streams": 5}, 5, 1),
-    ]:
-        with Session(tiny(), **asked) as session:  # type: ignore[arg-type]
-            assert (session.streams, session.threads) == (streams, threads), asked
+    ],
+)
+def test_streams_share_the_threads(asked: dict[str, Any], streams: int, threads: int) -> None:
+    with Session(tiny(), **asked) as session:
+        assert (session.streams, session.threads) == (streams, threads)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +101,7 @@ def test_a_run_does_not_wait_for_another_session_of_its_budget(bench: Bench, c_s
         waiting.wait()
         assert other.run(["y"], {"x": image()})[0].any()
         assert not running.done()
-        waiting.checkpoint()
+        waiting.release()
         running.result()
 
 
@@ -101,7 +110,7 @@ def test_streams_run_side_by_side(bench: Bench, c_steps: Path) -> None:
     waiting = Waiting(bench, c_steps, streams=2)
     first, second, third = waiting.flags(), waiting.flags(), waiting.flags()
     with ThreadPoolExecutor(3) as pool, waiting.session:
-        runs = [pool.submit(waiting.run, one) for one in (first, second)]
+        runs = [pool.submit(waiting.run, flags) for flags in (first, second)]
         waiting.wait(first)
         waiting.wait(second)
         runs.append(pool.submit(waiting.run, third))
@@ -110,36 +119,30 @@ def test_streams_run_side_by_side(bench: Bench, c_steps: Path) -> None:
             time.sleep(0.001)
         assert not any(run.done() for run in runs)
         assert third[0] == 0
-        for one in (first, second, third):
-            waiting.checkpoint(one)
+        for flags in (first, second, third):
+            waiting.release(flags)
         for run in runs:
             run.result()
 
 
 @pytest.mark.parametrize("streams", [1, 3])
 def test_streams_answer_as_one_would(streams: int) -> None:
-    inputs = [image() * scale for scale in range(1, 9)]
     several = Session(network(), threads=3, streams=streams)
     with Session(network(), threads=1) as one, several as many:
-        want = [one.run(None, {"x": x}) for x in inputs]
+        expected = [one.run(None, {"x": x}) for x in INPUTS]
         with ThreadPoolExecutor(8) as pool:
             for _ in range(4):
-                for got, expected in zip(
-                    pool.map(lambda x: many.run(None, {"x": x}), inputs), want, strict=True
-                ):
-                    for have, array in zip(got, expected, strict=True):
-                        np.testing.assert_allclose(have, array, rtol=1e-5, atol=1e-5)
+                answers = pool.map(lambda x: many.run(None, {"x": x}), INPUTS)
+                np.testing.assert_allclose([*answers], expected, rtol=1e-5, atol=1e-5)
         assert many.memory.arena == streams * many.plan.placement.nbytes
 
 
 def test_a_plan_with_call_backs_has_one_run_at_a_time() -> None:
-    inputs = [image() * scale for scale in range(1, 9)]
     with Session(network(), threads=2, streams=2, pin={"relu0": "numpy"}) as session:
-        want = [session.run(["y"], {"x": x})[0] for x in inputs]
+        expected = [session.run(["y"], {"x": x}) for x in INPUTS]
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda x: session.run(["y"], {"x": x})[0], inputs * 3))
-        for have, array in zip(found, want * 3, strict=True):
-            np.testing.assert_array_equal(have, array)
+            answers = [*pool.map(lambda x: session.run(["y"], {"x": x}), INPUTS * 3)]
+        np.testing.assert_array_equal(answers, expected * 3)
 
 
 def test_each_stream_counts_in_the_budget() -> None:
@@ -150,37 +153,33 @@ def test_each_stream_counts_in_the_budget() -> None:
         workspace.grow(41, 20)
 
 
-def test_runs_are_awaited() -> None:
-    inputs = [image() * scale for scale in range(1, 9)]
-
+def test_an_awaited_run_returns_or_raises_as_any_other() -> None:
     async def runs(session: Session) -> list[Any]:
-        return await asyncio.gather(*(session.run_async(["y"], {"x": x}) for x in inputs))
-
-    with Session(network(), threads=2, streams=2) as session:
-        want = [session.run(["y"], {"x": x})[0] for x in inputs]
-        for [have], array in zip(asyncio.run(runs(session)), want, strict=True):
-            np.testing.assert_array_equal(have, array)
-
-
-def test_what_a_run_raises_is_what_who_awaits_gets() -> None:
-    async def runs(session: Session) -> None:
         with pytest.raises(InputError, match="missing: x"):
             await session.run_async(None, {})
+        return await asyncio.gather(*(session.run_async(["y"], {"x": x}) for x in INPUTS))
 
-    with Session(network(), threads=1) as session:
-        asyncio.run(runs(session))
+    with Session(network(), threads=2, streams=2) as session:
+        expected = [session.run(["y"], {"x": x}) for x in INPUTS]
+        np.testing.assert_array_equal(asyncio.run(runs(session)), expected)
+
+
+async def one_runs_one_waits(waiting: Waiting) -> list[asyncio.Task[None]]:
+    """Return a run that has begun, and one in the queue."""
+    first = asyncio.create_task(waiting.run_async())
+    while not waiting.begun():
+        await asyncio.sleep(0.001)
+    second = asyncio.create_task(waiting.run_async())
+    await asyncio.sleep(0)
+    return [first, second]
 
 
 def test_the_queue_has_a_bound(bench: Bench, c_steps: Path) -> None:
-    """One runs and one waits; a third is refused, and one that is cancelled makes room."""
+    """A third run is refused; one that is cancelled makes room."""
     waiting = Waiting(bench, c_steps, max_queued=1)
 
     async def runs() -> None:
-        first = asyncio.create_task(waiting.run_async())
-        while not waiting.begun():
-            await asyncio.sleep(0.001)
-        second = asyncio.create_task(waiting.run_async())
-        await asyncio.sleep(0)
+        first, second = await one_runs_one_waits(waiting)
         with pytest.raises(QueueFullError, match="1 runs wait already"):
             await waiting.run_async()
         second.cancel()
@@ -188,7 +187,7 @@ def test_the_queue_has_a_bound(bench: Bench, c_steps: Path) -> None:
             await second
         third = asyncio.create_task(waiting.run_async())
         await asyncio.sleep(0)
-        waiting.checkpoint()
+        waiting.release()
         await asyncio.gather(first, third)
 
     with waiting.session:
@@ -199,68 +198,152 @@ def test_a_closed_session_awaits_nothing(bench: Bench, c_steps: Path) -> None:
     waiting = Waiting(bench, c_steps)
 
     async def runs() -> None:
-        first = asyncio.create_task(waiting.run_async())
-        while not waiting.begun():
-            await asyncio.sleep(0.001)
-        second = asyncio.create_task(waiting.run_async())
-        await asyncio.sleep(0)
+        first, second = await one_runs_one_waits(waiting)
         waiting.session.close()
-        waiting.checkpoint()
+        waiting.release()
         await first
-        with pytest.raises(SessionClosedError):
-            await second
-        with pytest.raises(SessionClosedError):
-            await waiting.run_async()
+        for run in (second, waiting.run_async()):
+            with pytest.raises(SessionClosedError):
+                await run
 
     asyncio.run(runs())
 
 
-ENDINGS = {
-    "streams": "session.run(None, feeds)",
-    "awaited": "asyncio.run(session.run_async(None, feeds))",
-    "awaited, and a child": """
-asyncio.run(session.run_async(None, feeds))
-if (child := os.fork()) == 0:
-    signal.alarm(60)
-    [y] = asyncio.run(session.run_async(None, feeds))
-    os._exit(int(y.sum() != 6))
-assert os.waitpid(child, 0)[1] == 0
-asyncio.run(session.run_async(None, feeds))
-""",
-}
+def of_any_batch(progress: Callable[[str], None] | None = None, streams: int = 1) -> Session:
+    """Return a session of an open size on two kernel threads, which makes plans node by node."""
+    graph = Graph("convolution")
+    x = graph.input("x", {"N": None, "C": 8, "H": 6, "W": 6})
+    w = graph.constant(np.ones((16, 8, 3, 3), np.float32), "O I h w")
+    graph.output(graph.add(Relu(), graph.add(Conv2D(), x, w)), "y")
+    return Session(graph, threads=2, streams=streams, progress=progress, deterministic=True)
 
 
-@pytest.mark.parametrize("code", ENDINGS.values(), ids=ENDINGS)
-def test_the_interpreter_ends(code: str) -> None:
-    setup = """
-import asyncio, os, signal, warnings
-warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-import numpy as np
-from ops import Relu
-from vtensor import Graph, Session
-graph = Graph("tiny")
-graph.output(graph.add(Relu(), graph.input("x", {"N": 2, "C": 3})), "y")
-session = Session(graph, threads=2, streams=2)
-feeds = {"x": np.ones((2, 3), np.float32)}
-"""
-    done = run_python("-c", setup + code)
-    assert (done.returncode, done.stderr) == (0, "")
+def right(session: Session, batch: int) -> None:
+    """Run on numbers whose answer is known: every kernel sums 72 elements."""
+    x = np.zeros((batch, 8, 6, 6), np.float32)
+    x += np.arange(batch, dtype=np.float32).reshape(-1, 1, 1, 1)
+    [y] = session.run(None, {"x": x})
+    np.testing.assert_array_equal(y, 72 * x[:, :1, :4, :4].repeat(16, 1))
 
 
-def test_available_threads_are_what_is_shared() -> None:
-    with Session(tiny(), hint="throughput") as session:
-        assert (session.streams, session.threads) == (available_threads(), 1)
+class Held:
+    """A progress call-back that waits until it is told to go on, once it is to hold."""
+
+    def __init__(self, holds: bool = True) -> None:
+        self.begun, self.released = threading.Event(), threading.Event()
+        self.holds = holds
+        self.seen: list[str] = []
+
+    def __call__(self, node: str) -> None:
+        self.seen.append(node)
+        if self.holds:
+            self.begun.set()
+            assert self.released.wait(LIMIT)
 
 
-def test_shapes_side_by_side() -> None:
-    with Session(tiny(), threads=2, streams=2) as session:
-        meet = threading.Barrier(4)
+@pytest.fixture
+def held() -> Iterator[Held]:
+    """A call-back that goes on after the test."""
+    held = Held()
+    yield held
+    held.released.set()
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_run_does_not_wait_for_a_plan(held: Held, same: bool) -> None:
+    """Of its session, or of another one, while a session may also make a plan of its own."""
+    with ThreadPoolExecutor(1) as pool, of_any_batch(held) as planned, of_any_batch() as other:
+        session = planned if same else other
+        held.holds = False
+        right(session, 2)
+        held.holds = True
+        planning = pool.submit(right, planned, 3)
+        assert held.begun.wait(LIMIT)
+        right(session, 2)
+        if not same:
+            right(session, 4)  # needs a plan of its own
+        assert not planning.done()
+        held.released.set()
+        planning.result()
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_eight_threads_with_eight_shapes_make_eight_plans(streams: int) -> None:
+    progress, meet = Held(holds=False), threading.Barrier(8)
+    with ThreadPoolExecutor(8) as pool, of_any_batch(progress, streams) as session:
 
         def runs(batch: int) -> None:
-            meet.wait(60)
-            for sign in (1, -1, 1):
-                x = np.full((batch, 3), sign, np.float32)
-                np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
+            meet.wait(LIMIT)
+            for _ in range(3):
+                right(session, batch)
 
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(runs, range(1, 5)))
+        list(pool.map(runs, range(1, 9)))
+        assert len(session._runner.open()) == 8
+        for batch in range(1, 9):
+            right(session, batch)
+    assert len(progress.seen) == 8 * len(set(progress.seen))
+
+
+def test_a_shape_of_two_threads_is_planned_once(held: Held) -> None:
+    with ThreadPoolExecutor(2) as pool, of_any_batch(held) as session:
+        first = pool.submit(right, session, 3)
+        assert held.begun.wait(LIMIT)
+        second = pool.submit(right, session, 3)
+        held.released.set()
+        first.result(), second.result()
+        assert len(held.seen) == len(set(held.seen))
+
+
+def test_a_session_closed_while_it_is_planned_does_not_run(held: Held) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        session = of_any_batch(held)
+        planning = pool.submit(right, session, 3)
+        assert held.begun.wait(LIMIT)
+        session.close()
+        held.released.set()
+        with pytest.raises(SessionClosedError):
+            planning.result()
+
+
+def test_a_plan_that_fails_leaves_its_turn_to_the_next() -> None:
+    def fails(_: str) -> None:
+        raise KeyError("mine")
+
+    with ThreadPoolExecutor(4) as pool, of_any_batch(fails) as session:
+        for run in [pool.submit(right, session, 3) for _ in range(4)]:
+            with pytest.raises(KeyError, match="mine"):
+                run.result()
+
+
+def test_planning_leaves_the_number_of_threads_to_the_caller() -> None:
+    """The budget is the plan's; the caller has an OpenMP of its own."""
+    before = _replay.threads()
+    _replay.set_threads(5)
+    try:
+        with of_any_batch() as session:
+            right(session, 2)
+        assert _replay.threads() == 5
+    finally:
+        _replay.set_threads(before)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_background_work_yields_to_requests_for_a_plan(times: int) -> None:
+    """Each beginning of the work meets a request, but the last one: it is done."""
+    lock, begun, served = PlanningLock(), list[int](), list[int]()
+
+    def work() -> None:
+        begun.append(len(served))
+        request = partial(lock.take, lambda: served.append(len(begun)))
+        thread = threading.Thread(target=request, daemon=True)
+        thread.start()
+        while not lock.waiting:
+            thread.join(0.001)
+        checkpoint()
+
+    with stopping(lambda: len(begun) > 5):
+        lock.run_background(work, times)
+    while len(served) < len(begun):
+        pass
+    assert begun == [*range(times + 1)], "each request was served before the work began again"
+    assert served == [*range(1, times + 2)]

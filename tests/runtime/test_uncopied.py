@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,103 +18,102 @@ from vtensor.language.tensor import VTensor
 from vtensor.runtime.recording import recorder
 from vtensor.runtime.recording.aliasing import division
 
-Array = np.ndarray[Any, Any]
-
 
 def cut(g: Graph, x: VTensor, dim: str, begin: int, end: int, step: int = 1) -> VTensor:
-    made: VTensor = g.add(Slice((dim,), (begin,), (end,), (step,)), x)
-    return made
+    part: VTensor = g.add(Slice((dim,), (begin,), (end,), (step,)), x)
+    return part
 
 
-def copies(graph: Graph, feeds: Mapping[str, Array], **options: Any) -> list[str]:
-    """Which slices and concatenations run; values are those of a plan in which all of them do."""
-    options = {"optimize": "ewo", "threads": 1, **options}
+def join(g: Graph, dim: str, *parts: VTensor) -> VTensor:
+    whole: VTensor = g.add(Concat(dim), *parts)
+    return whole
+
+
+def shaped(g: Graph, x: VTensor, **sizes: int) -> VTensor:
+    value: VTensor = g.add(Reshape(tuple(sizes.items())), x)
+    return value
+
+
+def two(g: Graph, rows: Sequence[int] = (2, 3)) -> list[VTensor]:
+    """Return values that have no place yet, of the inputs ``x0``, ``x1``, ..."""
+    return [g.add(Tanh(), g.input(f"x{i}", {"A": n, "B": 16})) for i, n in enumerate(rows)]
+
+
+def copies(graph: Graph, **options: Any) -> list[str]:
+    """Return which slices and concatenations run; values are those of a plan in which all do."""
+    generator, options = np.random.default_rng(0), {"optimize": "ewo", "threads": 1, **options}
+    shapes = {name: [*graph.values[name].dims.values()] for name in graph.inputs}
+    feeds = {name: generator.standard_normal(shape, "f4") for name, shape in shapes.items()}
     with Session(graph, **options) as session:
-        found = session.run(None, feeds)
-        plan = session.plan
+        outputs, plan = session.run(None, feeds), session.plan
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorder, "uncopied", lambda steps, *_: [*steps])
         with Session(graph, **options) as session:
-            for value, expected in zip(found, session.run(None, feeds), strict=True):
-                np.testing.assert_array_equal(value, expected)
+            for y, expected in zip(outputs, session.run(None, feeds), strict=True):
+                np.testing.assert_array_equal(y, expected)
     assert faults(plan.placement, len(plan.graph.inputs)) == []
     return [step.op for step in plan.steps if step.kernels and step.op in ("Slice", "Concat")]
-
-
-def numbers(**shapes: Sequence[int]) -> dict[str, Array]:
-    generator = np.random.default_rng(0)
-    return {name: generator.standard_normal(shape, np.float32) for name, shape in shapes.items()}
 
 
 @pytest.mark.parametrize(
     ("dims", "begin", "end", "step", "expected"),
     [
-        ("A B C", 1, 3, 1, []),
-        ("A B C", -2, 9, 1, []),
-        ("B A C", 1, 3, 1, ["Slice"]),  # a piece of each row
-        ("B=1 A C", 1, 3, 1, []),
-        ("A B C", 0, 4, 2, ["Slice"]),
-        ("A B C=3", 1, 3, 1, ["Slice"]),  # it begins within a cache line
+        ({"A": 4, "B": 2, "C": 16}, 1, 3, 1, []),
+        ({"A": 4, "B": 2, "C": 16}, -2, 9, 1, []),
+        ({"B": 2, "A": 4, "C": 16}, 1, 3, 1, ["Slice"]),  # a piece of each row
+        ({"B": 1, "A": 4, "C": 16}, 1, 3, 1, []),
+        ({"A": 4, "B": 2, "C": 16}, 0, 4, 2, ["Slice"]),
+        ({"A": 4, "B": 2, "C": 3}, 1, 3, 1, ["Slice"]),  # it begins within a cache line
     ],
 )
-def test_a_slice_that_is_a_stretch_is_read_where_it_lies(
-    dims: str, begin: int, end: int, step: int, expected: list[str]
+def test_a_slice_that_is_a_stretch_is_read_in_place(
+    dims: dict[str, int], begin: int, end: int, step: int, expected: list[str]
 ) -> None:
-    known = {"A": 4, "B": 2, "C": 16}
-    sizes = {
-        name: int(size or known[name])
-        for name, _, size in (one.partition("=") for one in dims.split())
-    }
     g = Graph("slice")
-    part = cut(g, g.input("x", sizes), "A", begin, end, step)
-    g.output(g.add(Tanh(), part), "y")
-    assert copies(g.seal(), numbers(x=[*sizes.values()])) == expected
+    g.output(g.add(Tanh(), cut(g, g.input("x", dims), "A", begin, end, step)), "y")
+    assert copies(g.seal()) == expected
 
 
-def two(g: Graph, rows: Sequence[int] = (2, 3)) -> list[VTensor]:
-    """Values that nobody else has a place for, and their inputs ``x0``, ``x1``, ..."""
-    return [g.add(Tanh(), g.input(f"x{i}", {"A": n, "B": 16})) for i, n in enumerate(rows)]
-
-
-GIVEN = numbers(x0=[2, 16], x1=[3, 16])
-
-
-def test_what_is_concatenated_is_made_where_it_belongs() -> None:
-    g = Graph("joined")
-    g.output(g.add(Concat("A"), *two(g)), "y")
-    assert copies(g.seal(), GIVEN) == []
-
-
-def test_rows_side_by_side_are_copied() -> None:
-    g = Graph("columns")
-    x, y = two(g, (4, 4))
-    g.output(g.add(Concat("B"), x, y), "y")
-    assert copies(g.seal(), numbers(x0=[4, 16], x1=[4, 16])) == ["Concat"]
-
-
-def test_concatenations_of_concatenations_and_views() -> None:
-    g = Graph("nested")
+def nested(g: Graph) -> None:
+    """Add a concatenation of a concatenation and views, with another reader."""
     x, y = two(g)
-    inner = g.add(Reshape((("A", 1), ("D", 5), ("B", 16))), g.add(Concat("A"), x, y))
-    more = g.add(Neg(), g.add(Reshape((("A", 1), ("D", 5), ("B", 16))), g.input("z", {"E": 80})))
-    whole = g.add(Concat("A"), inner, more)
-    g.output(whole, "y")
-    g.output(g.add(Relu(), x), "x")  # another reader
-    assert copies(g.seal(), {**GIVEN, **numbers(z=[80])}) == []
+    inner = shaped(g, join(g, "A", x, y), A=1, D=5, B=16)
+    more = g.add(Neg(), shaped(g, g.input("z", {"E": 80}), A=1, D=5, B=16))
+    g.output(join(g, "A", inner, more), "y")
+    g.output(g.add(Relu(), x), "x")
 
 
-def test_a_concatenation_at_the_head_of_a_later_one_is_a_part_of_it() -> None:
-    g = Graph("dense")
+def dense(g: Graph) -> None:
+    """Add concatenations, each of which is the head of a later one."""
     values = two(g)
     for i in range(3):
-        whole = g.add(Concat("A"), *values)
-        values.append(cut(g, g.add(Tanh(), whole), "A", i, i + 2))
-    g.output(g.add(Neg(), g.add(Concat("A"), *values)), "y")
-    assert copies(g.seal(), GIVEN) == ["Slice"] * 3  # to where they belong
+        values.append(cut(g, g.add(Tanh(), join(g, "A", *values)), "A", i, i + 2))
+    g.output(g.add(Neg(), join(g, "A", *values)), "y")
+
+
+GRAPHS: dict[str, tuple[Callable[[Graph], object], list[str]]] = {
+    "parts": (lambda g: g.output(join(g, "A", *two(g)), "y"), []),
+    "rows side by side": (lambda g: g.output(join(g, "B", *two(g, (4, 4))), "y"), ["Concat"]),
+    "a slice that is delivered": (
+        lambda g: g.output(cut(g, two(g, (4,))[0], "A", 1, 3), "y"),
+        ["Slice"],
+    ),
+    "nested": (nested, []),
+    "dense": (dense, ["Slice"] * 3),  # to where they belong
+}
+
+
+@pytest.mark.parametrize(("build", "expected"), GRAPHS.values(), ids=GRAPHS)
+def test_a_part_is_written_to_its_place_in_the_whole(
+    build: Callable[[Graph], object], expected: list[str]
+) -> None:
+    g = Graph("joined")
+    build(g)
+    assert copies(g.seal()) == expected
 
 
 @pytest.mark.parametrize("what", ["input", "output", "twice", "constant", "view of an output"])
-def test_what_has_another_place_already_is_copied(what: str) -> None:
+def test_a_part_that_has_another_place_already_is_copied(what: str) -> None:
     g = Graph("placed")
     x, y = two(g)
     other = {
@@ -122,21 +121,12 @@ def test_what_has_another_place_already_is_copied(what: str) -> None:
         "constant": lambda: g.constant(np.ones((3, 16), "f4"), "A B"),
         "twice": lambda: x,
     }.get(what, lambda: y)()
-    g.output(g.add(Neg(), g.add(Concat("A"), x, other)), "y")
+    g.output(g.add(Neg(), join(g, "A", x, other)), "y")
     if what == "output":
         g.output(other, "z")
     if what == "view of an output":
-        g.output(g.add(Reshape((("C", 48),)), other), "z")
-    graph = g.seal()
-    given = numbers(**{name: [*graph.values[name].dims.values()] for name in graph.inputs})
-    assert copies(graph, given) == ["Concat"]
-
-
-def test_a_slice_that_is_delivered_is_copied() -> None:
-    g = Graph("delivered")
-    part = cut(g, g.add(Tanh(), g.input("x", {"A": 4, "B": 16})), "A", 1, 3)
-    g.output(part, "y")
-    assert copies(g.seal(), numbers(x=[4, 16])) == ["Slice"]
+        g.output(shaped(g, other, C=48), "z")
+    assert copies(g.seal()) == ["Concat"]
 
 
 @pytest.mark.parametrize(
@@ -148,45 +138,37 @@ def test_blocks_are_not_cut(channels: int, begin: int, end: int, expected: int |
         TensorStorage("f32", {"N": 1, "C": size, "H": 3, "W": 3}, Layout("NCHW16c"))
         for size in (channels, end - begin)
     )
-    found = division(Slice(("C",), (begin,), (end,), (1,)), [whole], part, [])
-    assert (found and found.parts[0][1]) == expected
+    place = division(Slice(("C",), (begin,), (end,), (1,)), [whole], part, [])
+    assert (place and place.parts[0][1]) == expected
 
 
-def past_and_new(layers: int, length: int) -> Graph:
+def test_of_past_keys_and_values_only_the_new_length_is_copied() -> None:
     """A step of generation: keys and values so far and one more of each, read and delivered."""
-    g = Graph("past")
+    g, layers, length = Graph("past"), 3, 7
     sizes = {"layer": layers, "kind": 2, "head": 3, "length": length, "size": 16}
     past = g.input("past", sizes)
     word = g.input("word", {"head": 3, "length": 1, "size": 16})
     rows = []
     for layer in range(layers):
-        of_layer = cut(g, past, "layer", layer, layer + 1)
-        both = []
+        of_layer, both = cut(g, past, "layer", layer, layer + 1), []
         for kind in range(2):
-            old = cut(g, of_layer, "kind", kind, kind + 1)
-            flat = g.add(Reshape((("head", 3), ("length", length), ("size", 16))), old)
-            now = g.add(Concat("length"), flat, g.add(Tanh(), word))
+            old = shaped(
+                g, cut(g, of_layer, "kind", kind, kind + 1), head=3, length=length, size=16
+            )
+            now = join(g, "length", old, g.add(Tanh(), word))
             word = g.add(Neg(), cut(g, now, "length", length, length + 1))
-            both.append(g.add(Reshape((("kind", 1), *now.dims.items())), now))
-        pair = g.add(Concat("kind"), *both)
-        rows.append(g.add(Reshape((("layer", 1), *pair.dims.items())), pair))
-    g.output(g.add(Concat("layer"), *rows), "present")
+            both.append(shaped(g, now, kind=1, **now.dims))
+        pair = join(g, "kind", *both)
+        rows.append(shaped(g, pair, layer=1, **pair.dims))
+    g.output(join(g, "layer", *rows), "present")
     g.output(word, "word")
-    return g.seal()
+    ran = copies(g.seal())
+    assert ran.count("Concat") == 6  # once a key or value, right into what is delivered
+    assert ran.count("Slice") == 6  # the last word of each: rows of three heads
 
 
-def test_of_past_keys_and_values_only_the_new_length_is_a_copy() -> None:
-    graph = past_and_new(3, 7)
-    feeds = numbers(past=[3, 2, 3, 7, 16], word=[3, 1, 16])
-    found = copies(graph, feeds)
-    assert found.count("Concat") == 6  # once a key or value, right into what is delivered
-    assert found.count("Slice") == 6  # the last word of each: rows of three heads
-
-
-def drawn(seed: int) -> tuple[Graph, dict[str, Array]]:
-    """A graph of slices, concatenations and functions over rows of 16, all values of it delivered
-    or not as it comes.
-    """
+def drawn(seed: int) -> Graph:
+    """Return a graph of slices, concatenations and functions; any of its values is delivered."""
     pick = np.random.default_rng(seed)
     g = Graph("drawn")
     values = [g.input(f"x{i}", {"A": 4, "B": 16}) for i in range(2)]
@@ -198,20 +180,20 @@ def drawn(seed: int) -> tuple[Graph, dict[str, Array]]:
             values.append(cut(g, x, "A", begin, begin + 1 + int(pick.integers(3))))
         elif kind == 1:
             others = [values[pick.integers(len(values))] for _ in range(pick.integers(1, 3))]
-            if sum(one.size("A") for one in (x, *others)) < 24:
-                values.append(g.add(Concat("A"), x, *others))
+            if sum(part.size("A") for part in (x, *others)) < 24:
+                values.append(join(g, "A", x, *others))
         else:
             values.append(g.add((Tanh, Neg)[kind - 2](), x))
     for i, value in enumerate(values[2:]):
         if value is values[-1] or pick.random() < 0.2:
             g.output(value, f"y{i}")
-    return g.seal(), numbers(x0=[4, 16], x1=[4, 16])
+    return g.seal()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_graphs(seed: int) -> None:
-    for level in ("none", "all"):
-        copies(*drawn(seed), optimize=level)
+@pytest.mark.parametrize("level", ["none", "all"])
+def test_a_random_graph_answers_as_with_all_copies(seed: int, level: str) -> None:
+    copies(drawn(seed), optimize=level)
 
 
 def test_a_stretch_is_inside_of_memory_and_moves_with_it() -> None:

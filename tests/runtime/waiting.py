@@ -20,6 +20,8 @@ from vtensor.language.tensor import VTensor
 #: Seconds until a test gives up.
 LIMIT_S = 60
 
+Flags = np.ndarray[Any, np.dtype[np.int32]]
+
 
 def settle(session: Session) -> None:
     """Wait until the session's background work is done."""
@@ -29,14 +31,6 @@ def settle(session: Session) -> None:
         time.sleep(0.001)
 
 
-def provisional(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make first plans provisional, as where speeds are asked for, and save them, although other
-    tests have registered operators.
-    """
-    monkeypatch.setattr("vtensor.runtime.planning.options.speeds_asked_for", lambda: dict)
-    monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
-
-
 def settled() -> None:
     """Wait until the background work of the process is done."""
     for thread in threading.enumerate():
@@ -44,14 +38,17 @@ def settled() -> None:
             thread.join(LIMIT_S)
 
 
-Flags = np.ndarray[Any, np.dtype[np.int32]]
-
-#: Of the input and of the output: as many bytes as the step's flags take.
-SIZES = {"N": 1, "C": 2}
+def provisional(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make first plans provisional, and save them although tests have registered operators."""
+    monkeypatch.setattr("vtensor.runtime.planning.options.speeds_asked_for", lambda: dict)
+    monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
 
 
 class Waiting:
-    """A session on a step that says that it has begun, in memory that the test sees too.
+    """A session of a step that says that it has begun, and waits, in memory that the test sees too.
+
+    The step writes the first flag and waits for the second; both are the output's memory. ``flags``
+    are those of a run; by default those of this object.
 
     Attributes:
         session: to run, once a ``Waiting``.
@@ -64,45 +61,40 @@ class Waiting:
         @bench.invoker(python=False)
         def toy(ctx: Context, op: object, x: VTensor, y: VTensor) -> None:
             dst = PTensor(y).require(Layout.ANY)
-            if lib_tagger("toy", [PTensor(x).require(Layout.ANY)], [dst]):
-                return
-            emit(step, [dst])
+            if not lib_tagger("toy", [PTensor(x).require(Layout.ANY)], [dst]):
+                emit(step, [dst])
 
-        graph = bench.graph("Toy", SIZES)
+        graph = bench.graph("Toy", {"N": 1, "C": 2})
         self.session = Session(graph, optimize="none", threads=1, **options)
         self.feeds = {"x0": np.zeros((1, 2), np.float32)}
         self._flags = self.flags()
 
     @staticmethod
     def flags() -> Flags:
-        """For a run of its own."""
         return np.zeros(2, np.int32)
 
     def run(self, flags: Flags | None = None) -> None:
-        """One run; what it writes is what it waits on."""
         self.session.run(None, self.feeds, out=self._out(flags))
 
     async def run_async(self) -> None:
-        """One run that is awaited."""
         await self.session.run_async(None, self.feeds, out=self._out(None))
 
     def begun(self, flags: Flags | None = None) -> bool:
-        """It runs, or has run."""
         return bool((self._flags if flags is None else flags)[0])
 
     def wait(self, flags: Flags | None = None) -> None:
-        """Until it runs."""
+        """Wait until a run has begun."""
         while not self.begun(flags):
             time.sleep(0.001)
 
-    def checkpoint(self, flags: Flags | None = None) -> None:
-        """What waits need not any more, nor any later run."""
+    def release(self, flags: Flags | None = None) -> None:
+        """Let a run, and all later ones, go on."""
         (self._flags if flags is None else flags)[1] = 1
+
+    def stop(self) -> None:
+        """Let the next run wait again."""
+        self._flags[:] = 0
 
     def _out(self, flags: Flags | None) -> dict[str, Any]:
         flags = self._flags if flags is None else flags
         return {"y": flags.view(np.float32).reshape(1, 2)}
-
-    def stop(self) -> None:
-        """The next run waits again."""
-        self._flags[:] = 0
