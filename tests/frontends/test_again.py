@@ -13,7 +13,6 @@ from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS
 from vtensor import Graph, load_onnx
 from vtensor.errors import VTensorError
-from vtensor.frontends import expansion
 from vtensor.frontends.builder import NamedNetwork
 from vtensor.frontends.onnx import Model
 
@@ -59,47 +58,27 @@ def test_it_is_the_graph_of_a_model_that_had_none_before(
         assert used.graph(shapes) == graph
 
 
-FORESEEN = {
-    "joined": "z = Concat<axis = 1>(x, x) y = Relu(z)",
-    "turned": "z = Transpose<perm = [1, 0]>(x) y = MatMul(z, x)",
-    "its sizes": "s = Shape(x) z = Reshape(x, r) c = Cast<to = 1>(s) d = Mul(z, c) y = Relu(d)",
-}
-
-
-@pytest.mark.parametrize("case", FORESEEN)
-@pytest.mark.parametrize("shape", [(2, 2), (4, 2), (1, 6), (2, 1)], ids=str)
-def test_with_open_sizes_a_model_is_inferred_once(
-    case: str,
-    shape: tuple[int, int],
-    inferring: Callable[..., Graph],
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("inputs", "body", "shapes"),
+    [
+        ("a, b", "z = Concat<axis = 1>(x, x) y = Relu(z)", [(2, 2), (4, 2), (1, 6), (2, 1)]),
+        ("a, b", "z = Transpose(x) y = MatMul(z, x)", [(2, 2), (4, 2), (1, 6), (2, 1)]),
+        (
+            *("a, b", "s = Shape(x) z = Reshape(x, r) c = Cast<to = 1>(s) y = Mul(z, c)"),
+            [(2, 2), (4, 2), (1, 6), (2, 1)],
+        ),
+        ("a, b, c", "z = Squeeze(x) y = Relu(z)", [(1, 4, 1), (4, 1, 1), (1, 1, 3), (1, 5, 1)]),
+    ],
+)
+def test_equal_sizes_sizes_of_one_and_other_ranks(
+    inputs: str, body: str, shapes: list[tuple[int, ...]], inferring: Callable[..., Graph]
 ) -> None:
-    proto = model(
-        f"g (float[a, b] x) => (float[p, q] y) <int64[2] r = {{-1, 2}}> {{ {FORESEEN[case]} }}"
-    )
-    expected = inferring(proto, {"x": shape})
-    infer, calls = expansion.infer, list[str]()
-    monkeypatch.setattr(INFER, lambda *given: (calls.append("infer"), infer(*given))[1])
-    assert Model(proto).graph({"x": shape}) == expected
-    assert calls == ["infer"]
-
-
-def test_sizes_that_onnx_knows_hold_for_the_first_graph_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    used = Model(model("g (float[a, 4] x) => (float[p, q] y) { y = Relu(x) }"))
-    used.ports()
-    used._symbolic.facts.made["y"] = (None, 5)  # as if the operator were wrong
-    monkeypatch.setattr(INFER, lambda *_: pytest.fail("it is read anew"))
-    with pytest.raises(pytest.fail.Exception, match="it is read anew"):
-        used.graph({"x": (2, 4)})
-
-
-def test_another_rank_is_read_anew(inferring: Callable[..., Graph]) -> None:
-    proto = model("g (float[a, b, c] x) => (float[n] y) { z = Squeeze(x) y = Relu(z) }")
-    used = again(proto, {"x": (1, 4, 1)})
-    for shape in ((4, 1, 1), (1, 1, 3), (1, 5, 1)):
-        assert used.graph({"x": shape}) == inferring(proto, {"x": shape})
+    output = "float[n] y" if "Squeeze" in body else "float[p, q] y"
+    text = f"g (float[{inputs}] x) => ({output}) <int64[2] r = {{-1, 2}}> {{ {body} }}"
+    for first in shapes:
+        used = again(model(text), {"x": first})
+        for shape in shapes:
+            assert used.graph({"x": shape}) == inferring(model(text), {"x": shape})
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
-from libdesc.onnx_reference.node import OneNode
 from libdesc.registry import registry
 from ptensor.blas import on_one_thread
 from tests.export.support import RUNTIME, Array, bare, graph_of
@@ -103,23 +100,3 @@ def test_places_among_many_as_exporters_write_token_types(axis: int) -> None:
     proto = model(text, **weights)
     for batch in (2, 3, 200):
         agree(proto, {"ids": np.arange(3 * batch).reshape(batch, 3)})
-
-
-@pytest.mark.parametrize(
-    ("start", "limit", "delta"),
-    [(np.int64(2), 9, 3), (np.int32(5), -4, -2), (np.float32(0.1), 1, 0.3), (np.int64(3), 3, 1)],
-)
-def test_range_needs_no_evaluator_of_onnx(
-    monkeypatch: pytest.MonkeyPatch, start: Any, limit: float, delta: float
-) -> None:
-    """The evaluator gives the same, and takes a tenth of a second to import."""
-    numbers = {"start": start, "limit": limit, "delta": delta}
-    ends: dict[str, Array] = {name: np.asarray(n, start.dtype) for name, n in numbers.items()}
-    kind = start.dtype.name.removesuffix("32") if start.dtype.kind == "f" else start.dtype.name
-    text = f"g ({kind}[1] x) => ({kind}[n] z) {{ y = Range(start, limit, delta) z = Add(x, y) }}"
-    proto = model(text, **ends)
-    [want] = ReferenceEvaluator(proto.graph.node[0]).run(None, ends)
-    monkeypatch.delattr(OneNode, "evaluator")
-    [constant] = load_onnx(proto).constants.values()
-    np.testing.assert_array_equal(constant, want)
-    assert constant.dtype == start.dtype

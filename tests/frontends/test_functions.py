@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto
 
 from tests.frontends.support import Array, agree, f32, model, run_once, runtime
-from vtensor import Graph, load_onnx
+from vtensor import load_onnx
 from vtensor.errors import ModelError, UnsupportedOperatorError
 
 ATTENTION = """g (float[2, s, 24] q, float[2, 5, 24] k) => (float[2, s, 24] y) {
@@ -24,11 +24,6 @@ def local(graph: str, *functions: str, opset: int = 17) -> ModelProto:
     header = '<ir_version: 9, opset_import: ["" : 17, "my" : 1]>'
     own = f'<domain: "my", opset_import: ["" : {opset}, "my" : 1]>'
     return model("\n".join([header, graph, *(f"{own} {body}" for body in functions)]))
-
-
-def operators(graph: Graph) -> list[str]:
-    """Return the operators of a graph, by node."""
-    return [f"{node.name} {node.op_name}" for node in graph.nodes.values()]
 
 
 @pytest.mark.parametrize(
@@ -51,11 +46,6 @@ def test_nodes_and_values_are_named_after_the_node_that_called() -> None:
     assert len(graph.nodes) > 10
     assert all(node.name.startswith("att/") for node in graph.nodes.values())
     assert all(name in "qky" or name.startswith("att/") for name in graph.values)
-
-
-def test_an_operator_that_vtensor_has_stays_one_node() -> None:
-    text = "g (float[2, 3] x) => (float[2, 3] y) { [s] y = Softmax(x) }"
-    assert operators(load_onnx(model(text))) == ["s Softmax"]
 
 
 def test_a_models_own_functions_nest_and_keep_their_attributes_and_opsets() -> None:

@@ -14,19 +14,15 @@ from onnx import ModelProto, TensorProto
 
 from ops import Conv2D, Mul, Relu
 from optimizer.constants.originals import Original, Originals
-from ptensor.pages import Room
 from tests.frontends.support import Array, run_once
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError, ModelError
 from vtensor.frontends import export
 from vtensor.frontends.files import saved_text as known
-from vtensor.frontends.files.inline import Parts
 from vtensor.frontends.files.model_file import opened
 from vtensor.frontends.files.saved_text import read_known, save_known
-from vtensor.frontends.files.stored import _places
 from vtensor.frontends.onnx import Model
 from vtensor.storage.entries import FOLDER, Entries
-from vtensor.storage.open_file import Bytes, OpenFile
 
 
 def network(large: float = 0.5, batch: int | None = 1) -> Graph:
@@ -119,29 +115,6 @@ def test_large_weights_are_not_what_a_model_is_known_by(file: Path, tmp_path: Pa
     assert len(entries) == 1
 
 
-def test_large_weights_are_read_when_they_are_packed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, path = convolutions(6, np.ones((64, 64, 3, 3), np.float32)), tmp_path / "net.onnx"
-    save_onnx(graph, path)
-    Session(path, threads=1, cache_dir=tmp_path).close()
-    whole, places = OpenFile.read, list[int]()
-
-    def noted(file: OpenFile, offset: int, nbytes: int, room: Room) -> Bytes:
-        places.append(offset)
-        return whole(file, offset, nbytes, room)
-
-    monkeypatch.setattr(OpenFile, "read", noted)
-    again = read(path, tmp_path)
-    assert again is not None
-    assert not places
-    assert again == graph
-    assert places
-    places.clear()
-    with Session(path, threads=1, cache_dir=tmp_path):
-        assert len(places) == 1
-
-
 EDITS: Mapping[str, Callable[[ModelProto], None]] = {
     "a node": lambda proto: setattr(proto.graph.node[-1], "op_type", "Neg"),
     "a small weight": lambda proto: setattr(
@@ -210,7 +183,7 @@ def test_of_much_beside_large_weights_nothing_is_saved(
     assert read(data, tmp_path) is None
 
 
-def test_typed_floats_have_numpys_bytes_and_typed_integers_do_not(tmp_path: Path) -> None:
+def test_floats_may_be_in_a_typed_field(tmp_path: Path) -> None:
     proto = export.export(network())
     tensor = tensor_of(proto, "scale")
     tensor.float_data.extend(np.frombuffer(tensor.raw_data, np.float32))
@@ -218,11 +191,6 @@ def test_typed_floats_have_numpys_bytes_and_typed_integers_do_not(tmp_path: Path
     data = proto.SerializeToString()
     check_twice(data, tmp_path, answer(data, None))
     assert read(data, tmp_path) == network().seal()
-    rows = [1, 2, 300]
-    typed = onnx.helper.make_tensor("w", TensorProto.INT64, [3], rows)
-    serialized = typed.SerializeToString()
-    parts = Parts(serialized, {}, len(serialized))
-    assert _places([typed], Originals({"w": np.array(rows)}), parts) == {}
 
 
 def test_a_damaged_entry_is_none(file: Path, tmp_path: Path) -> None:

@@ -13,10 +13,8 @@ from onnx import ModelProto
 
 from tests.frontends.support import Array, f32, model, runtime, same_as_runtime
 from tests.libraries.command import vtensor
-from tests.libraries.processes import printed
 from vtensor import Session, load_onnx
 from vtensor.errors import InputError, LockError, ModelError
-from vtensor.runtime.cache import plans
 
 #: In ONNX's text form, ``float[]`` is of any rank.
 RELU = "g (float[] x) => (float[] y) { y = Relu(x) }"
@@ -46,34 +44,7 @@ def check_all(proto: ModelProto, feeds: Sequence[Mapping[str, Array]], folder: P
                     check(locked, proto, arrays)
 
 
-def check_bindings(proto: ModelProto, feeds: Sequence[Mapping[str, Array]]) -> None:
-    with Session(proto) as session:
-        for arrays in feeds:
-            binding = session.bind(arrays)
-            binding.run()
-            [y] = runtime(proto, arrays)
-            np.testing.assert_allclose(binding.outputs["y"], y, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        "y = ReduceMean<keepdims = 0>(x)",
-        "y = Size(x)",
-        "s = Softmax(x) y = ReduceMax<keepdims = 0>(s)",
-        "f = Flatten<axis = 0>(x) t = Transpose(f) d = MatMul(f, t) y = Squeeze(d)",
-        "s = Shape(x) z = Constant<value_int = 0>() y = Gather(s, z)",
-        "s = Shape(x) y = ReduceProd<keepdims = 0>(s)",
-        "t = Transpose(x) d = MatMul(t, x) y = Det(d)",
-    ],
-)
-def test_scalars_without_a_declared_shape(nodes: str, tmp_path: Path) -> None:
-    kind = "int64" if "Shape" in nodes or "Size" in nodes else "float"
-    proto = model(f"g (float[n, 3] x) => ({kind}[] y) {{ {nodes} }}")
-    check_all(proto, [{"x": f32(2, 3)}, {"x": f32(5, 3)}], tmp_path)
-    check_bindings(proto, [{"x": f32(2, 3)}])
-
-
+#: Models and feeds: outputs whose rank is open, which values or sizes decide.
 OUTPUTS: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "If": (
         f"(float[2, 3] x, bool c) => (float[] y) {{ {BRANCHES} }}",
@@ -92,6 +63,39 @@ OUTPUTS: dict[str, tuple[str, list[dict[str, Any]]]] = {
         [{"x": f32(2, 6), "s": np.array(s)} for s in ([12], [3, 4], [2, -1, 3])],
     ),
 }
+#: Nodes that deliver a scalar.
+SCALARS = (
+    *("y = ReduceMean<keepdims = 0>(x)", "s = Softmax(x) y = ReduceMax<keepdims = 0>(s)"),
+    "f = Flatten<axis = 0>(x) t = Transpose(f) d = MatMul(f, t) y = Squeeze(d)",
+    *("t = Transpose(x) d = MatMul(t, x) y = Det(d)", "y = Size(x)"),
+    "s = Shape(x) z = Constant<value_int = 0>() y = Gather(s, z)",
+    "s = Shape(x) y = ReduceProd<keepdims = 0>(s)",
+)
+RANKS = [((3,),), ((2, 3),), ((1, 2, 3, 3),), ((),), ((4,),)]
+#: Inputs, nodes, and shapes of the inputs, of which the rank of some is open.
+INPUTS: list[tuple[str, str, Sequence[Sequence[tuple[int, ...]]]]] = [
+    ("float[] x", "y = Relu(x)", RANKS),
+    ("float[] x", "y = Identity(x)", RANKS),
+    *(("float[n, 3] x", nodes, [((2, 3),), ((5, 3),)]) for nodes in SCALARS),
+    (
+        *("float[] x, float[n, 3] z", "t = Add(x, z) y = Relu(t)"),
+        [((3,), (2, 3)), ((4, 2, 3), (2, 3)), ((1, 3), (5, 3))],
+    ),
+    (
+        *("float[] x, float[] z", "t = Mul(x, z) y = Softmax(t)"),
+        [((3,), (2, 3)), ((2, 3), (3,)), ((2, 1), (2, 1, 4))],
+    ),
+    ("float[] x", "s = Shape(x) o = ConstantOfShape(s) y = Sub(x, o)", [((2, 3),), ((4,),)]),
+    ("float[] x", "y = Flatten(x)", [((2, 3, 2),), ((4, 5),)]),
+    (
+        *("float[] x, float[] w", "y = MatMul(x, w)"),
+        [((2, 3), (3, 4)), ((3,), (3,)), ((2, 2, 3), (3, 4))],
+    ),
+    (
+        *("float[] x, float[2, 3, 3, 3] w", "t = Conv(x, w) y = Relu(t)"),
+        [((1, 3, 5, 5), (2, 3, 3, 3)), ((2, 3, 4, 6), (2, 3, 3, 3))],
+    ),
+]
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -100,60 +104,36 @@ def test_outputs_of_any_rank(name: str, tmp_path: Path) -> None:
     proto = model(f"g {text}")
     check_all(proto, feeds, tmp_path)
     with Session(proto) as session:
-        [port] = session.outputs
-        assert port.any_rank
-        assert str(port) == "y : f32 of any rank"
+        assert [str(port) for port in session.outputs] == ["y : f32 of any rank"]
+        assert session.outputs[0].any_rank
     with pytest.raises(InputError, match="'y' is of any rank"):
         Session(proto, output_layouts={"y": "D0 D1"})
     with Session(proto, output_layouts={"y": "ANY"}) as session:
         check(session, proto, feeds[0])
 
 
-RANKS = [((3,),), ((2, 3),), ((1, 2, 3, 3),), ((),), ((4,),)]
-
-
-@pytest.mark.parametrize(
-    ("text", "shapes"),
-    [
-        ("(float[] x) => (float[] y) { y = Relu(x) }", RANKS),
-        ("(float[] x) => (float[] y) { y = Identity(x) }", RANKS),
-        (
-            "(float[] x, float[n, 3] z) => (float[] y) { t = Add(x, z) y = Relu(t) }",
-            [((3,), (2, 3)), ((4, 2, 3), (2, 3)), ((1, 3), (5, 3))],
-        ),
-        (
-            "(float[] x, float[] z) => (float[] y) { t = Mul(x, z) y = Softmax(t) }",
-            [((3,), (2, 3)), ((2, 3), (3,)), ((2, 1), (2, 1, 4))],
-        ),
-        (
-            "(float[] x) => (float[] y) { s = Shape(x) o = ConstantOfShape(s) y = Sub(x, o) }",
-            [((2, 3),), ((4,),)],
-        ),
-        ("(float[] x) => (float[a, b] y) { y = Flatten(x) }", [((2, 3, 2),), ((4, 5),)]),
-        (
-            "(float[] x, float[] w) => (float[] y) { y = MatMul(x, w) }",
-            [((2, 3), (3, 4)), ((3,), (3,)), ((2, 2, 3), (3, 4))],
-        ),
-        (
-            "(float[] x, float[2, 3, 3, 3] w) => (float[] y) { t = Conv(x, w) y = Relu(t) }",
-            [((1, 3, 5, 5), (2, 3, 3, 3)), ((2, 3, 4, 6), (2, 3, 3, 3))],
-        ),
-    ],
-)
-def test_inputs_of_any_rank(
-    text: str, shapes: Sequence[Sequence[tuple[int, ...]]], tmp_path: Path
+@pytest.mark.parametrize(("inputs", "nodes", "shapes"), INPUTS)
+def test_inputs_of_any_rank_and_scalars_of_no_declared_shape(
+    inputs: str, nodes: str, shapes: Sequence[Sequence[tuple[int, ...]]], tmp_path: Path
 ) -> None:
-    proto = model(f"g {text}")
+    kind = "int64" if any(op in nodes for op in ("Size", "Gather", "ReduceProd")) else "float"
+    rank = "[a, b]" if "y = Flatten" in nodes else "[]"
+    proto = model(f"g ({inputs}) => ({kind}{rank} y) {{ {nodes} }}")
     names = [port.name for port in proto.graph.input]
     feeds = [
         {
-            name: f32(*shape, seed=seed)
-            for seed, (name, shape) in enumerate(zip(names, row, strict=True))
+            name: f32(*shape, seed=at)
+            for at, (name, shape) in enumerate(zip(names, row, strict=True))
         }
         for row in shapes
     ]
     check_all(proto, feeds, tmp_path)
-    check_bindings(proto, feeds)
+    with Session(proto) as session:
+        for arrays in feeds:
+            binding = session.bind(arrays)
+            binding.run()
+            [y] = runtime(proto, arrays)
+            np.testing.assert_allclose(binding.outputs["y"], y, rtol=1e-5, atol=1e-5)
 
 
 def test_an_input_of_any_rank_whose_value_decides() -> None:
@@ -168,20 +148,6 @@ def test_other_orders_in_memory() -> None:
         check(session, model(RELU), {"x": np.asfortranarray(f32(3, 4))})
         assert "x" not in session.copied
         check(session, model(RELU), {"x": f32(6, 4)[::2]})
-
-
-def test_another_process(tmp_path: Path) -> None:
-    onnx.save(model(RELU.replace("Relu", "Exp")), tmp_path / "m.onnx")
-    code = f"""
-import numpy as np
-from vtensor import Session
-with Session({str(tmp_path / "m.onnx")!r}, cache_dir={str(tmp_path / "cache")!r}) as session:
-    for shape in ((2,), (2, 3), (), (4, 1, 2)):
-        [y] = session.run(None, {{"x": np.ones(shape, np.float32)}})
-        assert y.shape == shape and np.allclose(y, np.e), y
-"""
-    for _ in range(2):
-        printed("-c", code)
 
 
 def test_options_that_name_no_layout() -> None:
@@ -230,14 +196,3 @@ def test_an_output_of_no_known_element_type_is_refused() -> None:
 def test_a_scalar_that_is_declared_and_delivers_more() -> None:
     with Session(model("g (float[n] x) => (float y) { y = Relu(x) }")) as session:
         assert session.run(None, {"x": f32(2)})[0].shape == (2,)
-
-
-def test_plans_on_disk_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Other tests of this process may have registered operators.
-    monkeypatch.setattr(plans, "no_plugins", lambda: True)
-    onnx.save(model(RELU), tmp_path / "m.onnx")
-    x = f32(3, 4)
-    for known in (False, True, True):  # the first one saves its plan
-        with Session(tmp_path / "m.onnx", cache_dir=tmp_path / "cache") as session:
-            np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.maximum(x, 0))
-            assert (session._runner.open().source._loaded_once is None) == known

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from tests.planning import cells
 from tests.planning.cells import TOLERANCE, Answer, Given, apart_by
 from tests.planning.rows import GivenModel
@@ -23,6 +25,13 @@ TEST = "PYTEST_CURRENT_TEST"
 #: Where two choices differ by more than the tolerance, it is to be at most so many times what the
 #: last bits of the inputs change: each layer rounds, too.
 ROUNDINGS = 8
+
+
+def give_away(path: Path) -> None:
+    """Make a file another user's."""
+    if os.geteuid():
+        pytest.skip("only root gives files away")
+    os.chown(path, 1, -1)
 
 
 def use_folder(folder: str) -> None:

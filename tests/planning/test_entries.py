@@ -1,22 +1,24 @@
-"""Which entries of a cache a session takes, and what it writes there."""
+"""Which entries of a cache a session takes, what it writes there, and what damage does."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.frontends.support import f32, model
+from tests.libraries.slow import ALL
+from tests.planning import cells
 from tests.planning.cells import TOLERANCE, entries_of
 from tests.planning.damage import signed
 from tests.planning.rows import Array, Feeds, saved
+from tests.planning.support import Expected, Process, give_away, process
 from vtensor import Session
 from vtensor.benchmark.agreement import difference
 
@@ -44,23 +46,10 @@ def check_cached(net: Path, cache: Path, *expected: bool) -> None:
     assert [answer(net, cache)[1] for _ in expected] == [*expected]
 
 
-def check_not_taken(net: Path, cache: Path, wanted: Array) -> None:
-    """Check that a session takes no plan of the cache, and answers all the same."""
-    y, was_cached = answer(net, cache)
-    assert not was_cached
-    assert difference([y], [wanted]) <= TOLERANCE
-
-
-def _give_away(file: Path) -> None:
-    if os.geteuid():
-        pytest.skip("only root gives files away")
-    os.chown(file, 1, -1)
-
-
 SPOILS: dict[str, Callable[[Path], object]] = {
     "for all": lambda file: file.chmod(0o666),
     "for a group": lambda file: file.chmod(0o620),
-    "of another": _give_away,
+    "of another": give_away,
 }
 
 
@@ -71,21 +60,10 @@ def test_files_that_others_may_have_written(how: str, net: Path, tmp_path: Path)
     check_cached(net, cache, True)
     for file in entries_of(cache):
         SPOILS[how](file)
-    check_not_taken(net, cache, wanted)
+    y, was_cached = answer(net, cache)
+    assert not was_cached
+    assert difference([y], [wanted]) <= TOLERANCE
     check_cached(net, cache, True)
-
-
-def test_a_bit_of_any_entry(net: Path, tmp_path: Path) -> None:
-    """No plan of a cache is taken where one bit of each file is another, be it where it may."""
-    wanted, _ = answer(net, cache := tmp_path / "cache")
-    check_cached(net, cache, True)
-    contents, random = {entry: entry.read_bytes() for entry in entries_of(cache)}, Random(0)
-    for _ in range(12):
-        for file, content in contents.items():
-            damaged = bytearray(content)
-            damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
-            file.write_bytes(damaged)
-        check_not_taken(net, cache, wanted)
 
 
 def test_other_settings_distributions_and_processors_have_other_entries(
@@ -290,3 +268,69 @@ def test_names_of_values_while_a_model_is_read(net: Path, tmp_path: Path) -> Non
         session.run(None, X)
         assert session.plan.origin.cached
         assert session.values == names
+
+
+#: Rows whose caches are damaged, by which costs, and how: some, and all, each in three ways.
+USUAL = [
+    ("heads", "declared", "bytes"),
+    ("heads", "declared", "values"),
+    ("fixed small inside", "calibrated", "kinds"),
+]
+DECLARED = (
+    "heads",
+    "masks",
+    "spread",
+    "fixed folded inside",
+    "call-back",
+    "overridden",
+    "detector",
+)
+EACH = [
+    (name, "declared" if name in DECLARED else "calibrated", how)
+    for name in (*DECLARED, "fixed small inside", "weights beside", "attention")
+    for how in ("bytes", "kinds", "values")
+]
+#: Cases of each kind of damage.
+COUNT = 12 if ALL else 3
+
+
+def filled(name: str, costs: str, here: Process, folder: Path) -> tuple[Path, Path]:
+    """Return a model, and a cache that has all that sessions leave of it."""
+    folder.mkdir()
+    path, cache = cells.write(name, folder / "net.onnx"), folder / "cache"
+    for _ in range(3):
+        here.call(cells.visit, name, path, cache, range(len(cells.feeds_of(name, 0))), 0, costs)
+    return path, cache
+
+
+@pytest.mark.parametrize(("name", "costs", "how"), EACH if ALL else USUAL)
+def test_no_entry_changes_an_answer(
+    name: str, costs: str, how: str, here: Process, tmp_path: Path
+) -> None:
+    """Damaged, cut, swapped, foreign, older and newer entries, and other fields under a right
+    digest: of all files of a cache, whatever they hold.
+    """
+    path, cache = filled(name, costs, here, tmp_path / "one")
+    _, other = filled("turning", costs, here, tmp_path / "other")
+    wanted = [expected.given for expected in Expected(name, path, here).answers]
+    about = name, path, cache, other, how, wanted, COUNT, costs
+    with process(tmp_path / "timings") as apart:  # which may not survive
+        try:
+            tried, faults = apart.call(cells.damaged, *about)
+        except BrokenProcessPool:
+            pytest.fail(f"the process crashed: {(cache.parent / 'last').read_text()}")
+    assert tried >= COUNT
+    if how == "values":  # what no other part of an entry repeats may be another number
+        assert all(": off by" in fault and "off by inf" not in fault for fault in faults), faults
+        assert len(faults) <= max(1, tried // 20), faults
+    else:
+        assert not faults
+
+
+def test_damage_that_changes_an_answer_is_seen(here: Process, tmp_path: Path) -> None:
+    path, cache = filled("heads", "declared", here, tmp_path / "one")
+    answers = Expected("heads", path, here).answers
+    wanted = [[np.asarray(expected.given[0]) + 1] for expected in answers]
+    about = "heads", path, cache, cache, "bytes", wanted, 0, "declared"
+    tried, faults = here.call(cells.damaged, *about)
+    assert len(faults) == tried > 0

@@ -17,7 +17,7 @@ from tests.libraries.slow import ALL
 from tests.planning import cells
 from tests.planning.cells import TOLERANCE, apart_by, entries_of, row_of
 from tests.planning.rows import GivenModel
-from tests.planning.support import Expected, Process, process
+from tests.planning.support import Expected, Process, give_away, process
 from vtensor import Session, limit_isa
 from vtensor.errors import InputError
 from vtensor.runtime.execution.origin import Origin
@@ -35,12 +35,6 @@ def for_each(change: Callable[[Path], object], entries: bool = False) -> Callabl
             change(path)
 
     return change_all
-
-
-def give_away(path: Path) -> None:
-    if os.geteuid():
-        pytest.skip("only root gives files away")
-    os.chown(path, 1, -1)
 
 
 def links(folder: Path) -> None:

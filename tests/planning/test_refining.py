@@ -1,21 +1,26 @@
-"""What plans take over from others, what is proven of them, and which may be replaced."""
+"""What plans take over from others, what is proven of them, and which may be replaced; and what
+``session.plan.origin`` says of the way that the plan of the last run came.
+"""
 
 from __future__ import annotations
 
 import gc
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
-from tests.frontends.support import f32, model
+from tests.frontends.support import Array, f32, model
+from tests.libraries.command import data_of, vtensor
 from tests.planning import cells
 from tests.planning.cells import PATIENCE_S, TOLERANCE, apart_by
 from tests.planning.rows import Feeds
 from vtensor import Session
+from vtensor.runtime.execution.origin import Origin
 from vtensor.runtime.execution.plan import Plan
 
 #: Rows whose plans keep Transforms, and rows with sizes that some libraries decline.
@@ -115,3 +120,52 @@ def test_a_plan_goes_with_its_session() -> None:
         del plans
         gc.collect()
         assert not [reference for reference in gone if reference() is not None]
+
+
+NET = model("net (float[2, 3] x) => (float[2, 3] y) { a = Relu(x) y = Add(a, a) }")
+X = {"x": f32(2, 3)}
+
+
+def ways(session: Session, *feeds: Mapping[str, Array]) -> list[str]:
+    """Run on feeds in turn; return how each run's plan came, none of them out of a cache."""
+    result = []
+    for arrays in feeds:
+        session.run(None, arrays)
+        assert session.plan.origin == Origin(session.plan.origin.way)
+        result.append(session.plan.origin.way)
+    return result
+
+
+@pytest.mark.parametrize("x", [f32(2, 3), f32(3, 2).T], ids=["plain", "turned"])
+def test_origin_of_a_plan_that_the_constructor_made(x: Any) -> None:
+    """To look at it is no use of it."""
+    with Session(NET, threads=1, cache_dir=None) as session:
+        for _ in range(3):
+            assert (len(session.plan.steps) > 0, session.plan.origin) == (True, Origin("planned"))
+            session.lock()
+        assert ways(session, *[{"x": x}] * 4) == ["planned", *["in memory"] * 3]
+
+
+def test_origin_of_bindings() -> None:
+    """A binding uses a plan once, however often it runs."""
+    with Session(NET, threads=1, cache_dir=None) as session:
+        first = session.bind(X)
+        for _ in range(3):
+            first.run()
+            assert session.plan.origin == Origin("planned")
+        session.bind(X).run()
+        assert session.plan.origin == Origin("in memory")
+
+
+def test_origin_of_a_lock_file(tmp_path: Path) -> None:
+    with Session(NET, threads=1, cache_dir=None) as session:
+        session.lock().write(tmp_path / "plan.toml")
+    with Session(NET, threads=1, cache_dir=None, plan=tmp_path / "plan.toml") as session:
+        assert ways(session, X, X) == ["locked", "in memory"]
+
+
+def test_the_command_prints_the_origin(tmp_path: Path) -> None:
+    onnx.save(NET, tmp_path / "net.onnx")
+    assert "  plan: planned\n" in vtensor("plan", tmp_path / "net.onnx").output
+    assert data_of("plan", tmp_path / "net.onnx")["origin"] == {"way": "planned", "cached": False}
+    assert str(Origin("specialised", cached=True)) == "specialised, read from the cache"
