@@ -52,20 +52,36 @@ def tensor_of(proto: ModelProto, name: str) -> TensorProto:
     return next(tensor for tensor in proto.graph.initializer if tensor.name == name)
 
 
-@pytest.fixture
-def external(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have exports write weights into a file of their own."""
-    monkeypatch.setattr(export, "EXTERNAL_BYTES", 0)
+def written(how: str, folder: Path) -> Path | bytes:
+    """Write the network's model in one of its forms, or return its bytes."""
+    path = folder / "net.onnx"
+    if how in ("inside", "external"):
+        with pytest.MonkeyPatch.context() as patch:
+            if how == "external":
+                patch.setattr(export, "EXTERNAL_BYTES", 0)
+            save_onnx(network(), path)
+        assert (folder / "net.onnx.data").exists() == (how == "external")
+        return path
+    proto = export.export(network(batch=None if how == "open sizes" else 1))
+    large, scale = tensor_of(proto, "large"), tensor_of(proto, "scale")
+    if how == "a typed field":
+        scale.float_data.extend(np.frombuffer(scale.raw_data, np.float32))
+        scale.ClearField("raw_data")
+    elif how == "raw data that the file's is before":
+        (folder / "data").write_bytes(large.raw_data)
+        large.raw_data = bytes(len(large.raw_data))
+        large.data_location = TensorProto.EXTERNAL
+        large.external_data.add(key="location", value="data")
+        path.write_bytes(proto.SerializeToString())
+        return path
+    return proto.SerializeToString()
 
 
 @pytest.fixture(params=["inside", "external"])
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Write a model with its weights in its file or in another one."""
-    if request.param == "external":
-        request.getfixturevalue("external")
-    path = tmp_path / "net.onnx"
-    save_onnx(network(), path)
-    assert (tmp_path / "net.onnx.data").exists() == (request.param == "external")
+    path = written(request.param, tmp_path)
+    assert isinstance(path, Path)
     return path
 
 
@@ -91,19 +107,20 @@ def check_twice(source: Path | bytes, folder: Path, expected: Array) -> None:
         np.testing.assert_array_equal(answer(source, folder), expected)
 
 
-def test_the_graph_is_the_one_that_was_read(file: Path, tmp_path: Path) -> None:
-    assert read(file, tmp_path) is None
-    expected = answer(file, tmp_path)
-    assert read(file, tmp_path) == Model(file).stored == network().seal()
-    np.testing.assert_array_equal(answer(file, tmp_path), expected)
-
-
-@pytest.mark.parametrize("batch", [1, None])
-def test_bytes_are_known_as_well(tmp_path: Path, batch: int | None) -> None:
-    data = export.export(network(batch=batch)).SerializeToString()
-    expected = answer(data, tmp_path)
-    assert read(data, tmp_path) == network(batch=batch).seal()
-    np.testing.assert_array_equal(answer(data, tmp_path), expected)
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("inside", "external", "bytes", "open sizes", "a typed field"),
+        "raw data that the file's is before",
+    ],
+)
+def test_the_graph_is_the_one_that_was_read(how: str, tmp_path: Path) -> None:
+    source, graph = written(how, tmp_path), network(batch=None if how == "open sizes" else 1).seal()
+    expected = answer(source, None)
+    assert expected.any()
+    assert read(source, tmp_path) is None
+    check_twice(source, tmp_path, expected)
+    assert read(source, tmp_path) == Model(source).stored == graph
 
 
 def test_large_weights_are_not_what_a_model_is_known_by(file: Path, tmp_path: Path) -> None:
@@ -155,21 +172,6 @@ def test_values_that_were_compared_are_known_by_their_bytes(tmp_path: Path) -> N
     assert graph == loaded.stored
 
 
-def test_a_tensors_file_counts_whatever_raw_data_it_has(tmp_path: Path) -> None:
-    proto = export.export(network())
-    tensor = tensor_of(proto, "large")
-    (tmp_path / "data").write_bytes(tensor.raw_data)
-    tensor.raw_data = bytes(len(tensor.raw_data))
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="data")
-    path = tmp_path / "net.onnx"
-    path.write_bytes(proto.SerializeToString())
-    expected = answer(path, None)
-    assert expected.any()
-    check_twice(path, tmp_path, expected)
-    assert read(path, tmp_path) == network().seal()
-
-
 @pytest.mark.parametrize("limit", [True, False])
 def test_of_much_beside_large_weights_nothing_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: bool
@@ -181,16 +183,6 @@ def test_of_much_beside_large_weights_nothing_is_saved(
     assert (read(data, tmp_path) is None) is limit
     monkeypatch.setattr(known, "MOST_BYTES", most - 1)
     assert read(data, tmp_path) is None
-
-
-def test_floats_may_be_in_a_typed_field(tmp_path: Path) -> None:
-    proto = export.export(network())
-    tensor = tensor_of(proto, "scale")
-    tensor.float_data.extend(np.frombuffer(tensor.raw_data, np.float32))
-    tensor.ClearField("raw_data")
-    data = proto.SerializeToString()
-    check_twice(data, tmp_path, answer(data, None))
-    assert read(data, tmp_path) == network().seal()
 
 
 def test_a_damaged_entry_is_none(file: Path, tmp_path: Path) -> None:
@@ -247,9 +239,8 @@ def test_an_entry_that_says_something_else_is_none(file: Path, tmp_path: Path, w
     assert read(file, tmp_path) is None
 
 
-def test_what_is_wrong_now_is_said_as_before(tmp_path: Path, external: None) -> None:
-    file = tmp_path / "net.onnx"
-    save_onnx(network(), file)
+def test_what_is_wrong_now_is_said_as_before(tmp_path: Path) -> None:
+    file = written("external", tmp_path)
     answer(file, tmp_path)
     with pytest.raises(BudgetError, match="the budget is 999"):
         Session(file, threads=1, cache_dir=tmp_path, max_bytes=999)
@@ -258,13 +249,12 @@ def test_what_is_wrong_now_is_said_as_before(tmp_path: Path, external: None) -> 
         answer(file, tmp_path)
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("least", [0, 1 << 30], ids=["external", "inside"])
 def test_weights_are_not_read_to_compare_a_text_with_nodes(
-    tmp_path: Path, request: pytest.FixtureRequest, beside: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
     """Those that are written as they are read; a session reads them when it packs them."""
-    if beside:
-        request.getfixturevalue("external")
+    monkeypatch.setattr(export, "EXTERNAL_BYTES", least)
     values = np.arange(64 * 64 * 9, dtype=np.float32).reshape(64, 64, 3, 3)
     save_onnx(convolutions(3, values), tmp_path / "one.onnx")
     stored = Model(opened(tmp_path / "one.onnx"), True).stored
@@ -276,17 +266,18 @@ def test_weights_are_not_read_to_compare_a_text_with_nodes(
     np.testing.assert_array_equal(origin.array, values)
 
 
-@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("other", [0.5, 0.25])
 def test_weights_in_each_others_place_are_compared(
-    tmp_path: Path, external: None, equal: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: float
 ) -> None:
     """Nodes that read one weight where the text reads the other disagree with it: whatever is in
     memory that was not read into, and where both have the same bytes.
     """
-    shape, path = (64, 64, 3, 3), tmp_path / "two.onnx"
-    other = 0.5 if equal else 0.25
-    graph = convolutions(1, np.full(shape, 0.5, np.float32), np.full(shape, other, np.float32))
-    save_onnx(graph, path)
+    monkeypatch.setattr(export, "EXTERNAL_BYTES", 0)
+    path = tmp_path / "two.onnx"
+    save_onnx(
+        convolutions(1, *(np.full((64, 64, 3, 3), w, np.float32) for w in (0.5, other))), path
+    )
     assert Model(opened(path), True).stored is not None
     proto = onnx.load(path, load_external_data=False)
     for node in proto.graph.node:

@@ -276,18 +276,11 @@ USUAL = [
     ("heads", "declared", "values"),
     ("fixed small inside", "calibrated", "kinds"),
 ]
-DECLARED = (
-    "heads",
-    "masks",
-    "spread",
-    "fixed folded inside",
-    "call-back",
-    "overridden",
-    "detector",
-)
+CALIBRATED = ("fixed small inside", "weights beside", "attention")
+DECLARED = ("heads", "masks", "spread", "fixed folded inside", "call-back", "overridden")
 EACH = [
-    (name, "declared" if name in DECLARED else "calibrated", how)
-    for name in (*DECLARED, "fixed small inside", "weights beside", "attention")
+    (name, "calibrated" if name in CALIBRATED else "declared", how)
+    for name in (*DECLARED, "detector", *CALIBRATED)
     for how in ("bytes", "kinds", "values")
 ]
 #: Cases of each kind of damage.
@@ -298,8 +291,9 @@ def filled(name: str, costs: str, here: Process, folder: Path) -> tuple[Path, Pa
     """Return a model, and a cache that has all that sessions leave of it."""
     folder.mkdir()
     path, cache = cells.write(name, folder / "net.onnx"), folder / "cache"
+    order = range(len(cells.feeds_of(name, 0)))
     for _ in range(3):
-        here.call(cells.visit, name, path, cache, range(len(cells.feeds_of(name, 0))), 0, costs)
+        here.call(cells.visit, name, path, cache, order, 0, costs=costs)
     return path, cache
 
 
