@@ -1,6 +1,4 @@
-"""Values that a run gives: of inputs that decide shapes, a plan for each, and of initializers that a
-model lists among its inputs.
-"""
+"""Values that runs give: of inputs that decide shapes, and of initializers that are inputs, too."""
 
 from __future__ import annotations
 
@@ -26,7 +24,6 @@ from vtensor.errors import (
     ValuesNeededError,
     VTensorError,
 )
-from vtensor.frontends.onnx import load_onnx
 from vtensor.runtime.planning.store import MOST_PLANS
 
 RESHAPE = model("g (float[2, 3, 4] x, int64[2] s) => (float[a, b] y) { y = Reshape(x, s) }")
@@ -193,7 +190,7 @@ def scaled(ir_version: int = 8) -> ModelProto:
     return proto
 
 
-def overridden(session: Session, **feeds: Any) -> Array:
+def run_on_x(session: Session, **feeds: Any) -> Array:
     """Run on ``X`` and further inputs; return the only output."""
     [y] = session.run(None, {"x": X, **feeds})
     return y
@@ -201,8 +198,8 @@ def overridden(session: Session, **feeds: Any) -> Array:
 
 def check_both_ways(session: Session) -> None:
     """Run with a value for ``k`` and with its default."""
-    np.testing.assert_array_equal(overridden(session, k=K), X * K * 2)
-    np.testing.assert_array_equal(overridden(session), X * 2)
+    np.testing.assert_array_equal(run_on_x(session, k=K), X * K * 2)
+    np.testing.assert_array_equal(run_on_x(session), X * 2)
 
 
 @pytest.mark.parametrize("form", ["proto", "bytes", "file", "cached file"])
@@ -222,10 +219,10 @@ def test_a_run_takes_the_given_value_and_else_the_default(form: str, tmp_path: P
 def test_a_plan_for_defaults_stays_as_it_is() -> None:
     with Session(scaled(), cache_dir=None, deterministic=True) as session:
         before = session.plan
-        overridden(session, k=K)
+        run_on_x(session, k=K)
         assert session.plan is not before
         assert {port.name for port in session.plan.inputs} == {"x", "k"}
-        overridden(session)
+        run_on_x(session)
         assert session.plan is before
         assert {port.name for port in before.inputs} == {"x"}
 
@@ -240,7 +237,7 @@ def test_each_set_of_names_by_itself() -> None:
             for chosen in range(1 << len(names)):
                 feeds = {n: K * (turn + at) for at, n in enumerate(names) if chosen >> at & 1}
                 expected = X + sum((defaults | feeds).values())
-                np.testing.assert_allclose(overridden(session, **feeds), expected, rtol=1e-6)
+                np.testing.assert_allclose(run_on_x(session, **feeds), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("sizes", ["N, 4", "2, 4"])
@@ -251,9 +248,9 @@ def test_a_given_shape_decides_sizes(sizes: str) -> None:
     with Session(model(text, 18, shape=np.array([-1, 2])), cache_dir=None) as session:
         for _ in range(2):
             for shape in ([8, -1], [-1, 4], [4, 2]):
-                y = overridden(session, x=x, shape=np.array(shape))
+                y = run_on_x(session, x=x, shape=np.array(shape))
                 np.testing.assert_array_equal(y, x.reshape(shape))
-            np.testing.assert_array_equal(overridden(session, x=x), x.reshape(4, 2))
+            np.testing.assert_array_equal(run_on_x(session, x=x), x.reshape(4, 2))
 
 
 def test_a_given_condition_chooses_a_branch() -> None:
@@ -265,21 +262,21 @@ def test_a_given_condition_chooses_a_branch() -> None:
     )
     with Session(proto, cache_dir=None) as session:
         for _ in range(2):
-            np.testing.assert_array_equal(overridden(session), -(X + K))
+            np.testing.assert_array_equal(run_on_x(session), -(X + K))
             for c in (np.array(False), np.array(True)):
                 for feeds in ({}, {"k": X}):
                     t = X + feeds.get("k", K)
-                    y = overridden(session, c=c, **feeds)
+                    y = run_on_x(session, c=c, **feeds)
                     np.testing.assert_allclose(y, -t if c else np.sqrt(t), rtol=1e-6)
 
 
 def test_a_declared_symbol_takes_other_sizes_than_the_default_has() -> None:
     text = "sized (float[3] x, float[n, 3] k) => (float[n, 3] y) { y = Mul(x, k) }"
     with Session(model(text, 18, k=np.ones((2, 3), np.float32)), cache_dir=None) as session:
-        assert overridden(session).shape == (2, 3)
+        assert run_on_x(session).shape == (2, 3)
         for n in (1, 5, 2):
             k = np.full((n, 3), n, np.float32)
-            np.testing.assert_array_equal(overridden(session, k=k), X * k)
+            np.testing.assert_array_equal(run_on_x(session, k=k), X * k)
 
 
 def test_an_input_that_nothing_reads_and_one_that_is_delivered() -> None:
@@ -306,7 +303,7 @@ WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize("feeds", WRONG)
 def test_wrong_values_are_input_errors(feeds: dict[str, Any]) -> None:
     with Session(scaled(), cache_dir=None) as session:
-        for run in (answers, lambda session, **feeds: session.bind({"x": X, **feeds})):
+        for run in (run_on_x, lambda session, **feeds: session.bind({"x": X, **feeds})):
             with pytest.raises(InputError):
                 run(session, **feeds)
         with pytest.raises(InputError, match="missing: x"):
@@ -329,7 +326,7 @@ def test_out_bind_tensors_profile_and_copies() -> None:
             plain.run()
             np.testing.assert_array_equal(y, X * K * 2 * factor)
             np.testing.assert_array_equal(plain.outputs["y"], X * 2)
-        overridden(session, k=np.repeat(K, 2)[::2])
+        run_on_x(session, k=np.repeat(K, 2)[::2])
         assert session.copied == {"k"}
         assert session.profile({"x": X, "k": K}, runs=1).runs.shape == (1, 2)
         assert {port.name for port in session.plan.inputs} == {"x", "k"}
@@ -345,7 +342,7 @@ def test_concurrent_runs_have_their_own_values() -> None:
             for turn in range(60):
                 feeds = {"k": K * (turn % 3)} if (number + turn) % 2 else {}
                 expected = X * feeds.get("k", np.ones(3, np.float32)) * 2
-                np.testing.assert_array_equal(overridden(session, **feeds), expected)
+                np.testing.assert_array_equal(run_on_x(session, **feeds), expected)
 
         assert [*pool.map(work, range(4))] == [None] * 4
 
@@ -355,18 +352,18 @@ def test_a_lock_file_is_of_the_run_that_it_was_made_of(tmp_path: Path) -> None:
 
     def lock(**feeds: Array) -> Session:
         with Session(scaled(), cache_dir=None) as session:
-            overridden(session, **feeds)
+            run_on_x(session, **feeds)
             session.lock().write(file)
         return Session(scaled(), plan=file, cache_dir=None)
 
     with lock() as session:
-        np.testing.assert_array_equal(overridden(session), X * 2)
+        np.testing.assert_array_equal(run_on_x(session), X * 2)
         with pytest.raises(LockError, match=r"runs without the inputs k, .*\n.*to fix: give no"):
-            overridden(session, k=K)
+            run_on_x(session, k=K)
     with lock(k=K) as session:
-        np.testing.assert_array_equal(overridden(session, k=K), X * K * 2)
+        np.testing.assert_array_equal(run_on_x(session, k=K), X * K * 2)
         with pytest.raises(InputError, match="missing: k"):
-            overridden(session)
+            run_on_x(session)
 
 
 def test_commands_take_given_values(tmp_path: Path) -> None:
@@ -411,5 +408,5 @@ def test_large_weights_of_a_file_may_be_overridden(tmp_path: Path) -> None:
     for _ in range(2):
         with Session(tmp_path / "product.onnx", cache_dir=tmp_path / "cache") as session:
             for feeds, weights in (({}, w), ({"w": other}, other), ({}, w), ({"w": w}, w)):
-                y = overridden(session, x=x, **feeds)
+                y = run_on_x(session, x=x, **feeds)
                 np.testing.assert_allclose(y, x @ weights, rtol=1e-3, atol=1e-3)
