@@ -266,7 +266,7 @@ def test_a_weight_of_a_body_is_held_once_and_what_every_turn_computes_is_counted
     agree(proto, {"x": f32(5)})
     if how == "computed":
         load_onnx(proto, max_bytes=20 * 8 + 8 * 8 + 8)
-        with pytest.raises(BudgetError, match="beside"):
+        with pytest.raises(BudgetError, match="in addition to"):
             load_onnx(proto, max_bytes=20 * 7)
         return
     constants = load_onnx(proto, max_bytes=30).constants

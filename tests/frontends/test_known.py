@@ -52,26 +52,26 @@ def tensor_of(proto: ModelProto, name: str) -> TensorProto:
     return next(tensor for tensor in proto.graph.initializer if tensor.name == name)
 
 
-def written(how: str, folder: Path) -> Path | bytes:
+def written(how: str, folder: Path, large: float = 0.5) -> Path | bytes:
     """Write the network's model in one of its forms, or return its bytes."""
     path = folder / "net.onnx"
     if how in ("inside", "external"):
         with pytest.MonkeyPatch.context() as patch:
             if how == "external":
                 patch.setattr(export, "EXTERNAL_BYTES", 0)
-            save_onnx(network(), path)
+            save_onnx(network(large), path)
         assert (folder / "net.onnx.data").exists() == (how == "external")
         return path
     proto = export.export(network(batch=None if how == "open sizes" else 1))
-    large, scale = tensor_of(proto, "large"), tensor_of(proto, "scale")
+    weight, scale = tensor_of(proto, "large"), tensor_of(proto, "scale")
     if how == "a typed field":
         scale.float_data.extend(np.frombuffer(scale.raw_data, np.float32))
         scale.ClearField("raw_data")
     elif how == "raw data that the file's is before":
-        (folder / "data").write_bytes(large.raw_data)
-        large.raw_data = bytes(len(large.raw_data))
-        large.data_location = TensorProto.EXTERNAL
-        large.external_data.add(key="location", value="data")
+        (folder / "data").write_bytes(weight.raw_data)
+        weight.raw_data = bytes(len(weight.raw_data))
+        weight.data_location = TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value="data")
         path.write_bytes(proto.SerializeToString())
         return path
     return proto.SerializeToString()
@@ -123,11 +123,12 @@ def test_the_graph_is_the_one_that_was_read(how: str, tmp_path: Path) -> None:
     assert read(source, tmp_path) == Model(source).stored == graph
 
 
-def test_large_weights_are_not_what_a_model_is_known_by(file: Path, tmp_path: Path) -> None:
-    before, entries = answer(file, tmp_path), entries_of(tmp_path)
-    save_onnx(network(0.75), file)
-    assert read(file, tmp_path) == network(0.75).seal()
-    np.testing.assert_allclose(answer(file, tmp_path), before * 1.5, rtol=1e-5)
+@pytest.mark.parametrize("how", ["inside", "external"])
+def test_large_weights_are_not_what_a_model_is_known_by(how: str, tmp_path: Path) -> None:
+    before, entries = answer(written(how, tmp_path), tmp_path), entries_of(tmp_path)
+    other = written(how, tmp_path, large=0.75)
+    assert read(other, tmp_path) == network(0.75).seal()
+    np.testing.assert_allclose(answer(other, tmp_path), before * 1.5, rtol=1e-5)
     assert entries_of(tmp_path) == entries
     assert len(entries) == 1
 

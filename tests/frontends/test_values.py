@@ -92,7 +92,7 @@ def test_the_value_is_read_before_the_run_so_the_array_may_change() -> None:
     ("proto", "bad", "error", "complaint", "good"),
     [
         *(
-            (RESHAPE, shaped(*shape), VTensorError, "", shaped(6, 4))
+            (RESHAPE, shaped(*shape), VTensorError, None, shaped(6, 4))
             for shape in ((5, 5), (-1, -1), (-3, 8), (2**40, 2**40))
         ),
         *(
@@ -106,16 +106,18 @@ def test_the_value_is_read_before_the_run_so_the_array_may_change() -> None:
             for shape in ((8,), (2, 2, 2))
         ),
         (FILLED, {"s": np.array([2**30, 2**10])}, BudgetError, "takes 4398046511104 bytes", None),
-        (FILLED, {"s": np.array([-2, 3])}, VTensorError, "", None),
+        (FILLED, {"s": np.array([-2, 3])}, VTensorError, None, None),
         (LONG, shaped(*[1] * 5000, x=(2,)), InputError, "1024 are the most", shaped(2, 1, x=(2,))),
     ],
 )
 def test_a_value_that_does_not_fit_is_a_typed_error(
-    proto: ModelProto, bad: Any, error: type[VTensorError], complaint: str, good: Any
+    proto: ModelProto, bad: Any, error: type[VTensorError], complaint: str | None, good: Any
 ) -> None:
     if proto is RANKS:
         complaint = f"'y' is declared with 2 dims, and {complaint}"
     with Session(proto) as session:
+        if proto is LONG:  # a first run says that values of so many are data
+            session.run(None, good)
         with pytest.raises(error, match=complaint):
             session.run(None, bad)
         same_as_runtime(session, proto, good or {"s": np.array([2, 3])}, 0)
