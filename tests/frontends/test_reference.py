@@ -76,7 +76,7 @@ FORMS: dict[str, tuple[str, Array]] = {
     "two": ("(float[5] x) => (int64[2] i, float[2] v) { v, i = TopK(x, two) }", f32(5)),
     "no elements": ("(float[2, 0] x) => (float[2, 0] y) { y = Relu(x) }", f32(2, 0)),
 }
-WEIGHTS = "<float top = {0.2}, int64[2] sizes = {2, 3}, int64[1] two = {2}, int64 i = {0}>"
+WEIGHTS = "<float top = {0.2}, int64[2] sizes = {2, 3}, int64[1] two = {2}, int64 at = {0}>"
 
 
 def weighed(text: str) -> ModelProto:
@@ -116,7 +116,7 @@ REFUSED = [
         "(float[2] x) => (float[2] y) { r = RandomNormal<shape = [2]>() y = Add(x, r) }",
         "if it had an input",
     ),
-    ("(float[2] x) => (float[2] y) { s = SequenceConstruct(x) y = SequenceAt(s, i) }", "no "),
+    ("(float[2] x) => (float[2] y) { s = SequenceConstruct(x) y = SequenceAt(s, at) }", "no "),
     ("(float[2] x) => (string[2] y) { y = Cast<to = 8>(x) }", "element type string"),
     (
         """(float[2] x, float p) => (float[2] y) { q = IsNaN(p)
