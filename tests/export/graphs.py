@@ -8,83 +8,61 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ops import (
-    Add,
-    BiasAdd,
-    Clip,
-    Concat,
-    Einsum,
-    MatMul,
-    Mean,
-    Mul,
-    Pad,
-    Relu,
-    Rename,
-    Reshape,
-    Softmax,
-)
+import ops
 from vtensor import Graph, VTensor
 from vtensor.errors import DimError, GraphError
 
+WORDS = ["graph", "input", "as", "@", ":", "=", 'a"b', "a, b", "(x)", "\\", "é ", "\n"]
 #: What a name may be: what the text's own words are, too, and what it must put in quotes.
 NAMES = st.one_of(
-    st.sampled_from(
-        ["graph", "input", "as", "@", ":", "=", 'a"b', "a, b", "(x)", "\\", "é ", "\n"]
-    ),
+    st.sampled_from(WORDS),
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5),
 )
-DIMS = "ABCD"
 
 
 @st.composite
 def graphs(draw: st.DrawFn, open_sizes: bool = True) -> Graph:
-    """A graph of up to eight nodes with one or two inputs."""
+    """Draw a graph of up to eight nodes with one or two inputs."""
     graph = Graph(draw(NAMES))
-    leading = draw(st.sampled_from([2, None])) if open_sizes else 2
-    values = [
-        graph.input(f"x{i}", {"A": leading, "B": 3, "C": 4}) for i in range(draw(st.integers(1, 2)))
-    ]
+    sizes = {"A": draw(st.sampled_from([2, None])) if open_sizes else 2, "B": 3, "C": 4}
+    values = [graph.input(f"x{i}", sizes) for i in range(draw(st.integers(1, 2)))]
     for _ in range(draw(st.integers(1, 8))):
         with graph.scope(draw(st.sampled_from(["s", "s", "a b"]))):
             x, y = draw(st.sampled_from(values)), draw(st.sampled_from(values))
             name = draw(st.one_of(st.just(""), NAMES))
             try:
-                made = _add(draw, graph, x, y, name)
+                op, *operands = _node(draw, graph, x, y)
+                values.append(graph.add(op, *operands, name=name))
             except (DimError, GraphError):
                 continue  # the name is taken, or these two do not go together
-            values.append(made)
     for value in draw(st.lists(st.sampled_from(values), min_size=1, max_size=3, unique_by=id)):
         graph.output(value)
     return graph.seal()
 
 
-def _add(draw: st.DrawFn, graph: Graph, x: VTensor, y: VTensor, name: str) -> Any:
-    """One more node on x, and some on y."""
+def _node(draw: st.DrawFn, graph: Graph, x: VTensor, y: VTensor) -> Any:
+    """Draw an operator on x, and on y or a constant."""
     dims = list(x.dims)
     axis = draw(st.sampled_from(dims)) if dims else ""
-    kinds = [Add, Mul, Relu, Clip, BiasAdd, Concat, MatMul, Einsum, Mean, Pad, Rename, Reshape]
-    kind = draw(st.sampled_from([*kinds, Softmax]))
-    if kind in (Add, Mul):
-        return graph.add(kind(), x, y, name=name)
-    if kind is BiasAdd:
-        bias = np.arange(4, dtype=np.float32)
-        return graph.add(BiasAdd(), x, graph.constant(bias, "C"), name=name)
-    if kind is Concat:
-        return graph.add(Concat(axis), x, y, name=name)
-    if kind is MatMul:
+
+    def product() -> Any:
         w = graph.constant(np.full((4, 2), 0.5, np.float32), draw(st.sampled_from(["C K", "K C"])))
-        return graph.add(MatMul(draw(st.sampled_from("CK"))), x, w, name=name)
-    if kind is Einsum:
-        return graph.add(Einsum(tuple(dims)), x, y, name=name)
-    if kind is Reshape:
-        flat = tuple((f"{dim}1", size) for dim, size in reversed([*x.dims.items()]))
-        return graph.add(Reshape(flat), x, name=name)
-    makes: dict[type, Callable[[], object]] = {
-        Relu: lambda: Relu(),
-        Clip: lambda: Clip(draw(st.sampled_from([-np.inf, -1.0])), 0.5),
-        Mean: lambda: Mean((axis,), draw(st.booleans())),
-        Pad: lambda: Pad((axis,), (1, 0), value=draw(st.floats(-1, 1, width=32))),
-        Rename: lambda: Rename(tuple(zip(dims, draw(st.permutations(DIMS)), strict=False))),
-        Softmax: lambda: Softmax((axis,)),
-    }
-    return graph.add(makes[kind](), x, name=name)
+        return ops.MatMul(draw(st.sampled_from("CK"))), x, w
+
+    flat = tuple((f"{dim}1", size) for dim, size in reversed([*x.dims.items()]))
+    ways: list[Callable[[], Any]] = [
+        lambda: (ops.Add(), x, y),
+        lambda: (ops.Mul(), x, y),
+        lambda: (ops.Relu(), x),
+        lambda: (ops.Clip(draw(st.sampled_from([-np.inf, -1.0])), 0.5), x),
+        lambda: (ops.BiasAdd(), x, graph.constant(np.arange(4, dtype=np.float32), "C")),
+        lambda: (ops.Concat(axis), x, y),
+        product,
+        lambda: (ops.Einsum(tuple(dims)), x, y),
+        lambda: (ops.Mean((axis,), draw(st.booleans())), x),
+        lambda: (ops.Pad((axis,), (1, 0), value=draw(st.floats(-1, 1, width=32))), x),
+        lambda: (ops.Rename(tuple(zip(dims, draw(st.permutations("ABCD")), strict=False))), x),
+        lambda: (ops.Reshape(flat), x),
+        lambda: (ops.Softmax((axis,)), x),
+    ]
+    return draw(st.sampled_from(ways))()

@@ -10,9 +10,10 @@ import pytest
 
 from libdesc.registry import registry
 from tests.export.support import NEWEST, RUNTIME, bare, checked, graph_of, runtime
+from tests.frontends.support import run_once
 from tests.operators.cases import CASES, Case
 from tests.operators.harness import check_close
-from vtensor import Graph, Session, load_onnx
+from vtensor import Graph, load_onnx
 from vtensor.errors import UnsupportedOperatorError
 from vtensor.frontends.export import export
 from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS
@@ -27,9 +28,8 @@ SIXTEEN = (
     *("AvgPool", "Concat", "Add", "Mul", "Softmax", "LRN", "Pad", "Mean"),
 )
 
-#: Not what NumPy has arrays for.
+#: Element types that NumPy has no arrays for.
 FOREIGN = ("bf16", *NARROW_FLOATS, *NARROW_INTEGERS)
-
 
 #: Where ONNX Runtime has no kernel for a case, or is of another opinion (steps for no
 #: elements), or asks for memory that no machine has.
@@ -43,7 +43,7 @@ PEER_LACKS: dict[str, Callable[[Case], bool]] = {
 
 
 def peer_lacks(case: Case, graph: Graph) -> bool:
-    """ONNX Runtime cannot tell what the answer is."""
+    """Return whether ONNX Runtime cannot tell what the answer is."""
     [node] = graph.nodes.values()
     if any(graph.values[name].dtype in FOREIGN for name in (*node.inputs, *node.outputs)):
         return True
@@ -70,13 +70,10 @@ def test_every_case(name: str) -> None:
         written += bool(models)
         if not models:
             continue
-        with Session(graph, libraries=["numpy"]) as session:
-            ours = session.run(None, feeds)
-        with Session(bare(models[0]), libraries=["numpy"]) as session:
-            read = session.run(None, feeds)
-        others = [] if peer_lacks(case, graph) else runtime(models[0], feeds)
-        for one, other in [*zip(ours, read, strict=True), *zip(ours, others, strict=bool(others))]:
-            check_close(np.asarray(one), np.asarray(other), 1e-4)
+        ours, read = (run_once(g, feeds, libraries=["numpy"]) for g in (graph, bare(models[0])))
+        theirs = [] if peer_lacks(case, graph) else runtime(models[0], feeds)
+        for y, other in [*zip(ours, read, strict=True), *zip(ours, theirs, strict=bool(theirs))]:
+            check_close(np.asarray(y), np.asarray(other), 1e-4)
     assert written, "no case of it is written"
 
 
@@ -95,8 +92,7 @@ def test_a_wrong_attribute_is_seen() -> None:
     strides.ints[:] = [1, 1]
     assert load_onnx(model) != graph
     del model.graph.output[0].type.tensor_type.shape.dim[:]
-    with Session(graph, libraries=["numpy"]) as session:
-        [ours] = session.run(None, feeds)
+    [ours] = run_once(graph, feeds, libraries=["numpy"])
     [theirs] = runtime(onnx.ModelProto.FromString(model.SerializeToString()), feeds)
     with pytest.raises(AssertionError):
         check_close(ours, theirs, 1e-4)

@@ -9,8 +9,9 @@ from hypothesis import given
 from ops import Clip, Pad, Relu, Softmax
 from tests.export.graphs import graphs
 from tests.export.support import graph_of
+from tests.frontends.support import run_once
 from tests.operators.cases import CASES, Case
-from vtensor import Graph, Session
+from vtensor import Graph
 from vtensor.errors import GraphError
 
 TEXT = """graph net
@@ -45,11 +46,11 @@ def test_the_text_is_what_is_read() -> None:
 
 
 def test_equality_is_of_bytes_too() -> None:
-    one, same, other = (Graph.parse(TEXT, {"w": w}) for w in (W, W.copy(), W + 1))
-    assert one == same.seal()
-    assert one != other
-    assert one != Graph.parse(TEXT.replace("graph net", "graph other"), {"w": W})
-    assert one != TEXT
+    graph, same, other = (Graph.parse(TEXT, {"w": w}) for w in (W, W.copy(), W + 1))
+    assert graph == same.seal()
+    assert graph != other
+    assert graph != Graph.parse(TEXT.replace("graph net", "graph other"), {"w": W})
+    assert graph != TEXT
 
 
 @pytest.mark.parametrize(
@@ -93,21 +94,20 @@ def test_what_cannot_be_read_is_named_by_its_line(old: str, new: str, message: s
 def test_parameters_that_look_like_the_text() -> None:
     graph = Graph("odd")
     x = graph.input("x", {"N": 1})
-    made = graph.add(Clip(high=np.inf, low=-np.inf), graph.add(Relu(), x, name="a) b : f32"))
-    framed = graph.add(Pad(("N",), (1, 0), value=np.float64("nan")), made)
+    clipped = graph.add(Clip(high=np.inf, low=-np.inf), graph.add(Relu(), x, name="a) b : f32"))
+    framed = graph.add(Pad(("N",), (1, 0), value=np.float64("nan")), clipped)
     graph.output(graph.add(Softmax(("N",)), framed))
     assert Graph.parse(str(graph)) == graph
 
 
 def test_a_zero_keeps_its_sign() -> None:
-    graphs = []
+    zeros = []
     for value in (0.0, -0.0):
-        graph = Graph("zero")
+        zeros.append(graph := Graph("zero"))
         x = graph.input("x", {"N": 1})
         graph.output(graph.add(Pad(("N",), (1, 0), value=value), x), "y")
-        graphs.append(graph)
         again = Graph.parse(str(graph))
         assert again == graph
-        [y] = Session(again).run(None, {"x": np.ones(1, np.float32)})
+        [y] = run_once(again, {"x": np.ones(1, np.float32)})
         assert np.signbit(y[0]) == np.signbit(value)
-    assert graphs[0] != graphs[1]
+    assert zeros[0] != zeros[1]

@@ -13,7 +13,6 @@ from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS
 from vtensor import Graph, load_onnx
 from vtensor.errors import VTensorError
-from vtensor.frontends import expansion
 from vtensor.frontends.builder import NamedNetwork
 from vtensor.frontends.onnx import Model
 
@@ -23,7 +22,7 @@ INFER = "vtensor.frontends.expansion.infer"
 
 @pytest.fixture
 def inferring(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Graph]:
-    """Makes the graph of a model, where everything is inferred for its sizes."""
+    """Load the graph of a model, where everything is inferred for its sizes."""
 
     def load(proto: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
         with monkeypatch.context() as patch:
@@ -33,25 +32,11 @@ def inferring(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Graph]:
     return load
 
 
-@pytest.fixture
-def inferred(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lists how often a model is inferred."""
-    found = list[str]()
-    infer = expansion.infer
-
-    def listed(*given: Any) -> Any:
-        found.append("infer")
-        return infer(*given)
-
-    monkeypatch.setattr(INFER, listed)
-    return found
-
-
-def again(proto: ModelProto, first: dict[str, tuple[int, ...]]) -> Model:
-    """A model that has made a graph."""
-    made = Model(proto)
-    made.graph(first)
-    return made
+def again(proto: ModelProto, first: dict[str, tuple[int, ...]], **options: Any) -> Model:
+    """Return a model that has made a graph."""
+    used = Model(proto, **options)
+    used.graph(first)
+    return used
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -73,77 +58,55 @@ def test_it_is_the_graph_of_a_model_that_had_none_before(
         assert used.graph(shapes) == graph
 
 
-FORESEEN: dict[str, tuple[str, dict[str, np.ndarray[Any, Any]]]] = {
-    "joined": ("z = Concat<axis = 1>(x, x) y = Relu(z)", {}),
-    "turned": ("z = Transpose<perm = [1, 0]>(x) y = MatMul(z, x)", {}),
-    "its sizes": (
-        "s = Shape(x) z = Reshape(x, r) c = Cast<to = 1>(s) d = Mul(z, c) y = Relu(d)",
-        {"r": np.array([-1, 2])},
-    ),
-}
-
-
-@pytest.mark.parametrize("case", FORESEEN)
-@pytest.mark.parametrize("shape", [(2, 2), (4, 2), (1, 6), (2, 1)], ids=str)
-def test_with_open_sizes_a_model_is_inferred_once(
-    case: str, shape: tuple[int, int], inferring: Callable[..., Graph], inferred: list[str]
+@pytest.mark.parametrize(
+    ("inputs", "body", "shapes"),
+    [
+        ("a, b", "z = Concat<axis = 1>(x, x) y = Relu(z)", [(2, 2), (4, 2), (1, 6), (2, 1)]),
+        ("a, b", "z = Transpose(x) y = MatMul(z, x)", [(2, 2), (4, 2), (1, 6), (2, 1)]),
+        (
+            *("a, b", "s = Shape(x) z = Reshape(x, r) c = Cast<to = 1>(s) y = Mul(z, c)"),
+            [(2, 2), (4, 2), (1, 6), (2, 1)],
+        ),
+        ("a, b, c", "z = Squeeze(x) y = Relu(z)", [(1, 4, 1), (4, 1, 1), (1, 1, 3), (1, 5, 1)]),
+    ],
+)
+def test_equal_sizes_sizes_of_one_and_other_ranks(
+    inputs: str, body: str, shapes: list[tuple[int, ...]], inferring: Callable[..., Graph]
 ) -> None:
-    body, weights = FORESEEN[case]
-    proto = model(f"g (float[a, b] x) => (float[p, q] y) {{ {body} }}", 17, **weights)
-    expected = inferring(proto, {"x": shape})
-    inferred.clear()
-    assert Model(proto).graph({"x": shape}) == expected
-    assert inferred == ["infer"]
+    output = "float[n] y" if "Squeeze" in body else "float[p, q] y"
+    text = f"g (float[{inputs}] x) => ({output}) <int64[2] r = {{-1, 2}}> {{ {body} }}"
+    for first in shapes:
+        used = again(model(text), {"x": first})
+        for shape in shapes:
+            assert used.graph({"x": shape}) == inferring(model(text), {"x": shape})
 
 
-def test_sizes_that_onnx_knows_hold_for_the_first_graph_too(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("body", "bad"),
+    [
+        ("z = MatMul(x, w) y = Relu(z)", (2, 4)),
+        ("c = Unsqueeze(x, one) y = MaxPool<kernel_shape = [3]>(c)", (2, 2)),
+        ("y = Expand(x, big)", (2, 0)),
+    ],
+    ids=["do not fit", "a window", "larger"],
+)
+def test_what_is_wrong_with_other_sizes_is_said_as_at_first(
+    body: str, bad: tuple[int, ...]
 ) -> None:
-    proto = model("g (float[a, 4] x) => (float[p, q] y) { y = Relu(x) }")
-    made = Model(proto)
-    made.ports()
-    made._symbolic.facts.made["y"] = (None, 5)  # as if the operator were wrong
-    monkeypatch.setattr(INFER, lambda *_: pytest.fail("it is read anew"))
-    with pytest.raises(pytest.fail.Exception, match="it is read anew"):
-        made.graph({"x": (2, 4)})
-
-
-def test_another_rank_is_read_anew(inferring: Callable[..., Graph]) -> None:
-    proto = model("g (float[a, b, c] x) => (float[n] y) { z = Squeeze(x) y = Relu(z) }")
-    used = again(proto, {"x": (1, 4, 1)})
-    for shape in ((4, 1, 1), (1, 1, 3), (1, 5, 1)):
-        assert used.graph({"x": shape}) == inferring(proto, {"x": shape})
-
-
-FAULTS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
-    "do not fit": ("z = MatMul(x, w) y = Relu(z)", (2, 3), (2, 4)),
-    "a window": ("c = Unsqueeze(x, one) y = MaxPool<kernel_shape = [3]>(c)", (2, 3), (2, 2)),
-    "larger": ("y = Expand(x, big)", (2, 3), (2, 0)),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_what_is_wrong_with_other_sizes_is_said_as_at_first(fault: str) -> None:
-    body, good, bad = FAULTS[fault]
-    weights = {"w": f32(3, 3), "one": np.array([1]), "big": np.array([1, 1])}
-    used_ones = {name: array for name, array in weights.items() if name in body}
-    proto = model(f"g (float[a, b] x) => (float[p, q] y) {{ {body} }}", 17, **used_ones)
-    used = again(proto, {"x": good})
-    said = []
-    for one in (used, Model(proto)):
+    header = "<int64[1] one = {1}, int64[2] big = {1, 1}>"
+    proto = model(f"g (float[a, b] x) => (float[p, q] y) {header} {{ {body} }}", w=f32(3, 3))
+    messages = []
+    for source in (again(proto, {"x": (2, 3)}), Model(proto)):
         try:
-            said.append(str(one.graph({"x": bad})))
+            messages.append(str(source.graph({"x": bad})))
         except VTensorError as error:
-            said.append(f"{type(error)}: {error}")
-    assert said[0] == said[1]
+            messages.append(f"{type(error)}: {error}")
+    assert messages[0] == messages[1]
 
 
 def test_a_value_that_is_too_large_is_refused_as_at_first() -> None:
-    proto = model(
-        "g (float[a, 4] x) => (float[b] y) { z = Tile(x, r) y = Flatten(z) }", r=np.array([1, 99])
-    )
-    used = Model(proto, max_bytes=10_000)
-    used.graph({"x": (2, 4)})
+    text = "g (float[a, 4] x) => (float[b] y) { z = Tile(x, r) y = Flatten(z) }"
+    used = again(model(text, r=np.array([1, 99])), {"x": (2, 4)}, max_bytes=10_000)
     with pytest.raises(VTensorError, match="the budget is 10000"):
         used.graph({"x": (20, 4)})
 

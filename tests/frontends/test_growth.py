@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, helper
 
-from vtensor import Session
+from tests.frontends.support import model, run_once
 
 ROOT = Path(__file__).parents[2]
 #: Parts of the smallest model: more than any limit on neighbours that a pass looks at.
@@ -29,90 +29,61 @@ SHARE = 0.25
 
 Lines = Counter[str]
 
-
-def value(name: str, *shape: int | str) -> ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape or (3,))
-
-
-def network(
-    nodes: list[NodeProto],
-    inputs: list[ValueInfoProto],
-    outputs: list[ValueInfoProto],
-    **constants: Any,
-) -> ModelProto:
-    arrays = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, arrays)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+BRANCHES = """If(c) < then_branch = a() => (float[3] p) { p = Relu(x) },
+                       else_branch = b() => (float[3] p) { p = Neg(x) } >"""
 
 
-def spread(op_type: str, n: int, size: int = 3, **attributes: Any) -> ModelProto:
+def each(pattern: str, n: int, separator: str = ", ") -> str:
+    """Return a text for each number below n, which takes the place of ``#``."""
+    return separator.join(pattern.replace("#", str(i)) for i in range(n))
+
+
+def spread(node: str, last: str, n: int, inputs: str = "float[3] x") -> ModelProto:
     """Build n nodes on one input, and one node that reads them all."""
-    names = [f"r{i}" for i in range(n)]
-    nodes = [helper.make_node("Relu", ["x"], [name], name="same") for name in names]
-    nodes.append(helper.make_node(op_type, names, ["y"], **attributes))
-    return network(nodes, [value("x")], [value("y", size)])
-
-
-def sums(n: int) -> ModelProto:
-    return spread("Sum", n)
-
-
-def maxima(n: int) -> ModelProto:
-    return spread("Max", n)
-
-
-def joined(n: int) -> ModelProto:
-    return spread("Concat", n, 3 * n, axis=0)
+    nodes = each(f"[same] r# = {node}", n, " ")
+    return model(f"g ({inputs}) => (float[m] y) {{ {nodes} y = {last}({each('r#', n)}) }}", 18)
 
 
 def chained(n: int) -> ModelProto:
     """Build sums with n constants one after another."""
-    names = ["x", *(f"r{i}" for i in range(n - 1)), "y"]
-    nodes = [helper.make_node("Add", [names[i], f"c{i}"], [names[i + 1]]) for i in range(n)]
-    constants = {f"c{i}": np.full(3, i, np.float32) for i in range(n)}
-    return network(nodes, [value("x")], [value("y")], **constants)
+    constants = each("float[3] c# = {#, #, #}", n)
+    nodes = " ".join(f"r{i + 1} = Add(r{i}, c{i})" for i in range(n))
+    return model(f"g (float[3] r0) => (float[3] r{n}) <{constants}> {{ {nodes} }}", 18)
 
 
 def ends(n: int) -> ModelProto:
     """Build n inputs of open sizes and n outputs."""
-    nodes = [helper.make_node("Relu", [f"x{i}"], [f"y{i}"]) for i in range(n)]
-    ports = [[value(f"{name}{i}", f"s{i}") for i in range(n)] for name in "xy"]
-    return network(nodes, *ports)
+    inputs, outputs = each("float[s#] x#", n), each("float[s#] y#", n)
+    return model(f"g ({inputs}) => ({outputs}) {{ {each('y# = Relu(x#)', n, ' ')} }}", 18)
 
 
 def divided(n: int) -> ModelProto:
-    names = [f"s{i}" for i in range(n)]
-    nodes = [helper.make_node("Split", ["x"], names, axis=0, num_outputs=n)]
-    nodes.append(helper.make_node("Sum", names, ["y"]))
-    return network(nodes, [value("x", n)], [value("y", 1)])
-
-
-def branches(n: int) -> ModelProto:
-    """Build n operators If that a value decides, and their sum."""
-    bodies = {
-        name: helper.make_graph([helper.make_node(op, ["x"], ["p"])], op, [], [value("p")])
-        for name, op in (("then_branch", "Relu"), ("else_branch", "Neg"))
-    }
-    names = [f"r{i}" for i in range(n)]
-    nodes = [helper.make_node("If", ["c"], [name], **bodies) for name in names]
-    nodes.append(helper.make_node("Sum", names, ["y"]))
-    condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
-    return network(nodes, [value("x"), condition], [value("y")])
+    parts = each("s#", n)
+    split = f"{parts} = Split<axis = 0, num_outputs = {n}>(x)"
+    return model(f"g (float[{n}] x) => (float[1] y) {{ {split} y = Sum({parts}) }}", 18)
 
 
 def loop(n: int) -> ModelProto:
     """Build a Loop of n iterations."""
-    boolean = {name: helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in "cd"}
-    number = helper.make_tensor_value_info("i", TensorProto.INT64, [])
-    nodes = [
-        helper.make_node("Add", ["v", "x"], ["w"]),
-        helper.make_node("Identity", ["c"], ["d"]),
-    ]
-    body = helper.make_graph(
-        nodes, "b", [number, boolean["c"], value("v")], [boolean["d"], value("w")]
+    return model(
+        """g (float[3] x) => (float[3] y) {
+        y = Loop(n, , x) < body = b(int64 i, bool c, float[3] v) => (bool d, float[3] w) {
+            w = Add(v, x) d = Identity(c) } > }""",
+        18,
+        n=np.array(n),
     )
-    node = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
-    return network([node], [value("x")], [value("y")], n=np.array(n))
+
+
+BUILDERS: dict[str, Callable[[int], ModelProto]] = {
+    "sums": lambda n: spread("Relu(x)", "Sum", n),
+    "maxima": lambda n: spread("Relu(x)", "Max", n),
+    "joined": lambda n: spread("Relu(x)", "Concat<axis = 0>", n),
+    "branches": lambda n: spread(BRANCHES, "Sum", n, "float[3] x, bool c"),
+    "chained": chained,
+    "ends": ends,
+    "divided": divided,
+    "loop": loop,
+}
 
 
 @contextmanager
@@ -137,15 +108,12 @@ def counted() -> Iterator[Lines]:
 
 
 def first_run(proto: ModelProto) -> None:
-    feeds = {
-        port.name: np.zeros(
-            [size.dim_value or 3 for size in port.type.tensor_type.shape.dim],
-            helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type),
-        )
-        for port in proto.graph.input
-    }
-    with Session(proto, cache_dir=None, threads=1) as session:
-        session.run(None, feeds)
+    feeds = {}
+    for port in proto.graph.input:
+        tensor = port.type.tensor_type
+        shape = [size.dim_value or 3 for size in tensor.shape.dim]
+        feeds[port.name] = np.zeros(shape, helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    run_once(proto, feeds, cache_dir=None, threads=1)
 
 
 def squared(work: Callable[[int], None]) -> dict[str, int]:
@@ -157,17 +125,13 @@ def squared(work: Callable[[int], None]) -> dict[str, int]:
             work(n)
         counts.append(lines)
     first, second, third = counts
-    found = {name: third[name] - 2 * second[name] + first[name] for name in third}
-    return {name: count for name, count in found.items() if count > SHARE * PARTS * PARTS}
+    differences = {name: third[name] - 2 * second[name] + first[name] for name in third}
+    return {name: count for name, count in differences.items() if count > SHARE * PARTS * PARTS}
 
 
-@pytest.mark.parametrize(
-    "build",
-    [sums, maxima, joined, chained, ends, divided, branches, loop],
-    ids=lambda f: f.__name__,
-)
-def test_work_grows_with_the_model(build: Callable[[int], ModelProto]) -> None:
-    assert squared(lambda n: first_run(build(n))) == {}
+@pytest.mark.parametrize("name", BUILDERS)
+def test_work_grows_with_the_model(name: str) -> None:
+    assert squared(lambda n: first_run(BUILDERS[name](n))) == {}
 
 
 def test_a_loop_in_a_loop_is_seen() -> None:

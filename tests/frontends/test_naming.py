@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,12 +11,12 @@ from vtensor.frontends.naming import Key, Names, NodeNaming, UnionFind, assign_n
 
 
 def absent(_: str, default: Any) -> Any:
-    """No attribute is given."""
+    """Return the default: no attribute is given."""
     return default
 
 
 def node(ranks: dict[str, int], **keys: Key) -> NodeNaming:
-    """A node with operands by role; ranks by value."""
+    """Return a node with operands by role; ranks are by value."""
     return NodeNaming(17, keys, {role: ranks[str(key)] for role, key in keys.items()}, absent)
 
 
@@ -44,11 +43,8 @@ def test_fixed_names_spread_over_a_class() -> None:
     second.same("x0", 0, "y0", 0)
     second.same("x0", -1, "y0", -1)
     second.name("y0", "N C")
-    assert assign_names(ranks, [first, second]) == {
-        "x": ("N", "D0"),
-        "y": ("N", "C"),
-        "z": ("N", "C"),
-    }
+    names = assign_names(ranks, [first, second])
+    assert names == {"x": ("N", "D0"), "y": ("N", "C"), "z": ("N", "C")}
 
 
 def test_first_fixed_name_wins_and_beats_hints() -> None:
@@ -81,10 +77,9 @@ def test_hints_are_unique_inside_each_value() -> None:
 def test_two_classes_of_one_value_with_one_fixed_name() -> None:
     ranks = {"x": 2, "p": 1, "q": 1}
     a, b = node(ranks, x0="x", y0="p"), node(ranks, x0="x", y0="q")
-    a.same("x0", 0, "y0", 0)
-    b.same("x0", 1, "y0", 0)
-    a.name("y0", "C")
-    b.name("y0", "C")
+    for axis, each in enumerate((a, b)):
+        each.same("x0", axis, "y0", 0)
+        each.name("y0", "C")
     names = assign_names(ranks, [a, b])
     assert names == {"x": ("C", "C1"), "p": ("C",), "q": ("C1",)}
     assert local_names(b, names)["y0"] == ("C",)
@@ -95,40 +90,36 @@ def test_what_does_not_fit_the_rank_is_left_to_the_reader() -> None:
     n = node(ranks, x0="x", y0="y")
     n.name("x0", "N C")
     n.hint("x0", "A B C D")
-    n.same("x0", 3, "y0", 0)
-    n.same("x0", -4, "y0", 0)
-    n.same("x7", 0, "y0", 0)
+    for role, axis in (("x0", 3), ("x0", -4), ("x7", 0)):
+        n.same(role, axis, "y0", 0)
     assert (n.pairs, n.fixed, n.hints) == ([], {}, {})
     assert (n.rank("x0"), n.rank("x1"), n.roles) == (3, 0, ["x0"])
     assert assign_names(ranks, [n]) == {"x": ("D0", "D1", "D2"), "y": ("D3",)}
 
 
-def test_pinned_names_come_first() -> None:
+def test_pinned_names_come_first_and_scalars_have_none() -> None:
     n = node({"x": 1}, x0="x")
     n.name("x0", "N")
     assert assign_names({"x": 1}, [n], {"x": ("D7",)}) == {"x": ("D7",)}
-
-
-def transposed_sum() -> tuple[dict[str, int], NodeNaming, NodeNaming]:
-    """y = x + x^T: every position is one dim."""
-    ranks = {"x": 2, "t": 2, "y": 2}
-    swap, add = node(ranks, x0="x", y0="t"), node(ranks, x0="x", x1="t", y0="y")
-    swap.same("x0", 1, "y0", 0)
-    swap.same("x0", 0, "y0", 1)
-    for position in range(2):
-        add.same("x0", position, "y0", position)
-        add.same("x1", position, "y0", position)
-    return ranks, swap, add
+    for text in ("", "N"):
+        scalar = node({"s": 0}, x0="s")
+        scalar.name("x0", text)
+        assert assign_names({"s": 0}, [scalar]) == {"s": ()}
 
 
 def test_one_name_twice_in_a_value() -> None:
-    ranks, swap, add = transposed_sum()
+    """y = x + x^T: every position is one dim."""
+    ranks = {"x": 2, "t": 2, "y": 2}
+    swap, add = node(ranks, x0="x", y0="t"), node(ranks, x0="x", x1="t", y0="y")
+    for position in range(2):
+        swap.same("x0", 1 - position, "y0", position)
+        add.same("x0", position, "y0", position)
+        add.same("x1", position, "y0", position)
     names = assign_names(ranks, [swap, add])
     assert set(names.values()) == {("D0", "D01")}
     assert local_names(add, names) == dict.fromkeys(("x0", "x1", "y0"), ("D0", "D01"))
-    seen = local_names(swap, names)
-    assert seen["y0"] == ("D0", "D01")
-    assert seen["x0"] == ("D01", "D0"), "the transpose sees x so that names mean what they say"
+    # The transpose sees x so that names mean what they say.
+    assert local_names(swap, names) == {"x0": ("D01", "D0"), "y0": ("D0", "D01")}
 
 
 def test_square_of_a_matrix_keeps_what_is_summed_apart() -> None:
@@ -137,17 +128,16 @@ def test_square_of_a_matrix_keeps_what_is_summed_apart() -> None:
     square.same("x0", 0, "y0", 0)
     square.same("x1", 1, "y0", 1)
     square.same("x0", 1, "x1", 0)
-    names = assign_names(ranks, [square])
-    seen = local_names(square, names)
-    left, right, result = seen["x0"], seen["x1"], seen["y0"]
-    assert left[1] == right[0]
-    assert (left[0], right[1]) == result
-    assert len({left[0], left[1], right[1]}) == 3
+    seen = local_names(square, assign_names(ranks, [square]))
+    (row, summed), (summed_too, column) = seen["x0"], seen["x1"]
+    assert summed == summed_too
+    assert (row, column) == seen["y0"]
+    assert len({row, summed, column}) == 3
 
 
 @st.composite
 def networks(draw: st.DrawFn) -> tuple[dict[str, int], list[NodeNaming]]:
-    """Random values, and nodes that say random things of them."""
+    """Draw values, and nodes that say something of them."""
     count = draw(st.integers(1, 5))
     ranks: dict[str, int] = {f"v{i}": draw(st.integers(0, 3)) for i in range(count)}
     nodes = []
@@ -177,10 +167,3 @@ def test_no_value_has_a_name_twice(network: tuple[dict[str, int], list[NodeNamin
         assert all(seen[role] == fixed for role, fixed in each.fixed.items())
         rows += seen.values()
     assert all(len(set(row)) == len(row) for row in rows)
-
-
-@pytest.mark.parametrize("text", ["", "N"])
-def test_names_of_scalars(text: str) -> None:
-    scalar = node({"s": 0}, x0="s")
-    scalar.name("x0", text)
-    assert assign_names({"s": 0}, [scalar]) == {"s": ()}

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, helper
 from onnx.reference import ReferenceEvaluator
-from typer.testing import CliRunner
 
 from libdesc.onnx_reference.node import OneNode
 from tests.frontends.support import Array, f32, model
+from tests.libraries.command import vtensor
 from vtensor import Graph, Session, load_onnx
-from vtensor.cli import app
 from vtensor.errors import NativeError, NoInvokerError, UnsupportedOperatorError
 from vtensor.frontends import builder, functions
 from vtensor.report import plan_dict, plan_lines
@@ -28,7 +26,7 @@ ELU = "g (float[2, 3] x) => (float[2, 3] y) { z = Relu(x) [last] y = Elu<alpha =
 
 @pytest.fixture
 def lacking(monkeypatch: pytest.MonkeyPatch) -> Lacking:
-    """Takes operators of ONNX from VTensor."""
+    """Take operators of ONNX from VTensor."""
     whole = functions.spellings_of
 
     def take(*op_types: str) -> None:
@@ -42,7 +40,7 @@ def lacking(monkeypatch: pytest.MonkeyPatch) -> Lacking:
 
 
 def agree(proto: ModelProto, *arrays: Array) -> Session:
-    """VTensor says what ONNX's evaluator says of the whole model; the session that did."""
+    """Check that a session answers as ONNX's evaluator does; return the session."""
     feeds = dict(zip((value.name for value in proto.graph.input), arrays, strict=True))
     session = Session(proto)
     expected = ReferenceEvaluator(proto).run(None, feeds)
@@ -68,40 +66,37 @@ def test_nothing_is_said_where_nothing_is_lacking() -> None:
         assert not any("onnx.reference," in line.text for line in plan_lines(session, "g"))
 
 
-@pytest.mark.parametrize(
-    ("op_type", "text", "x"),
-    [
-        ("Add", "g (float[2] x) => (float[2] y) { y = Add(x, x) }", f32(2)),
-        ("Clip", "g (float[4] x) => (float[4] y) { y = Clip(x, , top) }", f32(4)),
-        ("Expand", "g (float[3] x) => (float[2, 3] y) { y = Expand(x, sizes) }", f32(3)),
-        ("Det", "g (float[3, 3] x) => (float y) { y = Det(x) }", f32(3, 3)),
-        ("Not", "g (bool[3] x) => (bool[3] y) { y = Not(x) }", np.array([True, False, True])),
-        ("TopK", "g (float[5] x) => (int64[2] i) { v, i = TopK(x, two) }", f32(5)),
-        ("TopK", "g (float[5] x) => (int64[2] i, float[2] v) { v, i = TopK(x, two) }", f32(5)),
-        ("Relu", "g (float[2, 0] x) => (float[2, 0] y) { y = Relu(x) }", f32(2, 0)),
-    ],
-    ids=[
-        *("a value twice", "an input left out", "a constant decides the shape", "a scalar"),
-        *("truth values", "the second output alone", "two outputs", "no elements"),
-    ],
-)
-def test_forms_of_nodes(lacking: Lacking, op_type: str, text: str, x: Array) -> None:
-    lacking(op_type)
-    weights = {"top": np.float32(0.2), "sizes": np.array([2, 3]), "two": np.array([2])}
-    used: dict[str, Any] = {n: np.asarray(array) for n, array in weights.items() if n in text}
-    with agree(model(text, **used), x) as session:
+FORMS: dict[str, tuple[str, Array]] = {
+    "a value twice": ("(float[2] x) => (float[2] y) { y = Add(x, x) }", f32(2)),
+    "an input left out": ("(float[4] x) => (float[4] y) { y = Clip(x, , top) }", f32(4)),
+    "a constant decides": ("(float[3] x) => (float[2, 3] y) { y = Expand(x, sizes) }", f32(3)),
+    "a scalar": ("(float[3, 3] x) => (float y) { y = Det(x) }", f32(3, 3)),
+    "truth values": ("(bool[3] x) => (bool[3] y) { y = Not(x) }", np.array([True, False, True])),
+    "the second output alone": ("(float[5] x) => (int64[2] i) { v, i = TopK(x, two) }", f32(5)),
+    "two": ("(float[5] x) => (int64[2] i, float[2] v) { v, i = TopK(x, two) }", f32(5)),
+    "no elements": ("(float[2, 0] x) => (float[2, 0] y) { y = Relu(x) }", f32(2, 0)),
+}
+WEIGHTS = "<float top = {0.2}, int64[2] sizes = {2, 3}, int64[1] two = {2}, int64 at = {0}>"
+
+
+def weighed(text: str) -> ModelProto:
+    """Build a model with constants."""
+    return model("g " + text.replace("{", f"{WEIGHTS} {{", 1))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_nodes(lacking: Lacking, form: str) -> None:
+    text, x = FORMS[form]
+    lacking("Add", "Clip", "Expand", "Det", "Not", "TopK", "Relu")
+    with agree(weighed(text), x) as session:
         [step] = session.plan.steps
         assert step.library == "onnx_reference"
         assert bool(step.kernels) == bool(x.size), "nothing runs where there is nothing to compute"
 
 
-def test_an_array_is_taken_as_it_lies(lacking: Lacking) -> None:
-    lacking("Elu")
+def test_other_orders_in_memory_and_fed_shapes(lacking: Lacking) -> None:
+    lacking("Elu", "Expand")
     agree(model(ELU), f32(3, 2).T).close()
-
-
-def test_a_fed_shape(lacking: Lacking) -> None:
-    lacking("Expand")
     text = "g (float[3] x, int64[2] s) => (float[a, b] y) { y = Expand(x, s) }"
     agree(model(text), f32(3), np.array([2, 3])).close()
 
@@ -113,30 +108,35 @@ def test_other_domains() -> None:
         assert [step.op for step in session.plan.steps] == ["ai.onnx.ml::Binarizer"]
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("g (float[4] x) => (int64[1, n] y) { [n1] y = NonZero(x) }", "'n1' : the sizes of .*'y'"),
-        ("g (int64[2, 2] x) => (int64[n] y) { y = Unique(x) }", "must be known before a run"),
-        ("g (float[4] x) => (float[4] y) { y = com.example.Odd(x) }", "com.example::Odd : 1 x"),
-        (
-            "g (float[2] x) => (float[2] y) { r = RandomNormal <shape = [2]> () y = Add(x, r) }",
-            "if it had an input",
-        ),
-        ("g (float[2] x) => (float[2] y) { s = SequenceConstruct(x) y = SequenceAt(s, i) }", "no "),
-        ("g (float[2] x) => (string[2] y) { y = Cast <to = 8> (x) }", "element type string"),
-        (
-            "g (float[2] x, float p) => (float[2] y) { q = IsNaN(p) y = If(q)<then_branch = a() =>"
-            " (float[2] t) { t = Neg(x) }, else_branch = b() => (float[2] e) { e = Relu(x) }> }",
-            "'q' decides what runs",
-        ),
-    ],
-    ids=["data decides", "integers decide", "domain", "no input", "sequence", "text", "graphs"],
-)
+REFUSED = [
+    ("(float[4] x) => (int64[1, n] y) { [n1] y = NonZero(x) }", "'n1' : the sizes of .*'y'"),
+    ("(int64[2, 2] x) => (int64[n] y) { y = Unique(x) }", "must be known before a run"),
+    ("(float[4] x) => (float[4] y) { y = com.example.Odd(x) }", "com.example::Odd : 1 x"),
+    (
+        "(float[2] x) => (float[2] y) { r = RandomNormal<shape = [2]>() y = Add(x, r) }",
+        "if it had an input",
+    ),
+    ("(float[2] x) => (float[2] y) { s = SequenceConstruct(x) y = SequenceAt(s, at) }", "no "),
+    ("(float[2] x) => (string[2] y) { y = Cast<to = 8>(x) }", "element type string"),
+    (
+        """(float[2] x, float p) => (float[2] y) { q = IsNaN(p)
+            y = If(q) < then_branch = a() => (float[2] t) { t = Neg(x) },
+                        else_branch = b() => (float[2] e) { e = Relu(x) } > }""",
+        "'q' decides what runs",
+    ),
+    (  # which may never end
+        """(int32[4] x) => (float[2] y) { y = TfIdfVectorizer<mode = "TF", min_gram_length = 1,
+            max_gram_length = 1, max_skip_count = 0, ngram_counts = [0], ngram_indexes = [0, 1],
+            pool_int64s = [2, 3]>(x) }""",
+        "TfIdfVectorizer",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), REFUSED)
 def test_what_is_refused_still(lacking: Lacking, text: str, reason: str) -> None:
     lacking("NonZero", "Unique", "RandomNormal", "SequenceConstruct", "SequenceAt", "Cast", "If")
-    weights: dict[str, Any] = {"i": np.array(0)} if "(s, i)" in text else {}
-    proto = model(text, **weights)
+    proto = weighed(text)
     proto.opset_import.append(helper.make_opsetid("com.example", 1))
     with pytest.raises(UnsupportedOperatorError, match=reason):
         load_onnx(proto)
@@ -144,13 +144,13 @@ def test_what_is_refused_still(lacking: Lacking, text: str, reason: str) -> None
 
 def test_it_can_be_switched_off(lacking: Lacking) -> None:
     lacking("Elu")
-    missing = pytest.raises(UnsupportedOperatorError, match="Elu : 1 x, last")
-    with missing:
-        load_onnx(model(ELU), reference=False)
-    with missing:
-        Session(model(ELU), reference=False)
-    with missing:
-        Session(model(ELU), libraries=["numpy"])
+    for load in (
+        lambda proto: load_onnx(proto, reference=False),
+        lambda proto: Session(proto, reference=False),
+        lambda proto: Session(proto, libraries=["numpy"]),
+    ):
+        with pytest.raises(UnsupportedOperatorError, match="Elu : 1 x, last"):
+            load(model(ELU))
     graph = load_onnx(model(ELU))
     with pytest.raises(NoInvokerError, match="onnx::Elu 'last': no library"):
         Session(graph, reference=False)
@@ -173,23 +173,20 @@ def test_long_attributes_are_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "complaint"),
+    ("result", "complaint"),
     [
         (ValueError("no such thing"), "onnx.reference failed: ValueError: no such thing"),
-        (
-            np.zeros((3, 2), np.float32),
-            "onnx.reference gives float32 \\(3, 2\\), .*says float32 \\(2, 3\\)",
-        ),
+        (f32(3, 2), "onnx.reference gives float32 \\(3, 2\\), .*says float32 \\(2, 3\\)"),
         (np.zeros((2, 3), np.float64), "onnx.reference gives float64"),
     ],
 )
 def test_faults_of_the_evaluator_are_typed(
-    lacking: Lacking, monkeypatch: pytest.MonkeyPatch, answer: object, complaint: str
+    lacking: Lacking, monkeypatch: pytest.MonkeyPatch, result: object, complaint: str
 ) -> None:
     def run(self: OneNode, arrays: object) -> list[object]:
-        if isinstance(answer, Exception):
-            raise answer
-        return [answer]
+        if isinstance(result, Exception):
+            raise result
+        return [result]
 
     lacking("Elu")
     monkeypatch.setattr(OneNode, "run", run)
@@ -218,23 +215,11 @@ def test_an_evaluator_that_writes_to_its_inputs_harms_nobody(
 
 def test_the_command_line_says_so(lacking: Lacking, tmp_path: Path) -> None:
     lacking("Elu")
-    file = tmp_path / "elu.onnx"
+    file, note = tmp_path / "elu.onnx", "nodes that run on onnx.reference, slowly: 1 x onnx::Elu"
     onnx.save(model(ELU), file)
-    note = "nodes that run on onnx.reference, slowly: 1 x onnx::Elu"
-    ran = CliRunner().invoke(app, ["run", str(file)])
-    assert ran.stderr.splitlines() == [f"note: {note}"]
-    assert note in CliRunner().invoke(app, ["plan", str(file)]).stdout
+    assert vtensor("run", file).stderr.splitlines() == [f"note: {note}"]
+    assert note in vtensor("plan", file).stdout
     for command in ("run", "plan", "explain"):
-        ran = CliRunner().invoke(app, [command, str(file), "--no-reference"])
+        ran = vtensor(command, file, "--no-reference")
         assert ran.exit_code == 1
         assert "Elu : 1 x, last" in ran.stderr
-
-
-def test_what_may_never_end_is_no_last_resort() -> None:
-    text = (
-        'g (int32[4] x) => (float[2] y) { y = TfIdfVectorizer<mode = "TF", min_gram_length = 1,'
-        " max_gram_length = 1, max_skip_count = 0, ngram_counts = [0], ngram_indexes = [0, 1],"
-        " pool_int64s = [2, 3]>(x) }"
-    )
-    with pytest.raises(UnsupportedOperatorError, match="TfIdfVectorizer"):
-        load_onnx(model(text))

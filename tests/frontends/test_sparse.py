@@ -7,81 +7,63 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.parser
 import pytest
 from onnx import GraphProto, ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
-from vtensor import Session
+from tests.frontends.support import Array, model, run_once
+from vtensor import Session, load_onnx, save_onnx
 from vtensor.errors import BudgetError, ModelError
 from vtensor.frontends.tensors import sparse_array
 from vtensor.language.dtype import from_numpy, numpy_dtype
 
-Array = np.ndarray[Any, Any]
-
 DENSE = np.array([[0, 5, 0], [0, 0, -2]], np.float32)
+ONES = {"x": np.ones((2, 3), np.float32)}
 
 
 def sparse(dense: Array, name: str = "k", linear: bool = True) -> SparseTensorProto:
-    """A dense array as a sparse tensor."""
+    """Return a dense array as a sparse tensor."""
     places = np.flatnonzero(dense.reshape(-1) != 0).astype(np.int64)
     values = numpy_helper.from_array(dense.reshape(-1)[places], name)
     if not linear:
         places = np.stack(np.unravel_index(places, dense.shape), axis=1).astype(np.int64)
-    return SparseTensorProto(
-        dims=dense.shape, values=values, indices=numpy_helper.from_array(places, "places")
-    )
+    indices = numpy_helper.from_array(places, "places")
+    return SparseTensorProto(dims=dense.shape, values=values, indices=indices)
 
 
-def added(where: str, tensor: SparseTensorProto, opset: int = 18) -> ModelProto:
-    """x + k, where k is sparse."""
-    kind = helper.make_tensor_value_info("x", tensor.values.data_type, tensor.dims)
-    out = helper.make_tensor_value_info("y", tensor.values.data_type, tensor.dims)
-    constant = helper.make_node("Constant", [], ["k"], sparse_value=tensor)
-    add, own = helper.make_node("Add", ["x", "k"], ["y"]), [tensor]
-    if where == "initializer":
-        graph = helper.make_graph([add], "g", [kind], [out], sparse_initializer=own)
-    elif where == "constant":
-        graph = helper.make_graph([constant, add], "g", [kind], [out])
-    else:
-        nodes, initializers = ([constant, add], []) if where == "body constant" else ([add], own)
-        given = (
-            []
-            if "loop" not in where
-            else [
-                helper.make_tensor_value_info("i", TensorProto.INT64, []),
-                helper.make_tensor_value_info("c", TensorProto.BOOL, []),
-                helper.make_tensor_value_info("s", tensor.values.data_type, tensor.dims),
-            ]
-        )
-        if given:
-            nodes = [
-                helper.make_node("Identity", ["c"], ["d"]),
-                helper.make_node("Add", ["s", "k"], ["y"]),
-            ]
-        body = helper.make_graph(nodes, "body", given, [out], sparse_initializer=initializers)
-        if given:
-            body.output.insert(0, helper.make_tensor_value_info("d", TensorProto.BOOL, []))
-            once = helper.make_node("Constant", [], ["n"], value_int=1)
-            outer = [once, helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)]
+#: Where a model has its sparse tensor: its nodes, which of them read it in a body.
+NODES = {
+    "initializer": "y = Add(x, k)",
+    "constant": "y = Add(x, k)",
+    "body": """t = Constant<value = bool {1}>()
+        y = If(t) < then_branch = a() => (float[SIZES] p) { p = Add(x, k) },
+                    else_branch = b() => (float[SIZES] q) { q = Add(x, k) } >""",
+    "loop": """n = Constant<value_int = 1>()
+        y = Loop(n, , x) < body = b(int64 i, bool c, float[SIZES] s)
+            => (bool d, float[SIZES] p) { d = Identity(c) p = Add(s, k) } >""",
+}
+NODES["body constant"] = NODES["body"]
+
+
+def added(where: str, tensor: SparseTensorProto) -> ModelProto:
+    """Build x + k, where k is sparse."""
+    text = f"g (float[SIZES] x) => (float[SIZES] y) {{ {NODES[where]} }}"
+    proto = model(text.replace("SIZES", ", ".join(map(str, tensor.dims))), 18)
+    bodies = [a.g for node in proto.graph.node for a in node.attribute if a.HasField("g")]
+    for graph in bodies or [proto.graph]:
+        if "constant" in where:
+            node = helper.make_node("Constant", [], ["k"], sparse_value=tensor)
+            graph.node.insert(0, node)
         else:
-            chosen = helper.make_tensor("t", TensorProto.BOOL, [], [True])
-            outer = [
-                helper.make_node("Constant", [], ["t"], value=chosen),
-                helper.make_node("If", ["t"], ["y"], then_branch=body, else_branch=body),
-            ]
-        graph = helper.make_graph(outer, "g", [kind], [out])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-
-
-PLACES = ("initializer", "constant", "body", "body constant", "loop")
+            graph.sparse_initializer.append(tensor)
+    return proto
 
 
 @pytest.mark.parametrize("linear", [True, False])
-@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("where", NODES)
 def test_values_stand_where_their_indices_say(where: str, linear: bool) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    with Session(added(where, sparse(DENSE, linear=linear)), cache_dir=None) as session:
-        np.testing.assert_array_equal(session.run(None, {"x": x})[0], x + DENSE)
+    [y] = run_once(added(where, sparse(DENSE, linear=linear)), {"x": x}, cache_dir=None)
+    np.testing.assert_array_equal(y, x + DENSE)
 
 
 @pytest.mark.parametrize("linear", [True, False])
@@ -98,9 +80,8 @@ def test_every_element_type(number: int, linear: bool) -> None:
             sparse_array(SparseTensorProto(dims=[1], values=TensorProto(data_type=number)), None, 9)
         return
     dense = np.array([[0, 1, 0, 0], [1, 0, 0, 1]]).astype(dtype)
-    found = sparse_array(sparse(dense, linear=linear), None, 1 << 20)
-    assert found.dtype == dtype
-    assert found.tobytes() == dense.tobytes()
+    array = sparse_array(sparse(dense, linear=linear), None, 1 << 20)
+    assert (array.dtype, array.tobytes()) == (dtype, dense.tobytes())
 
 
 @pytest.mark.parametrize("shape", [(4,), (0,), (2, 0, 3), (1, 1, 1, 1), (2, 3, 4, 5), ()])
@@ -117,68 +98,64 @@ def test_any_rank_and_any_number_of_values(
 
 @pytest.mark.parametrize("where", ["initializer", "constant", "body", "body constant"])
 def test_values_may_be_in_a_file(where: str, tmp_path: Path) -> None:
-    tensor = sparse(DENSE)
-    data = tensor.values.raw_data
-    (tmp_path / "data.bin").write_bytes(b"head" + data)
+    tensor, data = sparse(DENSE), tmp_path / "data.bin"
+    data.write_bytes(b"head" + tensor.values.raw_data)
+    length = str(len(tensor.values.raw_data))
     tensor.values.ClearField("raw_data")
     tensor.values.data_location = TensorProto.EXTERNAL
-    told = {"location": "data.bin", "offset": "4", "length": str(len(data))}
-    for key, value in told.items():
+    for key, value in {"location": "data.bin", "offset": "4", "length": length}.items():
         tensor.values.external_data.add(key=key, value=value)
-    made = added(where, tensor)
-    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
-    x = np.ones((2, 3), np.float32)
+    proto, path = added(where, tensor), tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+
+    def is_sum(k: Any) -> None:
+        [y] = run_once(path, ONES, cache_dir=tmp_path / "cache")
+        np.testing.assert_array_equal(y, ONES["x"] + k)
+
     for _ in range(2):
-        with Session(tmp_path / "m.onnx", cache_dir=tmp_path / "cache") as session:
-            np.testing.assert_array_equal(session.run(None, {"x": x})[0], x + DENSE)
+        is_sum(DENSE)
     with pytest.raises(ModelError, match=r"data\.bin"):
-        Session(made, cache_dir=None)
-    (tmp_path / "data.bin").write_bytes(b"head" + np.array([7, 8], np.float32).tobytes())
-    with Session(tmp_path / "m.onnx", cache_dir=tmp_path / "cache") as session:
-        wanted = x + np.array([[0, 7, 0], [0, 0, 8]], np.float32)
-        np.testing.assert_array_equal(session.run(None, {"x": x})[0], wanted)
+        Session(proto, cache_dir=None)
+    data.write_bytes(b"head" + np.array([7, 8], np.float32).tobytes())
+    is_sum(np.array([[0, 7, 0], [0, 0, 8]], np.float32))
 
 
-def with_indices(indices: Any, dtype: Any = np.int64) -> SparseTensorProto:
+def changed(
+    indices: Any = None, values: Any = None, dims: Any = None, kind: Any = np.int64
+) -> SparseTensorProto:
+    """Return a sparse tensor with other parts."""
     tensor = sparse(DENSE)
-    tensor.indices.CopyFrom(numpy_helper.from_array(np.array(indices, dtype)))
-    return tensor
-
-
-def with_values(values: Any) -> SparseTensorProto:
-    tensor = sparse(DENSE)
-    tensor.values.CopyFrom(numpy_helper.from_array(np.array(values, np.float32), "k"))
-    return tensor
-
-
-def with_dims(*dims: int) -> SparseTensorProto:
-    tensor = sparse(DENSE)
-    tensor.dims[:] = dims
+    if indices is not None:
+        tensor.indices.CopyFrom(numpy_helper.from_array(np.array(indices, kind)))
+    if values is not None:
+        tensor.values.CopyFrom(numpy_helper.from_array(np.array(values, np.float32), "k"))
+    if dims is not None:
+        tensor.dims[:] = dims
     return tensor
 
 
 WRONG = {
-    "beyond": with_indices([1, 6]),
-    "far beyond": with_indices([1, 1 << 62]),
-    "negative": with_indices([-1, 5]),
-    "twice": with_indices([1, 1]),
-    "descending": with_indices([5, 1]),
-    "beyond a row": with_indices([[0, 1], [1, 3]]),
-    "beyond the rows": with_indices([[0, 1], [2, 0]]),
-    "negative in a row": with_indices([[0, -1], [1, 2]]),
-    "rows descend": with_indices([[1, 2], [0, 1]]),
-    "rows twice": with_indices([[0, 1], [0, 1]]),
-    "too few": with_indices([1]),
-    "too many": with_indices([1, 2, 5]),
-    "other rank": with_indices([[0, 0, 1], [0, 1, 2]]),
-    "three axes": with_indices([[[1]], [[5]]]),
-    "narrow indices": with_indices([1, 5], np.int32),
-    "float indices": with_indices([1, 5], np.float32),
-    "values with axes": with_values([[1.0, 2.0]]),
-    "one value": with_values(1.0),
-    "negative size": with_dims(-2, -3),
-    "no size": with_dims(0, 3),
-    "many dims": with_dims(*[1] * 65),
+    "beyond": changed([1, 6]),
+    "far beyond": changed([1, 1 << 62]),
+    "negative": changed([-1, 5]),
+    "twice": changed([1, 1]),
+    "descending": changed([5, 1]),
+    "beyond a row": changed([[0, 1], [1, 3]]),
+    "beyond the rows": changed([[0, 1], [2, 0]]),
+    "negative in a row": changed([[0, -1], [1, 2]]),
+    "rows descend": changed([[1, 2], [0, 1]]),
+    "rows twice": changed([[0, 1], [0, 1]]),
+    "too few": changed([1]),
+    "too many": changed([1, 2, 5]),
+    "other rank": changed([[0, 0, 1], [0, 1, 2]]),
+    "three axes": changed([[[1]], [[5]]]),
+    "narrow indices": changed([1, 5], kind=np.int32),
+    "float indices": changed([1, 5], kind=np.float32),
+    "values with axes": changed(values=[[1.0, 2.0]]),
+    "one value": changed(values=1.0),
+    "negative size": changed(dims=(-2, -3)),
+    "no size": changed(dims=(0, 3)),
+    "many dims": changed(dims=[1] * 65),
 }
 
 
@@ -188,17 +165,17 @@ def test_what_does_not_fit_is_a_model_error(what: str, where: str) -> None:
     tensor = WRONG[what]
     with pytest.raises(ModelError):
         sparse_array(tensor, None, 1 << 20)
-    made = added(where, sparse(DENSE))
-    _put(made.graph, tensor)
+    proto = added(where, sparse(DENSE))
+    _put(proto.graph, tensor)
     with pytest.raises(ModelError):
-        Session(made, cache_dir=None)
+        Session(proto, cache_dir=None)
 
 
 def _put(graph: GraphProto, tensor: SparseTensorProto) -> None:
-    """Have another tensor in the place of each sparse one."""
-    for own in graph.sparse_initializer:
-        own.CopyFrom(tensor)
-        own.values.name = "k"
+    """Put another tensor in the place of each sparse one."""
+    for initializer in graph.sparse_initializer:
+        initializer.CopyFrom(tensor)
+        initializer.values.name = "k"
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("sparse_tensor"):
@@ -211,70 +188,56 @@ def _put(graph: GraphProto, tensor: SparseTensorProto) -> None:
     "dims", [(1 << 40,), (1 << 31, 1 << 31), (1 << 62, 1 << 62, 4), (0, 1 << 62, 1 << 62)]
 )
 def test_a_dense_size_beyond_the_budget(where: str, dims: tuple[int, ...]) -> None:
-    made = added(where, sparse(DENSE))
-    _put(made.graph, with_dims(*dims))
+    proto = added(where, sparse(DENSE))
+    _put(proto.graph, changed(dims=dims))
     with pytest.raises(BudgetError, match="budget"):
-        Session(made, cache_dir=None)
+        Session(proto, cache_dir=None)
 
 
 def test_several_that_are_too_much_together() -> None:
-    made = added("initializer", sparse(np.ones((300,), np.float32)))
-    made.graph.sparse_initializer.append(sparse(np.ones((300,), np.float32), "other"))
-    Session(made, cache_dir=None, max_bytes=1 << 16).close()
+    proto = added("initializer", sparse(np.ones((300,), np.float32)))
+    proto.graph.sparse_initializer.append(sparse(np.ones((300,), np.float32), "other"))
+    Session(proto, cache_dir=None, max_bytes=1 << 16).close()
     with pytest.raises(BudgetError):
-        Session(made, cache_dir=None, max_bytes=2000)
+        Session(proto, cache_dir=None, max_bytes=2000)
 
 
 def test_names_that_are_taken_or_absent() -> None:
-    made = added("initializer", sparse(DENSE))
-    made.graph.sparse_initializer.append(sparse(DENSE))
+    proto = added("initializer", sparse(DENSE))
+    proto.graph.sparse_initializer.append(sparse(DENSE))
     with pytest.raises(ModelError, match="two initializers"):
-        Session(made, cache_dir=None)
-    made = added("initializer", sparse(DENSE, name=""))
+        Session(proto, cache_dir=None)
     with pytest.raises(ModelError):
-        Session(made, cache_dir=None)
+        Session(added("initializer", sparse(DENSE, name="")), cache_dir=None)
 
 
 def test_a_sparse_default_may_be_overridden() -> None:
-    made = added("initializer", sparse(DENSE))
-    made.graph.input.append(helper.make_tensor_value_info("k", TensorProto.FLOAT, [2, 3]))
-    x = np.ones((2, 3), np.float32)
-    with Session(made, cache_dir=None) as session:
-        np.testing.assert_array_equal(session.run(None, {"x": x})[0], x + DENSE)
-        np.testing.assert_array_equal(session.run(None, {"x": x, "k": x})[0], x + x)
+    proto = added("initializer", sparse(DENSE))
+    proto.graph.input.append(helper.make_tensor_value_info("k", TensorProto.FLOAT, [2, 3]))
+    with Session(proto, cache_dir=None) as session:
+        for feeds, k in ((ONES, DENSE), ({**ONES, "k": ONES["x"]}, ONES["x"])):
+            np.testing.assert_array_equal(session.run(None, feeds)[0], ONES["x"] + k)
 
 
 def test_a_model_with_sparse_tensors_is_exported_dense(tmp_path: Path) -> None:
-    from vtensor import save_onnx
-    from vtensor.frontends.onnx import load_onnx
-
-    save_onnx(load_onnx(added("initializer", sparse(DENSE))), tmp_path / "dense.onnx")
-    assert not onnx.load(tmp_path / "dense.onnx").graph.sparse_initializer
-    x = np.ones((2, 3), np.float32)
-    with Session(tmp_path / "dense.onnx", cache_dir=None) as session:
-        np.testing.assert_array_equal(session.run(None, {"x": x})[0], x + DENSE)
+    path = tmp_path / "dense.onnx"
+    save_onnx(load_onnx(added("initializer", sparse(DENSE))), path)
+    assert not onnx.load(path).graph.sparse_initializer
+    np.testing.assert_array_equal(run_once(path, ONES, cache_dir=None)[0], ONES["x"] + DENSE)
 
 
 def test_a_branch_in_a_function_has_one() -> None:
-    kind = helper.make_tensor_value_info
-    then = helper.make_graph(
-        [helper.make_node("Add", ["a", "k"], ["sum"])], "then", [], [kind("sum", 1, [2, 3])]
+    proto = model(
+        """<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+        g (float[2, 3] x, bool c) => (float[2, 3] y) { y = own.F(x, c) }
+        <domain: "own", opset_import: ["" : 18]>
+        F (a, c) => (b) {
+            b = If(c) < then_branch = t() => (float[2, 3] sum) { sum = Add(a, k) },
+                        else_branch = e() => (float[2, 3] minus) { minus = Neg(a) } > }"""
     )
+    then = next(a.g for a in proto.functions[0].node[0].attribute if a.name == "then_branch")
     then.sparse_initializer.append(sparse(DENSE))
-    other = helper.make_graph(
-        [helper.make_node("Neg", ["a"], ["minus"])], "other", [], [kind("minus", 1, [2, 3])]
-    )
-    chosen = helper.make_node("If", ["c"], ["b"], then_branch=then, else_branch=other)
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
-    graph = helper.make_graph(
-        [helper.make_node("F", ["x", "c"], ["y"], domain="own")],
-        "g",
-        [kind("x", 1, [2, 3]), kind("c", TensorProto.BOOL, [])],
-        [kind("y", 1, [2, 3])],
-    )
-    function = helper.make_function("own", "F", ["a", "c"], ["b"], [chosen], opsets[:1])
-    made = helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=10)
-    x = np.ones((2, 3), np.float32)
-    with Session(made, cache_dir=None) as session:
-        for c, wanted in ((True, x + DENSE), (False, -x)):
-            np.testing.assert_array_equal(session.run(None, {"x": x, "c": np.array(c)})[0], wanted)
+    with Session(proto, cache_dir=None) as session:
+        for c, expected in ((True, ONES["x"] + DENSE), (False, -ONES["x"])):
+            [y] = session.run(None, {**ONES, "c": np.array(c)})
+            np.testing.assert_array_equal(y, expected)

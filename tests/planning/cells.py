@@ -40,15 +40,14 @@ PATIENCE_S = 30.0
 
 
 class Answer(NamedTuple):
-    """What a session says of inputs.
+    """A session's answer to inputs.
 
     Attributes:
         given: by its first run.
         origin: of that run's plan; None if it failed.
         again: by a run when all other inputs have run.
         origin_again: of that run's plan.
-        choice: of its plan, as the lock file tells it; None where that tells none, or nothing is
-            to be compared.
+        choice: of its plan, by the lock file; None if that has none, or nothing is compared.
         told: what the session says of its plan.
     """
 
@@ -69,7 +68,7 @@ def apart_by(given: Given, wanted: Given) -> float:
 
 def digest_of(given: Given) -> bytes:
     """Return a digest of what a run gives, to the bit."""
-    rows = given if isinstance(given, tuple) else [(one.shape, one.tobytes()) for one in given]
+    rows = given if isinstance(given, tuple) else [(y.shape, y.tobytes()) for y in given]
     return hashlib.blake2b(repr(rows).encode()).digest()
 
 
@@ -84,9 +83,9 @@ def write(name: str, path: Path, seed: int = 0) -> Path:
 
 
 def feeds_of(name: str, count: int) -> list[Feeds]:
-    """Inputs whose memory begins at a multiple of 64 bytes: sums go by where elements are in it."""
+    """Return inputs at multiples of 64 bytes: sums go by where elements are in memory."""
     return [
-        {key: _placed(one) for key, one in feeds.items()} for feeds in row_of(name).feeds(count)
+        {key: _placed(array) for key, array in feeds.items()} for feeds in row_of(name).feeds(count)
     ]
 
 
@@ -101,10 +100,10 @@ def _placed(array: Array) -> Array:
 def run(session: Session, row: Row, feeds: Feeds) -> tuple[Given, Origin | None]:
     """Run once; return what it gives, and the origin of its plan."""
     try:
-        found = session.run(row.outputs, feeds)
+        outputs = session.run(row.outputs, feeds)
     except VTensorError as error:
         return (type(error).__name__, str(error)), None
-    return [np.array(one) for one in found], session.plan.origin
+    return [np.array(y) for y in outputs], session.plan.origin
 
 
 def choice_of(session: Session) -> object:
@@ -125,7 +124,7 @@ def opened(
     costs: str = "declared",
     **options: Any,
 ) -> Iterator[Session]:
-    """A session on a model; estimates are by what libraries declare, or by measured speeds."""
+    """Open a session; estimates are by what libraries declare, or by measured speeds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VTENSOR_COSTS", costs)
         about = {"threads": 1, **row.options, **options}
@@ -153,14 +152,14 @@ def visit(
     row, feeds = row_of(name), feeds_of(name, count)
     with opened(row, model, cache_dir, **options) as session:
         first = {at: run(session, row, feeds[at]) for at in order}
-        found = {}
+        answers = {}
         for at in order:
             again, origin = run(session, row, feeds[at])
             told: tuple[object, object] = None, None
             if origin and not (wanted and {*map(digest_of, (first[at][0], again))} == {wanted[at]}):
                 told = choice_of(session), told_of(session)
-            found[at] = Answer(*first[at], again, origin, *told)
-    return found
+            answers[at] = Answer(*first[at], again, origin, *told)
+    return answers
 
 
 def told_of(session: Session) -> object:
@@ -171,7 +170,7 @@ def told_of(session: Session) -> object:
         for step in plan.steps
     ]
     ends = [*map(str, session.inputs)], [*map(str, session.outputs)]
-    moved = [(one.value, str(one.source), str(one.target), one.library) for one in plan.conversions]
+    moved = [(row.value, str(row.source), str(row.target), row.library) for row in plan.conversions]
     return plan.passes, steps, moved, ends
 
 
@@ -192,9 +191,8 @@ def rounding(name: str, model: GivenModel, at: int, count: int) -> tuple[Given, 
 def _moved(array: Array, random: np.random.Generator) -> Array:
     if array.dtype.kind != "f":
         return array
-    moved: Array = np.nextafter(
-        array, random.choice(np.array([-np.inf, np.inf], array.dtype), array.shape)
-    )
+    ends = random.choice(np.array([-np.inf, np.inf], array.dtype), array.shape)
+    moved: Array = np.nextafter(array, ends)
     return moved
 
 
@@ -202,7 +200,7 @@ def refined(
     name: str, model: GivenModel, cache_dir: Path | None, count: int
 ) -> tuple[bool, list[Any]]:
     """Run the first input until a background plan has taken the provisional plan's place, and
-    the others behind that; return whether it has, and what each run gave.
+    the others after that; return whether it has, and what each run gave.
     """
     row, feeds = row_of(name), feeds_of(name, count)
     given = []
@@ -212,15 +210,15 @@ def refined(
         while given[-1][2] and session.plan.provisional and time.monotonic() < until:
             given[1:] = [(0, *run(session, row, feeds[0]))]
         settled = not (given[-1][2] and session.plan.provisional)
-        given += [(at, *run(session, row, one)) for at, one in enumerate(feeds)]
-        given += [(at, *run(session, row, one)) for at, one in enumerate(feeds)]
+        for _ in range(2):
+            given += [(at, *run(session, row, arrays)) for at, arrays in enumerate(feeds)]
     return settled, given
 
 
 def crowd(
     name: str, model: GivenModel, cache_dir: Path | None, count: int, threads: int
 ) -> list[tuple[int, Given]]:
-    """Threads run all inputs at once in one session, each in another order."""
+    """Run all inputs on several threads at once in one session, on each in another order."""
     row, feeds, meet = row_of(name), feeds_of(name, count), threading.Barrier(threads)
     with (
         opened(row, model, cache_dir, "calibrated") as session,
@@ -232,7 +230,7 @@ def crowd(
             places = [at % len(feeds) for at in range(begin, begin + 2 * len(feeds))]
             return [(at, run(session, row, feeds[at])[0]) for at in places]
 
-        return [one for row in pool.map(runs, range(threads)) for one in row]
+        return [answer for row in pool.map(runs, range(threads)) for answer in row]
 
 
 def full_disk(name: str, model: GivenModel, cache_dir: Path) -> dict[int, Answer]:
@@ -268,8 +266,8 @@ def meanwhile(
 
 
 def entries_of(folder: Path) -> list[Path]:
-    """All files of a cache."""
-    return sorted(one for one in folder.rglob("*") if one.is_file())
+    """Return all files of a cache."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def damaged(
@@ -282,31 +280,30 @@ def damaged(
     count: int,
     costs: str,
 ) -> tuple[int, list[str]]:
-    """Run the first two inputs behind each kind of damage to each entry of a cache.
+    """Run the first two inputs after each kind of damage to each entry of a cache.
 
     Args:
-        name, model: the row and its model.
+        name, model, costs: as for ``visit`` and ``opened``.
         cache: a cache that has all of it; each case gets a copy.
         other: the cache of another model.
         how: "bytes", "kinds" or "values", as ``damage`` has them.
         wanted: what the inputs give.
         count: cases of each kind of damage.
-        costs: as for ``opened``.
 
     Returns:
         How many cases there were, and those whose answer was wrong, each with what it was.
     """
     row, feeds, random = row_of(name), feeds_of(name, 0), Random(how)
-    contents = [one.read_bytes() for one in (*entries_of(cache), *entries_of(other))]
+    contents = [entry.read_bytes() for entry in (*entries_of(cache), *entries_of(other))]
     folder, tried, faults = cache.with_name("damaged"), 0, list[str]()
     for entry in entries_of(cache):
         place, content = folder / entry.relative_to(cache), entry.read_bytes()
-        others = [one for one in contents if one != content]
+        others = [other for other in contents if other != content]
         if how == "bytes":
-            given = by_bytes(content, random.sample(others, min(len(others), count)), random, count)
+            cases = by_bytes(content, random.sample(others, min(len(others), count)), random, count)
         else:
-            given = by_fields(content, random, count, kinds=how == "kinds")
-        for label, changed in given:
+            cases = by_fields(content, random, count, kinds=how == "kinds")
+        for label, changed in cases:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(cache, folder)
             place.write_bytes(changed)
@@ -315,13 +312,13 @@ def damaged(
             tried += 1
             try:
                 with opened(row, model, folder, costs) as session:
-                    found = [run(session, row, one)[0] for one in feeds[:2]]
+                    answers = [run(session, row, arrays)[0] for arrays in feeds[:2]]
             except Exception as error:  # of any type: none is right
                 faults.append(f"{case}: {type(error).__name__}: {error}")
                 continue
-            apart = [apart_by(one, want) for one, want in zip(found, wanted, strict=False)]
-            if not max(apart) <= TOLERANCE:
-                faults.append(f"{case}: off by {max(apart):.2g}")
+            apart = max(map(apart_by, answers, wanted))
+            if not apart <= TOLERANCE:
+                faults.append(f"{case}: off by {apart:.2g}")
     return tried, faults
 
 
@@ -333,25 +330,22 @@ def looked_at(name: str, model: GivenModel, cache: Path) -> Origin:
         assert origin is not None
         wanted = np.asarray(given[0])
         profile = session.profile(feeds, runs=1)
-        assert len(profile.calls) >= len([one for one in session.plan.steps if one.kernels])
+        assert len(profile.calls) >= len([step for step in session.plan.steps if step.kernels])
         assert session.memory.planned >= session.memory.live > 0
         assert session.plan.certificate is not None or session.plan.passes
         [name] = session.plan.deliveries
-        inner = next(one for one in reversed(session.values) if one != name)
+        inner = next(value for value in reversed(session.values) if value != name)
         np.testing.assert_allclose(session.run([inner, name], feeds)[1], wanted, 1e-4, 1e-4)
         out = {name: np.empty_like(wanted)}
         session.run(None, feeds, out=out)
         np.testing.assert_array_equal(out[name], wanted)
-        turned = {key: one.T.copy().T for key, one in feeds.items()}
+        turned = {key: array.T.copy().T for key, array in feeds.items()}
         np.testing.assert_allclose(session.run(None, turned)[0], wanted, 1e-4, 1e-4)
         binding = session.bind(feeds)
         binding.run()
         np.testing.assert_array_equal(binding.outputs[name], wanted)
         for bad in ({}, {**feeds, "other": wanted}, {key: np.zeros(3) for key in feeds}):
-            try:
+            with pytest.raises(InputError):
                 session.run(None, bad)
-            except InputError:
-                continue
-            raise AssertionError("wrong inputs were taken")
         np.testing.assert_array_equal(session.run(None, feeds)[0], wanted)
     return origin

@@ -15,15 +15,11 @@ def caching(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """A process that goes from row to row."""
-    with process(tmp_path_factory.mktemp("timings")) as one:
-        yield one
+def _process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """Start a process that goes from row to row."""
+    with process(tmp_path_factory.mktemp("timings")) as worker:
+        yield worker
 
 
-@pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """Another one."""
-    with process(tmp_path_factory.mktemp("timings")) as one:
-        yield one
+here = pytest.fixture(scope="module", name="here")(_process)
+there = pytest.fixture(scope="module", name="there")(_process)

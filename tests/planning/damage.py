@@ -14,7 +14,7 @@ TYPES: Sequence[Any] = (None, "x", [], {}, [[0]], -0.5)
 
 
 def signed(head: bytes, payload: bytes) -> bytes:
-    """An entry with the head of another one, whose digest is right."""
+    """Return an entry with the head of another one, whose digest is right."""
     digest = hashlib.blake2b(payload, digest_size=16).hexdigest().encode()
     return head.rpartition(b" ")[0] + b" " + digest + b"\n" + payload
 
@@ -22,17 +22,17 @@ def signed(head: bytes, payload: bytes) -> bytes:
 def by_bytes(
     entry: bytes, others: Sequence[bytes], random: Random, count: int
 ) -> Iterator[tuple[str, bytes]]:
-    """What may become of an entry: each with its name.
+    """Yield what may become of an entry, each with its name.
 
     Args:
         entry: what it is.
         others: entries of the same folder, and of another model's, that take its place.
-        random, count: where bits are flipped and bytes cut off, beside the ends of the parts.
+        random, count: where bits are flipped and bytes cut off, besides the ends of the parts.
     """
-    head = entry.index(b"\n")
-    ends = [0, head - 1, head, head + 1, len(entry) - 1]
+    line, _, payload = entry.partition(b"\n")
+    head = len(line)
     places = [random.randrange(len(entry)) for _ in range(count)]
-    for at in (*ends, *places):
+    for at in (0, head - 1, head, head + 1, len(entry) - 1, *places):
         flipped = bytearray(entry)
         flipped[at] ^= 1 << random.randrange(8)
         yield f"a bit of byte {at}", bytes(flipped)
@@ -41,9 +41,7 @@ def by_bytes(
     yield "a byte more", entry + b" "
     for number, other in enumerate(others):
         yield f"entry {number} in its place", other
-    line, payload = entry[:head], entry[head + 1 :]
-    words = line.split()
-    version = int(words[-2])
+    version = int(line.split()[-2])
     heads = [(b" %d " % version, b" %d " % (version + step)) for step in (-1, 1)]
     for old, new in (*heads, (b"vtensor", b"another")):
         assert line.count(old) == 1
@@ -53,7 +51,7 @@ def by_bytes(
 
 
 def by_fields(entry: bytes, random: Random, count: int, kinds: bool) -> Iterator[tuple[str, bytes]]:
-    """An entry with one field changed, and a digest that is right.
+    """Yield an entry with one field changed, and a digest that is right.
 
     Args:
         entry: what it is.
@@ -85,7 +83,7 @@ def by_fields(entry: bytes, random: Random, count: int, kinds: bool) -> Iterator
 
 
 def _ways(data: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The ways to all values."""
+    """Yield the ways to all values."""
     if way:
         yield way
     inside = data.items() if isinstance(data, dict) else ()
@@ -94,7 +92,7 @@ def _ways(data: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def _other(value: Any, random: Random) -> Any:
-    """Another value of the same type."""
+    """Return another value of the same type."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Fixtures' helpers: processes, and what a row's fresh sessions answer."""
+"""Processes, and what fresh sessions answer to a row's inputs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from tests.planning import cells
 from tests.planning.cells import TOLERANCE, Answer, Given, apart_by
 from tests.planning.rows import GivenModel
@@ -17,14 +19,19 @@ from vtensor.language.graph import same_bytes
 
 T = TypeVar("T")
 
-#: Also the slow cases.
-
 #: Where pytest says which test runs.
 TEST = "PYTEST_CURRENT_TEST"
 
 #: Where two choices differ by more than the tolerance, it is to be at most so many times what the
 #: last bits of the inputs change: each layer rounds, too.
 ROUNDINGS = 8
+
+
+def give_away(path: Path) -> None:
+    """Make a file another user's."""
+    if os.geteuid():
+        pytest.skip("only root gives files away")
+    os.chown(path, 1, -1)
 
 
 def use_folder(folder: str) -> None:
@@ -43,7 +50,7 @@ class Process:
         return self.begin(function, *given, **named)()
 
     def begin(self, function: Callable[..., T], *given: Any, **named: Any) -> Callable[[], T]:
-        """Make a call; the function that is returned waits for it."""
+        """Begin a call; the function that is returned waits for it."""
         return self._pool.submit(_in_test, os.environ.get(TEST), function, given, named).result
 
 
@@ -56,11 +63,7 @@ def _in_test(test: str | None, function: Callable[..., T], given: Any, named: An
 
 @contextmanager
 def process(folder: Path) -> Iterator[Process]:
-    """Start a process, in which no test has registered anything.
-
-    Args:
-        folder: where it keeps timings.
-    """
+    """Start a process, in which no test has registered anything; it keeps timings in a folder."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initializer=use_folder, initargs=(str(folder),)) as pool:
         yield Process(pool)
@@ -73,19 +76,17 @@ class Expected:
         name, model: the row, and its model.
         process: makes the sessions.
         count: how many sizes are drawn at random.
-        options: of sessions, beside the row's.
+        options: of sessions, besides the row's.
     """
 
     def __init__(
         self, name: str, model: GivenModel, process: Process, count: int = 0, **options: Any
     ) -> None:
         self.name, self.model, self.count, self._process = name, model, count, process
-        self.options, self.answers = (
-            options,
-            process.call(cells.fresh, name, model, count, **options),
-        )
+        self.options = options
+        self.answers = process.call(cells.fresh, name, model, count, **options)
         self.order = range(len(self.answers))
-        self._digests = [cells.digest_of(one.given) for one in self.answers]
+        self._digests = [cells.digest_of(answer.given) for answer in self.answers]
 
     def visit(
         self,
@@ -107,13 +108,13 @@ class Expected:
         order = self.order if order is None else order
         named |= self.options
         about = self.name, self.model, cache, order, self.count, () if looks else self._digests
-        found = process.call(cells.visit, *about, **named)
-        self.check_all(found, cell)
-        return found[order[0]]
+        answers = process.call(cells.visit, *about, **named)
+        self.check_all(answers, cell)
+        return answers[order[0]]
 
-    def check_all(self, found: Mapping[int, Answer], cell: str) -> None:
+    def check_all(self, answers: Mapping[int, Answer], cell: str) -> None:
         """Compare what a session answers to each of the inputs."""
-        for at, answer in found.items():
+        for at, answer in answers.items():
             same = answer.choice is not None and answer.choice == self.answers[at].choice
             self.check(at, answer.given, cell, same)
             self.check(at, answer.again, f"{cell}, again", same)
@@ -131,5 +132,5 @@ class Expected:
         elif same:
             assert all(map(same_bytes, given, wanted)), f"{where}: other bits, {apart:.2g} apart"
         elif not apart <= TOLERANCE:
-            one, moved = self._process.call(cells.rounding, self.name, self.model, at, self.count)
-            assert apart <= ROUNDINGS * apart_by(moved, one), f"{where}: {apart:.2g} apart"
+            plain, moved = self._process.call(cells.rounding, self.name, self.model, at, self.count)
+            assert apart <= ROUNDINGS * apart_by(moved, plain), f"{where}: {apart:.2g} apart"

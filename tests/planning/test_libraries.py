@@ -6,7 +6,7 @@ Python, and want other layouts in other sizes: none of that may be carried to si
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,17 @@ import pytest
 from ops import Relu
 from ptensor.evaluation import emit, lib_tagger, share
 from ptensor.tensor import PTensor
-from tests.frontends.support import f32
+from tests.frontends.support import Array, f32
 from tests.libraries.bench import Bench
 from tests.libraries.steps import READ, WRITE, FloatStep
 from vtensor import Graph, Session
 
 
 def copying(library: str, layout: Callable[[Any], str] = lambda _: "NC") -> Callable[..., None]:
-    """An invoker that copies, from Python, in a layout that may go by sizes."""
+    """Return an invoker that copies, from Python, in a layout that may go by sizes."""
 
     def run(ctx: object, op: object, x: Any, y: Any) -> None:
-        src, dst = (PTensor(one).require(layout(x)) for one in (x, y))
+        src, dst = (PTensor(tensor).require(layout(x)) for tensor in (x, y))
         if not lib_tagger(library, [src], [dst]):
             dst.data()[...] = src.data()
 
@@ -34,7 +34,7 @@ def copying(library: str, layout: Callable[[Any], str] = lambda _: "NC") -> Call
 
 
 def toys(bench: Bench, *names: str) -> Graph:
-    """Toy operators one behind the other, on any number of rows."""
+    """Build toy operators one after the other, on any number of rows."""
     g = Graph("open")
     x = g.input("x", {"N": None, "C": 3})
     for name in names:
@@ -43,14 +43,20 @@ def toys(bench: Bench, *names: str) -> Graph:
     return g
 
 
+def check(session: Session, sizes: Sequence[int], expected: Callable[[Array], Array]) -> None:
+    """Check the answers of runs in these numbers of rows."""
+    for size in sizes:
+        x = f32(size, 3)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected(x))
+
+
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_layout_that_goes_by_sizes(bench: Bench, tmp_path: Path, cached: bool) -> None:
     bench.invoker()(copying("toy", lambda x: "CN" if x.size("N") > 4 else "NC"))
     for sizes in ((2, 3, 5, 6, 4, 2), (6, 2, 5)):
         with Session(toys(bench, "a", "b"), cache_dir=tmp_path if cached else None) as session:
             for size in sizes:
-                [found] = session.run(None, {"x": f32(size, 3)})
-                np.testing.assert_array_equal(found, f32(size, 3))
+                check(session, [size], lambda x: x)
                 assert session.plan.origin.way in ("recorded on sizes", "in memory")
 
 
@@ -71,21 +77,21 @@ def test_constants_that_are_wanted_otherwise_in_other_sizes(bench: Bench, tmp_pa
     def pair(ctx: object, op: object, a: Any, b: Any, y: Any) -> None:
         few = a.size("N") <= 4
         asked = zip((a, b, y), ("NC", "CK" if few else "KC", "NCK"), strict=True)
-        one, other, out = (PTensor(tensor).require(text) for tensor, text in asked)
-        if not lib_tagger("toy", [one, other], [out]):
-            rows = other.data() if few else other.data().T
-            out.data()[...] = one.data()[:, :, None] + rows
+        left, right, out = (PTensor(tensor).require(text) for tensor, text in asked)
+        if not lib_tagger("toy", [left, right], [out]):
+            rows = right.data() if few else right.data().T
+            out.data()[...] = left.data()[:, :, None] + rows
 
     g, weights = Graph("open"), f32(3, 2)
     x, w = g.input("x", {"N": None, "C": 3}), g.constant(weights, "C K", name="w")
     g.output(g.add(Relu(), g.add(bench.op("Pair"), g.add(Relu(), x), w, name="pair")), "y")
+
+    def expected(x: Array) -> Array:
+        return np.maximum(np.maximum(x, 0)[:, :, None] + weights, 0)
+
     for cache in (None, tmp_path, tmp_path):
         with Session(g, cache_dir=cache) as session:
-            for size in (2, 3, 5, 6, 4, 9):
-                given = f32(size, 3)
-                [found] = session.run(None, {"x": given})
-                wanted = np.maximum(np.maximum(given, 0)[:, :, None] + weights, 0)
-                np.testing.assert_array_equal(found, wanted)
+            check(session, (2, 3, 5, 6, 4, 9), expected)
 
 
 def test_a_step_that_has_a_constant_in_itself(bench: Bench) -> None:
@@ -93,7 +99,7 @@ def test_a_step_that_has_a_constant_in_itself(bench: Bench) -> None:
 
     @bench.invoker("Pair", python=False)
     def scaled(ctx: object, op: object, a: Any, b: Any, y: Any) -> None:
-        tensors = [PTensor(one).require("NC") for one in (a, b, y)]
+        tensors = [PTensor(tensor).require("NC") for tensor in (a, b, y)]
         if lib_tagger("toy", tensors[:2], tensors[2:]):
             return
         size, factor = a.num_elements, float(tensors[1].data()[0, 0])
@@ -110,8 +116,7 @@ def test_a_step_that_has_a_constant_in_itself(bench: Bench) -> None:
         x = g.add(bench.op("Pair"), x, factor, name=f"times{i}")
     g.output(x, "y")
     with Session(g, threads=1, optimize="none") as session:
-        for n in (1, 2, 1, 3):
-            np.testing.assert_array_equal(session.run(None, {"x": f32(n, 3)})[0], f32(n, 3) * 6)
+        check(session, (1, 2, 1, 3), lambda x: x * 6)
 
 
 def test_call_backs_see_their_own_operands(bench: Bench) -> None:
@@ -125,8 +130,7 @@ def test_call_backs_see_their_own_operands(bench: Bench) -> None:
             dst.data()[...] = src.data() + 1
 
     with Session(toys(bench, "one", "two"), threads=1) as session:
-        for n in (1, 2, 3):
-            np.testing.assert_array_equal(session.run(None, {"x": f32(n, 3)})[0], f32(n, 3) + 1 + 1)
+        check(session, (1, 2, 3), lambda x: x + 1 + 1)
     assert seen == ["one", "two"] * 3
 
 
@@ -143,5 +147,5 @@ def test_memory_that_is_shared_is_each_nodes_own(bench: Bench) -> None:
     with Session(g, threads=1) as session:
         for n in (1, 2, 3):
             feeds = {name: f32(n, 3, seed=i) for i, name in enumerate("ab")}
-            for found, given in zip(session.run(None, feeds), feeds.values(), strict=True):
-                np.testing.assert_array_equal(found, given)
+            for y, x in zip(session.run(None, feeds), feeds.values(), strict=True):
+                np.testing.assert_array_equal(y, x)

@@ -25,74 +25,67 @@ FEW = 2 if ALL else 1
 
 
 def opened(case: Case) -> tuple[Graph, Callable[[int], Feeds]] | None:
-    """A graph of the case's operator whose inputs have one open dim, and feeds by its size."""
-    rows = case.given()
-    known = {dim for one in rows if one.constant for dim in one.dims}
-    free = [dim for one in rows if not one.constant for dim in one.dims if dim not in known]
+    """Return a graph of the case's operator whose inputs have one open dim, and feeds by its size;
+    None if the case is for its sizes alone.
+    """
+    rows = {f"x{i}": row for i, row in enumerate(case.given())}
+    fed = {name: row for name, row in rows.items() if not row.constant}
+    known = {dim for row in rows.values() if row.constant for dim in row.dims}
+    free = [dim for row in fed.values() for dim in row.dims if dim not in known]
     if not free:
         return None
     graph, inputs = Graph("one"), []
-    fed = {f"x{i}": one for i, one in enumerate(rows) if not one.constant}
     try:
-        for i, one in enumerate(rows):
-            dims = {dim: None if dim == free[0] else n for dim, n in one.extents.items()}
-            if one.constant:
-                inputs.append(graph.constant(one.array, one.dims))
+        for name, row in rows.items():
+            dims = {dim: None if dim == free[0] else n for dim, n in row.extents.items()}
+            if row.constant:
+                inputs.append(graph.constant(row.array, row.dims))
             else:
-                inputs.append(graph.input(f"x{i}", dims, from_numpy(one.array.dtype)))
+                inputs.append(graph.input(name, dims, from_numpy(row.array.dtype)))
         result = graph.add(case.op, *inputs)
         for i, value in enumerate(result if isinstance(result, tuple) else [result]):
             graph.output(value, f"y{i}")
         graph.seal()
     except VTensorError:
-        return None  # the case is for these sizes alone
+        return None
 
     def feeds(size: int) -> Feeds:
         return {
-            name: np.resize(one.array, [size if dim == free[0] else n for dim, n in row])
-            for name, one in fed.items()
-            if (row := [*one.extents.items()])
+            name: np.resize(row.array, [size if dim == free[0] else n for dim, n in extents])
+            for name, row in fed.items()
+            if (extents := [*row.extents.items()])
         }
 
     return graph, feeds
 
 
-def run(session: Session, feeds: Feeds) -> list[Any] | str:
-    """Results; the kind of error where the operator does not take these sizes."""
+def run(session: Session, feeds: Feeds) -> tuple[list[Any] | str, object]:
+    """Return outputs and what runs; the kind of error where the operator has no such sizes."""
     try:
-        return [np.asarray(one) for one in session.run(None, feeds)]
+        outputs = [np.asarray(y) for y in session.run(None, feeds)]
     except VTensorError as error:
-        return type(error).__name__
+        return type(error).__name__, None
+    return outputs, [(step.node.name, step.library, step.kernels) for step in session.plan.steps]
 
 
 @pytest.mark.parametrize("name", [*CASES])
 def test_each_operator(name: str) -> None:
     options: dict[str, Any] = {"threads": 1, "cache_dir": None, "optimize": "all"}
     for case in CASES[name][:FEW]:
-        if (found := opened(case)) is None:
+        if (network := opened(case)) is None:
             continue
-        graph, feeds = found
+        graph, feeds = network
         with Session(graph, **options) as session:
             for size in SIZES:
-                fed = feeds(size)  # sums go by where it is in memory, too
-                given = run(session, fed)
+                arrays = feeds(size)  # sums go by where it is in memory, too
+                outputs, choice = run(session, arrays)
                 with Session(graph, **options) as alone:
-                    wanted = run(alone, fed)
-                    same = choice(alone) == choice(session)
-                if isinstance(given, str) or isinstance(wanted, str):
-                    assert given == wanted, size
+                    wanted, own_choice = run(alone, arrays)
+                if isinstance(outputs, str) or isinstance(wanted, str):
+                    assert outputs == wanted, size
                     continue
-                for one, other in zip(given, wanted, strict=True):
-                    if same:
-                        assert same_bytes(one, other), size
+                for y, want in zip(outputs, wanted, strict=True):
+                    if choice == own_choice:
+                        assert same_bytes(y, want), size
                     else:
-                        np.testing.assert_allclose(one, other, 1e-4, 1e-5)
-
-
-def choice(session: Session) -> object:
-    """What runs, where the last run had a plan."""
-    try:
-        steps = session.plan.steps
-    except VTensorError:
-        return None
-    return [(step.node.name, step.library, step.kernels) for step in steps]
+                        np.testing.assert_allclose(y, want, 1e-4, 1e-5)

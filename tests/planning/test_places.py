@@ -1,4 +1,4 @@
-"""Folders of caches and files of models that change, are shared, full, foreign or no more there."""
+"""Folders of caches and files of models that change, are shared, full, foreign or removed."""
 
 from __future__ import annotations
 
@@ -17,141 +17,126 @@ from tests.libraries.slow import ALL
 from tests.planning import cells
 from tests.planning.cells import TOLERANCE, apart_by, entries_of, row_of
 from tests.planning.rows import GivenModel
-from tests.planning.support import Expected, Process, process
+from tests.planning.support import Expected, Process, give_away, process
 from vtensor import Session, limit_isa
 from vtensor.errors import InputError
 from vtensor.runtime.execution.origin import Origin
 
-ROOT = Path(__file__).parents[2]
-
 #: A row whose model is small, and one with large weights in another file.
 SMALL, LARGE = "heads", "weights beside"
+CACHED = Origin("specialised", cached=True)
 
 
-def _of_others(folder: Path) -> None:
-    for one in folder.rglob("*"):
-        one.chmod(0o777)
+def for_each(change: Callable[[Path], object], entries: bool = False) -> Callable[[Path], None]:
+    """Return what changes each path of a folder, or each entry."""
+
+    def change_all(folder: Path) -> None:
+        for path in entries_of(folder) if entries else [*folder.rglob("*")]:
+            change(path)
+
+    return change_all
 
 
-def _of_another(folder: Path) -> None:
-    if os.geteuid():
-        pytest.skip("only root gives files away")
-    for one in folder.rglob("*"):
-        os.chown(one, 1, -1)
+def links(folder: Path) -> None:
+    for number, entry in enumerate(entries_of(folder)):
+        entry.symlink_to(entry.rename(folder.parent / f"entry {number}"))
 
 
-def _links(folder: Path) -> None:
-    for number, one in enumerate(entries_of(folder)):
-        one.rename(folder.parent / f"entry {number}")
-        one.symlink_to(folder.parent / f"entry {number}")
+def replaced(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Return what replaces a file by something else."""
+
+    def change(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return change
 
 
-def _pipes(folder: Path) -> None:
-    for one in entries_of(folder):
-        one.unlink()
-        os.mkfifo(one)
-
-
-def _folders(folder: Path) -> None:
-    for one in entries_of(folder):
-        one.unlink()
-        one.mkdir()
-
-
-def _a_file(folder: Path) -> None:
+def a_file(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.touch()
 
 
-def _below_a_file(folder: Path) -> None:
-    inner = next(one for one in folder.iterdir() if one.is_dir())
-    shutil.rmtree(inner)
-    inner.touch()
-
-
-def _read_only(folder: Path) -> None:
-    for one in folder.rglob("*"):
-        one.chmod(0o500)
-
-
 #: What becomes of a cache, and whether a session that names the folder is refused.
 SPOILT: Mapping[str, tuple[Callable[[Path], object], bool]] = {
-    "of others": (_of_others, True),
-    "of another": (_of_another, True),
-    "links": (_links, False),
-    "pipes": (_pipes, False),
-    "folders": (_folders, False),
-    "a file": (_a_file, True),
-    "below a file": (_below_a_file, True),
+    "of others": (for_each(lambda path: path.chmod(0o777)), True),
+    "of another": (for_each(give_away), True),
+    "links": (links, False),
+    "pipes": (for_each(replaced(os.mkfifo), entries=True), False),
+    "folders": (for_each(replaced(Path.mkdir), entries=True), False),
+    "a file": (a_file, True),
+    "below a file": (lambda folder: a_file(next(p for p in folder.iterdir() if p.is_dir())), True),
     "removed": (shutil.rmtree, False),
-    "read only": (_read_only, False),
+    "read only": (for_each(lambda path: path.chmod(0o500)), False),
 }
+
+
+def prepared(name: str, folder: Path, here: Process, **options: Any) -> tuple[Expected, Path]:
+    """Write a row's model; return what fresh sessions answer, and the folder of a cache."""
+    model = cells.write(name, folder / "net.onnx")
+    return Expected(name, model, here, **options), folder / "cache"
 
 
 @pytest.mark.parametrize("what", SPOILT)
 def test_a_folder_that_is_spoilt(what: str, here: Process, tmp_path: Path) -> None:
     """Nothing of it is read, unless it is only read-only; nor is it an error of the user's own."""
     spoil, refused = SPOILT[what]
-    expected = Expected(SMALL, cells.write(SMALL, tmp_path / "net.onnx"), here)
-    about = SMALL, expected.model, tmp_path / "cache"
-    for origin in (Origin("planned"), Origin("specialised", cached=True)):
-        found = here.call(cells.users_own, *about)
-        assert found[0].origin == origin
-    spoil(tmp_path / "cache")
+    expected, cache = prepared(SMALL, tmp_path, here)
+    for origin in (Origin("planned"), CACHED):
+        assert here.call(cells.users_own, SMALL, expected.model, cache)[0].origin == origin
+    spoil(cache)
     for _ in range(2):
-        found = here.call(cells.users_own, *about)
-        expected.check_all(found, what)
-        assert found[0].origin is not None
-        assert found[0].origin.cached <= (what != "of others")
+        answers = here.call(cells.users_own, SMALL, expected.model, cache)
+        expected.check_all(answers, what)
+        assert answers[0].origin is not None
+        assert answers[0].origin.cached <= (what != "of others")
     if refused:
         with pytest.raises(InputError, match="cannot be used"):
-            Session(expected.model, cache_dir=tmp_path / "cache")
+            Session(expected.model, cache_dir=cache)
     else:
-        expected.visit(here, tmp_path / "cache", what)
+        expected.visit(here, cache, what)
 
 
 @pytest.mark.parametrize("name", [SMALL, LARGE] if ALL else [SMALL])
 def test_a_folder_that_is_removed_meanwhile(name: str, here: Process, tmp_path: Path) -> None:
-    expected = Expected(name, cells.write(name, tmp_path / "net.onnx"), here)
+    expected, cache = prepared(name, tmp_path, here)
     for state in ("cold", "warm", "warm again"):
-        about = name, expected.model, tmp_path / "cache", shutil.rmtree, tmp_path / "cache"
-        for at, given in enumerate(here.call(cells.meanwhile, *about)):
+        answers = here.call(cells.meanwhile, name, expected.model, cache, shutil.rmtree, cache)
+        for at, given in enumerate(answers):
             expected.check(at, given, f"removed, {state}")
         for _ in range(state.count("a")):
-            expected.visit(here, tmp_path / "cache", state)
+            expected.visit(here, cache, state)
 
 
 def test_a_disk_that_is_full(here: Process, tmp_path: Path) -> None:
     """No entry, no remains, and the answers; a cache that is there is read all the same."""
-    expected = Expected(SMALL, cells.write(SMALL, tmp_path / "net.onnx"), here)
-    about = SMALL, expected.model, tmp_path / "cache"
+    expected, cache = prepared(SMALL, tmp_path, here)
+    about = SMALL, expected.model, cache
     expected.check_all(here.call(cells.full_disk, *about), "full")
-    assert not entries_of(tmp_path / "cache")
+    assert not entries_of(cache)
     for cached in (False, True, True):
-        origin = expected.visit(here, tmp_path / "cache", "no more full").origin
+        origin = expected.visit(here, cache, "no longer full").origin
         assert origin is not None
         assert origin.cached == cached
-    before = {one: one.read_bytes() for one in entries_of(tmp_path / "cache")}
-    found = here.call(cells.full_disk, *about)
-    expected.check_all(found, "full and warm")
-    assert found[0].origin is not None
-    assert found[0].origin.cached
-    assert before == {one: one.read_bytes() for one in entries_of(tmp_path / "cache")}
+    before = {entry: entry.read_bytes() for entry in entries_of(cache)}
+    answers = here.call(cells.full_disk, *about)
+    expected.check_all(answers, "full and warm")
+    assert answers[0].origin is not None
+    assert answers[0].origin.cached
+    assert before == {entry: entry.read_bytes() for entry in entries_of(cache)}
 
 
 def test_several_processes_at_once(here: Process, tmp_path: Path) -> None:
     """They make the same entries, and take one another's."""
-    name, count = "heads", 20 if ALL else 3
-    expected = Expected(name, cells.write(name, tmp_path / "net.onnx"), here)
+    expected, cache = prepared(SMALL, tmp_path, here)
+    about = SMALL, expected.model, cache, expected.order, 0
     with ExitStack() as stack:
-        several = [stack.enter_context(process(tmp_path / "timings")) for _ in range(count)]
+        timings = tmp_path / "timings"
+        several = [stack.enter_context(process(timings)) for _ in range(20 if ALL else 3)]
         for _ in range(2):
-            about = name, expected.model, tmp_path / "cache", expected.order, 0
-            for wait in [one.begin(cells.visit, *about) for one in several]:
-                found = wait()
-                expected.check_all(found, "several processes")
-    origin = expected.visit(here, tmp_path / "cache", "behind them").origin
-    assert origin == Origin("specialised", cached=True)
+            for wait in [worker.begin(cells.visit, *about) for worker in several]:
+                expected.check_all(wait(), "several processes")
+    assert expected.visit(here, cache, "after them").origin == CACHED
 
 
 def _rewrite(name: str, path: Path, seed: int, in_place: bool) -> None:
@@ -162,15 +147,15 @@ def _rewrite(name: str, path: Path, seed: int, in_place: bool) -> None:
     new = path.parent / "new"
     new.mkdir(exist_ok=True)
     row_of(name).write(new / path.name, seed)
-    for one in entries_of(new):
-        with path.with_name(one.name).open("r+b") as file:
-            file.write(one.read_bytes())
+    for source in entries_of(new):
+        with path.with_name(source.name).open("r+b") as file:
+            file.write(source.read_bytes())
             file.truncate()
 
 
 def _cut(path: Path, nbytes: int) -> None:
-    for one in path.parent.glob(f"{path.name}*"):
-        os.truncate(one, max(one.stat().st_size - nbytes, 0))
+    for file in path.parent.glob(f"{path.name}*"):
+        os.truncate(file, max(file.stat().st_size - nbytes, 0))
 
 
 #: What becomes of a model's files while a session has them open.
@@ -181,8 +166,6 @@ CHANGES: Mapping[str, Callable[[str, Path], tuple[Any, ...]]] = {
     "cut off": lambda _, path: (_cut, path, 1 << 30),
     "removed": lambda _, path: (os.unlink, path),
 }
-#: Seeds of the model before, and of that behind the change where there is one.
-SEEDS = {what: (0, 1) if "weights" in what else (0,) for what in CHANGES}
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -192,32 +175,27 @@ def test_a_model_that_changes_meanwhile(
 ) -> None:
     """Each run answers as the model was, or as it is, or says that it was changed."""
     path, cache = tmp_path / "net.onnx", tmp_path / "cache"
-    old, *others = (Expected(name, cells.write(name, path, seed), here) for seed in SEEDS[what])
+    seeds = (0, 1) if "weights" in what else (0,)
+    old, *others = (Expected(name, cells.write(name, path, seed), here) for seed in seeds)
     for state in ("cold", "warm"):
         cells.write(name, path)
         for _ in range(2 * (state == "warm")):
             old.visit(here, cache, "before")
-        found = here.call(cells.meanwhile, name, old.model, cache, *CHANGES[what](name, path))
-        for at, given in enumerate(found):
+        answers = here.call(cells.meanwhile, name, old.model, cache, *CHANGES[what](name, path))
+        for at, given in enumerate(answers):
             if not (isinstance(given, tuple) and given[0] == "ModelError"):
-                wanted = [one.answers[at].given for one in (old, *others)]
-                assert min(apart_by(given, one) for one in wanted) <= TOLERANCE, (what, state, at)
+                wanted = [expected.answers[at].given for expected in (old, *others)]
+                assert min(apart_by(given, y) for y in wanted) <= TOLERANCE, (what, state, at)
         for new in others:
-            new.visit(here, cache, f"behind {what}")
+            new.visit(here, cache, f"after {what}")
 
 
 #: Rows with weights of each kind, and seeds of which each changes some of them.
 WEIGHTS: Mapping[str, tuple[int, ...]] = {
     "weights": (1, 3, 7, 15, 31),
     "weights beside": (8, 1, 16),
-    "fixed plain inside": (1,),
-    "fixed folded beside": (1,),
-    "fixed small in nodes": (1,),
-    "must not be folded": (1,),
-    "int4": (1,),
-    "f8": (1,),
-    "spread": (1,),
-    "overridden": (1,),
+    **dict.fromkeys(("fixed plain inside", "fixed folded beside", "fixed small in nodes"), (1,)),
+    **dict.fromkeys(("must not be folded", "int4", "f8", "spread", "overridden"), (1,)),
     **{f"turned {kind}": (1,) for kind in ("twice", "reshaped", "cut", "picked beside")},
 }
 FEW = ["fixed folded beside", "fixed small in nodes", "must not be folded", "turned cut"]
@@ -234,8 +212,8 @@ def test_a_model_of_other_weights_has_its_own_answers(
         given = expected.answers[0].given
         assert before is None or apart_by(given, before) > TOLERANCE, "the seed says nothing"
         before = given
-        for one in (here, there, here):
-            expected.visit(one, cache, f"weights {seed}")
+        for worker in (here, there, here):
+            expected.visit(worker, cache, f"weights {seed}")
 
 
 #: Options of sessions that share a cache.
@@ -256,40 +234,35 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 def test_other_options_have_other_plans(here: Process, tmp_path: Path) -> None:
-    name, cache = "attention", tmp_path / "cache"
-    model = cells.write(name, tmp_path / "net.onnx")
     for options in OPTIONS[:: 1 if ALL else 4]:
-        expected = Expected(name, model, here, **options)
+        expected, cache = prepared("attention", tmp_path, here, **options)
         for _ in range(2):
             expected.visit(here, cache, str(options))
-    first = Expected(name, model, here).visit(here, cache, "the first options again")
-    assert first.origin == Origin("specialised", cached=True)
+    expected, cache = prepared("attention", tmp_path, here)
+    assert expected.visit(here, cache, "the first options again").origin == CACHED
 
 
 def test_a_process_with_fewer_instructions_has_other_plans(here: Process, tmp_path: Path) -> None:
     """It takes nothing that was chosen with more of them, nor the other way round."""
-    name, cache = "masks", tmp_path / "cache"
-    model = cells.write(name, tmp_path / "net.onnx")
     with process(tmp_path / "timings") as capped:
         capped.call(limit_isa, "sse41")
-        for one, cached in ((here, False), (capped, False), (here, True), (capped, True)):
-            expected = Expected(name, model, one)
-            origin = expected.visit(one, cache, "cap").origin
+        for worker, cached in ((here, False), (capped, False), (here, True), (capped, True)):
+            expected, cache = prepared("masks", tmp_path, worker)
+            origin = expected.visit(worker, cache, "cap").origin
             assert origin is not None
             assert origin.cached == cached
-    found = here.call(cells.visit, name, model, cache, expected.order, 0, max_bytes=999)
-    assert found[0].given[0] == "BudgetError"
+    about = "masks", expected.model, cache, expected.order, 0
+    assert here.call(cells.visit, *about, max_bytes=999)[0].given[0] == "BudgetError"
 
 
 @pytest.mark.parametrize("name", ["attention", "fixed folded inside"])
 def test_models_that_are_no_files(name: str, here: Process, there: Process, tmp_path: Path) -> None:
-    path = tmp_path / "net.onnx"
-    cells.write(name, path)
+    path = cells.write(name, tmp_path / "net.onnx")
     models: list[GivenModel] = [path.read_bytes(), onnx.load(path)]
     for number, model in enumerate(models):
         expected = Expected(name, model, here)
-        for cell, one in (("cold", here), ("warm", there), ("warm again", here)):
-            origin = expected.visit(one, tmp_path / str(number), cell).origin
+        for cell, worker in (("cold", here), ("warm", there), ("warm again", here)):
+            origin = expected.visit(worker, tmp_path / str(number), cell).origin
             assert origin is not None
             assert origin.cached == (cell != "cold")
 
@@ -324,27 +297,20 @@ def test_the_next_process_has_what_a_short_one_chose(
     how: str, costs: str, here: Process, tmp_path: Path
 ) -> None:
     """However that ended: it had run once in each of two sizes."""
-    expected = Expected("masks", cells.write("masks", tmp_path / "net.onnx"), here)
-    about = "masks", tmp_path / "net.onnx", tmp_path / "cache", how
-    ran = run_python(
-        "-c",
-        PROGRAM,
-        *about,
-        environment={"VTENSOR_COSTS": costs, "VTENSOR_CACHE_DIR": str(tmp_path / "own")},
-    )
+    expected, cache = prepared("masks", tmp_path, here)
+    environment = {"VTENSOR_COSTS": costs, "VTENSOR_CACHE_DIR": str(tmp_path / "own")}
+    about = "masks", tmp_path / "net.onnx", cache, how
+    ran = run_python("-c", PROGRAM, *about, environment=environment)
     assert (ran.returncode, ran.stderr) == (3 if how == "fails" else 0, "")
     for order in (expected.order, expected.order[1:], expected.order[::-1]):
-        origin = expected.visit(here, tmp_path / "cache", how, order, costs=costs).origin
+        origin = expected.visit(here, cache, how, order, costs=costs).origin
         assert origin is not None
         assert origin.cached
 
 
 def test_what_is_said_of_a_plan_that_the_cache_has(here: Process, tmp_path: Path) -> None:
     """Profiles, inner values, outputs into arrays, inputs in other orders: as of any other."""
-    name = "spread"
-    expected = Expected(name, cells.write(name, tmp_path / "net.onnx"), here)
+    expected, cache = prepared("spread", tmp_path, here)
     for _ in range(3):
-        expected.visit(here, tmp_path / "cache", "before")
-    assert here.call(cells.looked_at, name, expected.model, tmp_path / "cache") == Origin(
-        "specialised", cached=True
-    )
+        expected.visit(here, cache, "before")
+    assert here.call(cells.looked_at, "spread", expected.model, cache) == CACHED

@@ -1,86 +1,77 @@
-"""What plans compute with symbols: answers in all sizes, most of them by symbolic plans."""
+"""Symbolic plans: answers in all sizes, and of one image, then several."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.frontends.support import f32, model
-from tests.planning.cells import TOLERANCE
-from tests.planning.rows import Array, numbers, saved
+from tests.frontends.support import f32, model, run_once
+from tests.planning.cells import PATIENCE_S, TOLERANCE
+from tests.planning.rows import NUMBERS, Array, saved
 from vtensor import Session
 from vtensor.benchmark.agreement import difference
 from vtensor.errors import VTensorError
 from vtensor.runtime.execution.origin import Origin
+from vtensor.runtime.planning.choice import MOST_CHOICES
 
-#: Networks whose inner values begin, end and are added up at multiples of their sizes: text,
-#: constants, and the shapes of the input.
-NETS: Mapping[str, tuple[str, Sequence[str], Sequence[tuple[int, ...]]]] = {
+#: Networks whose inner values begin, end and are added up at multiples of their sizes: text, and
+#: the open sizes of the inputs.
+NETS: Mapping[str, tuple[str, Sequence[tuple[int, ...]]]] = {
     "parts in place": (
-        """g (float[4, n, 16] x) => (float[4, n, 16] y) {
-        r = Relu(x) a, b = Split<axis = 0>(r, halves0) c = Exp(b) d = Neg(a)
+        """g (float[4, n, 16] x) => (float[4, n, 16] y) NUMBERS, int64[2] halves = {2, 2}> {
+        r = Relu(x) a, b = Split<axis = 0>(r, halves) c = Exp(b) d = Neg(a)
         y = Concat<axis = 0>(c, d) }""",
-        ("halves0",),
-        [(4, 4, 16), (4, 6, 16), (4, 10, 16), (4, 8, 16), (4, 1, 16), (4, 40, 16)],
+        [(4,), (6,), (10,), (8,), (1,), (40,)],
     ),
     "joined parts": (
         """g (float[n, 16] x, float[m, 16] z) => (float[k, 16] y) {
         a = Relu(x) b = Neg(z) c = Concat<axis = 0>(a, b) y = Softmax(c) }""",
-        (),
         [(4, 7), (5, 3), (9, 1), (2, 8), (33, 4), (4, 40)],
     ),
     "sums and products": (
-        """g (float[a, b] x) => (float[c] y) {
+        """g (float[a, b] x) => (float[c] y) NUMBERS, int64 two0 = {2}, int64 three = {3}> {
         s = Shape(x) m = Gather(s, zero) n = Gather(s, one0) t = Mul(m, n) u = Mul(m, two0)
         v = Mul(m, three) w = Add(n, two0) e = Add(n, m) f = Add(m, three) q = Mul(w, e)
         h = Mul(u, f) o = Add(q, h) i = Add(o, v) j = Add(i, t) d = Sub(j, n)
         l = Unsqueeze(d, zero1) r = Relu(x) p = ReduceMax<keepdims = 0>(r) y = Expand(p, l) }""",
-        ("zero", "one0", "two0", "three", "zero1"),
         [(4, 6), (5, 7), (2, 3), (3, 2), (9, 1), (1, 1), (17, 31)],
     ),
     "equal sizes": (
         """g (float[a, b] x, float[c, d] z) => (float[k, l] y) {
         r = Relu(x) t = Neg(z) y = MatMul(r, t) }""",
-        (),
         [(4, 4, 4, 4), (4, 5, 5, 6), (4, 5, 4, 5), (3, 3, 3, 8), (8, 2, 2, 8), (7, 7, 8, 7)],
     ),
     "sums of equal sizes": (
         """g (float[a, b] x, float[c, d] z) => (float[k, l] y) {
         s = Add(x, z) y = Softmax(s) }""",
-        (),
         [(4, 4, 4, 4), (5, 3, 5, 3), (5, 3, 1, 3), (4, 3, 3, 4), (2, 2, 2, 1), (6, 6, 6, 7)],
     ),
     "sizes that may be equal": (
-        """g (float[a, b] x) => (float[c, d] y) {
+        """g (float[a, b] x) => (float[c, d] y) NUMBERS> {
         s = Shape(x) m = Gather(s, zero) n = Gather(s, one0) q = Range(zero, m, one0)
         r = Range(zero, n, one0) c = Unsqueeze(q, one) l = LessOrEqual(r, c) f = Cast<to = 1>(l)
         t = Transpose<perm = [1, 0]>(f) p = MatMul(x, t) y = Softmax(p) }""",
-        ("zero", "one0", "one"),
         [(4, 4), (4, 5), (5, 4), (5, 5), (9, 2), (1, 1), (1, 6)],
     ),
     "positions of sizes": (
-        """g (float[a, b] x) => (float[a, b] y) {
+        """g (float[a, b] x) => (float[a, b] y) NUMBERS> {
         s = Shape(x) n = Gather(s, one0) m = Gather(s, zero) d = Sub(n, m) g = Add(n, m)
         e = Cast<to = 1>(d) f = Cast<to = 1>(g) h = Mul(x, e) i = Add(h, f) y = Relu(i) }""",
-        ("zero", "one0"),
         [(4, 4), (4, 5), (5, 4), (9, 2), (1, 1), (3, 40)],
     ),
 }
 
-MORE = {"two0": np.array(2), "three": np.array(3), "halves0": np.array([2, 2])}
 
-
-def inputs(session: Session, shape: tuple[int, ...]) -> dict[str, Array]:
-    """Return arrays for a choice of sizes: by input, in order."""
-    if len(session.inputs) == 1:
-        return {"x": f32(*shape, seed=sum(shape))}
-    sizes = [*shape]
+def inputs(session: Session, sizes: tuple[int, ...]) -> dict[str, Array]:
+    """Return arrays for a choice of the open sizes, in their order."""
+    left, seed = [*sizes], sum(sizes)
     return {
-        port.name: f32(*(sizes.pop(0) if one is None else one for one in port.shape), seed=shape[0])
-        for port in session.inputs
+        port.name: f32(*(left.pop(0) if n is None else n for n in port.shape), seed=seed + at)
+        for at, port in enumerate(session.inputs)
     }
 
 
@@ -96,25 +87,118 @@ def answer(session: Session, feeds: dict[str, Array]) -> list[Array] | str:
 @pytest.mark.parametrize("name", NETS)
 def test_sizes_one_after_the_other(name: str, threads: int, tmp_path: Path) -> None:
     """In one order and in the other, from memory and from the cache."""
-    text, words, shapes = NETS[name]
-    arrays = {**numbers(*(one for one in words if one not in MORE)), **MORE}
-    path = saved(model(text, 17, **{one: arrays[one] for one in words}), tmp_path / "net.onnx")
+    text, choices = NETS[name]
+    path = saved(model(text.replace("NUMBERS", NUMBERS[:-1])), tmp_path / "net.onnx")
     wanted = list[tuple[dict[str, Array], list[Array] | str]]()
-    for shape in shapes:
+    for sizes in choices:
         with Session(path, libraries=["numpy"], cache_dir=None) as session:
-            feeds = inputs(session, shape)
+            feeds = inputs(session, sizes)
             wanted.append((feeds, answer(session, feeds)))
     for order in (1, -1):
         for cell in ("none", "cold", "warm"):
             cache, origins = None if cell == "none" else tmp_path / str(order), list[Origin]()
             with Session(path, threads=threads, cache_dir=cache) as session:
                 for feeds, want in wanted[::order]:
-                    found = answer(session, feeds)
-                    if isinstance(found, str) or isinstance(want, str):
-                        assert found == want
+                    outputs = answer(session, feeds)
+                    if isinstance(outputs, str) or isinstance(want, str):
+                        assert outputs == want
                         continue
-                    assert [one.shape for one in found] == [one.shape for one in want]
-                    assert difference(found, want) <= TOLERANCE
+                    assert [one.shape for one in outputs] == [one.shape for one in want]
+                    assert difference(outputs, want) <= TOLERANCE
                     origins.append(session.plan.origin)
-            assert "specialised" in {one.way for one in origins}
+            assert "specialised" in {origin.way for origin in origins}
             assert (origins[0] == Origin("specialised", cached=True)) == (cell == "warm")
+
+
+#: Networks of ``n`` images, of which none needs another plan for several: sizes of the input and
+#: the output, constants and nodes, and weights.
+NETWORKS: Mapping[str, tuple[str, str, str, dict[str, Array]]] = {
+    "a scale for each channel": (
+        *("8,4,4", "8,4,4", "{ a = Relu(x) y = Mul(a, w) }"),
+        {"w": f32(1, 8, 1, 1)},
+    ),
+    "a scale for each channel of each image": (
+        *("8,6,6", "8,6,6", "{ m = GlobalAveragePool(x) s = Sigmoid(m) y = Mul(x, s) }"),
+        {},
+    ),
+    "a bias after a product": (
+        *("5,16", "5,8", "{ a = MatMul(x, w) y = Add(a, b) }"),
+        {"w": f32(16, 8), "b": f32(8)},
+    ),
+    "positions for all images": (
+        *("6,16", "6,16", "{ a = Add(x, w) y = Softmax(a) }"),
+        {"w": f32(1, 6, 16)},
+    ),
+    "heads": (
+        *("6,16", "4,6,4"),
+        """<int64[4] shape = {0, 6, 4, 4}> {
+            r = Reshape(x, shape) y = Transpose<perm = [0, 2, 1, 3]>(r) }""",
+        {},
+    ),
+    "attention": (
+        *("6,8", "6,8"),
+        """{ t = Transpose<perm = [0, 2, 1]>(x) p = MatMul(x, t) s = Softmax(p)
+            y = MatMul(s, x) }""",
+        {},
+    ),
+    "sums": (
+        *("8,5", "5", "<int64[1] axes = {1}> { y = ReduceSum<keepdims = 0>(x, axes) }"),
+        {},
+    ),
+    "part of each image": (
+        *("8,5", "8,3"),
+        """<int64[1] from = {1}, int64[1] to = {4}, int64[1] last = {2}> {
+            a = Slice(x, from, to, last) y = Relu(a) }""",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_plan_for_one_serves_several(name: str) -> None:
+    sizes, delivered, nodes, weights = NETWORKS[name]
+    proto = model(f"g (float[n,{sizes}] x) => (float[n,{delivered}] y) {nodes}", **weights)
+    with Session(proto, threads=1, cache_dir=None) as session:
+        for images in (1, 3, 2):
+            x = {"x": f32(images, *map(int, sizes.split(",")))}
+            [y] = session.run(None, x)
+            assert session.plan.origin.way == ("planned" if images == 1 else "specialised")
+            [expected] = run_once(proto, x, threads=1, cache_dir=None)
+            np.testing.assert_array_equal(y, expected)
+
+
+#: Two parts of each image: of one image they are contiguous in memory, and nothing is copied.
+PARTS = """g (float[n, 16, 4, 4] x) => (float[n, 32, 4, 4] y) {
+    a = MaxPool<kernel_shape = [1, 1]>(x)
+    b = AveragePool<kernel_shape = [1, 1]>(x) y = Concat<axis = 1>(a, b) }"""
+
+
+def test_several_are_planned_where_the_plan_for_one_cannot_serve() -> None:
+    with Session(model(PARTS), threads=1, cache_dir=None) as session:
+        for images, way in ((1, "planned"), (2, "planned"), (5, "specialised"), (1, "in memory")):
+            x = f32(images, 16, 4, 4)
+            [y] = session.run(None, {"x": x})
+            assert session.plan.origin.way == way
+            np.testing.assert_array_equal(y, np.concatenate([x, x], 1))
+
+
+def test_several_are_prepared_where_the_plan_for_one_cannot_serve(tmp_path: Path) -> None:
+    """The library takes several images as well; only memory is divided otherwise."""
+    proto, until = model(PARTS), time.monotonic() + PATIENCE_S
+    with Session(proto, threads=1, cache_dir=tmp_path) as session:
+        while len([*tmp_path.rglob("plan-*")]) < 2 and time.monotonic() < until:
+            session.run(None, {"x": f32(1, 16, 4, 4)})
+            time.sleep(0.02)
+    with Session(proto, threads=1, cache_dir=tmp_path) as later:
+        later.run(None, {"x": f32(2, 16, 4, 4)})
+        assert later.plan.origin == Origin("specialised", cached=True)
+
+
+def test_a_deterministic_session_finds_every_size_in_the_cache(tmp_path: Path) -> None:
+    """Also more of them than choices of one kind of inputs are saved that serve all sizes."""
+    proto = model("g (float[n, 4] x) => (float[n, 4] y) { y = Softmax(x) }")
+    for cached in (False, True):
+        with Session(proto, threads=1, cache_dir=tmp_path, deterministic=True) as session:
+            for rows in range(1, MOST_CHOICES + 4):
+                session.run(None, {"x": f32(rows, 4)})
+                assert session.plan.origin.cached == cached
