@@ -1,16 +1,18 @@
-"""ParametersAndDimensionCheck, generated: every rule, with its wording."""
+"""What an operator declares: rules for parameters and dims with their wording, traits, definitions."""
 
 from __future__ import annotations
 
-import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from tests.libraries.bench import message
+from libdesc.numpy import anyhow, definition
+from libdesc.registry import registry
+from ptensor import PTensor
+from tests.libraries.bench import Bench, message, where
 from vtensor.errors import DimError, GraphError, ParameterError
-from vtensor.language.checks import check_source, compile_check
+from vtensor.language.dims import DimSpec
 from vtensor.language.graph import Graph
 from vtensor.language.operators import (
     OPERATORS,
@@ -21,7 +23,10 @@ from vtensor.language.operators import (
     param,
     run_compute,
 )
+from vtensor.language.spelling import Spelling
+from vtensor.language.table import OperatorTable
 from vtensor.language.tensor import VTensor
+from vtensor.language.traits import Cost, DefinedBy, Elementwise, Structural, Trait
 
 pytestmark = pytest.mark.usefixtures("scratch")
 
@@ -54,6 +59,28 @@ def ruled(scratch: None) -> Iterator[Any]:
     assert OPERATORS["Ruled"].cls is Ruled
 
 
+def declared(name: str = "Along", **options: Any) -> Any:
+    """An operator over an axis and some others of x, with one more operand."""
+
+    @operator(name, dims={"x": "*", "w": "*", "y": "*"}, **options)
+    class Along:
+        axis: str = param(default="C", dims_of="x")
+        others: tuple[str, ...] = param(default=(), dims_of="w")
+
+        def compute(self, ctx: Context, x: VTensor, w: VTensor) -> VTensor:
+            y = VTensor(x.dtype, {self.axis: x.size(self.axis)}, ctx.output(0))
+            ctx.dispatch(self, [x, w], [y])
+            return y
+
+    return Along
+
+
+def compute(op: object) -> tuple[VTensor, ...]:
+    """What it makes of x : N=2 C=3 and w : C=3 K=4."""
+    x, w = VTensor("f32", {"N": 2, "C": 3}), VTensor("f32", {"C": 3, "K": 4})
+    return run_compute(Context(node="a"), op, [x, w])
+
+
 @pytest.mark.parametrize(
     ("field", "value", "rule"),
     [
@@ -83,13 +110,9 @@ def ruled(scratch: None) -> Iterator[Any]:
         ("rows", (("a", 1), (1, "a")), "a tuple of rows (string, integer)"),
     ],
 )
-def test_parameters(ruled: Any, field: str, value: Any, rule: str) -> None:
+def test_a_parameter_that_breaks_a_rule_is_refused(ruled: Any, field: str, value: Any, rule: str) -> None:
     text = message(ParameterError, lambda: ruled(**{field: value}))
     assert text == f"Ruled({field}={value!r}): {field} must be {rule}"
-
-
-def test_good_parameters(ruled: Any) -> None:
-    ruled((2, 1), (3, 7), 8, 1, "down", True, (("a", "b"),), ("C", 2), (("C", 2),), object())
 
 
 def graph(**sizes: dict[str, int]) -> tuple[Graph, list[VTensor]]:
@@ -111,7 +134,7 @@ GOOD_X = {"N": 1, "C": 6, "H": 4, "W": 5}
         (GOOD_X, {"O": 2, "I": 4}, "x.C = 6 must equal w.I * group = 8"),
     ],
 )
-def test_dims(ruled: Any, x: dict[str, int], w: dict[str, int], what: str) -> None:
+def test_dims_that_break_a_rule_are_refused(ruled: Any, x: dict[str, int], w: dict[str, int], what: str) -> None:
     made, inputs = graph(x=x, w=w)
     text = message(DimError, lambda: made.add(ruled(group=2), *inputs, name="conv1"))
     first, *rows = text.splitlines()
@@ -126,12 +149,14 @@ def test_dims(ruled: Any, x: dict[str, int], w: dict[str, int], what: str) -> No
 
 
 @pytest.mark.parametrize("w", [{"O": 2, "I": 3}, {"I": 3, "O": 2}, {"G": 2, "O": 2, "I": 3}])
-def test_good_dims(ruled: Any, w: dict[str, int]) -> None:
+def test_parameters_and_dims_that_keep_the_rules_are_taken(ruled: Any, w: dict[str, int]) -> None:
+    rest = ((3, 7), 2, 1, "down", True, (("a", "b"),), ("C", 2), (("C", 2),), object())
     made, inputs = graph(x=GOOD_X, w=w)
-    made.add(ruled(group=2), *inputs)
+    made.add(ruled((2, 1), *rest), *inputs)
+    ruled(group=8)
 
 
-def test_open_dims_and_variadic_inputs() -> None:
+def test_open_dims_and_variadic_inputs_are_checked() -> None:
     @operator("Gathering", dims={"x": "C *", "y": "C *"})
     class Gathering:
         def compute(self, ctx: Context, *x: VTensor) -> VTensor:
@@ -152,7 +177,7 @@ def test_open_dims_and_variadic_inputs() -> None:
     )
 
 
-def test_any_number_of_outputs() -> None:
+def test_any_number_of_outputs_is_checked() -> None:
     @operator("Dealing", dims={"x": "*", "*y": "C *"})
     class Dealing:
         count: int = param()
@@ -172,10 +197,13 @@ def test_any_number_of_outputs() -> None:
     )
 
 
-def test_number_of_inputs(ruled: Any) -> None:
+def test_what_is_no_operator_or_has_other_inputs_is_refused(ruled: Any) -> None:
     made, [x] = graph(x=GOOD_X)
     assert message(GraphError, lambda: made.add(ruled(), x, name="conv1")) == (
         "Ruled 'conv1' takes 2 inputs, 1 given"
+    )
+    assert message(GraphError, lambda: made.add(object(), x)).endswith(
+        "is no operator; operators are registered with @operator"
     )
 
 
@@ -192,56 +220,147 @@ def test_a_dim_that_compute_asks_for_in_vain() -> None:
     )
 
 
-def test_the_text_is_what_runs(ruled: Any) -> None:
-    """Two lines of the printed text, changed, change the check."""
-    info = info_of(ruled())
-    text = check_source(info.check)
-    compile_check.cache_clear()
-    check = compile_check(info.check)
-    assert "".join(linecache.getlines("<generated check of Ruled>")) == text
-    assert check.__code__.co_filename == "<generated check of Ruled>"
-
-
 @pytest.mark.parametrize("text", ["N N", "N C-1", "1N", "N C?? H"])
-def test_rows_of_dims_that_do_not_parse(text: str) -> None:
-    from vtensor.language.dims import DimSpec
-
+def test_rows_of_dims_that_do_not_parse_are_refused(text: str) -> None:
     assert message(DimError, lambda: DimSpec.parse(text)) == (
         f"{text!r} must be dim names, each an identifier and none twice"
     )
 
 
-def test_operands_without_dims() -> None:
-    def declare() -> None:
-        @operator("Undeclared", dims={"y": "*"})
-        class Undeclared:
-            def compute(self, ctx: Context, x: VTensor) -> VTensor:
-                raise AssertionError
+def declare_other(name: str, dims: dict[str, str]) -> None:
+    @operator(name, dims=dims)
+    class Other:
+        def compute(self, ctx: Context, x: VTensor) -> VTensor:
+            raise AssertionError
 
-    assert message(GraphError, declare) == "operator Undeclared: dims say nothing of {'x'}"
+
+def test_a_declaration_without_dims_or_of_a_taken_name_is_refused(ruled: Any) -> None:
+    text = message(GraphError, lambda: declare_other("Undeclared", {"y": "*"}))
+    assert text == "operator Undeclared: dims say nothing of {'x'}"
     assert "Undeclared" not in OPERATORS
-
-
-def test_an_operators_name_is_taken_once(ruled: Any) -> None:
-    def declare() -> None:
-        @operator("Ruled", dims={"x": "*", "y": "*"})
-        class Other:
-            def compute(self, ctx: Context, x: VTensor) -> VTensor:
-                raise AssertionError
-
-    text = message(GraphError, declare)
+    text = message(GraphError, lambda: declare_other("Ruled", {"x": "*", "y": "*"}))
     assert text == f"operator Ruled is already registered by {__file__}"
     assert OPERATORS["Ruled"].cls is ruled
 
 
-def test_what_is_no_operator() -> None:
-    made, [x] = graph(x={"N": 1})
-    assert message(GraphError, lambda: made.add(object(), x)).endswith(
-        "is no operator; operators are registered with @operator"
+@pytest.mark.parametrize(
+    ("axis", "others", "fault"),
+    [
+        ("H", (), "axis H must be a dim of x"),
+        ("K", (), "axis K must be a dim of x"),
+        ("C", ("N",), "others N must be dims of w, each once"),
+        ("C", ("K", "K"), "others K K must be dims of w, each once"),
+    ],
+)
+def test_a_parameter_that_names_dims_is_checked(axis: str, others: tuple[str, ...], fault: str) -> None:
+    op = declared()(axis, others)
+    assert message(DimError, lambda: compute(op)) == (
+        f"Along 'a': {fault}\n  x : N=2 C=3   f32\n  w : C=3 K=4   f32"
     )
 
 
-def test_run_compute_names_its_node(ruled: Any) -> None:
-    x, w = VTensor("f32", {"N": 1}), VTensor("f32", {"O": 1, "I": 1})
-    with pytest.raises(DimError, match="Ruled 'here': the dims of x must be N C H W"):
-        run_compute(Context(node="here"), ruled(), [x, w])
+def test_a_declaration_that_is_met_changes_nothing() -> None:
+    [y] = compute(declared()("N", ("K", "C")))
+    assert dict(y.dims) == {"N": 2}
+    [y] = compute(declared("Held", holds=[(lambda op, x, w: True, "")])())
+    assert dict(y.dims) == {"C": 3}
+
+
+def test_what_holds_is_asked_in_order_and_before_compute() -> None:
+    asked: list[str] = []
+
+    def noted(name: str, answer: bool) -> Any:
+        def condition(op: Any, x: VTensor, w: VTensor) -> bool:
+            asked.append(f"{name} {op.axis} {x.size('N')} {w.size('K')}")
+            return answer
+
+        return condition
+
+    def never(op: Any, x: VTensor, w: VTensor) -> bool:
+        raise AssertionError("what comes before it does not hold")
+
+    made = declared(
+        holds=[
+            (noted("first", True), "unseen"),
+            (noted("second", False), "{op.axis} must be shorter than {w.dims[K]}"),
+            (never, "unseen"),
+        ]
+    )
+    assert message(DimError, lambda: compute(made())).startswith(
+        "Along 'a': C must be shorter than 4\n"
+    )
+    assert asked == ["first C 2 4", "second C 2 4"]
+
+
+@pytest.mark.parametrize(
+    "traits", [[Elementwise(), Elementwise()], [Cost(1), Cost(2)], ["elementwise"], [Elementwise]]
+)
+def test_traits_are_traits_of_different_kinds(traits: Sequence[Any]) -> None:
+    text = message(GraphError, lambda: declared(traits=traits))
+    assert text.startswith("operator Along: traits=")
+    assert text.endswith("must be traits, each kind once")
+    assert "Along" not in OPERATORS
+    text = message(GraphError, lambda: Structural("twist"))
+    assert "Structural('twist'): none of rename, reshape" in text
+
+
+class Ours(Trait):
+    """A trait of one's own."""
+
+
+def test_traits_are_found_by_kind() -> None:
+    info = info_of(declared(traits=[Elementwise(), Cost(3), DefinedBy("toy"), ours := Ours()])())
+    assert info.trait(Ours) is ours
+    assert info.trait(Cost) == Cost(3)
+    assert info.trait(Structural) is None
+    assert (info.elementwise, info.structural, info.definition) == (True, "", "toy")
+
+
+def test_a_table_of_operators_is_what_a_test_makes_it() -> None:
+    def read(node: Any) -> Any:
+        raise AssertionError("nothing is read here")
+
+    made = declared(
+        traits=[Structural("bias")], onnx=Spelling("Along", 7, read, lambda _: None, until=12)
+    )
+    table = OperatorTable(info_of(made()))
+    assert [one.op_type for one in table.spellings("Along", 12)] == ["Along"]
+    assert table.spellings("Along", 13) == table.spellings("Conv", 12) == []
+    assert table.structural("bias").cls is made
+    del table["Along"]
+    assert table.spellings("Along", 12) == []
+    text = message(GraphError, lambda: table.structural("bias"))
+    assert text == "no operator is registered with the trait Structural('bias')"
+
+
+def test_a_definition_is_an_invoker_at_its_place(bench: Bench) -> None:
+    orders: list[str] = []
+
+    @definition("Toy", dtypes=["f32"], order=lambda x: "CN")
+    def toy(ctx: Context, op: Any, x: PTensor, y: PTensor) -> None:
+        orders.extend(str(tensor.required_layout) for tensor in (x, y))
+        y.data()[...] = x.data() + 1
+
+    assert bench.run().tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert orders == ["CN", "CN"]
+    [asked, _] = bench.decide().requirements
+    assert f"{asked.file}:{asked.line}" == where(toy)
+    info = registry().invokers["Toy", "numpy", "cpu"]
+    assert (info.python, dict(info.dtypes)) == (True, {"": frozenset({"f32"})})
+
+
+def test_a_definition_of_several_asks_for_each_operand(bench: Bench) -> None:
+    @definition("Toy", "Pair", orders=lambda op, *operands: ["CN"] * len(operands))
+    def both(ctx: Context, op: Any, *operands: PTensor) -> None:
+        operands[-1].data()[...] = sum(one.data() for one in operands[:-1])
+
+    assert bench.layouts("Pair") == ["CN", "CN", "CN"]
+    assert bench.run("Toy").tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_anyhow_is_one_layout_for_all(bench: Bench) -> None:
+    @definition("Pair", order=anyhow)
+    def pair(ctx: Context, op: Any, a: PTensor, b: PTensor, y: PTensor) -> None:
+        y.data()[...] = a.data() * b.data()
+
+    assert bench.layouts("Pair", x0="CN", x1="NC") == ["CN", "CN", "CN"]

@@ -11,6 +11,7 @@ from libdesc import Decline, register
 from libdesc.registry import registry
 from ptensor import PTensor, lib_tagger
 from resolver.evaluate import resolve
+from tests.contract.invokers import copying
 from tests.libraries.bench import HERE, SIZES, Bench, message, unused
 from vtensor.errors import InputError, NoInvokerError
 from vtensor.language.graph import Graph
@@ -19,27 +20,20 @@ from vtensor.runtime.planning.library_options import preferences_of
 from vtensor.runtime.session import Session
 
 
+ADDED = {"toy": 50, "other": 30, "numpy": 0}
+
+
 @pytest.fixture
 def three(bench: Bench) -> Bench:
     """``Toy`` on toy (50), other (30) and numpy (0); each adds its priority."""
     register(HERE / "other")
-    for library, number in {"toy": 50, "other": 30, "numpy": 0}.items():
-        bench.invoker(library=library)(adding(library, number))
+    for library, number in ADDED.items():
+        bench.invoker(library=library)(copying(library, plus=number))
     return bench
 
 
-def adding(library: str, number: int, declines: str = "") -> Any:
-    """An invoker that takes everything in NC and adds a number, or declines with a reason."""
-
-    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        if declines:
-            raise Decline(declines)
-        src, dst = PTensor(x).require("NC"), PTensor(y).require("NC")
-        if lib_tagger(library, [src], [dst]):
-            return
-        dst.data()[...] = src.data() + number
-
-    return invoke
+def odd(ctx: Any, op: Any, x: Any, y: Any) -> None:
+    raise Decline("C is odd")
 
 
 def chain(bench: Bench) -> Graph:
@@ -55,19 +49,15 @@ def taken(graph: Graph, **options: Any) -> list[str]:
     with Session(graph, **options) as session:
         libraries = [step.library for step in session.plan.steps if not step.is_transform]
         [y] = session.run(None, {"x": np.zeros(tuple(SIZES.values()), np.float32)})
-    assert (y == sum({"toy": 50, "other": 30, "numpy": 0}[library] for library in libraries)).all()
+    assert (y == sum(ADDED[library] for library in libraries)).all()
     return libraries
 
 
 @pytest.mark.parametrize(
     ("libraries", "first"),
     [
-        (None, "toy"),
-        (["other", "toy"], "other"),
-        (["numpy", "toy"], "numpy"),
-        (["toy", "numpy"], "toy"),
-        ("other", "other"),
-        (["onednn", "other", "toy"], "other"),
+        *((None, "toy"), (["other", "toy"], "other"), (["numpy", "toy"], "numpy")),
+        *((["toy", "numpy"], "toy"), ("other", "other"), (["onednn", "other", "toy"], "other")),
     ],
 )
 def test_the_sessions_order_is_the_order_of_trial(three: Bench, libraries: Any, first: str) -> None:
@@ -76,29 +66,28 @@ def test_the_sessions_order_is_the_order_of_trial(three: Bench, libraries: Any, 
 
 def test_the_order_goes_before_an_invokers_own_priority(three: Bench) -> None:
     three.invoker("Pair", priority=99)(unused)
-    three.invoker("Pair", library="other")(_pair)
-    preferences = preferences_of(["other", "toy"])
-    variant = resolve(three.graph("Pair"), preferences=preferences).operators[0].variant
-    assert (variant.library, variant.refused) == ("other", ())
 
+    @three.invoker("Pair", library="other")
+    def pair(ctx: Any, op: Any, *operands: Any) -> None:
+        a, b, y = map(PTensor, operands)
+        lib_tagger("other", [a, b], [y])
 
-def _pair(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
-    lib_tagger("other", [PTensor(a), PTensor(b)], [PTensor(y)])
+    resolution = resolve(three.graph("Pair"), preferences=preferences_of(["other", "toy"]))
+    [node] = resolution.operators
+    assert (node.variant.library, node.variant.refused) == ("other", ())
 
 
 def test_numpy_takes_what_no_listed_library_takes(bench: Bench) -> None:
     register(HERE / "other")
-    bench.invoker()(adding("toy", 50, "C is odd"))
-    bench.invoker(library="other")(adding("other", 30))
-    bench.invoker(library="numpy")(adding("numpy", 0))
+    bench.invoker()(odd)
+    bench.invoker(library="other")(copying("other"))
+    bench.invoker(library="numpy")(copying("numpy"))
     with Session(chain(bench), libraries=["toy"]) as session:
         steps = session.plan.steps
         assert [(step.library, step.unlisted) for step in steps] == [("numpy", True)] * 2
         refused = [(one.library, one.reason) for one in steps[0].node.variant.refused]  # type: ignore[union-attr]
-        assert refused == [
-            ("toy", "C is odd"),
-            ("other", "not among this session's libraries (toy)"),
-        ]
+    unlisted = "not among this session's libraries (toy)"
+    assert refused == [("toy", "C is odd"), ("other", unlisted)]
 
 
 def test_plans_mark_what_numpy_takes_unlisted(three: Bench) -> None:
@@ -145,10 +134,9 @@ def test_a_key_that_is_an_operator_and_a_node_is_the_operator(three: Bench) -> N
 
 def test_a_pinned_library_that_declines(bench: Bench) -> None:
     """Nobody else is tried."""
-    bench.invoker()(adding("toy", 50, "C is odd"))
+    bench.invoker()(odd)
     bench.invoker(library="numpy")(unused)
-    graph = bench.graph()
-    assert message(NoInvokerError, lambda: Session(graph, pin={"Toy": "toy"})) == (
+    assert message(NoInvokerError, lambda: Session(bench.graph(), pin={"Toy": "toy"})) == (
         "Toy 'toy': pinned to toy, which does not take this call on cpu\n"
         "  x : N=2 C=3   f32\n"
         "  y : N=2 C=3   f32\n"
@@ -159,44 +147,31 @@ def test_a_pinned_library_that_declines(bench: Bench) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (
-            {"pin": {"Toy": "cudnn"}},
-            "pin 'Toy': cudnn is not registered; registered are eigen, ",
-        ),
-        ({"pin": {"first": "cudnn"}}, "pin 'first': cudnn is not registered; registered are "),
-        ({"pin": {"first": 3}}, "pin 'first': 3 is not registered; registered are "),
-        ({"pin": {"first": []}}, "pin 'first': [] is not registered; registered are "),
-        ({"pin": {3: "toy"}}, "pin 3: no name of an operator or a node"),
-        ({"pin": "Toy"}, "pin='Toy' is no {operator or node: library}"),
-        ({"pin": [("Toy", "toy")]}, "pin=[('Toy', 'toy')] is no {operator or node: library}"),
-        (
-            {"pin": {"Toy": "onednn"}},
-            "pin 'Toy': onednn has no invoker of Toy on cpu; these have one: numpy, other, toy",
-        ),
-        (
-            {"pin": {"second": "onednn"}},
-            "pin 'second': onednn has no invoker of Toy on cpu; these have one: numpy, other, toy",
-        ),
-        (
-            {"pin": {"third": "toy"}},
-            "pin 'third': neither an operator nor a node of 'chain'\n"
-            "  operators there: Toy\n"
-            "  nodes there: first, second",
-        ),
-        (
-            {"pin": {"Toy": "onnx_reference"}, "reference": False},
-            "pin 'Toy': onnx_reference is excluded from this session (reference=False)",
-        ),
-        (
-            {"libraries": ["toy", "onnx_reference"], "reference": False},
-            "libraries: onnx_reference is excluded from this session (reference=False)",
-        ),
-        ({"libraries": [[]]}, "libraries: [] is not registered; registered are "),
-    ],
-)
+NOT_REGISTERED = " is not registered; registered are "
+EXCLUDED = "onnx_reference is excluded from this session (reference=False)"
+PINS = "pin='Toy' is no {operator or node: library}"
+ELSEWHERE = "onednn has no invoker of Toy on cpu; these have one: numpy, other, toy"
+NOWHERE = """pin 'third': neither an operator nor a node of 'chain'
+  operators there: Toy
+  nodes there: first, second"""
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"pin": {"Toy": "cudnn"}}, f"pin 'Toy': cudnn{NOT_REGISTERED}eigen, "),
+    ({"pin": {"first": "cudnn"}}, f"pin 'first': cudnn{NOT_REGISTERED}"),
+    ({"pin": {"first": 3}}, f"pin 'first': 3{NOT_REGISTERED}"),
+    ({"pin": {"first": []}}, f"pin 'first': []{NOT_REGISTERED}"),
+    ({"pin": {3: "toy"}}, "pin 3: no name of an operator or a node"),
+    ({"pin": "Toy"}, PINS),
+    ({"pin": [("Toy", "toy")]}, PINS.replace("'Toy'", "[('Toy', 'toy')]")),
+    ({"pin": {"Toy": "onednn"}}, f"pin 'Toy': {ELSEWHERE}"),
+    ({"pin": {"second": "onednn"}}, f"pin 'second': {ELSEWHERE}"),
+    ({"pin": {"third": "toy"}}, NOWHERE),
+    ({"pin": {"Toy": "onnx_reference"}, "reference": False}, f"pin 'Toy': {EXCLUDED}"),
+    ({"libraries": ["toy", "onnx_reference"], "reference": False}, f"libraries: {EXCLUDED}"),
+    ({"libraries": [[]]}, f"libraries: []{NOT_REGISTERED}"),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), IMPOSSIBLE)
 def test_impossible_choices(
     three: Bench, options: dict[str, Any], text: str, resolutions: list[str]
 ) -> None:
@@ -220,16 +195,6 @@ def test_absent_libraries(
 def test_nodes_are_looked_for_when_their_graph_comes(three: Bench) -> None:
     graph = Graph("open")
     graph.output(graph.add(three.op("Toy"), graph.input("x", {"N": None}), name="only"), "y")
-    x = {"x": np.zeros(3, np.float32)}
     with Session(graph.seal(), pin={"nobody": "toy"}) as session:
-        text = message(InputError, lambda: session.run(None, x))
+        text = message(InputError, lambda: session.run(None, {"x": np.zeros(3, np.float32)}))
     assert text.startswith("pin 'nobody': neither an operator nor a node of 'open'\n")
-
-
-def test_a_decision_that_comes_back_meets_no_choice(three: Bench, resolutions: list[str]) -> None:
-    """A plan is recorded from what was decided: each node is offered to its library alone."""
-    with Session(chain(three), libraries=["other", "toy"], pin={"first": "toy"}) as session:
-        before = len(resolutions)
-        x = np.zeros((2, 3), np.float32)
-        assert [session.run(None, {"x": x})[0][0, 0] for _ in range(2)] == [80, 80]
-        assert len(resolutions) == before

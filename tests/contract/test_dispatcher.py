@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,29 +12,25 @@ import pytest
 from libdesc import invoker, register, without_invoker
 from libdesc.dispatcher import dispatcher, dispatcher_source
 from libdesc.registry import invokers_of, registry
-from ptensor import PTensor, lib_tagger
-from tests.libraries.bench import HERE, Bench, message, unused
+from libdesc.schema import Description
+from resolver.extend import extend
+from tests.contract.invokers import copying, tagging
+from tests.libraries.bench import HERE, Bench, message, unused, where
 from tests.libraries.golden import Golden
 from vtensor.errors import GraphError, InvokerError, LibraryError, NoInvokerError
 from vtensor.language.operators import Context, operator, param
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.execution.executor import Executor
+from vtensor.runtime.recording.on_numbers import plan_on_numbers
+from vtensor.runtime.recording.workspace import Workspace
 
 FILE = "<generated dispatcher of Toy on cpu>"
-
-
-def take(ctx: Any, op: Any, x: Any, y: Any) -> None:
-    """Take everything."""
-    lib_tagger("toy", [PTensor(x)], [PTensor(y)])
 
 
 def test_golden_text(bench: Bench, golden: Golden) -> None:
     """The whole text of one: checks, then attempts by priority."""
 
-    @operator(
-        "Scale",
-        dims={"x": "N C *", "w": "C", "y": "*"},
-        equal=[("x.C", "w.C * factor")],
-    )
+    @operator("Scale", dims={"x": "N C *", "w": "C", "y": "*"}, equal=[("x.C", "w.C * factor")])
     class Scale:
         factor: int = param(default=1, minimum=1, maximum=8)
         mode: str = param(default="up", choices=("up", "down"))
@@ -53,7 +50,7 @@ def test_golden_text(bench: Bench, golden: Golden) -> None:
 
 
 def test_the_printed_text_is_the_compiled_text(bench: Bench) -> None:
-    bench.invoker()(take)
+    bench.invoker()(tagging)
     bench.resolve()
     text = dispatcher_source("Toy")
     parts = ["<generated check of Toy>", "<generated invoke>", FILE]
@@ -78,55 +75,40 @@ def test_tracebacks_show_its_lines(bench: Bench) -> None:
 
 
 def test_without_invoker(bench: Bench) -> None:
-    bench.invoker()(take)
+    bench.invoker()(tagging)
     whole = dispatcher_source("Toy")
     assert "library='toy'" in whole
     with without_invoker("Toy", "toy"):
         assert "library='toy'" not in dispatcher_source("Toy")
         message(NoInvokerError, bench.resolve)
     assert dispatcher_source("Toy") == whole
+    with pytest.raises(ArithmeticError), without_invoker("Toy", "toy"):
+        raise ArithmeticError
     assert bench.decide().library == "toy"
     message(LibraryError, lambda: without_invoker("Toy", "numpy").__enter__())
 
 
-def test_without_invoker_puts_it_back_after_an_error(bench: Bench) -> None:
-    bench.invoker()(take)
-    with pytest.raises(ArithmeticError), without_invoker("Toy", "toy"):
-        raise ArithmeticError
-    assert bench.decide().library == "toy"
-
-
 def test_a_session_outlives_its_invoker_no_longer(bench: Bench) -> None:
     """What was resolved to a library whose invoker is gone is an error that says so."""
-    from resolver.extend import extend
-    from vtensor.runtime.execution.executor import Executor
-    from vtensor.runtime.recording.on_numbers import plan_on_numbers
-    from vtensor.runtime.recording.workspace import Workspace
-
-    bench.invoker()(take)
+    bench.invoker()(tagging)
     extended = extend(bench.resolve())
     with without_invoker("Toy", "toy"):
-        text = message(
-            NoInvokerError,
-            lambda: plan_on_numbers(extended, {}, Workspace(Executor.of(1), 1 << 20)),
-        )
+        workspace = Workspace(Executor.of(1), 1 << 20)
+        text = message(NoInvokerError, lambda: plan_on_numbers(extended, {}, workspace))
     assert text.startswith("Toy 'toy': was resolved to toy, which has no invoker for it any more")
     assert text.endswith("to fix: make a new session")
 
 
-def test_a_new_library_is_in_the_next_text(bench: Bench) -> None:
+def test_new_libraries_and_invokers_are_in_the_next_text(bench: Bench) -> None:
+    before = dispatcher("Toy")
+    assert dispatcher("Toy") is before
+    bench.invoker()(tagging)
+    assert dispatcher("Toy") is not before
     invoker("Toy", library="other")(unused)
     assert "other" not in dispatcher_source("Toy")
     with register(HERE / "other"):
         assert "library='other', priority=30" in dispatcher_source("Toy")
     assert "other" not in dispatcher_source("Toy")
-
-
-def test_a_new_invoker_is_in_the_next_text(bench: Bench) -> None:
-    before = dispatcher("Toy")
-    assert dispatcher("Toy") is before
-    bench.invoker()(take)
-    assert dispatcher("Toy") is not before
 
 
 def test_another_device_has_a_dispatcher_of_its_own(bench: Bench) -> None:
@@ -143,24 +125,15 @@ def test_an_unknown_operator() -> None:
 
 @pytest.mark.parametrize("name", ["check", "dispatch", "attempt", "one", "no_invoker"])
 def test_a_librarys_name_meets_no_name_of_the_text(bench: Bench, name: str) -> None:
-    from pathlib import Path
-
-    from libdesc.schema import Description
-
     register(Description(name, 90, ("cpu",), file=Path(f"{name}.toml")))
-
-    @bench.invoker(library=name)
-    def mine(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        lib_tagger(name, [PTensor(x)], [PTensor(y)])
-
+    bench.invoker(library=name)(copying(name))
     assert bench.decide().library == name
 
 
 def test_two_functions_for_one_place(bench: Bench) -> None:
-    bench.invoker()(take)
+    bench.invoker()(tagging)
     text = message(LibraryError, lambda: bench.invoker()(unused))
-    line = take.__code__.co_firstlineno
-    assert text == f"Toy on toy, cpu already has an invoker: {__file__}:{line}"
-    bench.invoker(priority=7)(take)  # the same function again, as when a module is reloaded
+    assert text == f"Toy on toy, cpu already has an invoker: {where(tagging)}"
+    bench.invoker(priority=7)(tagging)  # the same function again, as when a module is reloaded
     assert [info.priority for info in invokers_of("toy") if info.op == "Toy"] == [7]
     assert registry().candidates("Toy", "cpu")[0][0] == 7

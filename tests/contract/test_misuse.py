@@ -224,6 +224,25 @@ def share_of_different_sizes(ctx: Any, op: Any, x: Any, y: Any) -> None:
     share(src, dst)  # here
 
 
+@misuse("x was resolved to NC, the invoker now asks for CN", runs=True)
+def require_another_layout_later(ctx: Any, op: Any, x: Any, y: Any) -> None:
+    KEPT.append(PTensor(x))
+    KEPT[-1].require(["NC" if len(KEPT) == 1 else "CN"])  # here
+    lib_tagger("toy", [KEPT[-1]], [PTensor(y)])
+
+
+@misuse("y was resolved to NC, the invoker now asks for NC4c or CN", runs=True)
+def require_other_alternatives_later(ctx: Any, op: Any, x: Any, y: Any) -> None:
+    KEPT.append(PTensor(y))
+    KEPT[-1].require(["NC" if len(KEPT) == 1 else "NC4c", "CN"])  # here
+    lib_tagger("toy", [PTensor(x)], [KEPT[-1]])
+
+
+@misuse("library_desc of x before its layout is decided")
+def library_desc_without_a_layout(ctx: Any, op: Any, x: Any, y: Any) -> None:
+    PTensor(x).library_desc("toy")  # here
+
+
 @pytest.mark.parametrize("case", MISUSES, ids=lambda case: case.invoker.__name__)
 def test_misuse_is_an_error_that_names_its_place(bench: Bench, case: Misuse) -> None:
     KEPT.clear()

@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from libdesc import register
-from libdesc.registry import registry
-from ptensor import Layout, PTensor, lib_tagger
+from ptensor import Layout
 from ptensor.evaluation import Evaluation
-from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
-from resolver.lowered import TransformNode
+from tests.contract.invokers import copying, tagging
 from tests.libraries.bench import HERE, Bench, message
 from tests.libraries.toy import handlers
+from tests.resolver.networks import checked
 from vtensor.errors import InputError, NoInvokerError, ResolutionError
 from vtensor.runtime.session import Session
 
 NUMBERS = np.array([[1.001, 2.002, 3.003], [4.004, 5.005, 6.006]], np.float32)  # none is a bf16
 
 
-def copies(bench: Bench, library: str, source: str, target: str) -> None:
-    """An invoker that copies, with these requirements."""
-
-    @bench.invoker(library=library)
-    def copy(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x).require(source), PTensor(y).require(target)
-        if lib_tagger(library, [src], [dst]):
-            return
-        dst.data()[...] = src.data()
-
-
-def transforms(bench: Bench, **entry: str) -> list[str]:
-    """The Transforms of the plan of one Toy."""
+def transforms(bench: Bench, **entry: str) -> int:
+    """The number of Transforms in the plan of one Toy."""
     layouts = {name: Layout(text) for name, text in entry.items()}
     graph = bench.graph()
-    extended = extend(resolve(graph, layouts))
-    able = [library.name for library in registry().libraries.values() if library.transforms]
-    check(extended, graph, able, layouts)
-    return [node.name for node in extended.nodes if isinstance(node, TransformNode)]
+    return len(list(checked(extend(resolve(graph, layouts)), graph, layouts).transforms()))
 
 
 @pytest.mark.parametrize(
@@ -55,66 +38,57 @@ def transforms(bench: Bench, **entry: str) -> list[str]:
 def test_a_type_that_rounds_is_declined(
     bench: Bench, source: str, target: str, reason: str
 ) -> None:
-    copies(bench, "toy", source, target)
+    """Without another library it is an error."""
+    bench.invoker()(copying("toy", source, target))
+    reason += "; the session's tolerance is 0"
+    assert f"50 toy : {reason}" in message(NoInvokerError, bench.resolve)
     register(HERE / "other")
-    copies(bench, "other", "NC", "NC")
+    bench.invoker(library="other")(copying("other"))
     decision = bench.decide()
     assert decision.library == "other"
-    assert [r.reason for r in decision.refused] == [f"{reason}; the session's tolerance is 0"]
+    assert [r.reason for r in decision.refused] == [reason]
     assert np.array_equal(bench.run("Toy", NUMBERS), NUMBERS)
-
-
-def test_without_another_library_it_is_an_error(bench: Bench) -> None:
-    copies(bench, "toy", "NC:bf16", "NC")
-    text = message(NoInvokerError, bench.resolve)
-    assert "50 toy : NC:bf16 NC: x in NC:bf16 rounds f32; the session's tolerance is 0" in text
 
 
 def test_above_tolerance_0_a_type_may_round(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Evaluation, "rounding", True)
-    copies(bench, "toy", "NC:bf16", "NC")
+    bench.invoker()(copying("toy", "NC:bf16"))
     assert bench.layouts() == ["NC:bf16", "NC"]
 
 
-def test_a_wider_type_is_no_rounding(bench: Bench) -> None:
-    copies(bench, "toy", "NC:f64", "NC:f64")
-    assert bench.layouts() == ["NC:f64", "NC:f64"]
-    assert len(transforms(bench)) == 2
+@pytest.mark.parametrize(
+    ("source", "target", "layouts", "conversions"),
+    [
+        ("NC:f64", "NC:f64", ["NC:f64", "NC:f64"], 2),  # a wider type does not round
+        ("NC:f32", "NC:f32", ["NC", "NC"], 0),  # a tensor's own type is no encoding
+        ("NC", "NC:f32", ["NC", "NC"], 0),
+    ],
+)
+def test_a_type_that_does_not_round_is_taken(
+    bench: Bench, source: str, target: str, layouts: list[str], conversions: int
+) -> None:
+    bench.invoker()(copying("toy", source, target))
+    assert bench.layouts() == layouts
+    assert transforms(bench) == conversions
     assert np.array_equal(bench.run("Toy", NUMBERS), NUMBERS)
 
 
 def test_any_does_not_take_over_a_type_that_rounds(bench: Bench) -> None:
     """The input comes in bf16; what is made of it is f32 all the same."""
-    copies(bench, "toy", "ANY", "ANY")
+    bench.invoker()(copying("toy", "ANY", "ANY"))
     assert bench.layouts("Toy", x0="CN:bf16") == ["NC", "NC"]
-    assert len(transforms(bench, x0="CN:bf16")) == 1  # widening
+    assert transforms(bench, x0="CN:bf16") == 1  # widening
 
 
-@pytest.mark.parametrize(("source", "target"), [("NC:f32", "NC:f32"), ("NC", "NC:f32")])
-def test_the_own_type_is_no_encoding(bench: Bench, source: str, target: str) -> None:
-    copies(bench, "toy", source, target)
-    assert bench.layouts() == ["NC", "NC"]
-    assert transforms(bench) == []
-    assert np.array_equal(bench.run("Toy", NUMBERS), NUMBERS)
-
-
-def test_the_own_type_in_a_guideline(bench: Bench) -> None:
+def test_the_own_type_may_be_said_in_a_guideline_and_an_entry(bench: Bench) -> None:
     handlers.answer = lambda call: {0: Layout("NC:f32"), 1: [Layout("NC:f32"), Layout("CN")]}
-
-    @bench.invoker()
-    def silent(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        lib_tagger("toy", [PTensor(x)], [PTensor(y)])
-
+    bench.invoker()(tagging)
     assert bench.layouts() == ["NC", "NC"]
+    assert transforms(bench, x0="NC:f32") == 0
 
 
-def test_the_own_type_of_an_entry(bench: Bench) -> None:
-    copies(bench, "toy", "NC", "NC")
-    assert transforms(bench, x0="NC:f32") == []
-
-
-def test_the_own_type_of_what_goes_in_and_out(bench: Bench) -> None:
-    copies(bench, "toy", "ANY", "ANY")
+def test_the_own_type_may_be_said_of_inputs_and_outputs(bench: Bench) -> None:
+    bench.invoker()(copying("toy", "ANY", "ANY"))
     there, here = {"x0": "CN:f32"}, {"y": "CN:f32"}
     with Session(bench.graph(), input_layouts=there, output_layouts=here) as session:
         [result] = session.run(None, {"x0": np.asfortranarray(NUMBERS)})
@@ -122,13 +96,7 @@ def test_the_own_type_of_what_goes_in_and_out(bench: Bench) -> None:
     assert np.array_equal(result, NUMBERS)
     with pytest.raises(InputError, match="its own element type"):
         Session(bench.graph(), output_layouts={"y": "CN:bf16"})
-
-
-def test_an_output_is_not_delivered_in_a_type_that_rounds(bench: Bench) -> None:
-    copies(bench, "toy", "NC", "NC")
-    resolution = bench.resolve()
-    text = message(ResolutionError, lambda: extend(resolution, {"y": Layout("NC:bf16")}))
-    assert text == (
+    assert message(ResolutionError, lambda: extend(bench.resolve(), {"y": Layout("NC:bf16")})) == (
         "output 'y': layout NC:bf16 rounds its f32, and the session's tolerance is 0; "
         "deliver it in its own element type"
     )
