@@ -10,7 +10,7 @@ import pytest
 
 from libdesc import Routine, guideline
 from ptensor import Layout, PTensor, emit, lib_tagger, share
-from tests.contract.invokers import copying, tagging
+from tests.contract.invokers import tagging
 from tests.libraries.bench import Bench, message, where
 from tests.libraries.steps import READ, WRITE, FloatStep
 from tests.libraries.toy import handlers

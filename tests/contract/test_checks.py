@@ -1,4 +1,4 @@
-"""What an operator declares: rules for parameters and dims with their wording, traits, definitions."""
+"""What an operator declares: rules of parameters and dims with their wording, and traits."""
 
 from __future__ import annotations
 
@@ -81,38 +81,33 @@ def compute(op: object) -> tuple[VTensor, ...]:
     return run_compute(Context(node="a"), op, [x, w])
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "rule"),
-    [
-        ("strides", 2, "a tuple of 2 integers"),
-        ("strides", [1, 1], "a tuple of 2 integers"),
-        ("strides", (1, 1, 1), "a tuple of 2 integers"),
-        ("strides", (1, 1.0), "a tuple of 2 integers"),
-        ("strides", (1, True), "a tuple of 2 integers"),
-        ("strides", (1, 0), "at least 1"),
-        ("kernel", (3, "3"), "a tuple of integers"),
-        ("kernel", (3, 8), "at most 7"),
-        ("group", "2", "an integer"),
-        ("group", True, "an integer"),
-        ("group", 2.0, "an integer"),
-        ("group", 0, "at least 1"),
-        ("group", 9, "at most 8"),
-        ("alpha", "half", "a number"),
-        ("alpha", -0.25, "at least 0"),
-        ("alpha", 1.5, "at most 1"),
-        ("alpha", float("nan"), "at least 0"),
-        ("mode", 3, "a string"),
-        ("mode", "sideways", "one of ('up', 'down')"),
-        ("flag", 1, "a truth value"),
-        ("pairs", (("a",),), "a tuple of tuples of 2 strings"),
-        ("row", ("a", "b"), "a row (string, integer)"),
-        ("row", ("a", 1, 2), "a row (string, integer)"),
-        ("rows", (("a", 1), (1, "a")), "a tuple of rows (string, integer)"),
-    ],
-)
-def test_a_parameter_that_breaks_a_rule_is_refused(ruled: Any, field: str, value: Any, rule: str) -> None:
-    text = message(ParameterError, lambda: ruled(**{field: value}))
-    assert text == f"Ruled({field}={value!r}): {field} must be {rule}"
+#: A parameter, the rule that it must keep, and values that break it.
+BROKEN: list[tuple[Any, ...]] = [
+    ("strides", "a tuple of 2 integers", 2, [1, 1], (1, 1, 1), (1, 1.0), (1, True)),
+    ("strides", "at least 1", (1, 0)),
+    ("kernel", "a tuple of integers", (3, "3")),
+    ("kernel", "at most 7", (3, 8)),
+    ("group", "an integer", "2", True, 2.0),
+    ("group", "at least 1", 0),
+    ("group", "at most 8", 9),
+    ("alpha", "a number", "half"),
+    ("alpha", "at least 0", -0.25, float("nan")),
+    ("alpha", "at most 1", 1.5),
+    ("mode", "a string", 3),
+    ("mode", "one of ('up', 'down')", "sideways"),
+    ("flag", "a truth value", 1),
+    ("pairs", "a tuple of tuples of 2 strings", (("a",),)),
+    ("row", "a row (string, integer)", ("a", "b"), ("a", 1, 2)),
+    ("rows", "a tuple of rows (string, integer)", (("a", 1), (1, "a"))),
+]
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=lambda case: f"{case[0]} must be {case[1]}")
+def test_a_parameter_that_breaks_a_rule_is_refused(ruled: Any, case: tuple[Any, ...]) -> None:
+    field, rule, *values = case
+    for value in values:
+        text = message(ParameterError, lambda value=value: ruled(**{field: value}))  # type: ignore[misc]
+        assert text == f"Ruled({field}={value!r}): {field} must be {rule}"
 
 
 def graph(**sizes: dict[str, int]) -> tuple[Graph, list[VTensor]]:
@@ -134,7 +129,9 @@ GOOD_X = {"N": 1, "C": 6, "H": 4, "W": 5}
         (GOOD_X, {"O": 2, "I": 4}, "x.C = 6 must equal w.I * group = 8"),
     ],
 )
-def test_dims_that_break_a_rule_are_refused(ruled: Any, x: dict[str, int], w: dict[str, int], what: str) -> None:
+def test_dims_that_break_a_rule_are_refused(
+    ruled: Any, x: dict[str, int], w: dict[str, int], what: str
+) -> None:
     made, inputs = graph(x=x, w=w)
     text = message(DimError, lambda: made.add(ruled(group=2), *inputs, name="conv1"))
     first, *rows = text.splitlines()
@@ -252,7 +249,9 @@ def test_a_declaration_without_dims_or_of_a_taken_name_is_refused(ruled: Any) ->
         ("C", ("K", "K"), "others K K must be dims of w, each once"),
     ],
 )
-def test_a_parameter_that_names_dims_is_checked(axis: str, others: tuple[str, ...], fault: str) -> None:
+def test_a_parameter_that_names_dims_is_checked(
+    axis: str, others: tuple[str, ...], fault: str
+) -> None:
     op = declared()(axis, others)
     assert message(DimError, lambda: compute(op)) == (
         f"Along 'a': {fault}\n  x : N=2 C=3   f32\n  w : C=3 K=4   f32"

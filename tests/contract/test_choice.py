@@ -19,7 +19,6 @@ from vtensor.report import notes, plan_dict, plan_lines
 from vtensor.runtime.planning.library_options import preferences_of
 from vtensor.runtime.session import Session
 
-
 ADDED = {"toy": 50, "other": 30, "numpy": 0}
 
 

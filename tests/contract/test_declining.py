@@ -172,7 +172,7 @@ WHY = "passed over: low says that it is faster here"
 
 @pytest.fixture
 def low(bench: Bench) -> Callable[..., None]:
-    """Registers an invoker of ``low`` (1), with options, before that of ``toy``, which takes all."""
+    """Registers an invoker of ``low`` (1), with options, before that of ``toy``."""
     register(Description("low", 1, ("cpu",), python=True))
     bench.invoker()(copying())
 

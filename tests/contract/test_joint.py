@@ -27,7 +27,7 @@ TOY = "Toy 'toy', toy invoker: "
 
 
 def mix(bench: Bench, asks: str, inputs: str) -> LoweredGraph:
-    """One Mix node on inputs of these entry layouts; ``C=1`` is another size, ``const`` a constant."""
+    """One Mix node on inputs in these layouts; ``C=1`` is a size, ``const`` says a constant."""
     graph, values, entry = Graph("mix"), [], {}
     for index, text in enumerate(inputs.split(", ")):
         layout, *more = text.split()

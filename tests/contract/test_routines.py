@@ -12,7 +12,7 @@ from libdesc.dispatcher import DispatchContext, dispatcher_source
 from libdesc.preferences import Preferences
 from libdesc.routine import Routine
 from ops import Relu
-from ptensor.evaluation import Call, Decline, installed
+from ptensor.evaluation import Call, Decline, installed, lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from resolver.evaluate import PartialEvaluation
@@ -23,6 +23,7 @@ from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
 SIX = [[0, 1, 2], [3, 4, 5]]
+STRANGER = VTensor("f32", {"N": 2})
 SPLIT = {"C": 3, "c": 1}
 
 
@@ -89,30 +90,26 @@ def test_what_it_does_not_want_is_asked_of_the_guideline(bench: Bench) -> None:
     assert seen == made, "the guideline sees the routine, and is asked once"
 
 
+def only_the_last(x: VTensor, y: VTensor) -> Routine:
+    Routine([y], ["CN"], run=double)
+    Routine([x, y], ["CN", "CN"], run=double)
+    return Routine([x, y], ["NC", "NC"], run=copy)
+
+
+def several(x: VTensor, y: VTensor) -> list[Routine]:
+    """The first that has a say decides how an operand lies; later ones see it so."""
+    return [Routine([x, y], [None, "CN"], run=copy), Routine([x, y], ["CN", "NC"], run=double)]
+
+
+def of_views(x: VTensor, y: VTensor) -> Routine:
+    return Routine([x.split("C", SPLIT), y.split("C", SPLIT)], ["C c N", "C c N"], run=copy)
+
+
 #: What an invoker returns, what is decided, and what it computes of 0 to 5.
 RETURNED: dict[str, tuple[Callable[..., Any], list[str], list[list[int]]]] = {
-    "making a routine has no effect": (
-        lambda x, y: [
-            Routine([y], ["CN"], run=double),
-            Routine([x, y], ["CN", "CN"], run=double),
-            Routine([x, y], ["NC", "NC"], run=copy),
-        ][-1],
-        ["NC", "NC"],
-        SIX,
-    ),
-    "several run in order, and the first that has a say decides how an operand lies": (
-        lambda x, y: [
-            Routine([x, y], [None, "CN"], run=copy),
-            Routine([x, y], ["CN", "NC"], run=double),
-        ],
-        ["CN", "CN"],
-        [[0, 2, 4], [6, 8, 10]],
-    ),
-    "a view is its operand": (
-        lambda x, y: Routine([x.split("C", SPLIT), y.split("C", SPLIT)], ["C c N"] * 2, run=copy),
-        ["CN", "CN"],
-        SIX,
-    ),
+    "making a routine has no effect": (only_the_last, ["NC", "NC"], SIX),
+    "several run in order": (several, ["CN", "CN"], [[0, 2, 4], [6, 8, 10]]),
+    "a view is its operand": (of_views, ["CN", "CN"], SIX),
 }
 
 
@@ -152,8 +149,6 @@ def test_what_is_no_routine_is_refused(bench: Bench, answer: object) -> None:
 
 
 def after_the_tagger(x: VTensor, y: VTensor) -> Routine:
-    from ptensor import lib_tagger
-
     lib_tagger("toy", [PTensor(x).require("NC")], [PTensor(y).require("NC")])
     return Routine([x, y], run=copy)
 
@@ -162,11 +157,7 @@ FAULTY: list[tuple[Callable[..., Any], type[Exception], str]] = [
     (after_the_tagger, ContractError, "after lib_tagger"),
     (lambda x, y: Routine([y], ["NC"]), ContractError, "is not given the PTensor of x"),
     (lambda x, y: Routine([x], ["NC"]), ContractError, "is not given the PTensor of y"),
-    (
-        lambda x, y: Routine([x, y, VTensor("f32", {"N": 2})]),
-        ContractError,
-        "is no operand of this call",
-    ),
+    (lambda x, y: Routine([x, y, STRANGER]), ContractError, "is no operand of this call"),
     (lambda x, y: Choosy(x, y), NoInvokerError, "toy : not today"),
 ]
 
@@ -186,7 +177,7 @@ def test_a_routine_without_a_call_says_so(bench: Bench) -> None:
 
 
 def follow(taken: Callable[[Sequence[Follower]], Sequence[Follower]]) -> list[object]:
-    """Return the layouts of a node with two followers behind it, of which its routine takes some."""
+    """Return the layouts of a node whose routine takes some of the two followers behind it."""
     ctx = DispatchContext(
         node="toy",
         preferences=Preferences(nodes={"toy": "toy"}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from tests.frontends.support import f32, model
 from vtensor import Session, load_onnx
-from vtensor.errors import ModelError
+from vtensor.errors import InputError, ModelError
 
 ADD = "tiny (float[2, 3] x) => (float[2, 3] y) { y = Add(x, w) }"
 
@@ -216,6 +217,12 @@ def test_a_long_row_of_integers_is_data() -> None:
         np.testing.assert_array_equal(session.run(None, {"x": x, "i": i})[0], x[i])
     with pytest.raises(ModelError):
         load_onnx(model(text.replace("6000", "2000000000").replace("Gather", "Expand")))
+
+
+@pytest.mark.parametrize("shapes", [3, {"x": 3}, {"x": (2**70, 3)}, {"x": ("2", 3)}, {"x": "23"}])
+def test_shapes_that_are_none_are_refused(shapes: Any) -> None:
+    with pytest.raises(InputError, match=r"shapes=|not a sequence of sizes|is no size"):
+        load_onnx(model("g (float[n, 3] x) => (float[n, 3] y) { y = Neg(x) }"), shapes=shapes)
 
 
 def test_text_that_is_none() -> None:

@@ -1,4 +1,4 @@
-"""Seeded random graphs of toy operators: some nodes take any layout, the others one."""
+"""Seeded random graphs of toy operators, their cost by brute force, and runs compared with runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import product
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +77,39 @@ def asked(
 def extended_of(graph: Graph) -> LoweredGraph:
     """The resolver's graph, every output delivered in declared order."""
     return extend(resolve(graph))
+
+
+def operators(graph: Graph) -> list[str]:
+    """The operators of a graph's nodes."""
+    return [node.op_name for node in graph.nodes.values()]
+
+
+def steps_of(session: Session, kind: str = "op") -> list[str]:
+    """The operators of a plan's steps, or another attribute of them, without Transforms."""
+    return [getattr(step, kind) for step in session.plan.steps if not step.is_transform]
+
+
+def compared(
+    graph: Graph,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    plain: Mapping[str, Any] = MappingProxyType({"optimize": "none"}),
+    **options: Any,
+) -> Session:
+    """Return a session with these options, after runs that give what a plain one gives."""
+    draw = np.random.default_rng(1)
+    feeds = {
+        name: draw.standard_normal([*graph.values[name].dims.values()]).astype("f4")
+        for name in graph.inputs
+    }
+    with Session(graph, threads=1, **plain) as session:
+        wanted = session.run(None, feeds)
+    session = Session(graph, **options)
+    for _ in range(2):
+        for value, want in zip(session.run(None, feeds), wanted, strict=True):
+            assert value.shape == want.shape
+            np.testing.assert_allclose(value, want, rtol=rtol, atol=atol)
+    return session
 
 
 def check_same_values(graph: Graph, seed: int, options: Iterable[Mapping[str, Any]]) -> None:

@@ -25,20 +25,13 @@ from optimizer.settings import Settings
 from optimizer.share import share
 from ptensor import PTensor, lib_tagger
 from resolver.change import changed
-from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph, TransformNode
 from tests.libraries.bench import HERE, Bench
 from tests.libraries.golden import Golden
-from tests.optimizer.graphs import (
-    chained,
-    combinations,
-    extended_of,
-    moved,
-    random_graph,
-)
-from tests.resolver.networks import IMAGE, mix
+from tests.optimizer.graphs import chained, combinations, extended_of, moved, random_graph
+from tests.resolver.networks import checked, mixes
 from vtensor.commands.alternatives import alternative_dict, alternative_lines
 from vtensor.language.graph import Graph
 from vtensor.language.operators import Context
@@ -73,9 +66,7 @@ def edge_of(graph: LoweredGraph, transform: TransformNode) -> Edge:
 def check_change(graph: LoweredGraph, found: Alternative, source: Graph) -> None:
     """Made, the change is sound, removes the Transform, and costs what it says."""
     assert found.change is not None
-    fresh = share(changed(graph, found.change.variants), Settings())
-    able = [library.name for library in registry().libraries.values() if library.transforms]
-    check(fresh, source, able)
+    fresh = checked(share(changed(graph, found.change.variants), Settings()), source)
     value, made, wanted = edge_of(graph, found.transform)
     dims = graph.values[value].dims
     for left, *ends in (edge_of(fresh, t) for t in fresh.transforms() if t.input == value):
@@ -142,7 +133,7 @@ def solved(source: Graph) -> tuple[LoweredGraph, Problem]:
 
 def test_a_change_that_is_none_is_seen(two: Bench) -> None:
     """The twin: the variants that a graph has already, another cost, and no change."""
-    source = held(two, "ANY ANY")
+    source = held("ANY ANY")
     graph, problem = solved(source)
     [found] = alternatives(graph)
     assert found.change is not None
@@ -156,14 +147,11 @@ def test_a_change_that_is_none_is_seen(two: Bench) -> None:
             check_cheapest(replace(found, change=change), edge_of(graph, found.transform), tried)
 
 
-def held(bench: Bench, *between: str) -> Graph:
+def held(*between: str) -> Graph:
     """A node that makes NCHW alone, nodes that ask so, and one that takes NHWC alone."""
-    g = Graph("held")
-    x = mix(bench, "NCHW NCHW", g.input("x", IMAGE), graph=g, name="stem")
-    for index, asks in enumerate(between):
-        x = mix(bench, asks, x, graph=g, name=f"n{index}")
-    g.output(mix(bench, "NHWC NCHW", x, graph=g, name="end"))
-    return g.seal()
+    names = ["stem", *(f"n{index}" for index in range(len(between))), "end"]
+    rows = zip(names, ["x", *names], ["NCHW NCHW", *between, "NHWC NCHW"], strict=False)
+    return mixes(*(f"{name}: {operand} {asks}" for name, operand, asks in rows))
 
 
 def lines(found: Alternative, graph: LoweredGraph) -> str:
@@ -180,15 +168,17 @@ def only(source: Graph) -> tuple[LoweredGraph, Alternative]:
 
 
 def test_none_is_an_answer(bench: Bench) -> None:
-    graph, found = only(held(bench))
+    """A chain of Transforms has none, either."""
+    graph, found = only(held())
     assert found.change is None
     assert [(end.fixed, end.makes) for end in found.ends] == [(True, True), (True, False)]
     assert lines(found, graph).endswith("change: none")
+    assert list(alternatives(chained(graph, "NCHW4c"))) == []
 
 
 def test_an_open_node_moves_it_with_the_fewest_others(bench: Bench) -> None:
     """Behind any of five nodes it costs the same: that the next one changes is enough."""
-    _, found = only(held(bench, *["ANY ANY"] * 5))
+    _, found = only(held(*["ANY ANY"] * 5))
     assert found.change is not None
     assert found.change.cost == (0, 0)
     assert len(found.change.variants) == 1
@@ -196,7 +186,7 @@ def test_an_open_node_moves_it_with_the_fewest_others(bench: Bench) -> None:
 
 def test_another_library_at_a_fixed_end(two: Bench) -> None:
     """Pinned to it, the network really has no such Transform."""
-    source = held(two)
+    source = held()
     graph, found = only(source)
     assert found.change is not None
     preferences = Preferences(nodes={found.change.moved: "other"})
@@ -211,28 +201,22 @@ def test_another_library_at_a_fixed_end(two: Bench) -> None:
 
 def test_a_node_follows_the_one_that_moves(two: Bench) -> None:
     """The program ties ``n2`` to ``n1``, which has several variants only on two libraries."""
-    source = held(two, "NCHW NHWC", "NCHW NCHW", "ANY ANY")
+    source = held("NCHW NHWC", "NCHW NCHW", "ANY ANY")
     graph, _ = solved(source)
     found = next(one for one in alternatives(graph) if one.transform.input == "n0")
     check_change(graph, found, source)
 
 
-def test_a_chain_has_none(bench: Bench) -> None:
-    graph, found = only(held(bench))
-    assert found.change is None
-    assert list(alternatives(chained(graph, "NCHW4c"))) == []
-
-
 def test_native_code_is_not_exchanged_for_a_call_back(two: Bench) -> None:
     key = ("Mix", "toy", "cpu")
     registry().invokers[key] = replace(registry().invokers[key], python=False)
-    assert only(held(two))[1].change is None
+    assert only(held())[1].change is None
 
 
 def test_what_explain_says(two: Bench, golden: Golden) -> None:
     """Ends that are fixed and a caller's; a change of variants, of a library, and none."""
     texts = []
-    for source in (held(two), random_graph(5)):
+    for source in (held(), random_graph(5)):
         graph, _ = solved(source)
         texts += [
             f"{found.transform.input}\n{lines(found, graph)}" for found in alternatives(graph)
@@ -240,7 +224,9 @@ def test_what_explain_says(two: Bench, golden: Golden) -> None:
     golden.check(re.sub(r"/\S+/(\w+\.py):\d+", r"\1", "\n".join(texts)))
 
 
-def test_a_solver_that_fails_or_has_no_time(two: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_that_fails_or_has_no_time_is_said(
+    two: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = ilp.choose
 
     def late(*given: Any, **named: Any) -> Any:
@@ -250,7 +236,7 @@ def test_a_solver_that_fails_or_has_no_time(two: Bench, monkeypatch: pytest.Monk
     def crash(*given: Any, **named: Any) -> Any:
         raise SolverError("out of luck")
 
-    source = held(two, "ANY ANY")
+    source = held("ANY ANY")
     for broken, text in ((late, "the best found in time"), (crash, "not known: out of luck")):
         monkeypatch.setattr(search, "choose", broken)
         graph, found = only(source)

@@ -18,7 +18,7 @@ from resolver.extend import extend
 from resolver.probe import Prober
 from tests.libraries.bench import Bench
 from tests.libraries.toy import handlers
-from tests.resolver.networks import IMAGE, mix
+from tests.resolver.networks import IMAGE, mix, mixes
 from vtensor.language.graph import Graph
 from vtensor.language.operators import Context, run_compute
 from vtensor.language.tensor import VTensor
@@ -58,13 +58,9 @@ def test_what_the_library_declines_is_no_row(bench: Bench) -> None:
 @pytest.mark.parametrize(("channels", "blocked"), [(6, False), (8, True)])
 def test_the_papers_candidates_of_a_broadcast(bench: Bench, channels: int, blocked: bool) -> None:
     """A row of 6 channels has no form in blocks of 4; 8 channels have."""
-    g = Graph("broadcast")
-    x = g.input("x", {"N": 2, "C": channels, "H": 3, "W": 3})
-    row = g.input("row", {"C": channels})
-    plain = mix(bench, "NCHW NCHW", x, graph=g, name="plain")
-    blocks = mix(bench, "NCHW NCHW4c", x, graph=g, name="blocks")
-    g.output(mix(bench, "ANY ANY ANY ANY", plain, blocks, row, graph=g, name="sum"))
-    found = texts(paper_variants(resolve(g.seal())))
+    sizes = {"x": {"N": 2, "C": channels, "H": 3, "W": 3}, "row": {"C": channels}}
+    nodes = ("plain: x NCHW NCHW", "blocks: x NCHW NCHW4c", "sum: plain blocks row ANY ANY ANY ANY")
+    found = texts(paper_variants(resolve(mixes(*nodes, **sizes))))
     assert ("NCHW4c NCHW4c C4c NCHW4c" in found["sum"]) is blocked
     assert {variant.split()[0] for variant in found["sum"]} >= {"NCHW", "NHWC"}
 

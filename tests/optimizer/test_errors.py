@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libdesc.registry import registry
 from optimizer.choice.errors import Allowed
 from optimizer.choice.ilp import choose
 from optimizer.choice.problem import Problem
@@ -18,14 +17,14 @@ from optimizer.joint import timed_variants
 from optimizer.settings import Settings
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver.check import check
 from resolver.check_errors import check_errors
 from resolver.errors import ErrorProof, Share, expected
 from resolver.lowered import LoweredGraph, OpNode
 from tests.libraries.bench import Bench
 from tests.libraries.sloppy import KERNELS, Hasty, declare_sloppy
 from tests.optimizer.graphs import around, extended_of, random_graph
-from tests.optimizer.test_proof import BATCH, COUNT
+from tests.optimizer.test_proof import BATCH, in_batches
+from tests.resolver.networks import checked
 from vtensor.errors import UnsoundPlanError
 
 TOLERANCE = 1e-4
@@ -96,7 +95,7 @@ def least(problem: Problem) -> int:
     return int(took[squares <= problem.allowed.budget**2].min())
 
 
-@pytest.mark.parametrize("first", range(0, COUNT, BATCH))
+@in_batches
 def test_the_program_finds_what_brute_force_finds(bench: Bench, first: int) -> None:
     """On each graph of at most eight nodes, whatever the number of its choices."""
     declare_sloppy()
@@ -109,22 +108,23 @@ def test_the_program_finds_what_brute_force_finds(bench: Bench, first: int) -> N
         found = choose(problem, "time", "CBC" if seed % 5 == 0 else "")
         assert problem.time_cost(found.chosen) == least(problem), seed
         assert problem.fits(found.chosen)
-        free = replace(problem, allowed=None, shares={})
-        bound += problem.time_cost(choose(free, "time").chosen) < problem.time_cost(found.chosen)
+        bound += problem.time_cost(unbounded(problem)) < problem.time_cost(found.chosen)
     assert tried > BATCH / 4
     assert bound  # else the row says nothing
+
+
+def unbounded(problem: Problem) -> dict[str, int]:
+    """The choice without the row of errors."""
+    free = replace(problem, allowed=None, shares={})
+    return dict(choose(free, "time").chosen)
 
 
 def test_a_choice_beyond_the_row_is_seen(bench: Bench) -> None:
     """The twin: without the row the choice takes less than the least, or is not within it."""
     declare_sloppy()
-    problem = next(
-        one
-        for one in (problem_of(seed, 1e-6) for seed in range(BATCH))
-        if not one.fits(choose(replace(one, allowed=None, shares={}), "time").chosen)
-    )
-    free = choose(replace(problem, allowed=None, shares={}), "time").chosen
-    assert problem.time_cost(free) < least(problem)
+    tight = (problem_of(seed, 1e-6) for seed in range(BATCH))
+    problem = next(one for one in tight if not one.fits(unbounded(one)))
+    assert problem.time_cost(unbounded(problem)) < least(problem)
 
 
 def test_the_room_for_packed_constants_is_a_row(bench: Bench) -> None:
@@ -137,10 +137,8 @@ def test_the_room_for_packed_constants_is_a_row(bench: Bench) -> None:
             name: [one[0], *map(blocked, one[1:])] for name, one in problem.variants.items()
         }
         problem = replace(problem, variants=variants)
-        wide, tight = (
-            choose(problem, "time").chosen,
-            choose(replace(problem, room=0), "time").chosen,
-        )
+        wide = choose(problem, "time").chosen
+        tight = choose(replace(problem, room=0), "time").chosen
         seen += any(problem.packed_more(*one) for one in wide.items())
         assert not any(problem.packed_more(*one) for one in tight.items())
     assert seen > 2
@@ -156,25 +154,26 @@ def chosen_graph(seed: int) -> LoweredGraph:
     """A random graph in its choice, said to have been measured."""
     graph, problem = random_graph(seed), problem_of(seed)
     found = chosen_by(extended_of(graph), problem, "time", Settings("time", clock=Hasty(seed)))
-    able = [library.name for library in registry().libraries.values() if library.transforms]
-    check(found, graph, able)
-    return with_proof(found, measured=TOLERANCE / 2)
-
-
-def with_proof(graph: LoweredGraph, **changes: object) -> LoweredGraph:
-    """Another proof."""
-    certificate = graph.certificate
-    assert certificate is not None
-    assert certificate.errors is not None
-    proof = replace(certificate.errors, **changes)  # type: ignore[arg-type]
-    return replace(graph, certificate=replace(certificate, errors=proof))
+    return with_proof(checked(found, graph), measured=TOLERANCE / 2)
 
 
 def proof(graph: LoweredGraph) -> ErrorProof:
-    """Of a graph's errors."""
+    """The proof of a graph's errors."""
     assert graph.certificate is not None
     assert graph.certificate.errors is not None
     return graph.certificate.errors
+
+
+def with_proof(graph: LoweredGraph, **changes: object) -> LoweredGraph:
+    """The graph with another proof."""
+    errors = replace(proof(graph), **changes)  # type: ignore[arg-type]
+    return replace(graph, certificate=replace(graph.certificate, errors=errors))  # type: ignore[type-var]
+
+
+def with_share(graph: LoweredGraph, **changes: Any) -> LoweredGraph:
+    """The graph with another first share."""
+    first, *others = proof(graph).shares
+    return with_proof(graph, shares=(replace(first, **changes), *others))
 
 
 def test_the_check_agrees_with_the_program(bench: Bench) -> None:
@@ -187,22 +186,11 @@ def test_the_check_agrees_with_the_program(bench: Bench) -> None:
         assert proof(graph).plain_sum >= proof(graph).expected
 
 
-def scaled(share: Share, gain: float) -> Share:
-    """The gain is said to be another than was measured."""
-    return replace(share, gain=share.gain * gain)
-
-
 #: Faults, and what the check says of them.
 TWINS: dict[str, Callable[[LoweredGraph], LoweredGraph]] = {
-    "its gain is said to be": lambda g: with_proof(
-        g, shares=(scaled(proof(g).shares[0], 0.5), *proof(g).shares[1:])
-    ),
-    "its error is said to be|another variant": lambda g: with_proof(
-        g, shares=(replace(proof(g).shares[0], error=0.0), *proof(g).shares[1:])
-    ),
-    "its gain was not measured": lambda g: with_proof(
-        g, shares=(replace(proof(g).shares[0], probes=()), *proof(g).shares[1:])
-    ),
+    "its gain is said to be": lambda g: with_share(g, gain=proof(g).shares[0].gain * 0.5),
+    "its error is said to be|another variant": lambda g: with_share(g, error=0.0),
+    "its gain was not measured": lambda g: with_share(g, probes=()),
     "error shares differ": lambda g: with_proof(g, shares=proof(g).shares[1:]),
     "without a share": lambda g: replace(g, certificate=None),
     "errors add up to": lambda g: with_proof(g, budget=proof(g).expected / 2),
