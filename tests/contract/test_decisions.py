@@ -11,7 +11,7 @@ import pytest
 from libdesc import guideline
 from ptensor import Layout, PTensor, emit, lib_tagger, share
 from resolver.evaluate import resolve
-from tests.contract.invokers import copying, tagging
+from tests.contract.invokers import calling, copying, requiring, tagging
 from tests.libraries.bench import Bench, message, where
 from tests.libraries.steps import READ, WRITE, FloatStep
 from tests.libraries.toy import handlers
@@ -36,26 +36,21 @@ def doubling() -> FloatStep:
 def emitting(step: Any, calls: list[int], layout: str = "NC") -> Any:
     """Return a native invoker that emits a step, and counts when it does."""
 
-    def native(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x).require(layout), PTensor(y).require(layout)
-        if lib_tagger("toy", [src], [dst]):
-            return
+    def run(src: PTensor, dst: PTensor) -> None:
         calls.append(1)
         emit(step, [src, dst])
 
-    return native
+    return calling(requiring(layout, layout), run)
 
 
 def test_require_returns_the_ptensor_and_parses_text(bench: Bench) -> None:
-    @bench.invoker()
-    def good(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src = PTensor(x)
+    def good(src: PTensor, dst: PTensor) -> None:
         assert src.require("CN") is src
         assert src.library_desc("toy") == Layout("CN")  # the library has no names of its own
-        dst = PTensor(y).require(Layout("NC"))
+        dst.require(Layout("NC"))
         assert (src.size("C"), src.ndimensions(), src.dtype, src.role) == (3, 2, "f32", "x")
-        lib_tagger("toy", [src], [dst])
 
+    bench.invoker()(calling(good))
     assert bench.layouts() == ["CN", "NC"]
 
 
@@ -64,19 +59,18 @@ def test_later_evaluations_answer_with_the_decision(bench: Bench) -> None:
     handlers.answer = lambda call: {0: [Layout("CN"), Layout("NC")], 1: Layout("NC")}
     seen: list[tuple[str, str]] = []
 
-    @bench.invoker()
-    def asking(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x), PTensor(y)
+    def ask(src: PTensor, dst: PTensor) -> None:
         answer = guideline("toy", src)
         assert str(guideline("toy", dst)) == "NC"
         assert guideline("toy", src) == answer
         src.require(answer)
         seen.append((str(answer), str(src.required_layout)))
-        if lib_tagger("toy", [src], [dst]):
-            return
+
+    def run(src: PTensor, dst: PTensor) -> None:
         assert str(src.required_layout) == "NC"
         dst.data()[...] = src.data()
 
+    bench.invoker()(calling(ask, run))
     bench.run()
     first = (str([Layout("CN"), Layout("NC")]), "CN")  # the first alternative until it is decided
     assert seen == [first, ("NC", "NC")]
@@ -88,14 +82,11 @@ def test_later_evaluations_answer_with_the_decision(bench: Bench) -> None:
 def test_alternatives_keep_the_decision(bench: Bench) -> None:
     """The produced layout is one of them: later evaluations must not take the first instead."""
 
-    @bench.invoker()
-    def open_minded(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x).require(["CN", "NC"]), PTensor(y).require("NC")
-        if lib_tagger("toy", [src], [dst]):
-            return
+    def run(src: PTensor, dst: PTensor) -> None:
         assert str(src.required_layout) == "NC"
         dst.data()[...] = src.data()
 
+    bench.invoker()(calling(requiring(["CN", "NC"], "NC"), run))
     bench.run()
 
 
@@ -104,14 +95,11 @@ def test_resolution_is_pure(bench: Bench, allocations: list[int]) -> None:
     step, runs = doubling(), []
     bench.invoker(python=False)(emitting(step, [], "CN"))
 
-    @bench.invoker("Pair", python=True)
-    def python(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
-        left, right, dst = PTensor(a), PTensor(b), PTensor(y)
-        if lib_tagger("toy", [left, right], [dst]):
-            return
+    def python(left: PTensor, right: PTensor, dst: PTensor) -> None:
         runs.append(1)
         dst.data()[...] = left.data() + right.data()
 
+    bench.invoker("Pair", python=True)(calling(run=python))
     graph = Graph("pure")
     x, w = graph.input("x", {"N": 2, "C": 3}), graph.constant(np.ones((2, 3), "f4"), "N C", "w")
     graph.output(graph.add(bench.op("Pair"), graph.add(bench.op("Toy"), x), w), "y")
@@ -145,13 +133,11 @@ def test_requirements_keep_their_place(bench: Bench) -> None:
 def test_constants_may_be_read_in_partial_evaluation(bench: Bench) -> None:
     seen: list[Any] = []
 
-    @bench.invoker("Pair")
-    def curious(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
-        left, right, dst = PTensor(a), PTensor(b).require("NC"), PTensor(y)
+    def curious(left: PTensor, right: PTensor, dst: PTensor) -> None:
         assert (left.constant, right.constant) == (False, True)
-        seen.append(right.data().copy())
-        lib_tagger("toy", [left, right], [dst])
+        seen.append(right.require("NC").data().copy())
 
+    bench.invoker("Pair")(calling(curious))
     graph = Graph("constants")
     x, w = graph.input("x", {"N": 2, "C": 3}), graph.constant(SIX, "N C", "w")
     graph.output(graph.add(bench.op("Pair"), x, w), "y")
@@ -183,14 +169,11 @@ def test_a_native_step_is_recorded_once_and_run_each_time(bench: Bench) -> None:
 def test_a_step_in_a_python_invoker_is_executed_at_once(bench: Bench) -> None:
     step = doubling()
 
-    @bench.invoker(python=True)
-    def both(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x).require("NC"), PTensor(y).require("NC")
-        if lib_tagger("toy", [src], [dst]):
-            return
+    def both(src: PTensor, dst: PTensor) -> None:
         emit(step, [src, dst])
         dst.data()[...] += 1
 
+    bench.invoker(python=True)(calling(requiring("NC", "NC"), both))
     np.testing.assert_array_equal(bench.run("Toy", SIX), 2 * SIX + 1)
 
 
@@ -207,13 +190,7 @@ def test_what_is_no_step_or_fails_is_an_error(bench: Bench, step: Any, text: str
 
 
 def test_share_moves_nothing(bench: Bench) -> None:
-    @bench.invoker(python=False)
-    def alias(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-        if lib_tagger("toy", [src], [dst]):
-            return
-        share(src, dst)
-
+    bench.invoker(python=False)(calling(requiring("ANY", "ANY"), share))
     with Session(bench.graph()) as session:
         [result] = session.run(None, {"x0": SIX})
         np.testing.assert_array_equal(result, SIX)

@@ -1,4 +1,4 @@
-"""What was asked becomes one layout an operand: ANY together, alternatives, guidelines, views."""
+"""What was asked becomes one layout an operand, in no type that rounds its values."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libdesc import guideline
+from libdesc import guideline, register
 from libdesc.numpy.arrays import aligned
 from ptensor import Layout, PTensor, lib_tagger
+from ptensor.evaluation import Evaluation
 from resolver.evaluate import resolve
+from resolver.extend import extend
 from resolver.lowered import LoweredGraph
-from tests.libraries.bench import Bench, message, where
+from tests.contract.invokers import calling, copying, requiring, tagging
+from tests.libraries.bench import HERE, Bench, message, where
 from tests.libraries.operators import logical, write
 from tests.libraries.toy import handlers
-from vtensor.errors import ContractError, LayoutError, NoInvokerError
+from tests.resolver.networks import checked
+from vtensor.errors import ContractError, InputError, LayoutError, NoInvokerError, ResolutionError
 from vtensor.language.graph import Graph
 from vtensor.runtime.session import Session
 
@@ -101,13 +105,10 @@ def test_values_do_not_depend_on_operand_order(bench: Bench) -> None:
     shapes = [SIZES, {"C": 8}, {"C": 8, "W": 5}]
     arrays = [rng.standard_normal(list(dims.values())).astype(np.float32) for dims in shapes]
 
-    @bench.invoker("Pair")
-    def add(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
-        left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
-        if lib_tagger("toy", [left, right], [dst]):
-            return
+    def add(left: PTensor, right: PTensor, dst: PTensor) -> None:
         np.add(aligned(left, dst), aligned(right, dst), out=dst.data())
 
+    bench.invoker("Pair")(calling(requiring("ANY", "ANY", "ANY"), add))
     results = []
     for pair in ((0, 1), (1, 0), (0, 2), (2, 0)):
         graph = Graph("order")
@@ -305,3 +306,90 @@ def test_combinations_are_bounded(bench: Bench) -> None:
     assert len(set(tried)) == len(tried)
     assert text.count("wants none") == 8
     assert "and 56 more combinations" in text
+
+
+# Tolerance 0, which every session has
+
+NUMBERS = np.array([[1.001, 2.002, 3.003], [4.004, 5.005, 6.006]], np.float32)  # none is a bf16
+
+
+def transforms(bench: Bench, **entry: str) -> int:
+    """The number of Transforms in the plan of one Toy."""
+    layouts = {name: Layout(text) for name, text in entry.items()}
+    graph = bench.graph()
+    return len(list(checked(extend(resolve(graph, layouts)), graph, layouts).transforms()))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("NC:bf16", "NC", "NC:bf16 NC: x in NC:bf16 rounds f32"),
+        ("NC", "NC:f16", "NC NC:f16: y in NC:f16 rounds f32"),
+        ("NC:s8(scale=0.5)", "NC", "NC:s8(scale=0.5) NC: x in NC:s8(scale=0.5) rounds f32"),
+    ],
+)
+def test_a_type_that_rounds_is_declined(
+    bench: Bench, source: str, target: str, reason: str
+) -> None:
+    """Without another library it is an error."""
+    bench.invoker()(copying("toy", source, target))
+    reason += "; the session's tolerance is 0"
+    assert f"50 toy : {reason}" in message(NoInvokerError, bench.resolve)
+    register(HERE / "other")
+    bench.invoker(library="other")(copying("other"))
+    decision = bench.decide()
+    assert decision.library == "other"
+    assert [r.reason for r in decision.refused] == [reason]
+    assert np.array_equal(bench.run("Toy", NUMBERS), NUMBERS)
+
+
+def test_above_tolerance_0_a_type_may_round(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Evaluation, "rounding", True)
+    bench.invoker()(copying("toy", "NC:bf16"))
+    assert bench.layouts() == ["NC:bf16", "NC"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "layouts", "conversions"),
+    [
+        ("NC:f64", "NC:f64", ["NC:f64", "NC:f64"], 2),  # a wider type does not round
+        ("NC:f32", "NC:f32", ["NC", "NC"], 0),  # a tensor's own type is no encoding
+        ("NC", "NC:f32", ["NC", "NC"], 0),
+    ],
+)
+def test_a_type_that_does_not_round_is_taken(
+    bench: Bench, source: str, target: str, layouts: list[str], conversions: int
+) -> None:
+    bench.invoker()(copying("toy", source, target))
+    assert bench.layouts() == layouts
+    assert transforms(bench) == conversions
+    assert np.array_equal(bench.run("Toy", NUMBERS), NUMBERS)
+
+
+def test_any_does_not_take_over_a_type_that_rounds(bench: Bench) -> None:
+    """The input comes in bf16; what is made of it is f32 all the same."""
+    bench.invoker()(copying("toy", "ANY", "ANY"))
+    assert bench.layouts("Toy", x0="CN:bf16") == ["NC", "NC"]
+    assert transforms(bench, x0="CN:bf16") == 1  # widening
+
+
+def test_the_own_type_may_be_said_in_a_guideline_and_an_entry(bench: Bench) -> None:
+    handlers.answer = lambda call: {0: Layout("NC:f32"), 1: [Layout("NC:f32"), Layout("CN")]}
+    bench.invoker()(tagging)
+    assert bench.layouts() == ["NC", "NC"]
+    assert transforms(bench, x0="NC:f32") == 0
+
+
+def test_the_own_type_may_be_said_of_inputs_and_outputs(bench: Bench) -> None:
+    bench.invoker()(copying("toy", "ANY", "ANY"))
+    there, here = {"x0": "CN:f32"}, {"y": "CN:f32"}
+    with Session(bench.graph(), input_layouts=there, output_layouts=here) as session:
+        [result] = session.run(None, {"x0": np.asfortranarray(NUMBERS)})
+        assert session.conversions == []
+    assert np.array_equal(result, NUMBERS)
+    with pytest.raises(InputError, match="its own element type"):
+        Session(bench.graph(), output_layouts={"y": "CN:bf16"})
+    assert message(ResolutionError, lambda: extend(bench.resolve(), {"y": Layout("NC:bf16")})) == (
+        "output 'y': layout NC:bf16 rounds its f32, and the session's tolerance is 0; "
+        "deliver it in its own element type"
+    )

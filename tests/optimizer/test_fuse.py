@@ -377,7 +377,7 @@ def test_a_library_that_comes_first_and_declines_is_passed_over(bench: Bench) ->
 
 
 def test_the_check_follows_what_is_fused() -> None:
-    """The twins: a follower is left out, they change places, one is wanted elsewhere, or is none."""
+    """The twins: a follower is left out, two change places, one is read elsewhere or is no node."""
     graph, able = residual(), ["onednn", "eigen", "numpy"]
     plan = extend(resolve(fuse(graph)))
     nodes = [node for node in plan.nodes if isinstance(node, OpNode)]

@@ -89,7 +89,7 @@ def test_without_a_change_of_order_the_graph_is_the_same() -> None:
 
 
 def simplified_with(constants: Any, batch: int = 2) -> tuple[str, Graph]:
-    """A sum with a constant before a change of order: the constant's name after it, and the graph."""
+    """A sum with a constant before a change of order: the constant's new name, and the graph."""
     g = Graph("turned")
     x = g.input("x", {"N": batch, "C": 3, "W": 5})
     c = g.constant(np.zeros((3, batch, 5), np.float32), ["C", "N", "W"], name="c")

@@ -224,7 +224,7 @@ def test_a_variant_without_a_time_is_left_out(bench: Bench) -> None:
         graph = extended_of(random_graph(seed))
         variants = timed_variants(graph, Drawn(seed, unknown=1.0))
         assert all(len(variant) == 1 for variant in variants.values())
-        known = [row for row in timed_variants(graph, Drawn(seed, unknown=0.5)).values()]
+        known = timed_variants(graph, Drawn(seed, unknown=0.5)).values()
         assert all(variant.ns is not None for row in known if len(row) > 1 for variant in row)
 
 

@@ -1,24 +1,39 @@
-"""Values that nobody reads whole have fewer elements, and nothing else changes."""
+"""Values of which only a part is read have fewer elements; values stay."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from eval.networks import SMALL, build
-from ops import Add, Conv1D, Conv2D, Conv3D, DepthwiseConv2D, MaxPool, Relu
+from ops import (
+    Add,
+    BiasAdd,
+    Conv1D,
+    Conv2D,
+    Conv3D,
+    DepthwiseConv2D,
+    Gelu,
+    MatMul,
+    MaxPool,
+    Relu,
+    Rename,
+    Reshape,
+    Slice,
+)
 from optimizer.pipeline import simplify
 from optimizer.thin import thin
 from resolver.lowered import OpNode
 from tests.frontends.support import f32
 from tests.libraries.processes import printed
-from tests.optimizer.graphs import compared as compare
-from vtensor import Graph, Session
+from tests.optimizer.graphs import compared, operators, steps_of
+from vtensor import Session
+from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning.library_options import preferences_of
 
@@ -50,13 +65,13 @@ def residual(side: int = 8, step: int | tuple[int, int] = 2) -> Graph:
     return g
 
 
-def compared(graph: Graph, **options: Any) -> Session:
+def thinned(graph: Graph, **options: Any) -> Session:
     """A session on a thinned graph that says what it says without passes."""
     graph = graph if graph.sealed else graph.seal()
-    return compare(graph, 1e-4, 1e-4, **{"threads": 1, "optimize": LEVEL, **options})
+    return compared(graph, 1e-4, 1e-4, **{"threads": 1, "optimize": LEVEL, **options})
 
 
-def operators(session: Session) -> dict[str, Any]:
+def ran(session: Session) -> dict[str, Any]:
     """What runs, by node."""
     return {n.name: n.op for n in session.plan.graph.nodes if isinstance(n, OpNode)}
 
@@ -92,10 +107,10 @@ def test_a_residual_block_makes_what_is_read() -> None:
 @pytest.mark.parametrize("libraries", [None, ["eigen"], ["numpy"]])
 def test_values_stay(side: int, step: int | tuple[int, int], libraries: list[str] | None) -> None:
     for optimize in (LEVEL, "all"):
-        session = compared(residual(side, step), libraries=libraries, optimize=optimize)
+        session = thinned(residual(side, step), libraries=libraries, optimize=optimize)
         cut = all(side % one == 0 for one in ((step,) if isinstance(step, int) else step))
         cut = cut and libraries != ["numpy"]  # which would call back into Python for it
-        assert ("first:thin" in operators(session)) == cut  # else it stays as it is
+        assert ("first:thin" in ran(session)) == cut  # else it stays as it is
 
 
 @pytest.mark.parametrize(("op", "dims"), [(Conv1D, "W"), (Conv2D, "HW"), (Conv3D, "DHW")])
@@ -107,7 +122,7 @@ def test_any_number_of_spatial_dims(op: Callable[..., object], dims: str) -> Non
     wide, picks = (g.constant(f32(4, 4, *(side,) * rank), names) for side in (3, 1))
     y = g.add(op(pads=(1,) * 2 * rank), x, wide, name="wide")
     g.output(g.add(op(strides=(2,) * rank), y, picks), "y")
-    assert operators(compared(g))["wide"].strides == (2,) * rank
+    assert ran(thinned(g))["wide"].strides == (2,) * rank
 
 
 def test_a_depthwise_convolution_steps_further_too() -> None:
@@ -115,7 +130,7 @@ def test_a_depthwise_convolution_steps_further_too() -> None:
     w = g.constant(f32(4, 1, 1, 3, 3), "G O I h w", "w")
     y = g.add(DepthwiseConv2D(strides=(2, 1), pads=(1, 1, 1, 1)), image(g, 9), w, name="deep")
     g.output(window(g, y, "picks", step=2), "y")
-    assert operators(compared(g))["deep"].strides == (4, 2)
+    assert ran(thinned(g))["deep"].strides == (4, 2)
 
 
 #: What else reads the value that a window picks from.
@@ -135,7 +150,7 @@ def test_what_is_also_read_otherwise_stays_whole(also: str) -> None:
     g.output(window(g, y, "picks", step=2), "y")
     g.output(ALSO[also](g, y), "other")
     assert str(thin(g.seal())) == str(g)
-    compared(g)
+    thinned(g)
 
 
 def test_what_no_window_makes_stays_whole() -> None:
@@ -160,7 +175,7 @@ def test_more_cuts_than_windows_are_not_worth_it() -> None:
     assert str(thin(graph(1))) == str(graph(1))
     found = Counter(node.op_name for node in thin(graph(2)).nodes.values())
     assert found["Slice"] == 1
-    compared(graph(2))
+    thinned(graph(2))
 
 
 def test_what_broadcasts_along_the_steps_stays() -> None:
@@ -169,7 +184,7 @@ def test_what_broadcasts_along_the_steps_stays() -> None:
     y = g.add(Add(), window(g, image(g), "maker"), row)
     y = g.add(Add(), y, g.constant(f32(4), "C", "bias"))
     g.output(window(g, y, "picks", step=2), "y")
-    assert operators(compared(g))["row:thin"].axes == ("W",)
+    assert ran(thinned(g))["row:thin"].axes == ("W",)
 
 
 def test_an_operand_that_is_read_twice_is_cut_once() -> None:
@@ -177,7 +192,7 @@ def test_an_operand_that_is_read_twice_is_cut_once() -> None:
     x = g.add(Relu(), image(g))
     y = g.add(Add(), g.add(Add(), window(g, x, "maker"), x), x)
     g.output(window(g, y, "picks", step=2), "y")
-    found = Counter(type(op).__name__ for op in operators(compared(g)).values())
+    found = Counter(type(op).__name__ for op in ran(thinned(g)).values())
     assert found["Slice"] == 1
 
 
@@ -237,8 +252,8 @@ def test_values_of_random_chains_stay(seed: int) -> None:
     for value in values[1:]:
         if value.name not in used:
             g.output(value, f"out/{value.name}")
-    compared(g)
-    compared(g, optimize="all")
+    thinned(g)
+    thinned(g, optimize="all")
 
 
 def test_networks_are_cut_at_residual_blocks() -> None:
@@ -248,3 +263,113 @@ def test_networks_are_cut_at_residual_blocks() -> None:
     assert Counter(node.op_name for node in thinned.nodes.values())["Slice"] == 3
     other = build("mobilenet_v2", size=SMALL["mobilenet_v2"])
     assert str(thin(other)) == str(other)
+
+
+# Products of which only slices are read are computed in slices
+
+
+def product(g: Graph, columns: int, dims: str = "N T") -> VTensor:
+    """x times a matrix of so many columns ``M``."""
+    x = g.input("x", {**dict.fromkeys(dims.split(), 3), "K": 20})
+    weights = np.random.default_rng(0).standard_normal((20, columns)).astype("f4")
+    y: VTensor = g.add(MatMul("K"), x, g.constant(weights, "K M"), name="product")
+    return y
+
+
+def cut(g: Graph, x: VTensor, dim: str, begin: int, end: int) -> VTensor:
+    part: VTensor = g.add(Slice((dim,), (begin,), (end,), (1,)), x)
+    return part
+
+
+def heads(parts: int = 3, more: Sequence[object] = ()) -> Graph:
+    """Queries, keys and values of two heads: a product, reshaped, turned and cut."""
+    g = Graph("heads")
+    y = product(g, parts * 2 * 32)
+    for op in more:
+        bias = np.linspace(-1, 1, parts * 64).astype("f4")
+        y = g.add(op, y, g.constant(bias, "M")) if isinstance(op, BiasAdd) else g.add(op, y)
+    y = g.add(Reshape((("N", 3), ("T", 3), ("P", parts), ("G", 2), ("D", 32))), y)
+    y = g.add(Rename((("P", "Q"), ("N", "N"), ("G", "G"), ("T", "T"), ("D", "D"))), y)
+    for i in range(parts):
+        g.output(cut(g, y, "Q", i - parts if i == parts - 1 else i, i + 1 if i else 1), f"y{i}")
+    return g.seal()
+
+
+def fitting(graph: Graph) -> list[str]:
+    """What is left of the nodes' operators, views aside."""
+    return [op for op in operators(simplify(graph, ["part"])) if op not in ("Reshape", "Rename")]
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+@pytest.mark.parametrize("more", [[], [BiasAdd()], [BiasAdd(), Gelu()]])
+def test_queries_keys_and_values_are_products_of_their_own(parts: int, more: list[Any]) -> None:
+    graph = heads(parts, more)
+    assert fitting(graph) == ["MatMul", *(type(op).__name__ for op in more)] * parts
+    compared(graph)
+    compared(graph, optimize=["part"])
+
+
+def test_what_is_merged_has_an_order_in_every_process() -> None:
+    """Entries of the cache go by it."""
+    graph = heads(8)
+    merged = [*simplify(graph, ["part"]).merged]
+    assert len(merged) > 6
+    assert merged == [name for name in graph.nodes if name in merged]
+
+
+@pytest.mark.parametrize(
+    "cuts", [[(0, 64), (64, 192)], [(64, 128), (128, 192)], [(-64, 999), (0, 70)]]
+)
+def test_columns_need_not_be_reshaped_nor_all_be_read(cuts: list[tuple[int, int]]) -> None:
+    g = Graph("columns")
+    y = product(g, 192, "N")
+    for begin, end in cuts:
+        g.output(cut(g, y, "M", begin, end))
+    graph = g.seal()
+    assert fitting(graph) == ["MatMul", "MatMul"]
+    compared(graph)
+
+
+@pytest.mark.parametrize(("side", "libraries"), [(64, None), (512, ["eigen"])])
+def test_several_plans_have_parts_in_memory_once(side: int, libraries: list[str] | None) -> None:
+    """What parts are made of is known, so plans of other sizes find them packed, or cut already."""
+    g = Graph("open")
+    x = g.input("x", {"N": None, "K": side})
+    weights = np.random.default_rng(0).standard_normal((side, side // 2)).astype("f4")
+    y = g.add(MatMul("K"), x, g.constant(weights, "K M"))
+    g.output(cut(g, y, "M", 0, side // 4), "a")
+    g.output(cut(g, y, "M", side // 4, side // 2), "b")
+    with Session(g.seal(), threads=1, cache_dir=None, libraries=libraries) as session:
+        for size in (2, 5, 9):
+            parts = session.run(None, {"x": np.ones((size, side), "f4")})
+            for part, columns in zip(parts, np.split(weights, 2, axis=1), strict=True):
+                np.testing.assert_allclose(part[-1], columns.sum(0), atol=1e-3)
+            if libraries:  # Eigen reads a matrix as it lies
+                assert session.memory.weights == weights.nbytes
+
+
+def refused(kind: str) -> Graph:
+    """A product that cannot or should not be cut."""
+    g = Graph(kind)
+    y = product(g, 192 if kind != "thin" else 96)
+    if kind == "inner":  # the heads come first: a slice of each
+        y = g.add(Reshape((("N", 3), ("T", 3), ("G", 2), ("M", 96))), y)
+    if kind == "two values":
+        y = g.add(Add(), y, g.input("z", {"N": 3, "T": 3, "M": 192}))
+    dim, half = ("N", 2) if kind == "rows" else ("M", y.size("M") // 2)
+    g.output(cut(g, y, dim, 0, half + (kind == "overlap")), "a")
+    g.output(cut(g, y, dim, half, y.size(dim)), "b")
+    if kind == "read":
+        g.output(y, "all")
+    return g.seal()
+
+
+@pytest.mark.parametrize("kind", ["inner", "rows", "two values", "thin", "overlap", "read"])
+def test_what_cannot_or_should_not_be_cut_stays(kind: str) -> None:
+    graph = refused(kind)
+    assert str(simplify(graph, ["part"])) == str(graph)
+
+
+def test_a_pinned_product_stays() -> None:
+    with Session(heads(), pin={"product": "onednn"}) as session:
+        assert steps_of(session).count("Slice") == 3

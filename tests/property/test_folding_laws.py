@@ -189,12 +189,19 @@ def test_shifts(dtype: str, data: st.DataObject) -> None:
     assert right.tolist() == [a >> b for a, b in pairs]
 
 
-@pytest.mark.parametrize("dtype", SIGNED)
+EXACT = {
+    SIGNED: ("Neg", "Abs", "Sign", "Relu", "BitwiseNot"),
+    FLOATS: ("Floor", "Ceil", "Round", "Sign", "Abs", "Neg"),
+}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "named"), [(dtype, names) for types, names in EXACT.items() for dtype in types]
+)
 @FEW
-@given(st.data())
-def test_functions_of_integers(dtype: str, data: st.DataObject) -> None:
-    nodes = [*map(Node, ("Neg", "Abs", "Sign", "Relu", "BitwiseNot"))]
-    fold_alike(nodes, [data.draw(whole(dtype))])
+@given(data=st.data())
+def test_exact_functions(dtype: str, named: tuple[str, ...], data: st.DataObject) -> None:
+    fold_alike([*map(Node, named)], [data.draw(rows(dtype))])
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
@@ -206,14 +213,6 @@ def test_comparisons(dtype: str, data: st.DataObject) -> None:
     named = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
     fold_alike([Node(name, to="bool") for name in named], [x, y])
     fold_alike([Node("Where", to=dtype)], [data.draw(rows("bool")), x, y])
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@FEW
-@given(st.data())
-def test_exact_functions_of_floats(dtype: str, data: st.DataObject) -> None:
-    x = data.draw(reals(dtype))
-    fold_alike([*map(Node, ("Floor", "Ceil", "Round", "Sign", "Abs", "Neg"))], [x])
 
 
 @pytest.mark.parametrize("to", ["s8", "u8", "s16", "u16"])
