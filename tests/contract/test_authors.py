@@ -36,7 +36,6 @@ OPERANDS = ["  x : N=2 C=3   f32", "  y : N=2 C=3   f32"]
 
 
 def plain(self: Any, ctx: Any, x: VTensor) -> VTensor:
-    """A compute of which nothing is wrong."""
     y = VTensor(x.dtype, x.dims, ctx.output(0))
     ctx.dispatch(self, [x], [y])
     return y
@@ -73,7 +72,6 @@ def odd(name: Any = "Odd", compute: Any = plain, **options: Any) -> Any:
     ],
 )
 def test_a_wrong_declaration_is_refused(scratch: None, options: Any, fault: str) -> None:
-    """Where it stands; nothing is registered."""
     assert message(GraphError, lambda: odd(**options)).startswith(f"operator{fault}")
     assert not {"Odd", "My Op"} & OPERATORS.keys()
 
@@ -154,10 +152,9 @@ BOTH = ": first and before go together: give both or neither"
         ({"device": None}, LibraryError, ": device=None must be a name ({place})"),
     ],
 )
-def test_wrong_options_of_an_invoker_are_refused(
+def test_an_invoker_with_wrong_options_fails(
     bench: Bench, options: Any, kind: Any, fault: str
 ) -> None:
-    """Where it stands; nothing is registered."""
     text = message(kind, lambda: bench.invoker(**options)(tagging))
     assert text.startswith(f"invoker of Toy on toy{fault.format(place=where(tagging))}")
     assert "float32" not in text or "there are f64, f32, " in text
@@ -267,7 +264,7 @@ def test_a_condition_that_answers_nothing_is_refused(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_a_guideline_that_raises_says_where(
+def test_a_raising_guideline_is_named(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, asks: bool
 ) -> None:
     """The handler failed: where it stands, who names it, what it was given."""
@@ -333,7 +330,7 @@ def unreadable_layout(ctx: Any, op: Any, x: Any, y: Any) -> None:
         (unreadable_layout, LayoutError, ": require on x (", where(unreadable_layout, "here")),
     ],
 )
-def test_an_error_in_an_invoker_says_where(
+def test_an_invokers_error_says_where(
     bench: Bench, invoker: Any, error: Any, text: str, place: str
 ) -> None:
     bench.invoker()(invoker)

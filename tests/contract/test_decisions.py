@@ -25,8 +25,6 @@ SIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def doubling() -> FloatStep:
-    """y = 2 x on six elements."""
-
     def double(slots: list[Any]) -> None:
         slots[1][:] = 2 * slots[0]
 

@@ -46,9 +46,7 @@ def two(bench: Bench) -> Bench:
         ({"dtypes": {"x": ["f32"], "y": ["f32"]}}, "toy"),
     ],
 )
-def test_the_larger_priority_is_tried_first(
-    two: Bench, options: dict[str, Any], library: str
-) -> None:
+def test_the_larger_priority_is_first(two: Bench, options: dict[str, Any], library: str) -> None:
     two.invoker(library="missing")(unused)  # which is not registered, and so not tried
     two.invoker(**options)(copying())
     variant = two.decide()
@@ -231,7 +229,7 @@ def test_what_a_session_says_goes_before(bench: Bench, low: Any, preferences: Pr
     assert decided(bench, preferences)[0] == "toy"
 
 
-def test_a_library_that_is_absent_does_not_go_first(
+def test_an_absent_library_is_not_first(
     bench: Bench, low: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry().libraries["low"], "absent", "no such processor")
@@ -252,9 +250,7 @@ def test_a_condition_of_going_first_that_raises_says_where(bench: Bench, low: An
 
 
 @pytest.mark.parametrize("answer", [None, "it has groups"])
-def test_a_condition_of_going_first_answers_true_or_false(
-    bench: Bench, low: Any, answer: Any
-) -> None:
+def test_a_condition_of_first_answers_true_or_false(bench: Bench, low: Any, answer: Any) -> None:
     """A text declines elsewhere; here it would hold."""
     low(first=lambda op, x: answer)
     text = message(InvokerError, bench.resolve)
@@ -294,7 +290,6 @@ def odd(ctx: Any, op: Any, x: Any, y: Any) -> None:
 
 
 def chain(bench: Bench) -> Graph:
-    """first (Toy), then second (Toy)."""
     graph = Graph("chain")
     first = graph.add(bench.op("Toy"), graph.input("x", SIZES), name="first")
     graph.output(graph.add(bench.op("Toy"), first, name="second"), "y")
@@ -374,7 +369,7 @@ def test_plans_mark_what_numpy_takes_unlisted(three: Bench) -> None:
     ],
 )
 @pytest.mark.parametrize("libraries", [None, ["toy"]])
-def test_pins(three: Bench, pin: dict[str, str], libraries: Any, wanted: list[str]) -> None:
+def test_pins_bind(three: Bench, pin: dict[str, str], libraries: Any, wanted: list[str]) -> None:
     """Of a node before those of its operator, and also outside of what is listed."""
     assert taken(chain(three), libraries=libraries, pin=pin) == wanted
 
@@ -389,7 +384,7 @@ def test_a_key_that_is_an_operator_and_a_node_is_the_operator(three: Bench) -> N
     assert [node.variant.library for node in resolution.operators] == ["other", "toy"]
 
 
-def test_a_pinned_library_that_declines(bench: Bench) -> None:
+def test_a_pinned_library_that_declines_is_an_error(bench: Bench) -> None:
     """Nobody else is tried."""
     bench.invoker()(odd)
     bench.invoker(library="numpy")(unused)
@@ -429,8 +424,8 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "text"), IMPOSSIBLE)
-def test_impossible_choices(
-    three: Bench, options: dict[str, Any], text: str, resolutions: list[str]
+def test_impossible_ones_are_refused(
+    three: Bench, options: Any, text: str, resolutions: list[str]
 ) -> None:
     """Said before anything is resolved."""
     graph, before = chain(three), len(resolutions)
@@ -439,7 +434,7 @@ def test_impossible_choices(
 
 
 @pytest.mark.parametrize("options", [{"libraries": ["toy"]}, {"pin": {"Toy": "toy"}}])
-def test_absent_libraries(
+def test_absent_libraries_are_refused(
     three: Bench, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(registry().libraries["toy"], "absent", "no such processor")

@@ -47,8 +47,6 @@ MISUSES: list[Misuse] = []
 
 
 def misuse(text: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the decorated invoker to the table."""
-
     def add(invoker: Callable[..., None]) -> Callable[..., None]:
         MISUSES.append(Misuse(invoker, text, **options))
         return invoker

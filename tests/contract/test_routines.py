@@ -48,8 +48,6 @@ class Liking(Routine):
 
 
 class Choosy(Routine):
-    """A routine that declines while it is made."""
-
     def __init__(self, *tensors: VTensor) -> None:
         super().__init__(tensors)
         raise Decline("not today")

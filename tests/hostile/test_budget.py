@@ -25,7 +25,6 @@ from vtensor.storage import budget
 
 
 def ints(*numbers: int) -> np.ndarray[Any, Any]:
-    """A row of integers."""
     return np.array(numbers, np.int64)
 
 
@@ -52,7 +51,6 @@ HUGE: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def picture(body: str, **weights: Any) -> ModelProto:
-    """A model on one picture of two channels."""
     return model(f"g (float[1,2,5,5] x) => (float[a,b,c,d] y) {{ {body} }}", **weights)
 
 

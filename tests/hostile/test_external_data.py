@@ -159,9 +159,7 @@ def right(session: Session, x: np.ndarray[Any, Any], weights: Any = MATRIX) -> N
 
 @pytest.mark.parametrize("name", ["any.bin", "any.onnx"])
 @pytest.mark.parametrize("change", [zeroed, lambda file: os.truncate(file, 0), Path.unlink])
-def test_files_may_change_after_a_model_was_loaded(
-    folder: Path, change: Callable[[Path], None], name: str
-) -> None:
+def test_files_may_change_after_a_model_was_loaded(folder: Path, change: Any, name: str) -> None:
     """Plans that are made afterwards have the weights as they were."""
     path, x = growing(folder / name), f32(16, 64)
     with Session(path) as session:
@@ -296,7 +294,6 @@ def test_a_model_from_memory_with_a_root(
 
 
 def outside(array: np.ndarray[Any, Any], location: str, name: str = "") -> onnx.TensorProto:
-    """A tensor whose data is in a file."""
     tensor = onnx.numpy_helper.from_array(array, name)
     set_external_data(tensor, location)
     tensor.ClearField("raw_data")

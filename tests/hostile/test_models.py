@@ -118,7 +118,6 @@ def test_a_long_row_of_integers_is_data() -> None:
 
 
 def chain(length: int) -> ModelProto:
-    """One operator many times."""
     nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(length)]
     x = helper.make_tensor_value_info("v0", TensorProto.FLOAT, [4])
     y = helper.make_tensor_value_info(f"v{length}", TensorProto.FLOAT, [4])
@@ -233,12 +232,10 @@ LEAST, MOST = -(2**63), 2**63 - 1
 
 
 def ints(*numbers: int) -> np.ndarray[Any, Any]:
-    """A row of integers."""
     return np.array(numbers, np.int64)
 
 
 def run(body: str, **weights: Any) -> np.ndarray[Any, Any]:
-    """The output of a network on ``X``."""
     text = f"g (float[1, 2, 5, 5] x) => (float[a, b, c, d] y) {{ {body} }}"
     with Session(model(text, **weights), threads=1) as session:
         return session.run(None, {"x": X})[0]

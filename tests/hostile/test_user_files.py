@@ -234,7 +234,7 @@ print([text for _, text in ready().problems])
 @pytest.mark.parametrize("handler", ["stop", "Stop()", "Stop().stop", "lambda *_: sys.exit(9)"])
 @pytest.mark.parametrize("key", ["invokers", "probe"])
 @pytest.mark.parametrize("what", ["signal", "own"])
-def test_the_exit_of_a_signal_handler_ends_the_process(
+def test_a_signal_handlers_exit_ends_the_process(
     handler: str, key: str, what: str, tmp_path: Path
 ) -> None:
     """That of a library's module does not: the library is skipped."""

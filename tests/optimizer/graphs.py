@@ -152,7 +152,6 @@ def chained(graph: LoweredGraph, *layouts: str) -> LoweredGraph:
 
 
 def combinations(problem: Problem) -> int:
-    """How many assignments there are."""
     return int(np.prod([len(variants) for variants in problem.variants.values()], dtype=np.int64))
 
 
@@ -195,7 +194,6 @@ def by_brute_force(problem: Problem) -> Best:
 
 
 def around(problem: Problem, value: str) -> list[str]:
-    """The open nodes on which the cost of a value depends: its maker and its users."""
     nodes = [problem.makers.get(value, ""), *(use.node for use in problem.uses[value])]
     return [node for node in dict.fromkeys(nodes) if node in problem.variants]
 

@@ -231,7 +231,7 @@ def test_what_explain_says(two: Bench, golden: Golden) -> None:
     golden.check(re.sub(r"/\S+/(\w+\.py):\d+", r"\1", "\n".join(texts)))
 
 
-def test_a_solver_that_fails_or_has_no_time_is_said(
+def test_a_solver_that_fails_or_is_late_is_said(
     two: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = ilp.choose
@@ -317,9 +317,7 @@ def test_only_who_wants_variants_has_them_listed(monkeypatch: pytest.MonkeyPatch
     assert listed == [node.name]
 
 
-def test_a_prober_lends_its_answers_to_the_next(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prober_lends_answers_to_the_next(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = resolve(branch(bench))
     free = next(node for node in graph.operators if node.name == "free")
     asked, real = list[str](), run_compute

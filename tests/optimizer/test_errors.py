@@ -40,11 +40,9 @@ class Said:
     seed: int
 
     def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
-        """Of each node."""
         return [self.share(node) for node in nodes]
 
     def share(self, node: OpNode) -> Share | None:
-        """Some are unknown."""
         draw = np.random.default_rng((self.seed, *node.name.encode()))
         gain, known = float(draw.uniform(0.1, 2)), draw.random() > 0.1
         error = KERNELS[node.variant.kernel or "off 1e-6"] / 2
@@ -114,7 +112,6 @@ def test_the_program_finds_what_brute_force_finds(bench: Bench, first: int) -> N
 
 
 def unbounded(problem: Problem) -> dict[str, int]:
-    """The choice without the row of errors."""
     free = replace(problem, allowed=None, shares={})
     return dict(choose(free, "time").chosen)
 
@@ -158,20 +155,17 @@ def chosen_graph(seed: int) -> LoweredGraph:
 
 
 def proof(graph: LoweredGraph) -> ErrorProof:
-    """The proof of a graph's errors."""
     assert graph.certificate is not None
     assert graph.certificate.errors is not None
     return graph.certificate.errors
 
 
 def with_proof(graph: LoweredGraph, **changes: object) -> LoweredGraph:
-    """The graph with another proof."""
     errors = replace(proof(graph), **changes)  # type: ignore[arg-type]
     return replace(graph, certificate=replace(graph.certificate, errors=errors))  # type: ignore[type-var]
 
 
 def with_share(graph: LoweredGraph, **changes: Any) -> LoweredGraph:
-    """The graph with another first share."""
     first, *others = proof(graph).shares
     return with_proof(graph, shares=(replace(first, **changes), *others))
 

@@ -135,7 +135,6 @@ def test_a_bias_alone_stays_as_it_is() -> None:
 
 
 def pointwise(g: Graph) -> VTensor:
-    """A convolution with kernels of one element."""
     weights = g.constant(np.full((4, 4, 1, 1), 9, "f4"), "O I h w")
     y: VTensor = g.add(ops.Conv2D(), g.input("x", IMAGE), weights)
     return y

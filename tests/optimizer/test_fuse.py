@@ -36,7 +36,6 @@ def weights(g: Graph, seed: int = 0) -> VTensor:
 
 
 def convolution(g: Graph, x: VTensor, name: str) -> VTensor:
-    """A convolution and its bias."""
     y = g.add(ops.Conv2D(pads=(1, 1, 1, 1)), x, weights(g), name=name)
     bias = g.constant(np.linspace(-1, 1, 16, dtype=np.float32), "C")
     total: VTensor = g.add(ops.BiasAdd(), y, bias, name=f"{name}_bias")
@@ -56,7 +55,6 @@ def residual(asked: bool = False) -> Graph:
 
 
 def of_image(add: Callable[[Graph, VTensor], VTensor]) -> Graph:
-    """A graph of one input of the dims ``IMAGE``."""
     g = Graph("image")
     g.output(add(g, g.input("x", IMAGE)))
     return g.seal()
@@ -194,9 +192,7 @@ def test_a_run_is_one_step_as_far_as_its_library_goes(add: Any, steps: list[str]
 
 @pytest.mark.parametrize("sizes", [(16, 16, 16), (16, 3)])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NCHW8c"])
-def test_what_is_put_together_is_normalized_in_the_same_pass(
-    layout: str, sizes: tuple[int, ...]
-) -> None:
+def test_what_is_concatenated_is_normalized_in_place(layout: str, sizes: tuple[int, ...]) -> None:
     def add(g: Graph, x: VTensor) -> VTensor:
         slices = (g.add(ops.Slice(("C",), (0,), (size,), (1,)), x) for size in sizes)
         y = g.add(ops.Concat("C"), *(g.add(ops.Sigmoid(), part) for part in slices))

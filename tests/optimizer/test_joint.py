@@ -65,7 +65,6 @@ def lowered(graph: Graph, preferences: Preferences | None = None) -> tuple[Lower
 
 
 def libraries(graph: LoweredGraph) -> dict[str, str]:
-    """The library of each node."""
     return {node.name: node.variant.library for node in graph.operators}
 
 
@@ -204,9 +203,7 @@ def test_what_takes_a_little_of_a_network_is_not_probed() -> None:
 
 
 @pytest.mark.parametrize(("slow", "looks"), [((), SAMPLES), ((8000,), 8), ((5000,), SAMPLES)])
-def test_of_nodes_that_differ_in_sizes_alone_some_are_probed(
-    slow: tuple[int, ...], looks: int
-) -> None:
+def test_of_nodes_that_differ_in_size_some_are_probed(slow: tuple[int, ...], looks: int) -> None:
     probe = Slow(frozenset(slow))
     joint(lowered(relus(*range(1000, 9000, 1000)))[0], Settings(probe=probe))
     assert len(probe.asked) == looks

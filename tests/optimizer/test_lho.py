@@ -30,12 +30,10 @@ from vtensor.language.tensor import VTensor
 
 
 def hoisted(graph: Graph) -> LoweredGraph:
-    """The graph after LHO alone, checked."""
     return checked(optimise(extended_of(graph), "lho"), graph)
 
 
 def sources(extended: LoweredGraph) -> Counter[str]:
-    """How many Transforms each value has."""
     return Counter(node.input for node in extended.transforms())
 
 
@@ -67,9 +65,7 @@ def test_fig_4b(bench: Bench, golden: Golden) -> None:
         ("NHWC HNWC HWNC", "", 1),  # layouts that are the same where N is 1
     ],
 )
-def test_equal_transforms_of_all_successors_are_hoisted(
-    bench: Bench, asked: str, outputs: str, left: int
-) -> None:
+def test_equal_transforms_are_hoisted(bench: Bench, asked: str, outputs: str, left: int) -> None:
     assert sources(hoisted(fork(*asked.split(), outputs=outputs))) == {"stem": left}
 
 

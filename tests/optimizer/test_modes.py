@@ -48,7 +48,6 @@ def two(bench: Bench) -> Bench:
 
 
 def pins(graph: Graph) -> dict[str, str]:
-    """Every other node on NumPy."""
     return dict.fromkeys(list(graph.nodes)[1::2], "numpy")
 
 

@@ -32,7 +32,7 @@ def test_the_two_solvers_agree(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("name", ["HiGHS", "CBC"])
-def test_a_solver_that_fails_leaves_the_plan_and_is_said(
+def test_a_solver_that_fails_is_said(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     def crash(model: Any, limit: float) -> tuple[str, float]:

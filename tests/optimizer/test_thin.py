@@ -72,7 +72,6 @@ def thinned(graph: Graph, **options: Any) -> Session:
 
 
 def ran(session: Session) -> dict[str, Any]:
-    """What runs, by node."""
     return {n.name: n.op for n in session.plan.graph.nodes if isinstance(n, OpNode)}
 
 
@@ -269,7 +268,6 @@ def test_networks_are_cut_at_residual_blocks() -> None:
 
 
 def product(g: Graph, columns: int, dims: str = "N T") -> VTensor:
-    """x times a matrix of so many columns ``M``."""
     x = g.input("x", {**dict.fromkeys(dims.split(), 3), "K": 20})
     weights = np.random.default_rng(0).standard_normal((20, columns)).astype("f4")
     y: VTensor = g.add(MatMul("K"), x, g.constant(weights, "K M"), name="product")
@@ -296,7 +294,6 @@ def heads(parts: int = 3, more: Sequence[object] = ()) -> Graph:
 
 
 def fitting(graph: Graph) -> list[str]:
-    """What is left of the nodes' operators, views aside."""
     return [op for op in operators(simplify(graph, ["part"])) if op not in ("Reshape", "Rename")]
 
 
@@ -310,7 +307,6 @@ def test_queries_keys_and_values_are_products_of_their_own(parts: int, more: lis
 
 
 def test_what_is_merged_has_an_order_in_every_process() -> None:
-    """Entries of the cache go by it."""
     graph = heads(8)
     merged = [*simplify(graph, ["part"]).merged]
     assert len(merged) > 6

@@ -86,7 +86,6 @@ def extents(over: Sequence[str]) -> st.SearchStrategy[dict[str, int]]:
 
 @st.composite
 def placed(draw: st.DrawFn) -> tuple[Layout, dict[str, int]]:
-    """A layout and extents for it."""
     layout = draw(layouts())
     return layout, draw(extents(sorted(layout.dims)))
 
@@ -115,7 +114,6 @@ def bits(array: Array) -> Array:
 
 
 def indices(sizes: Mapping[str, int]) -> list[dict[str, int]]:
-    """Every index of a tensor."""
     rows = product(*(range(size) for size in sizes.values()))
     return [dict(zip(sizes, row, strict=True)) for row in rows]
 

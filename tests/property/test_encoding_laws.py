@@ -39,7 +39,7 @@ def _values(stored: Array, encoding: Encoding) -> Array:
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=str)
-def test_lossless_pairs_come_back_and_preserving_ones_keep_the_value(
+def test_lossless_pairs_come_back_and_preserving_keep_it(
     source: Encoding, target: Encoding
 ) -> None:
     stored = _samples(source)
@@ -58,9 +58,7 @@ def test_lossless_pairs_come_back_and_preserving_ones_keep_the_value(
 @pytest.mark.parametrize(
     ("source", "middle"), [pair for pair in PAIRS if preserves(*pair)], ids=str
 )
-def test_rounding_after_a_preserving_step_is_rounding_at_once(
-    source: Encoding, middle: Encoding
-) -> None:
+def test_rounding_after_a_preserving_step_is_at_once(source: Encoding, middle: Encoding) -> None:
     """What lets one Transform stand for two."""
     stored = _samples(source)[::7]
     wide = convert(stored, source, middle)
@@ -147,9 +145,7 @@ def test_quantising_takes_the_nearest_step(numbers: list[float], name: str, scal
 
 @LAWS
 @given(encodings, encodings, st.sampled_from([(), (0,), (3, 0), (1, 1)]), seeds)
-def test_shape_and_zero_survive(
-    a: Encoding, b: Encoding, shape: tuple[int, ...], seed: int
-) -> None:
+def test_shape_and_zero_stay(a: Encoding, b: Encoding, shape: tuple[int, ...], seed: int) -> None:
     stored = values(shape, a.dtype, seed)
     assert convert(stored, a, b).shape == shape
     assert convert(stored, a, b).dtype == b.numpy

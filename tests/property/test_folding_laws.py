@@ -45,7 +45,6 @@ def reals(dtype: str) -> st.SearchStrategy[Array]:
 
 
 def whole(dtype: str) -> st.SearchStrategy[Array]:
-    """Rows of integers, the ends of the type among them."""
     info = np.iinfo(numpy_dtype(dtype))
     ends = [end for end in ENDS if info.min <= end <= info.max]
     low, high = int(info.min), int(info.max)
@@ -54,7 +53,6 @@ def whole(dtype: str) -> st.SearchStrategy[Array]:
 
 
 def rows(dtype: str) -> st.SearchStrategy[Array]:
-    """Rows of elements of a type."""
     if dtype == "bool":
         return _rows(st.booleans(), dtype)
     return whole(dtype) if dtype in INTEGERS else reals(dtype)

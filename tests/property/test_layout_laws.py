@@ -34,6 +34,7 @@ from tests.property.strategies import (
 from vtensor.errors import DimError, LayoutError, VTensorError
 
 Sizes = Mapping[str, int]
+Placed = tuple[Layout, dict[str, int]]
 
 
 @LAWS
@@ -59,19 +60,19 @@ def test_any_text_parses_or_is_refused_by_name(text: str) -> None:
 
 @LAWS
 @given(placed())
-def test_every_element_has_its_own_place(case: tuple[Layout, dict[str, int]]) -> None:
+def test_every_element_has_its_own_place(case: Placed) -> None:
     one_place_each(Layout.offset, *case)
 
 
 @LAWS
 @given(placed())
-def test_shape_strides_and_offset_agree(case: tuple[Layout, dict[str, int]]) -> None:
+def test_shape_strides_and_offset_agree(case: Placed) -> None:
     strides_lead_there(Layout.strides, *case)
 
 
 @LAWS
 @given(placed())
-def test_padded_is_the_next_multiple(case: tuple[Layout, dict[str, int]]) -> None:
+def test_padded_is_the_next_multiple(case: Placed) -> None:
     layout, sizes = case
     padded = layout.padded(sizes)
     assert list(padded) == list(layout.dims)
@@ -94,9 +95,7 @@ def test_same_is_enumeration(case: tuple[list[Layout], dict[str, int]]) -> None:
 
 @LAWS
 @given(placed(), st.data())
-def test_same_holds_for_layouts_made_alike(
-    case: tuple[Layout, dict[str, int]], data: st.DataObject
-) -> None:
+def test_same_holds_for_layouts_made_alike(case: Placed, data: st.DataObject) -> None:
     """Random pairs rarely agree; these do: axes of length 1 move, blocks split into neighbours."""
     layout, sizes = case
     shape = layout.physical_shape(sizes)

@@ -65,9 +65,7 @@ open_sets = st.sets(st.sampled_from("NCH"), min_size=1)
 
 @LAWS
 @given(LAYOUTS, LAYOUTS, sizes_of, open_sets, sizes_of)
-def test_layouts_that_agree(
-    one: Layout, two: Layout, now: Sizes, opened: set[str], other: Sizes
-) -> None:
+def test_same_holds(one: Layout, two: Layout, now: Sizes, opened: set[str], other: Sizes) -> None:
     for sizes in (now, other):
         rows = law(lambda own: one.same(two, own), now, opened, sizes)
         assert rows is None or rows[0] == rows[1]
@@ -75,7 +73,7 @@ def test_layouts_that_agree(
 
 @LAWS
 @given(LAYOUTS, st.sampled_from([*SHAPES]), sizes_of, open_sets, sizes_of)
-def test_counted_anew(
+def test_recount_holds(
     layout: Layout, name: str, now: Sizes, opened: set[str], other: Sizes
 ) -> None:
     def counted(sizes: Sizes) -> Layout:

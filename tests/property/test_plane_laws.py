@@ -235,9 +235,7 @@ def test_a_change_of_layout_keeps_the_stored_bytes(case: Encoded, seed: int) -> 
 
 @LAWS
 @given(encoded(2), encoded(), seeds)
-def test_what_lies_in_pads_and_gaps_does_not_matter(
-    case: Encoded, other: Encoded, seed: int
-) -> None:
+def test_pads_and_gaps_do_not_matter(case: Encoded, other: Encoded, seed: int) -> None:
     [source, target], sizes, encoding = case
     a = source.with_encoding(encoding)
     b = target.with_encoding(other[2] if not other[2].axes else None)

@@ -42,6 +42,7 @@ from vtensor.errors import LayoutError
 Sizes = Mapping[str, int]
 Case = tuple[Layout, dict[str, int]]
 Pair = tuple[list[Layout], dict[str, int]]
+Two = tuple[Encoding, Encoding]
 
 
 @LAWS
@@ -118,7 +119,7 @@ def test_composition(case: Pair, chosen: tuple[Encoding, Encoding, Encoding], se
 
 @LAWS
 @given(pairs(2), st.tuples(encodings, encodings), seeds)
-def test_inverse(case: Pair, chosen: tuple[Encoding, Encoding], seed: int) -> None:
+def test_inverse(case: Pair, chosen: Two, seed: int) -> None:
     layouts, sizes = case
     source, target = (lay.with_encoding(enc) for lay, enc in zip(layouts, chosen, strict=True))
     change = Transform(source, target)
@@ -134,9 +135,7 @@ def test_inverse(case: Pair, chosen: tuple[Encoding, Encoding], seed: int) -> No
 
 @LAWS
 @given(pairs(2), st.tuples(encodings, encodings), seeds)
-def test_pads_are_zero_after_every_conversion(
-    case: Pair, chosen: tuple[Encoding, Encoding], seed: int
-) -> None:
+def test_pads_are_zero_after_every_conversion(case: Pair, chosen: Two, seed: int) -> None:
     layouts, sizes = case
     source, target = (lay.with_encoding(enc) for lay, enc in zip(layouts, chosen, strict=True))
     clean = _stored(source, chosen[0], sizes, seed)

@@ -71,7 +71,7 @@ def lowered(name: str, preferences: Preferences) -> tuple[list[str], int]:
 @pytest.mark.parametrize(
     ("name", "part"), [("mobilenet_v2", 0.8), ("resnet50", 0.8), ("blocks", 0.45)]
 )
-def test_plans_are_the_same_without_calls_in_common(
+def test_plans_stay_without_the_cache(
     name: str, part: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     preferences = Preferences(operators={"Relu6": "eigen"})

@@ -49,31 +49,24 @@ class Draft:
         self.outputs = dict(graph.outputs)
 
     def made(self) -> LoweredGraph:
-        """Return it as it is now."""
         return LoweredGraph(self.name, self.values, self.nodes, self.inputs, self.outputs)
 
     def place(self, name: str) -> int:
-        """Return a node's place."""
         return next(i for i, n in enumerate(self.nodes) if n.name == name)
 
     def node(self, name: str) -> Any:
-        """Return a node."""
         return self.nodes[self.place(name)]
 
     def change(self, name: str, **fields: Any) -> None:
-        """Change fields of a node."""
         self.nodes[self.place(name)] = replace(self.node(name), **fields)
 
     def value(self, name: str, **fields: Any) -> None:
-        """Change fields of a value."""
         self.values[name] = replace(self.values[name], **fields)
 
     def lies(self, name: str, text: str) -> None:
-        """Change the layout of a value."""
         self.value(name, layout=Layout(text))
 
     def decide(self, name: str, *texts: str) -> None:
-        """Change what was decided for a node."""
         variant = self.node(name).variant.lying([Layout(text) for text in texts])
         self.change(name, variant=variant)
 
@@ -209,9 +202,7 @@ def sabotage(graph: LoweredGraph, settings: object) -> LoweredGraph:
     return draft.made()
 
 
-def test_a_session_checks_its_plan_before_anything_runs(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_checks_each_plan(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     declare_convolution()
     monkeypatch.setitem(pipeline.PASSES, "sabotage", f"{__name__}:sabotage")
     graph = chain(bench)

@@ -26,7 +26,6 @@ ARRAY = np.arange(384, dtype=np.float32).reshape(1, 16, 4, 6)
 def plan(
     graph: Graph, entry: Mapping[str, str] | None = None, outputs: Mapping[str, str] | None = None
 ) -> LoweredGraph:
-    """The lowered graph, checked."""
     given, wanted = (
         {name: Layout(text) for name, text in (texts or {}).items()} for texts in (entry, outputs)
     )
@@ -154,7 +153,7 @@ def test_inputs_and_constants_may_be_outputs(bench: Bench) -> None:
     [("NHWC NCHW8c", (2, 8, 1, 1)), ("NHWC WHCN", (0, 8, 2, 3))],
     ids=["equal places", "no elements"],
 )
-def test_layouts_that_are_the_same_memory_need_no_transform(
+def test_the_same_memory_needs_no_transform(
     bench: Bench, asks: str, sizes: tuple[int, ...]
 ) -> None:
     graph = mixes(f"y: x {asks}", x=dict(zip("NCHW", sizes, strict=True)))

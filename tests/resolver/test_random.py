@@ -113,9 +113,7 @@ def test_the_law_sees_a_wrong_value(bench: Bench, monkeypatch: pytest.MonkeyPatc
         law(graph, {})
 
 
-def test_the_law_sees_a_layout_that_was_not_asked_for(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_law_sees_another_layout(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other twin: an invoker's operator says one thing, the variant another."""
     graph = mixes("n: x0 CNW CNW", x0=SIZES)
     op = graph.nodes["n"].op

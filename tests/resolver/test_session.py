@@ -42,7 +42,6 @@ def graph(bench: Bench) -> Graph:
 
 @pytest.fixture
 def feeds() -> dict[str, Any]:
-    """Good inputs."""
     return {"x": ARRAY, "z": np.array([1, 2, 3], np.int32)}
 
 
@@ -96,15 +95,11 @@ def unaligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class Lends:
-    """Gives an array when it is asked."""
-
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return ARRAY
 
 
 class Exports:
-    """Gives an array by DLPack."""
-
     def __dlpack__(self, **options: Any) -> Any:
         return ARRAY.__dlpack__(**options)
 
@@ -194,7 +189,7 @@ def test_outputs_may_be_chosen(graph: Graph, feeds: dict[str, Any]) -> None:
         assert [port.name for port in session.outputs] == ["y", "same"]
 
 
-def test_input_layouts_make_the_first_plan(
+def test_input_layouts_are_planned(
     graph: Graph, feeds: dict[str, Any], resolutions: list[str]
 ) -> None:
     with Session(graph, input_layouts={"x": "NHWC"}) as session:
@@ -213,8 +208,6 @@ def test_output_layouts_are_those_of_the_arrays(graph: Graph, feeds: dict[str, A
 
 
 class Broken:
-    """Its protocol fails."""
-
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise ValueError("empty inside")
 
@@ -307,9 +300,7 @@ def test_wrong_inputs_are_refused_and_the_session_stays_usable(
         ([[]], ""),
     ],
 )
-def test_wrong_outputs_are_refused(
-    graph: Graph, feeds: dict[str, Any], outputs: Any, text: str
-) -> None:
+def test_wrong_outputs_fail(graph: Graph, feeds: dict[str, Any], outputs: Any, text: str) -> None:
     with Session(graph) as session:
         said = message(InputError, lambda: session.run(outputs, feeds))
     assert said.startswith(text)
