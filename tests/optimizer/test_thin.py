@@ -10,22 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ops
 from eval.networks import SMALL, build
-from ops import (
-    Add,
-    BiasAdd,
-    Conv1D,
-    Conv2D,
-    Conv3D,
-    DepthwiseConv2D,
-    Gelu,
-    MatMul,
-    MaxPool,
-    Relu,
-    Rename,
-    Reshape,
-    Slice,
-)
 from optimizer.pipeline import simplify
 from optimizer.thin import thin
 from resolver.lowered import OpNode
@@ -50,16 +36,16 @@ def window(
     """A convolution with pads that keep the size at step 1."""
     w = graph.constant(f32(4, 4, kernel, kernel) - 0.5, "O I h w", f"{name}/w")
     steps = (step, step) if isinstance(step, int) else step
-    made: VTensor = graph.add(Conv2D(strides=steps, pads=(kernel // 2,) * 4), x, w, name=name)
+    made: VTensor = graph.add(ops.Conv2D(strides=steps, pads=(kernel // 2,) * 4), x, w, name=name)
     return made
 
 
 def residual(side: int = 8, step: int | tuple[int, int] = 2) -> Graph:
     """A block, and two convolutions, its only readers, that read every second element."""
     g = Graph("residual")
-    x = g.add(Relu(), image(g, side), name="first")
-    y = window(g, g.add(Relu(), window(g, x, "left"), name="relu"), "right", kernel=3)
-    y = g.add(Relu(), g.add(Add(), y, x, name="sum"), name="last")
+    x = g.add(ops.Relu(), image(g, side), name="first")
+    y = window(g, g.add(ops.Relu(), window(g, x, "left"), name="relu"), "right", kernel=3)
+    y = g.add(ops.Relu(), g.add(ops.Add(), y, x, name="sum"), name="last")
     for name in ("one", "two"):
         g.output(window(g, y, name, step=step), name)
     return g
@@ -112,7 +98,9 @@ def test_values_stay(side: int, step: int | tuple[int, int], libraries: list[str
         assert ("first:thin" in ran(session)) == cut  # else it stays as it is
 
 
-@pytest.mark.parametrize(("op", "dims"), [(Conv1D, "W"), (Conv2D, "HW"), (Conv3D, "DHW")])
+@pytest.mark.parametrize(
+    ("op", "dims"), [(ops.Conv1D, "W"), (ops.Conv2D, "HW"), (ops.Conv3D, "DHW")]
+)
 def test_any_number_of_spatial_dims(op: Callable[..., object], dims: str) -> None:
     """A window of three, then one that picks; in one dim, or in three."""
     g, rank = Graph("ranked"), len(dims)
@@ -127,7 +115,7 @@ def test_any_number_of_spatial_dims(op: Callable[..., object], dims: str) -> Non
 def test_a_depthwise_convolution_steps_further_too() -> None:
     g = Graph("depthwise")
     w = g.constant(f32(4, 1, 1, 3, 3), "G O I h w", "w")
-    y = g.add(DepthwiseConv2D(strides=(2, 1), pads=(1, 1, 1, 1)), image(g, 9), w, name="deep")
+    y = g.add(ops.DepthwiseConv2D(strides=(2, 1), pads=(1, 1, 1, 1)), image(g, 9), w, name="deep")
     g.output(window(g, y, "picks", step=2), "y")
     assert ran(thinned(g))["deep"].strides == (4, 2)
 
@@ -135,7 +123,7 @@ def test_a_depthwise_convolution_steps_further_too() -> None:
 #: What else reads the value that a window picks from.
 ALSO: dict[str, Callable[[Graph, VTensor], VTensor]] = {
     "a caller": lambda g, y: y,
-    "all of it": lambda g, y: g.add(Relu(), y),
+    "all of it": lambda g, y: g.add(ops.Relu(), y),
     "in other steps": lambda g, y: window(g, y, "other", step=4),
     "in other dims": lambda g, y: window(g, y, "other", step=(2, 1)),
     "a wider window": lambda g, y: window(g, y, "other", kernel=3, step=2),
@@ -154,9 +142,9 @@ def test_what_is_also_read_otherwise_stays_whole(also: str) -> None:
 
 def test_what_no_window_makes_stays_whole() -> None:
     g = Graph("pooled")
-    y = g.add(Relu(), g.add(MaxPool(kernel_shape=(1, 1)), image(g)))
+    y = g.add(ops.Relu(), g.add(ops.MaxPool(kernel_shape=(1, 1)), image(g)))
     g.output(window(g, y, "picks", step=2), "y")
-    z = g.add(Add(), g.add(Relu(), image(g, name="z")), image(g, name="t"))
+    z = g.add(ops.Add(), g.add(ops.Relu(), image(g, name="z")), image(g, name="t"))
     g.output(window(g, z, "picks too", step=2), "z")
     assert str(thin(g.seal())) == str(g)
 
@@ -167,7 +155,7 @@ def test_more_cuts_than_windows_are_not_worth_it() -> None:
         y = window(g, image(g, name="x"), "w0")
         for index in range(1, 3):
             other = image(g, name=f"x{index}")
-            y = g.add(Add(), y, window(g, other, f"w{index}") if index < windows else other)
+            y = g.add(ops.Add(), y, window(g, other, f"w{index}") if index < windows else other)
         g.output(window(g, y, "picks", step=2), "y")
         return g.seal()
 
@@ -180,16 +168,16 @@ def test_more_cuts_than_windows_are_not_worth_it() -> None:
 def test_what_broadcasts_along_the_steps_stays() -> None:
     g = Graph("broadcast")
     row = g.input("row", {"N": 2, "C": 4, "H": 1, "W": 8})
-    y = g.add(Add(), window(g, image(g), "maker"), row)
-    y = g.add(Add(), y, g.constant(f32(4), "C", "bias"))
+    y = g.add(ops.Add(), window(g, image(g), "maker"), row)
+    y = g.add(ops.Add(), y, g.constant(f32(4), "C", "bias"))
     g.output(window(g, y, "picks", step=2), "y")
     assert ran(thinned(g))["row:thin"].axes == ("W",)
 
 
 def test_an_operand_that_is_read_twice_is_cut_once() -> None:
     g = Graph("twice")
-    x = g.add(Relu(), image(g))
-    y = g.add(Add(), g.add(Add(), window(g, x, "maker"), x), x)
+    x = g.add(ops.Relu(), image(g))
+    y = g.add(ops.Add(), g.add(ops.Add(), window(g, x, "maker"), x), x)
     g.output(window(g, y, "picks", step=2), "y")
     found = Counter(type(op).__name__ for op in ran(thinned(g)).values())
     assert found["Slice"] == 1
@@ -199,7 +187,7 @@ def test_a_long_chain_is_cut() -> None:
     g = Graph("long")
     y = window(g, image(g), "maker")
     for _ in range(2_000):
-        y = g.add(Relu(), y)
+        y = g.add(ops.Relu(), y)
     g.output(window(g, y, "picks", step=2), "y")
     assert str(thin(g.seal())) == str(g)  # nothing on the way has less to do but by a cut
 
@@ -243,9 +231,9 @@ def test_values_of_random_chains_stay(seed: int) -> None:
         elif kind == "pick":
             x = window(g, x, f"n{index}", step=rng.choice((1, 2, 2, 3)))
         elif kind == "relu":
-            x = g.add(Relu(), x, name=f"n{index}")
+            x = g.add(ops.Relu(), x, name=f"n{index}")
         else:
-            x = g.add(Add(), x, rng.choice(same), name=f"n{index}")
+            x = g.add(ops.Add(), x, rng.choice(same), name=f"n{index}")
         values.append(x)
     used = {name for node in g.nodes.values() for name in node.inputs}
     for value in values[1:]:
@@ -270,12 +258,12 @@ def test_networks_are_cut_at_residual_blocks() -> None:
 def product(g: Graph, columns: int, dims: str = "N T") -> VTensor:
     x = g.input("x", {**dict.fromkeys(dims.split(), 3), "K": 20})
     weights = np.random.default_rng(0).standard_normal((20, columns)).astype("f4")
-    y: VTensor = g.add(MatMul("K"), x, g.constant(weights, "K M"), name="product")
+    y: VTensor = g.add(ops.MatMul("K"), x, g.constant(weights, "K M"), name="product")
     return y
 
 
 def cut(g: Graph, x: VTensor, dim: str, begin: int, end: int) -> VTensor:
-    part: VTensor = g.add(Slice((dim,), (begin,), (end,), (1,)), x)
+    part: VTensor = g.add(ops.Slice((dim,), (begin,), (end,), (1,)), x)
     return part
 
 
@@ -285,9 +273,9 @@ def heads(parts: int = 3, more: Sequence[object] = ()) -> Graph:
     y = product(g, parts * 2 * 32)
     for op in more:
         bias = np.linspace(-1, 1, parts * 64).astype("f4")
-        y = g.add(op, y, g.constant(bias, "M")) if isinstance(op, BiasAdd) else g.add(op, y)
-    y = g.add(Reshape((("N", 3), ("T", 3), ("P", parts), ("G", 2), ("D", 32))), y)
-    y = g.add(Rename((("P", "Q"), ("N", "N"), ("G", "G"), ("T", "T"), ("D", "D"))), y)
+        y = g.add(op, y, g.constant(bias, "M")) if isinstance(op, ops.BiasAdd) else g.add(op, y)
+    y = g.add(ops.Reshape((("N", 3), ("T", 3), ("P", parts), ("G", 2), ("D", 32))), y)
+    y = g.add(ops.Rename((("P", "Q"), ("N", "N"), ("G", "G"), ("T", "T"), ("D", "D"))), y)
     for i in range(parts):
         g.output(cut(g, y, "Q", i - parts if i == parts - 1 else i, i + 1 if i else 1), f"y{i}")
     return g.seal()
@@ -298,7 +286,7 @@ def fitting(graph: Graph) -> list[str]:
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5])
-@pytest.mark.parametrize("more", [[], [BiasAdd()], [BiasAdd(), Gelu()]])
+@pytest.mark.parametrize("more", [[], [ops.BiasAdd()], [ops.BiasAdd(), ops.Gelu()]])
 def test_queries_keys_and_values_are_products_of_their_own(parts: int, more: list[Any]) -> None:
     graph = heads(parts, more)
     assert fitting(graph) == ["MatMul", *(type(op).__name__ for op in more)] * parts
@@ -332,7 +320,7 @@ def test_several_plans_have_parts_in_memory_once(side: int, libraries: list[str]
     g = Graph("open")
     x = g.input("x", {"N": None, "K": side})
     weights = np.random.default_rng(0).standard_normal((side, side // 2)).astype("f4")
-    y = g.add(MatMul("K"), x, g.constant(weights, "K M"))
+    y = g.add(ops.MatMul("K"), x, g.constant(weights, "K M"))
     g.output(cut(g, y, "M", 0, side // 4), "a")
     g.output(cut(g, y, "M", side // 4, side // 2), "b")
     with Session(g.seal(), threads=1, cache_dir=None, libraries=libraries) as session:
@@ -349,9 +337,9 @@ def refused(kind: str) -> Graph:
     g = Graph(kind)
     y = product(g, 192 if kind != "thin" else 96)
     if kind == "inner":  # the heads come first: a slice of each
-        y = g.add(Reshape((("N", 3), ("T", 3), ("G", 2), ("M", 96))), y)
+        y = g.add(ops.Reshape((("N", 3), ("T", 3), ("G", 2), ("M", 96))), y)
     if kind == "two values":
-        y = g.add(Add(), y, g.input("z", {"N": 3, "T": 3, "M": 192}))
+        y = g.add(ops.Add(), y, g.input("z", {"N": 3, "T": 3, "M": 192}))
     dim, half = ("N", 2) if kind == "rows" else ("M", y.size("M") // 2)
     g.output(cut(g, y, dim, 0, half + (kind == "overlap")), "a")
     g.output(cut(g, y, dim, half, y.size(dim)), "b")
