@@ -47,6 +47,8 @@ from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.recording.workspace import Workspace
 
+pytestmark = pytest.mark.usefixtures("scratch")
+
 FILE = "<generated dispatcher of Toy on cpu>"
 
 
@@ -163,8 +165,6 @@ def test_two_functions_for_one_place(bench: Bench) -> None:
 
 
 # Rules of parameters and dims with their wording, and traits
-
-pytestmark = pytest.mark.usefixtures("scratch")
 
 
 @pytest.fixture
