@@ -185,7 +185,8 @@ def low(bench: Bench) -> Callable[..., None]:
 def decided(bench: Bench, preferences: Preferences = EVERY) -> tuple[str, list[tuple[str, str]]]:
     """Return the library of the call, and the others with the reason why not."""
     [node] = resolve(bench.graph(), preferences=preferences).operators
-    return node.variant.library, [(one.library, one.reason) for one in node.variant.refused]
+    refused = node.variant.refused
+    return node.variant.library, [(refusal.library, refusal.reason) for refusal in refused]
 
 
 def holds(op: Any, x: Any) -> Any:
@@ -337,7 +338,7 @@ def test_numpy_takes_what_no_listed_library_takes(bench: Bench) -> None:
     with Session(chain(bench), libraries=["toy"]) as session:
         steps = session.plan.steps
         assert [(step.library, step.unlisted) for step in steps] == [("numpy", True)] * 2
-        refused = [(one.library, one.reason) for one in steps[0].node.variant.refused]  # type: ignore[union-attr]
+        refused = [(refusal.library, refusal.reason) for refusal in steps[0].node.variant.refused]  # type: ignore[union-attr]
     unlisted = "not among this session's libraries (toy)"
     assert refused == [("toy", "C is odd"), ("other", unlisted)]
 

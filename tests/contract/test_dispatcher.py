@@ -247,8 +247,8 @@ def test_a_parameter_that_breaks_a_rule_is_refused(ruled: Any, case: tuple[Any, 
 
 
 def graph(**sizes: dict[str, int]) -> tuple[Graph, list[VTensor]]:
-    made = Graph("checks")
-    return made, [made.input(name, dims) for name, dims in sizes.items()]
+    network = Graph("checks")
+    return network, [network.input(name, dims) for name, dims in sizes.items()]
 
 
 GOOD_X = {"N": 1, "C": 6, "H": 4, "W": 5}
@@ -265,8 +265,8 @@ GOOD_X = {"N": 1, "C": 6, "H": 4, "W": 5}
     ],
 )
 def test_dims_that_break_a_rule_are_refused(ruled: Any, x: Any, w: Any, what: str) -> None:
-    made, inputs = graph(x=x, w=w)
-    text = message(DimError, lambda: made.add(ruled(group=2), *inputs, name="conv1"))
+    network, inputs = graph(x=x, w=w)
+    text = message(DimError, lambda: network.add(ruled(group=2), *inputs, name="conv1"))
     first, *rows = text.splitlines()
     assert first == f"Ruled 'conv1': {what}"
     sizes = [" ".join(f"{d}={s}" for d, s in dims.items()) for dims in (x, w, x)]
@@ -274,15 +274,15 @@ def test_dims_that_break_a_rule_are_refused(ruled: Any, x: Any, w: Any, what: st
     assert rows == [
         f"  {role} : {text:<{width}}   f32" for role, text in zip("xwy", sizes, strict=True)
     ]
-    assert made.nodes == {}  # nothing that failed is left
-    assert set(made.values) == {"x", "w"}
+    assert network.nodes == {}  # nothing that failed is left
+    assert set(network.values) == {"x", "w"}
 
 
 @pytest.mark.parametrize("w", [{"O": 2, "I": 3}, {"I": 3, "O": 2}, {"G": 2, "O": 2, "I": 3}])
 def test_parameters_and_dims_that_keep_the_rules_are_taken(ruled: Any, w: dict[str, int]) -> None:
     rest = ((3, 7), 2, 1, "down", True, (("a", "b"),), ("C", 2), (("C", 2),), object())
-    made, inputs = graph(x=GOOD_X, w=w)
-    made.add(ruled((2, 1), *rest), *inputs)
+    network, inputs = graph(x=GOOD_X, w=w)
+    network.add(ruled((2, 1), *rest), *inputs)
     ruled(group=8)
 
 
@@ -294,15 +294,15 @@ def test_open_dims_and_variadic_inputs_are_checked() -> None:
             ctx.dispatch(self, list(x), [y])
             return y
 
-    made, [a, b] = graph(a={"C": 3, "W": 2}, b={"W": 2})
-    made.add(Gathering(), a, a, a)
-    assert message(DimError, lambda: made.add(Gathering(), a, b, name="g")) == (
+    network, [a, b] = graph(a={"C": 3, "W": 2}, b={"W": 2})
+    network.add(Gathering(), a, a, a)
+    assert message(DimError, lambda: network.add(Gathering(), a, b, name="g")) == (
         "Gathering 'g': the dims of x must be C *\n"
         "  y  : C=3 W=2   f32\n"
         "  x0 : C=3 W=2   f32\n"
         "  x1 : W=2       f32"
     )
-    assert message(GraphError, lambda: made.add(Gathering(), name="none")) == (
+    assert message(GraphError, lambda: network.add(Gathering(), name="none")) == (
         "Gathering 'none' takes at least 1 input, 0 given"
     )
 
@@ -317,22 +317,22 @@ def test_any_number_of_outputs_is_checked() -> None:
             ctx.dispatch(self, [x], ys)
             return ys
 
-    made, [a, b] = graph(a={"C": 3}, b={"W": 2})
-    assert [y.name for y in made.add(Dealing(2), a, name="two")] == ["two", "two:1"]
-    one: object = Dealing(1)
-    assert made.add(one, a, name="one").name == "one"
+    network, [a, b] = graph(a={"C": 3}, b={"W": 2})
+    assert [y.name for y in network.add(Dealing(2), a, name="two")] == ["two", "two:1"]
+    op: object = Dealing(1)
+    assert network.add(op, a, name="one").name == "one"
     assert OPERATORS["Dealing"].roles(1, 2) == ("x", "y0", "y1")
-    assert message(DimError, lambda: made.add(Dealing(1), b, name="d")) == (
+    assert message(DimError, lambda: network.add(Dealing(1), b, name="d")) == (
         "Dealing 'd': the dims of y must be C *\n  x  : W=2   f32\n  y0 : W=2   f32"
     )
 
 
 def test_what_is_no_operator_or_has_other_inputs_is_refused(ruled: Any) -> None:
-    made, [x] = graph(x=GOOD_X)
-    assert message(GraphError, lambda: made.add(ruled(), x, name="conv1")) == (
+    network, [x] = graph(x=GOOD_X)
+    assert message(GraphError, lambda: network.add(ruled(), x, name="conv1")) == (
         "Ruled 'conv1' takes 2 inputs, 1 given"
     )
-    assert message(GraphError, lambda: made.add(object(), x)).endswith(
+    assert message(GraphError, lambda: network.add(object(), x)).endswith(
         "is no operator; operators are registered with @operator"
     )
 
@@ -344,8 +344,8 @@ def test_a_dim_that_compute_asks_for_in_vain() -> None:
             x.size("Q")
             raise AssertionError("size must raise")
 
-    made, [x] = graph(x={"N": 2})
-    assert message(DimError, lambda: made.add(Asking(), x, name="a")) == (
+    network, [x] = graph(x={"N": 2})
+    assert message(DimError, lambda: network.add(Asking(), x, name="a")) == (
         "Asking 'a': x has no dim 'Q'; its dims are N\n  x : N=2   f32"
     )
 
@@ -409,14 +409,14 @@ def test_what_holds_is_asked_in_order_and_before_compute() -> None:
     def never(op: Any, x: VTensor, w: VTensor) -> bool:
         raise AssertionError("what comes before it does not hold")
 
-    made = declared(
+    cls = declared(
         holds=[
             (noted("first", True), "unseen"),
             (noted("second", False), "{op.axis} must be shorter than {w.dims[K]}"),
             (never, "unseen"),
         ]
     )
-    assert message(DimError, lambda: compute(made())).startswith(
+    assert message(DimError, lambda: compute(cls())).startswith(
         "Along 'a': C must be shorter than 4\n"
     )
     assert asked == ["first C 2 4", "second C 2 4"]
@@ -450,13 +450,13 @@ def test_a_table_of_operators_is_what_a_test_makes_it() -> None:
     def read(node: Any) -> Any:
         raise AssertionError("nothing is read here")
 
-    made = declared(
+    cls = declared(
         traits=[Structural("bias")], onnx=Spelling("Along", 7, read, lambda _: None, until=12)
     )
-    table = OperatorTable(info_of(made()))
-    assert [one.op_type for one in table.spellings("Along", 12)] == ["Along"]
+    table = OperatorTable(info_of(cls()))
+    assert [spelling.op_type for spelling in table.spellings("Along", 12)] == ["Along"]
     assert table.spellings("Along", 13) == table.spellings("Conv", 12) == []
-    assert table.structural("bias").cls is made
+    assert table.structural("bias").cls is cls
     del table["Along"]
     assert table.spellings("Along", 12) == []
     text = message(GraphError, lambda: table.structural("bias"))
@@ -482,7 +482,7 @@ def test_a_definition_is_an_invoker_at_its_place(bench: Bench) -> None:
 def test_a_definition_of_several_asks_for_each_operand(bench: Bench) -> None:
     @definition("Toy", "Pair", orders=lambda op, *operands: ["CN"] * len(operands))
     def both(ctx: Context, op: Any, *operands: PTensor) -> None:
-        operands[-1].data()[...] = sum(one.data() for one in operands[:-1])
+        operands[-1].data()[...] = sum(operand.data() for operand in operands[:-1])
 
     assert bench.layouts("Pair") == ["CN", "CN", "CN"]
     assert bench.run("Toy").tolist() == [[0, 1, 2], [3, 4, 5]]

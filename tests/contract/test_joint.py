@@ -82,8 +82,8 @@ def test_requirements_become_one_layout_an_operand(bench: Bench, case: str) -> N
 def test_each_operand_is_restricted_to_its_own_dims(bench: Bench) -> None:
     expected = {"NCHW4c": "NCHW4c", "C": "C4c", "WC": "CW4c"}
     for order in permutations(expected):
-        found = decided(mix(bench, "ANY ANY ANY ANY", ", ".join(order)))
-        assert found == " ".join([*map(expected.__getitem__, order), "NCHW4c"])
+        layouts = decided(mix(bench, "ANY ANY ANY ANY", ", ".join(order)))
+        assert layouts == " ".join([*map(expected.__getitem__, order), "NCHW4c"])
 
 
 def test_confirm_leads_to_the_next_row(bench: Bench) -> None:
@@ -94,8 +94,8 @@ def test_confirm_leads_to_the_next_row(bench: Bench) -> None:
         return None if str(row[0]) == "NCHW" else "plain only"
 
     handlers.refusal = refusal
-    found = mix(bench, "ANY ANY ANY", "NCHW8c, NHWC")
-    assert decided(found) == "NCHW NCHW NCHW"
+    resolution = mix(bench, "ANY ANY ANY", "NCHW8c, NHWC")
+    assert decided(resolution) == "NCHW NCHW NCHW"
     assert rows == [["NCHW8c"] * 3, ["NHWC"] * 3, ["NCHW"] * 3]
 
 

@@ -77,15 +77,15 @@ def test_what_it_does_not_want_is_asked_of_the_guideline(bench: Bench) -> None:
         return {1: Layout("CN")}
 
     handlers.answer = answer
-    made: list[Routine] = []
+    routines: list[Routine] = []
 
     @bench.invoker()
     def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        made.append(Routine([x, y], ["NC"], run=copy))
-        return made[-1]
+        routines.append(Routine([x, y], ["NC"], run=copy))
+        return routines[-1]
 
     assert bench.layouts() == ["NC", "CN"]
-    assert seen == made, "the guideline sees the routine, and is asked once"
+    assert seen == routines, "the guideline sees the routine, and is asked once"
 
 
 def only_the_last(x: VTensor, y: VTensor) -> Routine:

@@ -71,8 +71,8 @@ def test_the_text_of_a_graph_takes_no_memory_beside_its_own(value: str) -> None:
 
 @pytest.mark.parametrize("batch", ["1", "N"])
 def test_constants_count_that_were_made_before_sizes_were_known(batch: str) -> None:
-    made = "a = Neg(w) b = Abs(w) n = Shape(x) m = Mul(n, s) c = Expand(v, m)"
-    text = f"g (float[{batch}] x) => (float[k] y) {{ {made} y = Sum(x, a, b, c) }}"
+    nodes = "a = Neg(w) b = Abs(w) n = Shape(x) m = Mul(n, s) c = Expand(v, m)"
+    text = f"g (float[{batch}] x) => (float[k] y) {{ {nodes} y = Sum(x, a, b, c) }}"
     proto = model(text, w=f32(100_000), v=f32(1), s=ints(100_000))
     with pytest.raises(BudgetError, match=r"in addition to \d+ in use"):
         load_onnx(proto, shapes={"x": (1,)}, max_bytes=1_000_000)
@@ -191,14 +191,14 @@ def test_the_default_is_three_quarters_of_what_there_is(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     (tmp_path / "membership").write_text(membership)
-    found = budget.available_memory(tmp_path / "membership", tmp_path / "mount")
-    assert found == (machine if expected is None else expected)
-    monkeypatch.setattr(budget, "available_memory", lambda: found)
-    assert budget.max_bytes_of(None) == found * 3 // 4
+    available = budget.available_memory(tmp_path / "membership", tmp_path / "mount")
+    assert available == (machine if expected is None else expected)
+    monkeypatch.setattr(budget, "available_memory", lambda: available)
+    assert budget.max_bytes_of(None) == available * 3 // 4
 
 
 def test_memory_that_runs_out_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*given: object, **named: object) -> None:
+    def full(*args: object, **named: object) -> None:
         raise MemoryError("planted")
 
     proto: ModelProto = picture("y = Relu(x)")

@@ -211,11 +211,11 @@ def test_a_link_that_comes_after_the_check(folder: Path, monkeypatch: pytest.Mon
     resolve = Path.resolve
 
     def swap(path: Path, strict: bool = False) -> Path:
-        found = resolve(path, strict)
+        target = resolve(path, strict)
         if path.name == "w.bin" and not path.is_symlink():
             path.unlink()
             path.symlink_to(folder.parent / "secret.bin")
-        return found
+        return target
 
     monkeypatch.setattr(Path, "resolve", swap)
     with pytest.raises(ModelError, match="cannot be read"):

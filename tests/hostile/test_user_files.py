@@ -239,8 +239,8 @@ def test_a_signal_handlers_exit_ends_the_process(
 ) -> None:
     """That of a library's module does not: the library is skipped."""
     keys = 'invokers = [".own"]\n' if key == "invokers" else 'probe = ".own:f"\n'
-    own = {"signal": "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n"}
-    text = own.get(what, "import sys\nsys.exit(9)\n") + "def f(): return None\n"
+    texts = {"signal": "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n"}
+    text = texts.get(what, "import sys\nsys.exit(9)\n") + "def f(): return None\n"
     folder = library_folder(tmp_path, "goodlib", keys, "own.py", text)
     environment = {"VTENSOR_LIBRARIES": str(folder)}
     done = run_python("-c", EXITS.format(handler=handler), environment=environment)

@@ -54,10 +54,10 @@ def random_graph(seed: int) -> Graph:
         asks = asked(rng, inputs, lead, is_open)
         value = g.add(OPERATORS["Mix"].cls(asks), *inputs, name=f"n{index}")
         (images if image else rows).append(value)
-    made = [value for value in [*images, *rows] if value.op]
+    results = [value for value in [*images, *rows] if value.op]
     used = {name for node in g.nodes.values() for name in node.inputs}
-    ends = [value for value in made if value.name not in used]
-    for value in dict.fromkeys([*ends, rng.choice(made)]):
+    ends = [value for value in results if value.name not in used]
+    for value in dict.fromkeys([*ends, rng.choice(results)]):
         g.output(value)
     return g.seal()
 
@@ -120,12 +120,12 @@ def check_same_values(graph: Graph, seed: int, options: Iterable[Mapping[str, An
         for name in graph.inputs
     }
     answers = []
-    for given in options:
-        with Session(graph, threads=1, **given) as session:
+    for row in options:
+        with Session(graph, threads=1, **row) as session:
             answers.append(session.run(None, feeds))
     for answer in answers[1:]:
-        for one, other in zip(answers[0], answer, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for value, other in zip(answers[0], answer, strict=True):
+            np.testing.assert_array_equal(value, other)
 
 
 def moved(extended: LoweredGraph) -> Cost:

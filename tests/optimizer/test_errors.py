@@ -75,19 +75,19 @@ def least(problem: Problem) -> int:
 
     whole = [len(problem.variants[name]) for name in names]
     took, squares = np.zeros(whole, np.int64), np.zeros(whole)
-    for name, found in problem.variants.items():
+    for name, row in problem.variants.items():
         errors = [
-            problem.shares[name][number].gain * one.error if one.inexact else 0.0
-            for number, one in enumerate(found)
+            problem.shares[name][number].gain * variant.error if variant.inexact else 0.0
+            for number, variant in enumerate(row)
         ]
-        took += along(np.array([one.ns or 0 for one in found]), [name])
+        took += along(np.array([variant.ns or 0 for variant in row]), [name])
         squares += along(np.array(errors) ** 2, [name])
     for value in problem.uses:
         nodes = around(problem, value)
         table = np.zeros([len(problem.variants[name]) for name in nodes], np.int64)
         for numbers in np.ndindex(table.shape):
             chosen = dict(zip(nodes, numbers, strict=True))
-            owed = {(one, other) for _, one, other, _ in problem.edges(chosen, [value])}
+            owed = {(variant, other) for _, variant, other, _ in problem.edges(chosen, [value])}
             table[numbers] = sum(problem.ns(value, *pair) for pair in owed if pair[0] != pair[1])
         took += along(table, nodes)
     return int(took[squares <= problem.allowed.budget**2].min())
@@ -103,10 +103,10 @@ def test_the_program_finds_what_brute_force_finds(bench: Bench, first: int) -> N
             continue
         problem = problem_of(seed, (1e-6, 1e-4)[seed % 2] * (0.5 + seed % 3 / 2))
         tried += 1
-        found = choose(problem, "time", "CBC" if seed % 5 == 0 else "")
-        assert problem.time_cost(found.chosen) == least(problem), seed
-        assert problem.fits(found.chosen)
-        bound += problem.time_cost(unbounded(problem)) < problem.time_cost(found.chosen)
+        choice = choose(problem, "time", "CBC" if seed % 5 == 0 else "")
+        assert problem.time_cost(choice.chosen) == least(problem), seed
+        assert problem.fits(choice.chosen)
+        bound += problem.time_cost(unbounded(problem)) < problem.time_cost(choice.chosen)
     assert tried > BATCH / 4
     assert bound  # else the row says nothing
 
@@ -120,7 +120,7 @@ def test_a_choice_beyond_the_row_is_seen(bench: Bench) -> None:
     """The twin: without the row the choice takes less than the least, or is not within it."""
     declare_sloppy()
     tight = (problem_of(seed, 1e-6) for seed in range(BATCH))
-    problem = next(one for one in tight if not one.fits(unbounded(one)))
+    problem = next(candidate for candidate in tight if not candidate.fits(unbounded(candidate)))
     assert problem.time_cost(unbounded(problem)) < least(problem)
 
 
@@ -131,27 +131,27 @@ def test_the_room_for_packed_constants_is_a_row(bench: Bench) -> None:
     for seed in range(8):
         problem = problem_of(seed)
         variants = {
-            name: [one[0], *map(blocked, one[1:])] for name, one in problem.variants.items()
+            name: [row[0], *map(blocked, row[1:])] for name, row in problem.variants.items()
         }
         problem = replace(problem, variants=variants)
         wide = choose(problem, "time").chosen
         tight = choose(replace(problem, room=0), "time").chosen
-        seen += any(problem.packed_more(*one) for one in wide.items())
-        assert not any(problem.packed_more(*one) for one in tight.items())
+        seen += any(problem.packed_more(*row) for row in wide.items())
+        assert not any(problem.packed_more(*row) for row in tight.items())
     assert seen > 2
 
 
 def blocked(variant: Variant) -> Variant:
     """With its vectors of channels in blocks of 16."""
-    rows = [Layout("C16c") if str(one) == "C" else one for one in variant.layouts]
+    rows = [Layout("C16c") if str(layout) == "C" else layout for layout in variant.layouts]
     return variant.lying(rows)
 
 
 def chosen_graph(seed: int) -> LoweredGraph:
     """A random graph in its choice, said to have been measured."""
     graph, problem = random_graph(seed), problem_of(seed)
-    found = chosen_by(extended_of(graph), problem, "time", Settings("time", clock=Hasty(seed)))
-    return with_proof(checked(found, graph), measured=TOLERANCE / 2)
+    plan = chosen_by(extended_of(graph), problem, "time", Settings("time", clock=Hasty(seed)))
+    return with_proof(checked(plan, graph), measured=TOLERANCE / 2)
 
 
 def proof(graph: LoweredGraph) -> ErrorProof:

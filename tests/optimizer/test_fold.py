@@ -90,8 +90,8 @@ def check_same_values(kind: str, behind: Sequence[str], seed: int) -> None:
     largest = max(float(abs(value).max()) for value in values)
     for libraries in (["numpy"], None):
         with Session(folded, optimize="none", libraries=libraries) as session:
-            [found] = session.run(None, feeds(graph))
-        assert abs(found - expected).max() <= 1e-5 * max(largest, 1)
+            [result] = session.run(None, feeds(graph))
+        assert abs(result - expected).max() <= 1e-5 * max(largest, 1)
 
 
 @settings(LAWS, max_examples=80)
@@ -108,7 +108,7 @@ def test_values_stay(kind: str, behind: list[str], seed: int) -> None:
 def test_a_wrong_fold_is_found(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     """The twin: what goes into the weights, or the bias, is a thousandth off."""
     right = getattr(Chain, wrong)
-    monkeypatch.setattr(Chain, wrong, lambda *given: right(*given) * np.float32(1.001))
+    monkeypatch.setattr(Chain, wrong, lambda *args: right(*args) * np.float32(1.001))
     with pytest.raises(AssertionError):
         check_same_values("Conv2D", ["BatchNorm"], 0)
 
@@ -212,12 +212,12 @@ def test_of_no_pictures_nothing_is_folded() -> None:
 
 def test_a_nan_comes_through() -> None:
     graph = chain("Conv2D", ["BatchNorm"])
-    given = feeds(graph)
-    given["x"][0, 0, 0, 0] = np.nan
+    feed = feeds(graph)
+    feed["x"][0, 0, 0, 0] = np.nan
     with Session(graph) as session, Session(graph, optimize="none", libraries=["numpy"]) as plain:
-        found, expected = (one.run(None, given)[0] for one in (session, plain))
-        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-        assert np.isnan(found).any()
+        result, expected = (each.run(None, feed)[0] for each in (session, plain))
+        np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+        assert np.isnan(result).any()
 
 
 def test_levels_say_whether_constants_are_folded() -> None:

@@ -142,14 +142,14 @@ def test_what_is_asked_for_is_not_taken_away() -> None:
     graph, feeds = residual(), {"x": np.ones((1, 16, 6, 6), np.float32)}
     with Session(graph) as session, Session(graph, optimize="none") as plain:
         for name in ("a", "b_bias", "sum"):
-            found, expected = (one.run([name], feeds)[0] for one in (session, plain))
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+            result, expected = (each.run([name], feeds)[0] for each in (session, plain))
+            np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 def gelu(g: Graph, x: VTensor) -> VTensor:
     """x * (1 + erf(x / sqrt(2))) / 2, as exporters spell it; a number is the first operand once."""
-    root, one, two = (g.constant(np.float32(number), "") for number in (2**0.5, 1, 2))
-    inner = g.add(ops.Add(), one, g.add(ops.Erf(), g.add(ops.Div(), x, root)))
+    root, unit, two = (g.constant(np.float32(number), "") for number in (2**0.5, 1, 2))
+    inner = g.add(ops.Add(), unit, g.add(ops.Erf(), g.add(ops.Div(), x, root)))
     y: VTensor = g.add(ops.Div(), g.add(ops.Mul(), x, inner), two)
     return y
 
@@ -226,8 +226,8 @@ def test_fused_bounds_keep_nan_and_bound_infinities(bounds: object, high: float)
     special = np.array([[np.nan, np.inf, -np.inf, -1, 1]], np.float32)
     with Session(g) as session:
         assert len(steps_of(session)) == 1
-        [found] = session.run(None, {"x": np.zeros((1, 5), np.float32), "mask": special})
-    np.testing.assert_array_equal(found, [[np.nan, high, 0, 0, 1]])
+        [result] = session.run(None, {"x": np.zeros((1, 5), np.float32), "mask": special})
+    np.testing.assert_array_equal(result, [[np.nan, high, 0, 0, 1]])
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def multiplying(more: Callable[[Any], list[PTensor]]) -> Any:
     """An invoker of MatMul in Python that does something with its context before the tagger."""
 
     def invoke(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
-        left, right, dst = (PTensor(one).require(Layout.plain(one.dims)) for one in (a, b, y))
+        left, right, dst = (PTensor(t).require(Layout.plain(t.dims)) for t in (a, b, y))
         if lib_tagger("toy", [left, right, *more(ctx)], [dst]):
             return
         dst.data()[...] = left.data() @ right.data()
@@ -314,17 +314,19 @@ def test_an_invoker_in_python_takes_nothing_by_looking(bench: Bench) -> None:
 
 def test_an_invoker_in_python_runs_no_follower(bench: Bench) -> None:
     """One that makes PTensors of a follower's operands, too: the plan that is made can be run."""
-    bench.invoker("MatMul")(
-        multiplying(lambda ctx: [PTensor(t) for one in ctx.followers for t in one.operands])
-    )
+
+    def look(ctx: Any) -> list[PTensor]:
+        return [PTensor(operand) for follower in ctx.followers for operand in follower.operands]
+
+    bench.invoker("MatMul")(multiplying(look))
     g = Graph("sum")
     x, mask = g.input("x", {"M": 2, "K": 3}), g.input("mask", {"M": 2, "N": 3})
     g.output(g.add(ops.Add(), g.add(ops.MatMul("K"), x, g.constant(EYE, "K N")), mask))
     ones = np.ones((2, 3), np.float32)
     with Session(g.seal()) as session:
         assert steps_of(session) == ["MatMul", "Add"]
-        [found] = session.run(None, {"x": ones, "mask": ones})
-    assert (found == 2).all()
+        [result] = session.run(None, {"x": ones, "mask": ones})
+    assert (result == 2).all()
 
 
 def relu_on_toy(bench: Bench, **options: Any) -> None:
@@ -361,10 +363,10 @@ def test_a_follower_is_taken_by_priority_and_length(
     bench: Bench, followers: str, options: dict[str, Any], steps: str, libraries: str
 ) -> None:
     relu_on_toy(bench)
-    found = run_product(product(*followers.split()), **options)
-    assert found[:2] == (steps.split(", "), libraries.split())
+    ran = run_product(product(*followers.split()), **options)
+    assert ran[:2] == (steps.split(", "), libraries.split())
     if followers == "Relu":
-        assert found[2] == (7 if "toy" in libraries else 0)
+        assert ran[2] == (7 if "toy" in libraries else 0)
 
 
 def test_a_library_that_comes_first_and_declines_is_passed_over(bench: Bench) -> None:

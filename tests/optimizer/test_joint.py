@@ -74,12 +74,12 @@ def test_another_library_saves_a_transform() -> None:
     if not any(resolved.transforms()):
         pytest.skip("the first library takes them as they lie here")
     assert set(libraries(resolved).values()) == {"onednn"}
-    found = checked(joint(resolved, Settings()), source)
-    assert libraries(found) == libraries(resolved) | {"mean": "eigen"}
-    assert sum(1 for _ in found.transforms()) < sum(1 for _ in resolved.transforms())
-    declined = explain_node(found, "mean")["declined"]
+    plan = checked(joint(resolved, Settings()), source)
+    assert libraries(plan) == libraries(resolved) | {"mean": "eigen"}
+    assert sum(1 for _ in plan.transforms()) < sum(1 for _ in resolved.transforms())
+    declined = explain_node(plan, "mean")["declined"]
     assert "the plan takes less time with eigen, by estimate" in declined[-1]["reason"]
-    certificate = found.certificate
+    certificate = plan.certificate
     assert certificate is not None
     assert (certificate.costs, certificate.status) == ("declared ns", "optimal")
     assert certificate.ns_after < certificate.ns_before  # type: ignore[operator]
@@ -102,16 +102,16 @@ def test_a_library_stays_where_it_is_prescribed_or_time_is_not_asked_for(
     preferences: Preferences | None, settings: Settings, costs: str | None
 ) -> None:
     resolved, source = lowered(tail(), preferences)
-    found = checked(joint(resolved, settings), source)
-    assert libraries(found) == libraries(resolved)
-    assert costs is None or (found.certificate and found.certificate.costs) == costs
+    plan = checked(joint(resolved, settings), source)
+    assert libraries(plan) == libraries(resolved)
+    assert costs is None or (plan.certificate and plan.certificate.costs) == costs
 
 
 def test_nothing_is_sought_where_nothing_is_to_be_gained(monkeypatch: pytest.MonkeyPatch) -> None:
     resolved, _ = lowered(relus(1))
     monkeypatch.setattr("optimizer.joint.timed_variants", None)
-    found = joint(resolved, Settings())
-    assert (str(found), found.certificate.solver) == (str(resolved), "none")  # type: ignore[union-attr]
+    plan = joint(resolved, Settings())
+    assert (str(plan), plan.certificate.solver) == (str(resolved), "none")  # type: ignore[union-attr]
 
 
 def test_reference_code_is_left_for_another_library() -> None:
@@ -154,8 +154,8 @@ class Timed(Probing):
 def test_a_kernel_far_from_its_estimate_is_compared(own: int, other: int, library: str) -> None:
     resolved, source = lowered(relus(1000))
     probe = Timed({"onednn": own, "eigen": other})
-    found = checked(joint(resolved, Settings(probe=probe)), source)
-    assert libraries(found) == {"relu": library}
+    plan = checked(joint(resolved, Settings(probe=probe)), source)
+    assert libraries(plan) == {"relu": library}
     assert bool(probe.asked["eigen"]) == (own > 1)
     assert probe.asked["kept"] == 1
 
@@ -197,8 +197,8 @@ def test_what_takes_a_little_of_a_network_is_not_probed() -> None:
     assert probe.asked == {2_000_000: 1}
     resolved, source = lowered(relus(1))
     timed = Timed({"onednn": 10**9, "eigen": 1})
-    found = checked(joint(resolved, Settings(probe=timed)), source)
-    assert libraries(found) == {"relu": "onednn"}
+    plan = checked(joint(resolved, Settings(probe=timed)), source)
+    assert libraries(plan) == {"relu": "onednn"}
     assert timed.asked == {"kept": 1}
 
 
@@ -250,8 +250,8 @@ def small_image() -> tuple[LoweredGraph, Graph]:
 def test_no_estimate_undoes_what_goes_before_others() -> None:
     """The joint choice looks for no other, and nor does the bound that a plan is compared with."""
     resolved, source = small_image()
-    found = checked(joint(resolved, Settings()), source)
-    assert libraries(found) == {"conv": "winograd"}
+    plan = checked(joint(resolved, Settings()), source)
+    assert libraries(plan) == {"conv": "winograd"}
     [node] = resolved.bare.operators
     assert not {"onednn", "eigen"} & {*other_libraries(resolved.bare, node)}
     assert {"onednn", "eigen"} <= {*other_libraries(resolved.bare, node, passed=True)}
@@ -263,9 +263,9 @@ def test_measured_times_undo_it(probing: bool) -> None:
     resolved, source = small_image()
     times = Timed({"winograd": 10**9, "onednn": 10**6, "eigen": 10**7}, 1000)
     settings = Settings(probe=times) if probing else Settings("time", clock=times)
-    found = checked(joint(resolved, settings), source)
-    assert libraries(found) == {"conv": "onednn"}
-    declined = {row["library"]: row["reason"] for row in explain_node(found, "conv")["declined"]}
+    plan = checked(joint(resolved, settings), source)
+    assert libraries(plan) == {"conv": "onednn"}
+    declined = {row["library"]: row["reason"] for row in explain_node(plan, "conv")["declined"]}
     assert "takes less time with onednn" in declined["winograd"]
     assert "onednn" not in declined
 
@@ -274,8 +274,8 @@ def test_measured_times_undo_it(probing: bool) -> None:
 def test_a_tenth_is_not_clear(ns: int, number: int) -> None:
     """Another library has to gain more by estimate than a tenth of what the node takes."""
     resolved, _ = lowered(relus(1))
-    own = replace(resolved.operators[0].variant, ns=100)
-    rows = {"relu": [own, replace(own, library="eigen", ns=ns)]}
+    first = replace(resolved.operators[0].variant, ns=100)
+    rows = {"relu": [first, replace(first, library="eigen", ns=ns)]}
     problem = Problem.of(resolved, rows, Estimate(), MARGIN)
     chosen = problem.without_idle_changes(choose(problem, "time").chosen)
     assert chosen.get("relu", 0) == number
@@ -284,21 +284,21 @@ def test_a_tenth_is_not_clear(ns: int, number: int) -> None:
 def apart(graph: LoweredGraph) -> list[Variant]:
     """The variants of the convolution with fewer followers than it has."""
     spares = dict.fromkeys(libraries(graph), 10**9)
-    found = FurtherVariants(graph.bare, Estimate(), spares, Estimate())
+    further = FurtherVariants(graph.bare, Estimate(), spares, Estimate())
     [conv] = [node for node in graph.bare.operators if node.followers]
-    return [one for one in found.variants(conv) if one.pieces]
+    return [variant for variant in further.variants(conv) if variant.pieces]
 
 
 def test_followers_may_run_by_themselves() -> None:
     resolved, source = lowered(tail())
     [conv] = [node for node in resolved.operators if node.followers]
     assert conv.variant.followers == ("bias", "relu")
-    found = apart(resolved)
-    assert {one.followers for one in found} == {(), ("bias",)}
-    for one in found:
-        split = checked(changed(resolved, {"conv": one}), source)
-        names = [node.name for node in split.operators][: 3 - len(one.followers)]
-        assert names == ["conv", *["bias", "relu"][len(one.followers) :]]
+    variants = apart(resolved)
+    assert {variant.followers for variant in variants} == {(), ("bias",)}
+    for variant in variants:
+        split = checked(changed(resolved, {"conv": variant}), source)
+        names = [node.name for node in split.operators][: 3 - len(variant.followers)]
+        assert names == ["conv", *["bias", "relu"][len(variant.followers) :]]
         assert not split.merged.keys() & set(names)
     nodes = [node for node in split.nodes if node.name != "relu"]
     with pytest.raises(Exception, match="relu"):  # the twin: a follower is left out
@@ -310,9 +310,9 @@ def test_steps_of_their_own_have_to_gain_more_than_noise(ns: int, split: bool) -
     """Where times are measured: each step was timed alone."""
     resolved, _ = lowered(tail())
     [conv] = [node for node in resolved.operators if node.followers]
-    own = replace(conv.variant, ns=100, basis="measured")
-    one = replace(apart(resolved)[0], ns=ns, basis="measured")
-    problem = Problem.of(resolved, {"conv": [own, one]}, Drawn(0))
+    whole = replace(conv.variant, ns=100, basis="measured")
+    parted = replace(apart(resolved)[0], ns=ns, basis="measured")
+    problem = Problem.of(resolved, {"conv": [whole, parted]}, Drawn(0))
     assert (problem.charged("conv", 1) < problem.charged("conv", 0)) == split
 
 
@@ -327,20 +327,20 @@ class Disturbed(Drawn):
 def test_a_kernel_takes_no_more_than_its_parts() -> None:
     resolved, _ = lowered(tail())
     [conv] = [node for node in resolved.bare.operators if node.followers]
-    own = replace(conv.variant, kernel="k")
-    split = next(one for one in apart(resolved) if one.layouts == own.layouts)
-    pair = [own, replace(split, kernel="k")]
+    whole = replace(conv.variant, kernel="k")
+    split = next(variant for variant in apart(resolved) if variant.layouts == whole.layouts)
+    pair = [whole, replace(split, kernel="k")]
     inside = FurtherVariants(resolved.bare, Estimate(), {}, Estimate()).graph.tensors
-    found = joint_module._fastest(inside, conv, pair, Disturbed(0))
-    assert found[0].ns == 100 + 10 * (len(split.pieces) - 1)
+    fastest = joint_module._fastest(inside, conv, pair, Disturbed(0))
+    assert fastest[0].ns == 100 + 10 * (len(split.pieces) - 1)
 
 
 def test_a_transform_has_to_gain_more_than_noise() -> None:
     """Where times are measured: it takes something, and what the nodes around it may be off by."""
     resolved, _ = lowered(tail())
     [conv] = [node for node in resolved.operators if node.followers]
-    own = replace(conv.variant, ns=1000, basis="measured")
-    problem = Problem.of(resolved, {"conv": [own, own]}, Drawn(0))
+    whole = replace(conv.variant, ns=1000, basis="measured")
+    problem = Problem.of(resolved, {"conv": [whole, whole]}, Drawn(0))
     value, plain, other = conv.outputs[0], Layout("NCHW"), Layout("NHWC")
     took = Drawn(0).transform(problem.graph.tensors[value], LayoutChange(plain, other))
     assert took is not None
@@ -353,11 +353,11 @@ def test_whatever_is_chosen_is_sound_and_the_least(seed: int) -> None:
     resolved, source = lowered(tail())
     clock = Drawn(seed, unknown=0.0)
     variants = timed_variants(resolved, clock)
-    assert all(found[0].library == "onednn" for found in variants.values())
-    found = checked(optimise(resolved, "all", Settings("time", clock=clock)), source)
-    assert found.certificate is not None
-    assert found.certificate.costs == "measured ns"
-    assert found.certificate.ns_after <= found.certificate.ns_before  # type: ignore[operator]
+    assert all(plan[0].library == "onednn" for plan in variants.values())
+    plan = checked(optimise(resolved, "all", Settings("time", clock=clock)), source)
+    assert plan.certificate is not None
+    assert plan.certificate.costs == "measured ns"
+    assert plan.certificate.ns_after <= plan.certificate.ns_before  # type: ignore[operator]
 
 
 def test_values_stay() -> None:
@@ -376,8 +376,8 @@ def test_fewer_transforms_where_measuring_does_not_tell(gain: int, number: int) 
     [middle] = (node.variant for node in resolved.operators if node.name == "middle")
     other = middle.lying([Layout("NWCH")] * 2)
     variants = [
-        replace(one, kernel=str(ns), ns=ns, basis="measured")
-        for one, ns in ((other, 1_000_000), (middle, 1_000_000 + gain))
+        replace(variant, kernel=str(ns), ns=ns, basis="measured")
+        for variant, ns in ((other, 1_000_000), (middle, 1_000_000 + gain))
     ]
     clock = Timed({}, 10_000, basis="calibrated")
     problem = Problem.of(resolved, {"middle": variants}, clock, MARGIN)

@@ -46,12 +46,12 @@ def fork(*asked: str, outputs: str = "") -> Graph:
 def test_fig_4b(bench: Bench, golden: Golden) -> None:
     """Three Transforms after a Concat become one directly after it, with all three reasons."""
     declare_convolution()
-    found = hoisted(inception(bench))
-    [first, *_] = found.transforms()
+    plan = hoisted(inception(bench))
+    [first, *_] = plan.transforms()
     assert [reason.consumer for reason in first.reasons] == ["conv1", "conv2", "conv3"]
-    places = [node.name for node in found.nodes]
+    places = [node.name for node in plan.nodes]
     assert places.index(first.name) == places.index("concat") + 1
-    golden.check(str(found))
+    golden.check(str(plan))
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_equal_transforms_are_hoisted(bench: Bench, asked: str, outputs: str, le
 
 
 def test_an_input_is_a_branch_node_too(bench: Bench) -> None:
-    found = hoisted(mixes("a: x NHWC NCHW", "b: x NHWC NCHW"))
-    assert sources(found) == {"x": 1}
-    assert found.nodes[0].name == "transform:0"
+    plan = hoisted(mixes("a: x NHWC NCHW", "b: x NHWC NCHW"))
+    assert sources(plan) == {"x": 1}
+    assert plan.nodes[0].name == "transform:0"
 
 
 def test_share_takes_what_hoisting_leaves(bench: Bench) -> None:
@@ -86,10 +86,10 @@ def test_share_takes_what_hoisting_leaves(bench: Bench) -> None:
 # The rules beyond the paper's
 
 
-def sound(found: LoweredGraph, graph: Graph) -> list[tuple[str, str]]:
+def sound(plan: LoweredGraph, graph: Graph) -> list[tuple[str, str]]:
     """What is transformed and to which layout, after the independent check."""
-    checked(found, graph)
-    return [(t.input, str(found.values[t.output].layout)) for t in found.transforms()]
+    checked(plan, graph)
+    return [(t.input, str(plan.values[t.output].layout)) for t in plan.transforms()]
 
 
 def test_a_transform_sinks_below_a_node_that_takes_any_layout(bench: Bench) -> None:
@@ -99,8 +99,8 @@ def test_a_transform_sinks_below_a_node_that_takes_any_layout(bench: Bench) -> N
     resolved = extended_of(graph)
     inputs = [("x", "NHWC"), ("z", "NHWC"), ("x", "NCHW4c")]
     assert sound(resolved, graph) == [*inputs, ("a", "NCHW4c"), ("b", "NCHW4c"), ("join", "NHWC")]
-    found = optimise(resolved, ["sink"])
-    assert sorted(sound(found, graph)) == sorted([*inputs, ("held", "NHWC")])
+    plan = optimise(resolved, ["sink"])
+    assert sorted(sound(plan, graph)) == sorted([*inputs, ("held", "NHWC")])
 
 
 def test_a_transform_rises_above_a_node_that_takes_any_layout(bench: Bench) -> None:

@@ -108,7 +108,10 @@ def through(bench: Bench, view: object, library: str) -> list[str]:
     pinned = Preferences(nodes={"last": library})
     lowered = optimise(extend(resolve(graph.seal(), preferences=pinned)), ["aware"])
     layouts = {name: value.layout for name, value in lowered.values.items()}
-    return [f"{layouts[one.input]} {layouts[one.output]}" for one in lowered.transforms()]
+    return [
+        f"{layouts[transform.input]} {layouts[transform.output]}"
+        for transform in lowered.transforms()
+    ]
 
 
 def test_a_view_is_of_no_library(two: Bench) -> None:
@@ -188,7 +191,7 @@ def test_fig_9c_no_transform_is_left_and_the_constant_lies_ready(
     two: Bench, golden: Golden
 ) -> None:
     graph = fig_9(two)
-    found = [made(graph, "held", "ewo", objective=name) for name in ("paper", "shared")]
-    assert [len(list(one.transforms())) for one in found] == [0, 0]
-    assert str(found[0]) == str(found[1])
-    golden.check(str(found[0]))
+    plans = [made(graph, "held", "ewo", objective=name) for name in ("paper", "shared")]
+    assert [len(list(plan.transforms())) for plan in plans] == [0, 0]
+    assert str(plans[0]) == str(plans[1])
+    golden.check(str(plans[0]))

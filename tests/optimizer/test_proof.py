@@ -89,13 +89,18 @@ def test_most_graphs_are_small_enough_and_most_have_a_choice(bench: Bench) -> No
 def test_a_choice_that_is_not_the_best_is_seen(bench: Bench) -> None:
     """The twins: the resolver's own variants, the fewest bytes, which take longer, a wrong time."""
     shared = [problems(seed)[1] for seed in range(12)]
-    worse = next(one for one in shared if one.shared_cost(choose(one).chosen) < one.shared_cost({}))
+    worse = next(
+        problem
+        for problem in shared
+        if problem.shared_cost(choose(problem).chosen) < problem.shared_cost({})
+    )
     check_minimal(worse, choose(worse).chosen)
     timed = [timed_problem(seed) for seed in range(12)]
     slower = next(
-        one
-        for one in timed
-        if one.time_cost(choose(one).chosen) > one.time_cost(choose(one, "time").chosen)
+        problem
+        for problem in timed
+        if problem.time_cost(choose(problem).chosen)
+        > problem.time_cost(choose(problem, "time").chosen)
     )
     check_minimal(slower, choose(slower, "time").chosen)
     lying = {
@@ -113,11 +118,11 @@ def test_each_level_is_sound_and_none_is_worse(bench: Bench, first: int) -> None
     for seed in range(first, first + BATCH):
         graph = random_graph(seed)
         resolved = extended_of(graph)
-        found = [checked(optimise(resolved, level), graph) for level in LEVELS]
-        costs = [moved(one) for one in found]
+        plans = [checked(optimise(resolved, level), graph) for level in LEVELS]
+        costs = [moved(plan) for plan in plans]
         assert costs[0] == moved(resolved)
         assert costs == sorted(costs, reverse=True), seed
-        certificate = found[2].certificate
+        certificate = plans[2].certificate
         assert certificate is not None
         left = (certificate.bytes_after, certificate.count_after)
         assert (left, certificate.bound) == (costs[2], costs[2].bytes), seed
@@ -127,10 +132,10 @@ def test_each_level_is_sound_and_none_is_worse(bench: Bench, first: int) -> None
 def test_each_level_of_a_network_is_sound_and_none_is_worse(name: str) -> None:
     graph = build(name)
     resolved = extended_of(graph)
-    found = [checked(optimise(resolved, level), graph) for level in LEVELS]
-    costs = [moved(one) for one in found]
+    plans = [checked(optimise(resolved, level), graph) for level in LEVELS]
+    costs = [moved(plan) for plan in plans]
     assert costs == sorted(costs, reverse=True)
-    certificate = found[2].certificate
+    certificate = plans[2].certificate
     assert certificate is not None
     assert certificate.minimal
     assert certificate.bound == costs[2].bytes
@@ -141,14 +146,14 @@ def test_each_level_of_a_network_is_sound_and_none_is_worse(name: str) -> None:
 def test_plans_on_times_are_sound_and_say_what_they_take(bench: Bench, first: int) -> None:
     for seed in range(first, first + BATCH):
         graph, problem = random_graph(seed), timed_problem(seed)
-        found = optimise(extended_of(graph), "all", Settings("time", clock=Drawn(seed)))
-        certificate = checked(found, graph).certificate
+        plan = optimise(extended_of(graph), "all", Settings("time", clock=Drawn(seed)))
+        certificate = checked(plan, graph).certificate
         assert certificate is not None
         assert (certificate.unit, certificate.status, certificate.gap) == ("ns", "optimal", 0)
         assert not certificate.minimal
         assert certificate.ns_before == problem.time_cost({})
         assert certificate.ns_after == certificate.bound == choose(problem, "time").bound
-        assert certificate.count_after == sum(1 for _ in found.transforms())
+        assert certificate.count_after == sum(1 for _ in plan.transforms())
         if combinations(problem) <= MOST:
             assert certificate.ns_after == by_brute_force(problem).time
 
@@ -158,10 +163,10 @@ def test_transforms_that_are_charged_more_are_fewer(bench: Bench) -> None:
     saved = 0
     for seed in range(20):
         free, dear = (timed_problem(seed, price=price) for price in (0.0, 1.0))
-        found = choose(free, "time").chosen, choose(dear, "time").chosen
+        choices = choose(free, "time").chosen, choose(dear, "time").chosen
         if combinations(dear) <= MOST:
-            check_minimal(dear, found[1])
-        count, fewer = (free.shared_cost(one).transforms for one in found)
+            check_minimal(dear, choices[1])
+        count, fewer = (free.shared_cost(choice).transforms for choice in choices)
         assert fewer <= count
         saved += count - fewer
     assert saved
@@ -213,10 +218,10 @@ def test_the_best_does_not_depend_on_the_order_of_operands(bench: Bench, seed: i
     graphs = random_graph(seed), shuffled(random_graph(seed), seed)
     for objective in ("shared", "paper"):
         settings = Settings(objective)
-        found = [optimise(extended_of(g), ["ewo"], settings).certificate for g in graphs]
-        assert found[0] is not None
-        assert found[1] is not None
-        assert found[0].bound == found[1].bound, objective
+        certificates = [optimise(extended_of(g), ["ewo"], settings).certificate for g in graphs]
+        assert certificates[0] is not None
+        assert certificates[1] is not None
+        assert certificates[0].bound == certificates[1].bound, objective
 
 
 def test_a_variant_without_a_time_is_left_out(bench: Bench) -> None:
@@ -235,8 +240,8 @@ def test_a_clock_and_its_objective_go_together() -> None:
 
 
 def test_a_certificate_on_times_is_in_milliseconds(bench: Bench) -> None:
-    found = optimise(extended_of(random_graph(0)), "all", Settings("time", clock=Drawn(0)))
-    assert found.certificate is not None
-    [line] = certificate_lines(replace(found.certificate, ns_before=2_500_000, ns_after=1_000_000))
+    plan = optimise(extended_of(random_graph(0)), "all", Settings("time", clock=Drawn(0)))
+    assert plan.certificate is not None
+    [line] = certificate_lines(replace(plan.certificate, ns_before=2_500_000, ns_after=1_000_000))
     for part in ("2.500 ms", "1.000 ms", "(time, "):
         assert part in line.text

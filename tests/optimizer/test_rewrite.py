@@ -30,9 +30,9 @@ def plain(pattern: Pattern) -> list[Pattern]:
     """The pattern with each choice made, in every way."""
     match pattern:
         case Either(choices):
-            return [one for choice in choices for one in plain(choice)]
+            return [simple for choice in choices for simple in plain(choice)]
         case Part(name, inner):
-            return [Part(name, one) for one in plain(inner)]
+            return [Part(name, simple) for simple in plain(inner)]
         case Apply(op, operands, parameters):
             return [Apply(op, row, parameters) for row in product(*map(plain, operands))]
     return [pattern]
@@ -61,16 +61,16 @@ class Instance:
                     self.parts[name] = self.made(inner)
                 return self.parts[name]
             case Apply(op, operands, parameters):
-                given = [self.made(one) for one in operands]
+                inputs = [self.made(item) for item in operands]
                 cls = OPERATORS[op].cls
-                known = {key: self.parameter(one) for key, one in parameters.items()}
-                made = cls(**{key: one for key, one in known.items() if one is not None})
+                known = {key: self.parameter(item) for key, item in parameters.items()}
+                node = cls(**{key: item for key, item in known.items() if item is not None})
                 if OPERATORS[op].trait(Commutes):
-                    given = list(self.rng.permutation(np.array([*given, None])[:-1]))
-                    while len(given) > 2:
-                        at = int(self.rng.integers(len(given) - 1))
-                        given[at : at + 2] = [self.graph.add(made, *given[at : at + 2])]
-                result: Any = self.graph.add(made, *given)
+                    inputs = list(self.rng.permutation(np.array([*inputs, None])[:-1]))
+                    while len(inputs) > 2:
+                        at = int(self.rng.integers(len(inputs) - 1))
+                        inputs[at : at + 2] = [self.graph.add(node, *inputs[at : at + 2])]
+                result: Any = self.graph.add(node, *inputs)
                 first: VTensor = result[0] if isinstance(result, tuple) else result
                 return first
         raise AssertionError(pattern)
@@ -91,10 +91,10 @@ class Instance:
         drawn = int(self.rng.integers(2, 6))
         return int(name) if name.isdigit() else self.sizes.setdefault(name, drawn)
 
-    def parameter(self, given: object) -> object:
-        if not isinstance(given, Named):
-            return given
-        example = self.rule.example.get(given.name)
+    def parameter(self, value: object) -> object:
+        if not isinstance(value, Named):
+            return value
+        example = self.rule.example.get(value.name)
         return example(self.sizes) if callable(example) else example
 
 
@@ -122,12 +122,12 @@ def check(rule: Rule, seed: int) -> None:
         graph = Instance(rule, patterns[index], rng).graph
         names = {*operators(graph)}
         assert any(needed <= names for needed in rule.needs)  # so the rule would be imported
-        made = rewrite(graph, rules=[rule.name], native=False)
-        assert made.rewritten == {rule.name: 1}, f"{patterns[index]}\n{graph}"
-        assert rule.makes.op in operators(made)
-        assert moving(made) <= moving(graph)
+        rewritten = rewrite(graph, rules=[rule.name], native=False)
+        assert rewritten.rewritten == {rule.name: 1}, f"{patterns[index]}\n{graph}"
+        assert rule.makes.op in operators(rewritten)
+        assert moving(rewritten) <= moving(graph)
         feed = {name: drawn(graph.values[name], rng) for name in graph.inputs}
-        want, got = values_of(graph, feed), values_of(made, feed)
+        want, got = values_of(graph, feed), values_of(rewritten, feed)
         np.testing.assert_allclose(got, want, rtol=3e-5, atol=3e-6)
 
 
@@ -166,10 +166,10 @@ def swish(also: str = "", between: int = 0) -> Graph:
 
 
 def test_views_in_between_are_looked_through() -> None:
-    made = rewrite(swish(between=2))
-    assert operators(made) == ["Swish"]
-    assert made.merged == {"gate": "y", "Rename:0": "y", "Rename:1": "y"}
-    assert str(made.values["y"]) == str(swish().values["y"])
+    rewritten = rewrite(swish(between=2))
+    assert operators(rewritten) == ["Swish"]
+    assert rewritten.merged == {"gate": "y", "Rename:0": "y", "Rename:1": "y"}
+    assert str(rewritten.values["y"]) == str(swish().values["y"])
 
 
 def test_what_an_output_or_another_node_needs_stays() -> None:
@@ -252,10 +252,10 @@ def test_a_text_that_is_no_rule_is_refused(pattern: str, makes: str) -> None:
 
 
 def test_an_operator_that_is_not_there_is_reported() -> None:
-    with installed(registry().copy()) as found:
-        found.rules["typo"] = Rule.of("typo", "", "Mul(x, Sigmod(x))", "Swish(x)")
-        found._report_names()
-        assert found.problems[-1] == (
+    with installed(registry().copy()) as copied:
+        copied.rules["typo"] = Rule.of("typo", "", "Mul(x, Sigmod(x))", "Swish(x)")
+        copied._report_names()
+        assert copied.problems[-1] == (
             "rule typo",
             "there is no operator 'Sigmod'; did you mean 'Sigmoid'?",
         )
@@ -309,13 +309,13 @@ def test_what_a_rule_has_made_stays_when_the_next_takes_its_node() -> None:
     g = Graph("one behind another")
     x = g.input("x", {"N": 2, "C": 8, "H": 3})
     for place in range(8):
-        one = g.add(OPERATORS["Gather"].cls("C"), x, g.constant(np.int64(place), ""))
-        g.output(g.add(OPERATORS["Reshape"].cls((("all", 6),)), one), f"y{place}")
+        picked = g.add(OPERATORS["Gather"].cls("C"), x, g.constant(np.int64(place), ""))
+        g.output(g.add(OPERATORS["Reshape"].cls((("all", 6),)), picked), f"y{place}")
     graph = g.seal()
-    made = rewrite(graph, rules=["gather_one", "reshape_twice"])
-    assert made.rewritten == {"gather_one": 8, "reshape_twice": 8}
+    rewritten = rewrite(graph, rules=["gather_one", "reshape_twice"])
+    assert rewritten.rewritten == {"gather_one": 8, "reshape_twice": 8}
     feed = {"x": np.arange(48, dtype=np.float32).reshape(2, 8, 3)}
-    for place, row in enumerate(Session(made, optimize="none").run(None, feed)):
+    for place, row in enumerate(Session(rewritten, optimize="none").run(None, feed)):
         assert np.array_equal(row, feed["x"][:, place].ravel())
 
 

@@ -26,9 +26,9 @@ def test_the_two_solvers_agree(bench: Bench) -> None:
     for seed in range(10):
         resolved = extended_of(random_graph(seed))
         settings = (Settings(solver=name, time_limit=300.0) for name in ("HiGHS", "CBC"))
-        found = [optimise(resolved, "ewo", one) for one in settings]
-        assert moved(found[0]) == moved(found[1])
-        assert [one.certificate and one.certificate.status for one in found] == ["optimal"] * 2
+        plans = [optimise(resolved, "ewo", one) for one in settings]
+        assert moved(plans[0]) == moved(plans[1])
+        assert [one.certificate and one.certificate.status for one in plans] == ["optimal"] * 2
 
 
 @pytest.mark.parametrize("name", ["HiGHS", "CBC"])
@@ -40,12 +40,12 @@ def test_a_solver_that_fails_is_said(
 
     monkeypatch.setattr(solver, f"_{name.lower()}", crash)
     resolved = extended_of(random_graph(SEED))
-    found = optimise(resolved, "ewo", Settings(solver=name))
-    assert str(found) == str(optimise(resolved, "lho"))
-    assert found.certificate is not None
-    assert found.certificate.status == f"failed: {name}: RuntimeError: out of luck"
-    assert found.certificate.bound is None
-    [line] = certificate_lines(found.certificate)
+    plan = optimise(resolved, "ewo", Settings(solver=name))
+    assert str(plan) == str(optimise(resolved, "lho"))
+    assert plan.certificate is not None
+    assert plan.certificate.status == f"failed: {name}: RuntimeError: out of luck"
+    assert plan.certificate.bound is None
+    [line] = certificate_lines(plan.certificate)
     assert "not optimised (shared, " in line.text
     assert "out of luck" in line.text
 
@@ -65,17 +65,17 @@ def test_a_time_limit_never_makes_it_worse(bench: Bench, monkeypatch: pytest.Mon
     real = ilp.choose
 
     def worst(problem: Any, *rest: Any) -> Any:
-        made = real(problem, *rest)
+        choice = real(problem, *rest)
         variants = {name: len(several) - 1 for name, several in problem.variants.items()}
         late = Solved("HiGHS", "time limit", 1.0, 0.0, 1.0)
-        return made._replace(chosen=variants, solved=late, bound=0)
+        return choice._replace(chosen=variants, solved=late, bound=0)
 
     monkeypatch.setattr(ewo, "choose", worst)
     for seed in range(10):
         resolved = extended_of(random_graph(seed))
-        found = optimise(resolved, ["ewo"])
-        assert moved(found) <= moved(resolved)
-        certificate = found.certificate
+        plan = optimise(resolved, ["ewo"])
+        assert moved(plan) <= moved(resolved)
+        certificate = plan.certificate
         assert certificate is not None
         assert certificate.status == "time limit"
         assert not certificate.minimal
@@ -95,7 +95,11 @@ def test_a_session_has_the_certificate(bench: Bench) -> None:
     assert certificate is not None
     assert certificate.minimal
     assert certificate.gap == 0
-    assert certificate.bound == certificate.bytes_after == sum(one.bytes for one in conversions)
+    assert (
+        certificate.bound
+        == certificate.bytes_after
+        == sum(conversion.bytes for conversion in conversions)
+    )
 
 
 def test_importing_loads_no_solver() -> None:
@@ -105,7 +109,7 @@ def test_importing_loads_no_solver() -> None:
 
 def test_without_a_choice_no_solver_is_asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ilp, "_Program", unused)
-    found = optimise(extended_of(mixes("only: x NHWC NHWC")), "all", Settings("shared"))
-    assert found.certificate is not None
-    assert found.certificate.minimal
-    assert found.certificate.count_after == 2
+    plan = optimise(extended_of(mixes("only: x NHWC NHWC")), "all", Settings("shared"))
+    assert plan.certificate is not None
+    assert plan.certificate.minimal
+    assert plan.certificate.count_after == 2

@@ -36,8 +36,8 @@ def window(
     """A convolution with pads that keep the size at step 1."""
     w = graph.constant(f32(4, 4, kernel, kernel) - 0.5, "O I h w", f"{name}/w")
     steps = (step, step) if isinstance(step, int) else step
-    made: VTensor = graph.add(ops.Conv2D(strides=steps, pads=(kernel // 2,) * 4), x, w, name=name)
-    return made
+    y: VTensor = graph.add(ops.Conv2D(strides=steps, pads=(kernel // 2,) * 4), x, w, name=name)
+    return y
 
 
 def residual(side: int = 8, step: int | tuple[int, int] = 2) -> Graph:
@@ -93,7 +93,7 @@ def test_a_residual_block_makes_what_is_read() -> None:
 def test_values_stay(side: int, step: int | tuple[int, int], libraries: list[str] | None) -> None:
     for optimize in (LEVEL, "all"):
         session = thinned(residual(side, step), libraries=libraries, optimize=optimize)
-        cut = all(side % one == 0 for one in ((step,) if isinstance(step, int) else step))
+        cut = all(side % size == 0 for size in ((step,) if isinstance(step, int) else step))
         cut = cut and libraries != ["numpy"]  # which would call back into Python for it
         assert ("first:thin" in ran(session)) == cut  # else it stays as it is
 
@@ -159,8 +159,8 @@ def test_more_cuts_than_windows_are_not_worth_it() -> None:
         return g.seal()
 
     assert str(thin(graph(1))) == str(graph(1))
-    found = Counter(node.op_name for node in thin(graph(2)).nodes.values())
-    assert found["Slice"] == 1
+    counts = Counter(node.op_name for node in thin(graph(2)).nodes.values())
+    assert counts["Slice"] == 1
     thinned(graph(2))
 
 
@@ -178,8 +178,8 @@ def test_an_operand_that_is_read_twice_is_cut_once() -> None:
     x = g.add(ops.Relu(), image(g))
     y = g.add(ops.Add(), g.add(ops.Add(), window(g, x, "maker"), x), x)
     g.output(window(g, y, "picks", step=2), "y")
-    found = Counter(type(op).__name__ for op in ran(thinned(g)).values())
-    assert found["Slice"] == 1
+    counts = Counter(type(op).__name__ for op in ran(thinned(g)).values())
+    assert counts["Slice"] == 1
 
 
 def test_a_long_chain_is_cut() -> None:
@@ -196,8 +196,8 @@ def test_a_value_that_is_asked_for_is_whole() -> None:
     with Session(graph, threads=1) as session, Session(graph, threads=1, optimize="none") as plain:
         x = {"x": f32(2, 4, 8, 8)}
         for name in ("one", "last"):
-            found, want = (one.run([name], x)[0] for one in (session, plain))
-            np.testing.assert_allclose(found, want, rtol=1e-4)
+            result, want = (each.run([name], x)[0] for each in (session, plain))
+            np.testing.assert_allclose(result, want, rtol=1e-4)
 
 
 #: A process that has imported a few operators, and not those that the pass adds.

@@ -152,12 +152,12 @@ def test_casts(dtype: str, data: st.DataObject) -> None:
     types = [to for to in (*FLOATS, *NARROW, *INTEGERS, "bool") if to != dtype]
     nodes = [Node("Cast", {"to": _number(np.dtype(numpy_dtype(to)))}, to) for to in types]
     fold_alike(nodes, [x])
-    for to, found in zip(types, computed(nodes, [x], 1), strict=True):
+    for to, result in zip(types, computed(nodes, [x], 1), strict=True):
         if dtype in FLOATS and to in INTEGERS:
             info = np.iinfo(numpy_dtype(to))  # Python compares its own numbers exactly
             low, high = int(info.min), int(info.max)
             exact = [0 if v != v else min(max(v, low), high) for v in x.astype(float).tolist()]
-            assert found.tolist() == [int(v) for v in exact]
+            assert result.tolist() == [int(v) for v in exact]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

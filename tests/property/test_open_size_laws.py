@@ -47,7 +47,7 @@ def law(function: Callable[..., Any], now: Sizes, open_dims: set[str], other: Si
     trace = Trace()
     sizes = {dim: trace.size(now[dim]) if dim in open_dims else now[dim] for dim in now}
     try:
-        found = function(sizes)
+        traced = function(sizes)
     except (VTensorError, StopIteration):
         with pytest.raises((VTensorError, StopIteration)):
             function(now)  # it depends on nothing but the sizes
@@ -56,7 +56,7 @@ def law(function: Callable[..., Any], now: Sizes, open_dims: set[str], other: Si
     if values is None:
         return None
     numbers = {dim: other[dim] if dim in open_dims else now[dim] for dim in now}
-    return substituted(found, lambda size: values[size.place]), function(numbers), numbers
+    return substituted(traced, lambda size: values[size.place]), function(numbers), numbers
 
 
 sizes_of = st.fixed_dictionaries(dict.fromkeys("NCH", SIZES))
@@ -149,9 +149,9 @@ def test_a_batch_of_one_is_guarded_by_nothing() -> None:
     assert str(recounted(Layout("NHC"), sizes, split)) == "AHBD"
     axes = nested([Layout("NHC")], sizes)
     assert axes is not None
-    found = strides_along(axes, Layout("NCH"), sizes)
+    strides = strides_along(axes, Layout("NCH"), sizes)
     assert trace.run([5]) is not None
-    assert [*map(number_of, found)] == [8, 1, 2]
+    assert [*map(number_of, strides)] == [8, 1, 2]
     trace = Trace()
     assert Layout("NCH").same(Layout("CNH"), {**dims, "N": trace.size(1)})
     assert trace.run([5]) is None

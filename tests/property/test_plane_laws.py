@@ -65,21 +65,21 @@ def along(draw: st.DrawFn, dim: str, count: int) -> Encoding:
 @st.composite
 def encoded(draw: st.DrawFn, count: int = 1) -> Encoded:
     """Layouts of the same dims, extents, and an encoding for them."""
-    found, sizes = draw(pairs(count))
+    drawn, sizes = draw(pairs(count))
     able = [dim for dim, size in sizes.items() if size]
     if not able:
-        return found, sizes, draw(planes)
+        return drawn, sizes, draw(planes)
     dim = draw(st.sampled_from(sorted(able)))
-    one = draw(st.one_of(planes, along(dim, sizes[dim])))
-    return found, sizes, one
+    encoding = draw(st.one_of(planes, along(dim, sizes[dim])))
+    return drawn, sizes, encoding
 
 
 def numbers(sizes: Sizes, seed: int) -> Array:
     """f32 of the order of what the encodings hold; some exactly 0, some far outside."""
     rng = np.random.default_rng(seed)
     shape = list(sizes.values())
-    made: Array = rng.normal(0, 30, shape) * rng.choice([0, 1, 1, 1, 1000], shape)
-    return made.astype(np.float32)
+    real: Array = rng.normal(0, 30, shape) * rng.choice([0, 1, 1, 1, 1000], shape)
+    return real.astype(np.float32)
 
 
 def zero_points(plane: Encoding, layout: Layout, sizes: Sizes) -> Array:
@@ -97,25 +97,25 @@ def zero_points(plane: Encoding, layout: Layout, sizes: Sizes) -> Array:
 
 def memory(logical: Sequence[Array], layout: Layout, encoding: Encoding, sizes: Sizes) -> Array:
     """What a physical array must be, from the stored elements of each plane."""
-    made = []
+    pieces = []
     place = 0
-    for one, plane in zip(logical, encoding.planes, strict=True):
+    for elements, plane in zip(logical, encoding.planes, strict=True):
         flat = zero_points(plane, layout, sizes)
-        flat[np.array(offsets(layout, sizes), np.intp)] = one.reshape(-1)
+        flat[np.array(offsets(layout, sizes), np.intp)] = elements.reshape(-1)
         begin = -(-place // 64) * 64
-        made += [np.zeros(begin - place, np.uint8), flat.view(np.uint8)]
+        pieces += [np.zeros(begin - place, np.uint8), flat.view(np.uint8)]
         place = begin + flat.nbytes
     if len(encoding.planes) == 1:
         return flat.reshape(layout.physical_shape(sizes))
-    return np.concatenate(made)
+    return np.concatenate(pieces)
 
 
 def steps_of(plane: Encoding, dims: Sequence[str]) -> list[Any]:
     """The scale and the zero point of a plane, as they are broadcast to an array."""
     shape = [-1 if dim == plane.axis else 1 for dim in dims]
     return [
-        np.array(one).reshape(shape) if isinstance(one, tuple) else one
-        for one in (plane.scale, plane.zero)
+        np.array(field).reshape(shape) if isinstance(field, tuple) else field
+        for field in (plane.scale, plane.zero)
     ]
 
 
@@ -194,13 +194,13 @@ def test_two_planes_of_bf16(case: Case, seed: int, random_bits: bool) -> None:
 
 def _planes(physical: Array, layout: Layout, encoding: Encoding, sizes: Sizes) -> list[Array]:
     """The planes in memory, cut out by the definition."""
-    count, place, found = layout.num_elements(sizes), 0, []
+    count, place, cuts = layout.num_elements(sizes), 0, []
     for plane in encoding.planes:
         begin = -(-place // 64) * 64
         place = begin + count * plane.numpy.itemsize
-        found.append(physical[begin:place].view(plane.numpy))
+        cuts.append(physical[begin:place].view(plane.numpy))
     shape = layout.physical_shape(sizes)
-    return [one.reshape(shape) for one in found]
+    return [cut.reshape(shape) for cut in cuts]
 
 
 def test_two_planes_keep_what_is_no_number_and_make_nothing_infinite() -> None:
@@ -276,11 +276,11 @@ def _samples(dtype: str, low: float, high: float) -> Array:
         hard += [2.0**power * (1 + 2.0**-bit + 2.0 ** -(2 * bit - 1)) for bit in range(2, 14)]
         hard += [2.0**-bit for bit in range(1, 150)]
     with np.errstate(all="ignore"):
-        found = [values([20000], dtype, 5).astype(np.float64)]
-        found.append(np.array(hard).astype(element).astype(np.float64))
+        samples = [values([20000], dtype, 5).astype(np.float64)]
+        samples.append(np.array(hard).astype(element).astype(np.float64))
         near = np.linspace(max(low, -200), min(high, 200), 40001)
-        found.append(near.astype(element).astype(np.float64))
-    whole = np.concatenate(found)
+        samples.append(near.astype(element).astype(np.float64))
+    whole = np.concatenate(samples)
     whole = whole[np.isfinite(whole)]
     return whole[(whole >= low) & (whole <= high)]
 
@@ -288,8 +288,8 @@ def _samples(dtype: str, low: float, high: float) -> Array:
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "s8", "s32", "u8"])
 @pytest.mark.parametrize("encoding", SAMPLED, ids=str)
 def test_the_error_is_a_bound_and_is_attained(dtype: str, encoding: Encoding) -> None:
-    found = storing_error(dtype, encoding)
-    exact = _samples(dtype, found.low, found.high)
+    error = storing_error(dtype, encoding)
+    exact = _samples(dtype, error.low, error.high)
     if encoding.axes:
         exact = np.repeat(exact[:, None], 3, axis=1)
     dims = "NC"[: exact.ndim]
@@ -298,25 +298,25 @@ def test_the_error_is_a_bound_and_is_attained(dtype: str, encoding: Encoding) ->
     stored = pack(exact.astype(numpy_dtype(dtype)), dims, whole)
     kept = transform(stored, whole, Layout(f"{dims}:f64"), sizes, dtype)
     off = np.abs(kept - exact)
-    bound = np.maximum(found.relative * np.abs(exact), found.absolute)
+    bound = np.maximum(error.relative * np.abs(exact), error.absolute)
     assert (off <= bound + 2.0**-50 * np.abs(exact)).all()  # f64's own rounding of a sum
-    if found.exact:
+    if error.exact:
         assert not off.any()
     elif dtype in ("f32", "f64") or (encoding.rest is None and Encoding(dtype).is_float):
         # numbers of few digits may miss the worst case of planes, as whole ones that of a scale
         assert (off / np.where(bound > 0, bound, 1)).max() > 0.85
     preserved = preserves(Encoding(dtype), encoding)
-    assert found.exact or not preserved
+    assert error.exact or not preserved
 
 
 def test_a_bound_that_is_too_small_would_be_caught() -> None:
     """Half the claim does not hold."""
-    found = storing_error("f32", SPLIT)
-    exact = _samples("f32", found.low, found.high)
+    error = storing_error("f32", SPLIT)
+    exact = _samples("f32", error.low, error.high)
     layout = Layout("C:bf16+bf16")
     stored = pack(exact.astype(np.float32), "C", layout)
     kept = transform(stored, layout, Layout("C:f64"), {"C": exact.size})
-    half = np.maximum(found.relative * np.abs(exact), found.absolute) / 2
+    half = np.maximum(error.relative * np.abs(exact), error.absolute) / 2
     assert not (np.abs(kept - exact) <= half).all()
 
 

@@ -75,10 +75,10 @@ def test_plans_stay_without_the_cache(
     name: str, part: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     preferences = Preferences(operators={"Relu6": "eigen"})
-    found, few = lowered(name, preferences)
+    plans, few = lowered(name, preferences)
     monkeypatch.setattr(calls, "_key", lambda *_: (None, ()))
     expected, many = lowered(name, preferences)
-    assert found == expected
+    assert plans == expected
     assert few < part * many
 
 
@@ -87,8 +87,8 @@ def test_a_key_without_sizes_is_found_out(name: str, monkeypatch: pytest.MonkeyP
     expected, _ = lowered(name, Preferences())
     kind = Names.kind
 
-    def lacking(*given: Any) -> Any:
-        dtype, places, _, *rest = kind(*given)
+    def lacking(*args: Any) -> Any:
+        dtype, places, _, *rest = kind(*args)
         return dtype, places, *rest
 
     monkeypatch.setattr(Names, "kind", lacking)
@@ -113,11 +113,11 @@ def test_a_text_that_names_a_dim_is_of_its_own_call_alone(
 ) -> None:
     known = _CallResult.of(variant, [VTensor("f32", {"D1": 2, "D2": 3})], names)
     assert known.on(names) is known
-    found = known.on(tuple(f"{name}0" for name in names))
-    assert (found is not None) == others
-    if found is not None:
-        assert str(found.variant.layouts[0]) == "D10 D20"
-        assert found.outputs == (("f32", {"D10": 2, "D20": 3}),)
+    reused = known.on(tuple(f"{name}0" for name in names))
+    assert (reused is not None) == others
+    if reused is not None:
+        assert str(reused.variant.layouts[0]) == "D10 D20"
+        assert reused.outputs == (("f32", {"D10": 2, "D20": 3}),)
 
 
 def test_a_pin_makes_another_call() -> None:

@@ -180,8 +180,8 @@ def test_each_fault_is_found(sound: tuple[Draft, Graph], corrupt: Any, text: str
 def test_an_encoding_holds_the_types_that_it_preserves(dtype: str) -> None:
     """The checker's trials, against the algebra of encodings."""
     for encoding in [*ENCODINGS, *PLANES]:
-        found = holds(str(encoding), dtype)
-        assert found == preserves(Encoding(dtype), encoding), (dtype, encoding)
+        held = holds(str(encoding), dtype)
+        assert held == preserves(Encoding(dtype), encoding), (dtype, encoding)
 
 
 def test_entry_and_output_layouts_are_promises(sound: tuple[Draft, Graph]) -> None:

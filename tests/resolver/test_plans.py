@@ -26,10 +26,10 @@ ARRAY = np.arange(384, dtype=np.float32).reshape(1, 16, 4, 6)
 def plan(
     graph: Graph, entry: Mapping[str, str] | None = None, outputs: Mapping[str, str] | None = None
 ) -> LoweredGraph:
-    given, wanted = (
+    entered, wanted = (
         {name: Layout(text) for name, text in (texts or {}).items()} for texts in (entry, outputs)
     )
-    return checked(extend(resolve(graph, given), wanted), graph, given, wanted)
+    return checked(extend(resolve(graph, entered), wanted), graph, entered, wanted)
 
 
 def resolved(resolution: LoweredGraph) -> str:

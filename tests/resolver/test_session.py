@@ -110,7 +110,7 @@ class Exports:
 class Odd(np.ndarray[Any, Any]):
     """A subclass with a mind of its own."""
 
-    def reshape(self, *given: Any, **named: Any) -> Any:
+    def reshape(self, *args: Any, **named: Any) -> Any:
         raise AssertionError("a run does not ask a subclass")
 
     transpose = copy = reshape
@@ -163,8 +163,8 @@ def test_arrays_of_every_kind_are_taken(graph: Graph, feeds: dict[str, Any], cas
     ],
 )
 def test_layout_of(array: Any, layout: str | None) -> None:
-    found = layout_of(array, "NCHW"[: array.ndim])
-    assert (None if found is None else str(found)) == layout
+    seen = layout_of(array, "NCHW"[: array.ndim])
+    assert (None if seen is None else str(seen)) == layout
 
 
 def test_outputs_are_fresh(graph: Graph, feeds: dict[str, Any]) -> None:
