@@ -99,7 +99,7 @@ def test_tracebacks_show_its_lines(bench: Bench) -> None:
     assert lines == ["if attempt(ctx, op, inputs, outputs, refused, row, invoke):"]
 
 
-def test_without_invoker(bench: Bench) -> None:
+def test_an_invoker_may_be_left_out_for_a_while(bench: Bench) -> None:
     bench.invoker()(tagging)
     whole = dispatcher_source("Toy")
     assert "library='toy'" in whole
@@ -142,7 +142,7 @@ def test_another_device_has_a_dispatcher_of_its_own(bench: Bench) -> None:
     assert "Candidate" not in dispatcher_source("Toy", "gpu")  # toy's devices: cpu
 
 
-def test_an_unknown_operator() -> None:
+def test_an_unknown_operator_is_refused() -> None:
     assert message(GraphError, lambda: dispatcher_source("Nonsense")).startswith(
         "no operator 'Nonsense'; operators are "
     )
@@ -155,7 +155,7 @@ def test_a_librarys_name_meets_no_name_of_the_text(bench: Bench, name: str) -> N
     assert bench.decide().library == name
 
 
-def test_two_functions_for_one_place(bench: Bench) -> None:
+def test_two_functions_for_one_place_are_refused(bench: Bench) -> None:
     bench.invoker()(tagging)
     text = message(LibraryError, lambda: bench.invoker()(unused))
     assert text == f"Toy on toy, cpu already has an invoker: {where(tagging)}"
@@ -337,7 +337,7 @@ def test_what_is_no_operator_or_has_other_inputs_is_refused(ruled: Any) -> None:
     )
 
 
-def test_a_dim_that_compute_asks_for_in_vain() -> None:
+def test_a_dim_that_is_not_there_is_refused() -> None:
     @operator("Asking", dims={"x": "*", "y": "*"})
     class Asking:
         def compute(self, ctx: Context, x: VTensor) -> VTensor:

@@ -187,7 +187,7 @@ def test_sessions_of_one_path_have_the_weights_that_each_has_read(folder: Path, 
                 right(old, x[:batch])
 
 
-def test_a_file_that_changes_before_all_of_it_was_read(folder: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_refused(folder: Path) -> None:
     files = DataFiles(folder)
     first = files.read("w.bin", 0, 8)
     zeroed(folder / "w.bin")
@@ -207,7 +207,7 @@ def test_more_weights_than_the_budget_are_not_read(folder: Path) -> None:
         load_onnx(folder / "net.onnx")
 
 
-def test_a_link_that_comes_after_the_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_comes_late_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resolve = Path.resolve
 
     def swap(path: Path, strict: bool = False) -> Path:
@@ -250,7 +250,7 @@ def test_a_hubs_links_are_followed_within_the_root(tmp_path: Path) -> None:
         load_onnx(path)
 
 
-def test_data_in_the_folder_of_a_model_that_is_a_link(folder: Path) -> None:
+def test_data_in_the_folder_of_a_linked_model_is_read(folder: Path) -> None:
     (folder.parent / "links").mkdir()
     link = folder.parent / "links" / "net.onnx"
     link.symlink_to(folder / "net.onnx")
@@ -271,7 +271,7 @@ def test_a_link_to_a_model_opens_no_other_folder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [bytes, onnx.ModelProto])
-def test_a_model_from_memory_with_a_root(
+def test_a_model_from_memory_has_files_under_its_root(
     folder: Path, given: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are named relative to the root, wherever the process is."""
@@ -340,7 +340,9 @@ def in_nodes(place: str, location: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("place", PLACES_IN_NODES)
-def test_data_of_nodes_in_files(folder: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_of_nodes_in_files_is_read(
+    folder: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A node's tensor has its data in the model's folder, as an initializer has."""
     path, x = folder / "net.onnx", {"x": f32(2, 3, seed=1)}
     onnx.save(in_nodes(place, "w.bin"), path)
@@ -373,7 +375,7 @@ def test_data_of_nodes_in_files(folder: Path, place: str, monkeypatch: pytest.Mo
         ("", "is not inside the model's folder"),
     ],
 )
-def test_data_of_nodes_in_files_that_must_not_be_read(
+def test_forbidden_data_of_nodes_is_refused(
     folder: Path, place: str, location: str, why: str
 ) -> None:
     os.mkfifo(folder / "pipe")
@@ -384,7 +386,7 @@ def test_data_of_nodes_in_files_that_must_not_be_read(
         load_onnx(folder / "net.onnx")
 
 
-def test_data_of_a_node_that_nothing_needs(folder: Path) -> None:
+def test_data_of_a_node_that_nothing_needs_is_not_read(folder: Path) -> None:
     proto = in_nodes("a node", "none")
     proto.graph.node[1].input[1] = "x"
     onnx.save(proto, folder / "net.onnx")

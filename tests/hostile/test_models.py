@@ -265,7 +265,7 @@ def test_wrong_attributes_of_convolutions_are_refused(op: str, attributes: str) 
         run(f"y = {op}<{attributes}>(x, w)", w=f32(2, 2, 3, 3))
 
 
-def test_strides_that_no_kernel_can_count() -> None:
+def test_strides_that_no_kernel_can_count_are_refused() -> None:
     """What a library's own checks refuse is an error of ours that names the node."""
     far = f"strides = [{FAR}, 1], dilations = [{FAR}, 1]"
     with pytest.raises(
@@ -274,7 +274,7 @@ def test_strides_that_no_kernel_can_count() -> None:
         run(f"y = Conv<{far}>(x, w)", w=f32(1, 2, 1, 1))
 
 
-def test_a_kernel_larger_than_the_padded_input() -> None:
+def test_a_kernel_larger_than_the_padded_input_is_refused() -> None:
     with pytest.raises(VTensorError, match="a window of 7 along H does not fit into 5"):
         run("y = Conv(x, w)", w=f32(1, 2, 7, 7))
 
@@ -384,14 +384,14 @@ def test_integers_by_zero_do_not_end_the_process(op: str) -> None:
     assert y[2] == (3 if op == "Div" else 1)
 
 
-def test_a_class_outside_of_one_hot() -> None:
+def test_a_class_outside_of_one_hot_is_all_off() -> None:
     text = "g (int64[3] i) => (float[3, d] y) { y = OneHot(i, d, v) }"
     with Session(model(text, d=np.array(3), v=np.array([0, 1], np.float32))) as session:
         [y] = session.run(None, {"i": ints(1, 9, -1)})
     np.testing.assert_array_equal(y, [[0, 1, 0], [0, 0, 0], [0, 0, 1]])
 
 
-def test_a_box_that_spans_the_world() -> None:
+def test_a_box_that_spans_the_world_is_refused() -> None:
     text = (
         "g (float[1, 2, 5, 5] x, float[1, 4] b) => (float[r, c, h, w] y)"
         " { y = RoiAlign<output_height = 2, output_width = 2>(x, b, i) }"
@@ -404,7 +404,7 @@ def test_a_box_that_spans_the_world() -> None:
         np.testing.assert_array_equal(session.run(None, {"x": X, "b": boxes})[0], right)
 
 
-def test_a_size_beyond_64_bits_beside_one_of_0() -> None:
+def test_a_size_beyond_64_bits_beside_one_of_0_is_refused() -> None:
     for sizes in ({"N": 0, "C": 2**63}, {"N": 2**32, "C": 2**32}):
         with pytest.raises(DimError, match="more bytes than 64 bits can count"):
             VTensor("u8", sizes)

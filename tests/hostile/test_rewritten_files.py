@@ -151,7 +151,7 @@ def test_names_of_a_file_may_come_and_go(tmp_path: Path, beside: bool) -> None:
         assert answers(session, [old], BATCHES) == {0}
 
 
-def test_a_file_of_odd_bytes_that_changes_while_it_is_read(
+def test_odd_bytes_that_change_while_they_are_read_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left to ONNX's parser as a whole is of one version, too."""
@@ -169,7 +169,9 @@ def test_a_file_of_odd_bytes_that_changes_while_it_is_read(
 
 
 @pytest.mark.parametrize("unit", [1, 10**9])
-def test_a_write_in_the_tick_of_the_last_one(monkeypatch: pytest.MonkeyPatch, unit: int) -> None:
+def test_a_write_in_the_tick_of_the_last_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, unit: int
+) -> None:
     """File clocks move in ticks: a state counts once the tick of the last change is over."""
     last = 1_700_000_000 * 10**9 + (unit == 1)
     facts = os.stat_result([0] * 10, {"st_ctime_ns": last})

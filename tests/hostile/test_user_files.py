@@ -79,14 +79,14 @@ READERS: dict[str, tuple[Callable[[Path], object], type[VTensorError]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reader", READERS)
-def test_it_is_an_error_of_ours(reader: str, kind: str, tmp_path: Path) -> None:
+def test_what_is_no_file_is_an_error_of_ours(reader: str, kind: str, tmp_path: Path) -> None:
     read, error = READERS[reader]
     with pytest.raises(error):
         read(hostile(kind, tmp_path, reader if reader.startswith(".") else ""))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "huge"])
-def test_a_model_that_is_none(kind: str, tmp_path: Path) -> None:
+def test_a_model_that_is_none_is_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         Session(hostile(kind, tmp_path), cache_dir=None)
 
@@ -163,7 +163,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_hostile_toml(text: str, tmp_path: Path) -> None:
+def test_hostile_toml_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "given.toml"
     file.write_text(TEXTS[text], encoding="utf-8")
     with pytest.raises(LockError):

@@ -193,7 +193,7 @@ def test_an_open_node_moves_it_with_the_fewest_others(bench: Bench) -> None:
     assert len(alternative.change.variants) == 1
 
 
-def test_another_library_at_a_fixed_end(two: Bench) -> None:
+def test_another_library_at_a_fixed_end_removes_it(two: Bench) -> None:
     """Pinned to it, the network really has no such Transform."""
     source = held()
     graph, alternative = only(source)

@@ -87,7 +87,7 @@ def least(problem: Problem) -> int:
         table = np.zeros([len(problem.variants[name]) for name in nodes], np.int64)
         for numbers in np.ndindex(table.shape):
             chosen = dict(zip(nodes, numbers, strict=True))
-            owed = {(variant, other) for _, variant, other, _ in problem.edges(chosen, [value])}
+            owed = {(have, want) for _, have, want, _ in problem.edges(chosen, [value])}
             table[numbers] = sum(problem.ns(value, *pair) for pair in owed if pair[0] != pair[1])
         took += along(table, nodes)
     return int(took[squares <= problem.allowed.budget**2].min())

@@ -353,7 +353,7 @@ def test_whatever_is_chosen_is_sound_and_the_least(seed: int) -> None:
     resolved, source = lowered(tail())
     clock = Drawn(seed, unknown=0.0)
     variants = timed_variants(resolved, clock)
-    assert all(plan[0].library == "onednn" for plan in variants.values())
+    assert all(row[0].library == "onednn" for row in variants.values())
     plan = checked(optimise(resolved, "all", Settings("time", clock=clock)), source)
     assert plan.certificate is not None
     assert plan.certificate.costs == "measured ns"

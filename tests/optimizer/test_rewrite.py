@@ -263,7 +263,7 @@ def test_an_operator_that_is_not_there_is_reported() -> None:
 
 @pytest.mark.parametrize("hidden", [[], [0], [0, 1, 2]])
 @pytest.mark.parametrize("zero", [False, True])
-def test_attention_where_all_keys_are_hidden(hidden: list[int], zero: bool) -> None:
+def test_attention_stays_where_all_keys_are_hidden(hidden: list[int], zero: bool) -> None:
     """As PyTorch's exporters spell it, which may have no weights where all keys are hidden."""
     g = Graph("attention")
     q, k = g.input("q", {"Q": 3, "F": 4}), g.input("k", {"K": 5, "F": 4})

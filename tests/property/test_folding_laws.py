@@ -146,7 +146,7 @@ def test_bits_that_differ_are_seen() -> None:
 @pytest.mark.parametrize("dtype", [*FLOATS, *NARROW, *INTEGERS, "bool"])
 @FEW
 @given(st.data())
-def test_casts(dtype: str, data: st.DataObject) -> None:
+def test_casts_fold_alike(dtype: str, data: st.DataObject) -> None:
     """Floats beyond an integer type become its end, and NaN 0."""
     x = data.draw(rows(dtype))
     types = [to for to in (*FLOATS, *NARROW, *INTEGERS, "bool") if to != dtype]
@@ -163,7 +163,7 @@ def test_casts(dtype: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", INTEGERS)
 @FEW
 @given(st.data())
-def test_arithmetic_of_integers(dtype: str, data: st.DataObject) -> None:
+def test_arithmetic_of_integers_folds_alike(dtype: str, data: st.DataObject) -> None:
     """Results wrap, and a division by zero gives zero."""
     x, y = data.draw(whole(dtype)), data.draw(whole(dtype))
     info = np.iinfo(numpy_dtype(dtype))
@@ -175,7 +175,7 @@ def test_arithmetic_of_integers(dtype: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", UNSIGNED)
 @FEW
 @given(st.data())
-def test_shifts(dtype: str, data: st.DataObject) -> None:
+def test_shifts_fold_alike(dtype: str, data: st.DataObject) -> None:
     """Nothing is left of a shift by as many bits as there are, or more."""
     x, width = data.draw(whole(dtype)), 8 * np.dtype(numpy_dtype(dtype)).itemsize
     by = data.draw(_rows(st.sampled_from([0, 1, width - 1, width, width + 1, 255]), dtype))
@@ -198,14 +198,16 @@ EXACT = {
 )
 @FEW
 @given(data=st.data())
-def test_exact_functions(dtype: str, named: tuple[str, ...], data: st.DataObject) -> None:
+def test_exact_functions_fold_alike(
+    dtype: str, named: tuple[str, ...], data: st.DataObject
+) -> None:
     fold_alike([*map(Node, named)], [data.draw(rows(dtype))])
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
 @FEW
 @given(st.data())
-def test_comparisons(dtype: str, data: st.DataObject) -> None:
+def test_comparisons_fold_alike(dtype: str, data: st.DataObject) -> None:
     x, y = data.draw(rows(dtype)), data.draw(rows(dtype))
     x[::3] = y[::3]
     named = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
@@ -217,7 +219,7 @@ def test_comparisons(dtype: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
 @FEW
 @given(st.data())
-def test_steps_of_floats(dtype: str, to: str, data: st.DataObject) -> None:
+def test_steps_of_floats_fold_alike(dtype: str, to: str, data: st.DataObject) -> None:
     x, zero = data.draw(reals(dtype)), np.array(3, numpy_dtype(to))
     scale = np.array(0.125, numpy_dtype(dtype))
     fold_alike([Node("QuantizeLinear", to=to)], [x, scale, zero], 2)
@@ -240,7 +242,7 @@ SHAPES: list[tuple[Node, list[Array]]] = [
 @pytest.mark.parametrize("dtype", ["f32", "f16", "s64", "u8", "bool"])
 @settings(LAWS, max_examples=2)
 @given(st.data())
-def test_operators_of_shapes(dtype: str, data: st.DataObject) -> None:
+def test_operators_of_shapes_fold_alike(dtype: str, data: st.DataObject) -> None:
     x = data.draw(rows(dtype))[:36].reshape(4, 3, 3)
     for node, parameters in SHAPES:
         fold_alike([node], [x, *parameters], len(parameters))
@@ -249,7 +251,7 @@ def test_operators_of_shapes(dtype: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", ["s32", "s64", "u32", "u64"])
 @FEW
 @given(st.data())
-def test_reductions_of_integers(dtype: str, data: st.DataObject) -> None:
+def test_reductions_of_integers_fold_alike(dtype: str, data: st.DataObject) -> None:
     x = data.draw(whole(dtype))[:36].reshape(4, 9)
     named = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceMean", "ReduceL1")
     fold_alike([*map(Node, named)], [x, np.array([1])], 1)
@@ -257,7 +259,7 @@ def test_reductions_of_integers(dtype: str, data: st.DataObject) -> None:
 
 @FEW
 @given(st.integers(0, 2**32 - 1))
-def test_sums_of_floats(seed: int) -> None:
+def test_sums_of_floats_fold_alike(seed: int) -> None:
     """Sums may be in another order, which changes them by 1e-6 of the largest at most."""
     x = np.random.default_rng(seed).standard_normal((9, 40), np.float32)
     cases = [

@@ -137,7 +137,7 @@ def test_same_is_enumeration_on_every_small_layout(a: int, b: int) -> None:
 
 @LAWS
 @given(layouts())
-def test_renaming_back_and_restricting(layout: Layout) -> None:
+def test_renaming_and_restricting_keep_blocks(layout: Layout) -> None:
     forth = {dim: f"{dim}_" for dim in layout.dims}
     back = {new: old for old, new in forth.items()}
     assert layout.rename(forth).rename(back) == layout

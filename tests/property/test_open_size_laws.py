@@ -89,7 +89,7 @@ def test_recount_holds(
 
 @LAWS
 @given(st.lists(sizes_of, min_size=2, max_size=2), open_sets, st.lists(sizes_of, min_size=2))
-def test_broadcasting(both: list[Sizes], opened: set[str], others: list[Sizes]) -> None:
+def test_broadcasting_holds(both: list[Sizes], opened: set[str], others: list[Sizes]) -> None:
     """Dims of both operands: those of the second have other names where it is told apart."""
     now, other = (
         {f"{dim}{place}": size for place, row in enumerate(rows[:2]) for dim, size in row.items()}
@@ -108,7 +108,7 @@ def test_broadcasting(both: list[Sizes], opened: set[str], others: list[Sizes]) 
 
 @LAWS
 @given(LAYOUTS, LAYOUTS, sizes_of, open_sets, sizes_of, st.sets(st.sampled_from("NCH")))
-def test_strides_of_operands(
+def test_strides_of_operands_hold(
     target: Layout, own: Layout, now: Sizes, opened: set[str], other: Sizes, single: set[str]
 ) -> None:
     """Where an axis has one place its stride is nobody's; elsewhere it leads to the next one."""

@@ -152,7 +152,7 @@ def test_text_reads_back(case: Encoded, plain: Encoding, planes_too: bool) -> No
 
 @LAWS
 @given(encoded(), seeds)
-def test_scales_along_a_dim(case: Encoded, seed: int) -> None:
+def test_scales_along_a_dim_take_the_nearest_step(case: Encoded, seed: int) -> None:
     """To the nearest step, and back to f32, pads included, against the formula."""
     [layout], sizes, encoding = case
     if encoding.rest is not None:
@@ -171,7 +171,7 @@ def test_scales_along_a_dim(case: Encoded, seed: int) -> None:
 
 @LAWS
 @given(pairs(1), seeds, st.booleans())
-def test_two_planes_of_bf16(case: Case, seed: int, random_bits: bool) -> None:
+def test_two_planes_hold_the_nearest_and_the_rest(case: Case, seed: int, random_bits: bool) -> None:
     """hi is the nearest bf16, lo the nearest to what is left; the value is their sum."""
     [layout], sizes = case
     dims = list(sizes)
@@ -361,7 +361,7 @@ NO_ENCODINGS = [
 
 
 @pytest.mark.parametrize("text", NO_ENCODINGS)
-def test_what_is_no_encoding(text: str) -> None:
+def test_what_is_no_encoding_is_refused(text: str) -> None:
     with pytest.raises(LayoutError, match="encoding"):
         Encoding.parse(text)
     with pytest.raises(LayoutError):

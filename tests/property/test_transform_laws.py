@@ -78,7 +78,7 @@ def test_moving_there_and_back_keeps_every_bit(case: Pair, dtype: str, seed: int
 
 @LAWS
 @given(pairs(), dtypes, seeds)
-def test_into_strided_memory(case: Pair, dtype: str, seed: int) -> None:
+def test_strided_memory_is_written_in_its_lanes(case: Pair, dtype: str, seed: int) -> None:
     """Into every second lane of an array: those are all written, the others not touched."""
     (source, target), sizes = case
     names = sorted(sizes)
@@ -103,7 +103,9 @@ def _stored(layout: Layout, encoding: Encoding, sizes: Sizes, seed: int) -> Arra
 
 @LAWS
 @given(pairs(3), st.tuples(encodings, encodings, encodings), seeds)
-def test_composition(case: Pair, chosen: tuple[Encoding, Encoding, Encoding], seed: int) -> None:
+def test_a_composition_gives_the_same_bits(
+    case: Pair, chosen: tuple[Encoding, Encoding, Encoding], seed: int
+) -> None:
     layouts, sizes = case
     a, b, c = (lay.with_encoding(enc) for lay, enc in zip(layouts, chosen, strict=True))
     first, second = Transform(a, b), Transform(b, c)
@@ -119,7 +121,7 @@ def test_composition(case: Pair, chosen: tuple[Encoding, Encoding, Encoding], se
 
 @LAWS
 @given(pairs(2), st.tuples(encodings, encodings), seeds)
-def test_inverse(case: Pair, chosen: Two, seed: int) -> None:
+def test_an_inverse_brings_every_bit_back(case: Pair, chosen: Two, seed: int) -> None:
     layouts, sizes = case
     source, target = (lay.with_encoding(enc) for lay, enc in zip(layouts, chosen, strict=True))
     change = Transform(source, target)
@@ -152,14 +154,14 @@ def test_pads_are_zero_after_every_conversion(case: Pair, chosen: Two, seed: int
 
 @LAWS
 @given(placed(), dtypes, seeds)
-def test_zeroing_pads(case: Case, dtype: str, seed: int) -> None:
+def test_zeroing_changes_pads_only(case: Case, dtype: str, seed: int) -> None:
     layout, sizes = case
     zeroes_pads_only(zero_pads, _stored(layout, Encoding(dtype), sizes, seed), layout, sizes)
 
 
 @LAWS
 @given(placed())
-def test_checking_pads(case: Case) -> None:
+def test_pad_checks_see_every_pad(case: Case) -> None:
     sees_every_pad(pads_are_zero, *case)
 
 

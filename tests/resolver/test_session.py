@@ -162,7 +162,7 @@ def test_arrays_of_every_kind_are_taken(graph: Graph, feeds: dict[str, Any], cas
         (np.zeros((1, 4, 5, 3)).transpose(0, 3, 1, 2), "NHWC"),  # the stride of N says nothing
     ],
 )
-def test_layout_of(array: Any, layout: str | None) -> None:
+def test_a_layout_is_found_by_strides(array: Any, layout: str | None) -> None:
     seen = layout_of(array, "NCHW"[: array.ndim])
     assert (None if seen is None else str(seen)) == layout
 
