@@ -148,7 +148,11 @@ BOTH = ": first and before go together: give both or neither"
         ({"first": 5}, LibraryError, f": first=5{FUNCTION}inputs) ({{place}})"),
         ({"first": bool}, LibraryError, BOTH),
         ({"before": ["onednn"]}, LibraryError, BOTH),
-        ({"before": "eigen"}, LibraryError, ": before='eigen' must be libraries in a list ("),
+        (
+            {"before": "eigen"},
+            LibraryError,
+            ": before='eigen' must be libraries in a list ({place})",
+        ),
         ({"device": None}, LibraryError, ": device=None must be a name ({place})"),
     ],
 )
@@ -250,8 +254,8 @@ def test_a_condition_that_raises_says_where(bench: Bench, when: Any) -> None:
     assert first.startswith(place)
     assert first.endswith(f" (at {where(when, 'mark')})")
     assert operands == OPERANDS
-    said = first.removeprefix(place)
-    assert when is no_dim or said.startswith("AttributeError: 'Toy' object has no attribute 'group")
+    if when is no_parameter:
+        assert "): AttributeError: 'Toy' object has no attribute 'groups' (at " in first
 
 
 def test_a_condition_that_answers_nothing_is_refused(bench: Bench) -> None:

@@ -283,17 +283,23 @@ def test_wrong_inputs_are_refused_and_the_session_stays_usable(
     graph: Graph, feeds: dict[str, Any], change: Any, text: str, resolutions: list[str]
 ) -> None:
     with Session(graph) as session:
-        said = message(InputError, lambda: session.run(None, change(feeds)))
-        assert said.startswith(text) if text.endswith(" ") else said == text
+        if text.endswith(" "):
+            with pytest.raises(InputError, match=f"^{text}"):
+                session.run(None, change(feeds))
+        else:
+            assert message(InputError, lambda: session.run(None, change(feeds))) == text
         [y, _] = session.run(None, feeds)
     np.testing.assert_array_equal(y, ARRAY + 1)
     assert len(resolutions) == 1
 
 
+NO_OUTPUT = "no output w; outputs are y, same, and session.values lists what else can be asked for"
+
+
 @pytest.mark.parametrize(
     ("outputs", "text"),
     [
-        (["w"], "no output w; outputs are y, same, and session.values lists what else can be "),
+        (["w"], NO_OUTPUT),
         ("y", "outputs are given as a list of names: ['y']"),
         (3, "outputs=3 is no list of names; outputs are ['y', 'same']"),
         ([3], ""),
@@ -303,7 +309,7 @@ def test_wrong_inputs_are_refused_and_the_session_stays_usable(
 def test_wrong_outputs_fail(graph: Graph, feeds: dict[str, Any], outputs: Any, text: str) -> None:
     with Session(graph) as session:
         said = message(InputError, lambda: session.run(outputs, feeds))
-    assert said.startswith(text)
+    assert text in ("", said)
     assert "output" in said
 
 
@@ -314,12 +320,13 @@ def test_a_mask_is_not_written_through(graph: Graph, feeds: dict[str, Any]) -> N
 
 
 HOLD = "the layout of an input or output must be an order of exactly these dims, in its own element"
+NO_LEVEL = "is no level; levels are none, lho, ewo, all"
 OPTIONS: list[tuple[dict[str, Any], str]] = [
     *(
         ({"threads": count}, f"threads={count!r} must be an integer from 1 to 1024, or None")
         for count in (-3, 0, 1025, 10**9, 2.0, True, "2")
     ),
-    ({"optimize": "most"}, "optimize='most' (--optimize) is no level; levels are none, lho, ewo, "),
+    ({"optimize": "most"}, f"optimize='most' (--optimize) {NO_LEVEL}"),
     ({"optimize": ["hoist!"]}, "optimize: no pass 'hoist!'; passes: "),
     ({"optimize": 3}, "optimize=3 is no level, and no list of passes"),
     ({"objective": "fast"}, "objective='fast' (--objective) is none; objectives are shared, paper"),
