@@ -139,29 +139,49 @@ def test_what_is_also_read_otherwise_stays_whole(also: str) -> None:
     thinned(g)
 
 
-def test_what_no_window_makes_stays_whole() -> None:
-    g = Graph("pooled")
-    y = g.add(ops.Relu(), g.add(ops.MaxPool(kernel_shape=(1, 1)), image(g)))
-    g.output(window(g, y, "picks", step=2), "y")
-    z = g.add(ops.Add(), g.add(ops.Relu(), image(g, name="z")), image(g, name="t"))
-    g.output(window(g, z, "picks too", step=2), "z")
-    assert str(thin(g.seal())) == str(g)
+def long_chain(g: Graph) -> VTensor:
+    y = window(g, image(g), "maker")
+    for _ in range(2_000):
+        y = g.add(ops.Relu(), y)
+    return y
 
 
-def test_more_cuts_than_windows_are_not_worth_it() -> None:
-    def graph(windows: int) -> Graph:
-        g = Graph("cuts")
-        y = window(g, image(g, name="x"), "w0")
-        for index in range(1, 3):
-            other = image(g, name=f"x{index}")
-            y = g.add(ops.Add(), y, window(g, other, f"w{index}") if index < windows else other)
-        g.output(window(g, y, "picks", step=2), "y")
-        return g.seal()
+def sum_of_three(g: Graph, windows: int) -> VTensor:
+    """A sum of so many windows, and of inputs."""
+    x = [image(g, name=f"x{index}") for index in range(3)]
+    y, *others = (window(g, v, f"w{i}") if i < windows else v for i, v in enumerate(x))
+    for other in others:
+        y = g.add(ops.Add(), y, other)
+    return y
 
-    assert str(thin(graph(1))) == str(graph(1))
-    counts = Counter(node.op_name for node in thin(graph(2)).nodes.values())
-    assert counts["Slice"] == 1
-    thinned(graph(2))
+
+def read_twice(g: Graph) -> VTensor:
+    x = g.add(ops.Relu(), image(g))
+    y: VTensor = g.add(ops.Add(), g.add(ops.Add(), window(g, x, "maker"), x), x)
+    return y
+
+
+#: What a window picks from, and how many cuts come of it.
+PICKED: dict[str, tuple[Callable[[Graph], VTensor], int]] = {
+    "a pool": (lambda g: g.add(ops.Relu(), g.add(ops.MaxPool(kernel_shape=(1, 1)), image(g))), 0),
+    "inputs": (lambda g: g.add(ops.Add(), g.add(ops.Relu(), image(g)), image(g, name="z")), 0),
+    "a long chain, less of which takes a cut": (long_chain, 0),
+    "one window of three, for two cuts": (lambda g: sum_of_three(g, 1), 0),
+    "two windows of three, for one cut": (lambda g: sum_of_three(g, 2), 1),
+    "an operand that is read twice": (read_twice, 1),
+}
+
+
+@pytest.mark.parametrize("kind", PICKED)
+def test_cuts_are_no_more_than_windows(kind: str) -> None:
+    make, cuts = PICKED[kind]
+    g = Graph(kind)
+    g.output(window(g, make(g), "picks", step=2), "y")
+    thinner = thin(g.seal())
+    assert operators(thinner).count("Slice") == cuts
+    assert (str(thinner) == str(g)) == (cuts == 0)
+    if cuts:
+        thinned(g)
 
 
 def test_what_broadcasts_along_the_steps_stays() -> None:
@@ -171,24 +191,6 @@ def test_what_broadcasts_along_the_steps_stays() -> None:
     y = g.add(ops.Add(), y, g.constant(f32(4), "C", "bias"))
     g.output(window(g, y, "picks", step=2), "y")
     assert ran(thinned(g))["row:thin"].axes == ("W",)
-
-
-def test_an_operand_that_is_read_twice_is_cut_once() -> None:
-    g = Graph("twice")
-    x = g.add(ops.Relu(), image(g))
-    y = g.add(ops.Add(), g.add(ops.Add(), window(g, x, "maker"), x), x)
-    g.output(window(g, y, "picks", step=2), "y")
-    counts = Counter(type(op).__name__ for op in ran(thinned(g)).values())
-    assert counts["Slice"] == 1
-
-
-def test_a_long_chain_is_cut() -> None:
-    g = Graph("long")
-    y = window(g, image(g), "maker")
-    for _ in range(2_000):
-        y = g.add(ops.Relu(), y)
-    g.output(window(g, y, "picks", step=2), "y")
-    assert str(thin(g.seal())) == str(g)  # nothing on the way has less to do but by a cut
 
 
 def test_a_value_that_is_asked_for_is_whole() -> None:
