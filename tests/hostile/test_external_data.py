@@ -203,7 +203,9 @@ def test_more_weights_than_the_budget_are_not_read(folder: Path) -> None:
     proto.graph.initializer[0].dims[:] = [1 << 38, 3]
     onnx.save(proto, folder / "net.onnx")
     os.truncate(folder / "w.bin", 3 << 40)  # with a hole: it takes nothing
-    with pytest.raises(BudgetError, match=r"tensor 'w': \d+ bytes of external data 'w.bin' beside"):
+    with pytest.raises(
+        BudgetError, match=r"tensor 'w': \d+ bytes of external data 'w.bin' in addition to"
+    ):
         load_onnx(folder / "net.onnx")
 
 
