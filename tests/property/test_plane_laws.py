@@ -126,14 +126,15 @@ def taken(plane: Encoding, real: Array, dims: Sequence[str]) -> Array:
     low, high = (
         (-1 << width - 1, (1 << width - 1) - 1) if plane.dtype[0] == "s" else (0, (1 << width) - 1)
     )
-    steps = np.rint(real.astype(np.float64) / scale) + zero
+    steps: Array = np.rint(real.astype(np.float64) / scale) + zero
     return np.clip(steps, low, high).astype(numpy_dtype(plane.dtype))
 
 
 def value(stored: Array, plane: Encoding, dims: Sequence[str]) -> Array:
     """What the elements of a plane stand for, by the formula."""
     scale, zero = steps_of(plane, dims)
-    return (stored.astype(np.float64) - zero) * scale
+    real: Array = (stored.astype(np.float64) - zero) * scale
+    return real
 
 
 @LAWS
