@@ -10,6 +10,7 @@ import pytest
 
 from libdesc import Routine, guideline
 from ptensor import Layout, PTensor, emit, lib_tagger, share
+from tests.contract.invokers import tagging
 from tests.libraries.bench import Bench, message, where
 from tests.libraries.steps import READ, WRITE, FloatStep
 from tests.libraries.toy import handlers
@@ -28,52 +29,165 @@ from vtensor.language.operators import OPERATORS, operator
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.session import Session
 
-DIMS = {"x": "*", "y": "*"}
+OPERANDS = ["  x : N=2 C=3   f32", "  y : N=2 C=3   f32"]
 
 
-def test_an_operator_without_compute(scratch: None) -> None:
-    class Lazy:
-        pass
+# Operators
 
-    assert "Lazy has no compute(self, ctx, ...)" in message(
-        GraphError, lambda: operator("Lazy", dims=DIMS)(Lazy)
-    )
+
+def plain(self: Any, ctx: Any, x: VTensor) -> VTensor:
+    y = VTensor(x.dtype, x.dims, ctx.output(0))
+    ctx.dispatch(self, [x], [y])
+    return y
+
+
+def odd(name: Any = "Odd", compute: Any = plain, **options: Any) -> Any:
+    """An operator of whose declaration one thing is wrong."""
+    cls = type("Odd", (), {"compute": compute, **options.pop("body", {})})
+    return operator(name, **{"dims": {"x": "N C", "y": "N C"}, **options})(cls)
 
 
 @pytest.mark.parametrize(
-    ("made", "text"),
+    ("options", "fault"),
     [
-        (lambda ctx, x: None, "compute returned None, no VTensor"),
-        (lambda ctx, x: VTensor("f32", x.dims), "output 0 must be made with ctx.output(0)"),
-        (lambda ctx, x: x, "output 0 must be made with ctx.output(0)"),
+        ({"name": "My Op"}, " 'My Op': its name must be an identifier, such as 'Scale'"),
+        ({"dims": {"X": "N", "y": "N"}}, " Odd: dims say nothing of {'x'}; did you mean 'X'?"),
+        ({"dims": {"x": "N"}}, " Odd: dims name no output, only x, which compute takes"),
+        ({"dims": "N C"}, " Odd: dims='N C' must be a row of names by role: {'x': 'N C', ...}"),
+        ({"dims": {"x": ["N"], "y": "N"}}, " Odd: dims={'x': ['N'], 'y': 'N'} must be a row of"),
+        ({"compute": lambda self, x: x}, " Odd: compute(self, x) must be compute(self, ctx, ...)"),
+        ({"equal": [("x.C", "w.C")]}, " Odd: equal: 'w.C': there is no role 'w'; roles are x, y"),
+        ({"equal": [("x.C", "y.K")]}, " Odd: equal: 'y.K': y has no dim 'K'; its dims are N C"),
+        (
+            {"equal": [("x.C", "y.C * groups")], "body": {"__annotations__": {"group": int}}},
+            " Odd: equal: 'y.C * groups': there is no parameter 'groups'; parameters are group",
+        ),
+        ({"equal": ("x.C", "y.C")}, " Odd: equal=('x.C', 'y.C') must be pairs of products: "),
+        ({"equal": [("x.C", "y.C + 1")]}, " Odd: equal: 'y.C + 1' is no product of "),
+        (
+            {"body": {"__annotations__": {"mode": "Mood"}}},
+            " Odd: the type of a parameter is not known: NameError: name 'Mood' is not defined",
+        ),
+        ({"body": {"__annotations__": {"k": list}, "k": []}}, " Odd: Odd: mutable default "),
     ],
 )
-def test_an_output_that_is_none(scratch: None, made: Any, text: str) -> None:
-    @operator("Odd", dims=DIMS)
-    class Odd:
-        def compute(self, ctx: Any, x: VTensor) -> Any:
-            return made(ctx, x)
+def test_a_wrong_declaration_is_refused(scratch: None, options: Any, fault: str) -> None:
+    assert message(GraphError, lambda: odd(**options)).startswith(f"operator{fault}")
+    assert not {"Odd", "My Op"} & OPERATORS.keys()
 
+
+def test_a_class_without_compute_is_refused(scratch: None) -> None:
+    declare = operator("Lazy", dims={"x": "*", "y": "*"})
+    text = message(GraphError, lambda: declare(type("Lazy", (), {})))
+    assert "Lazy has no compute(self, ctx, ...)" in text
+
+
+@pytest.mark.parametrize("row", ["N, C", "N-C", "N N"])
+def test_a_row_of_dims_that_is_none_says_whose_it_is(scratch: None, row: str) -> None:
+    text = message(DimError, lambda: odd(dims={"x": "N", "y": row}))
+    assert text.startswith(f"operator Odd: dims of y: {row!r} must be dim names")
+
+
+def test_an_operator_that_is_made_without_a_file_has_a_place(scratch: None) -> None:
+    """At a prompt, a class has no source; its ``compute`` says where it was made."""
+    odd()
+    info = OPERATORS["Odd"]
+    assert f"{info.file}:{info.line}" == where(plain)
+
+
+def raising(self: Any, ctx: Any, x: VTensor) -> Any:
+    return {"x": x}["y"]  # mark
+
+
+OUTPUT_0 = "Odd 'odd': output 0 must be made with ctx.output(0)"
+COMPUTED: list[tuple[Any, Any, str]] = [
+    (lambda self, ctx, x: None, GraphError, "Odd 'odd': compute returned None, no VTensor"),
+    (lambda self, ctx, x: VTensor("f32", x.dims), GraphError, OUTPUT_0),
+    (lambda self, ctx, x: x, GraphError, OUTPUT_0),
+    (
+        lambda self, ctx, x: VTensor("float32", x.dims, ctx.output(0)),
+        DTypeError,
+        "Odd 'odd': unknown element type 'float32'; one of ",
+    ),
+    (
+        raising,
+        InvokerError,
+        f"Odd 'odd', compute ({where(raising)}): KeyError: 'y' (at {where(raising, 'mark')})\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("compute", "error", "text"), COMPUTED)
+def test_a_wrong_compute_is_refused(scratch: None, compute: Any, error: Any, text: str) -> None:
     graph = Graph()
-    x = graph.input("x", {"N": 2})
-    assert f"Odd 'odd': {text}" in message(GraphError, lambda: graph.add(Odd(), x, name="odd"))
+    x = graph.input("x", {"N": 2, "C": 3})
+    said = message(error, lambda: graph.add(odd(compute=compute)(), x, name="odd"))
+    assert said.startswith(text)
+    assert error is GraphError or said.endswith(f"\n{OPERANDS[0]}")
     assert not graph.nodes
 
 
-def test_an_invoker_of_unknown_dtypes(bench: Bench) -> None:
-    def register() -> None:
-        bench.invoker(dtypes={"x": ["f32", "float32"]})(lambda ctx, op, x, y: None)
+# Invokers
 
-    assert "invoker of Toy on toy: dtypes 'float32' are unknown; there are f64, f32, " in message(
-        DTypeError, register
+LIST, FUNCTION = " must be element types in a list", " must be a function of (op, *"
+NAMES = " dtypes or inplace names {!r}; the operands of Toy are x, y"
+BOTH = ": first and before go together: give both or neither"
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "fault"),
+    [
+        ({"dtypes": "f32"}, DTypeError, f": dtypes: 'f32'{LIST} ({{place}})"),
+        ({"dtypes": {"x": "f32"}}, DTypeError, f": dtypes: 'f32'{LIST}"),
+        ({"dtypes": {"x": ["f32", "float32"]}}, DTypeError, ": dtypes 'float32' are unknown; "),
+        ({"dtypes": {"z": ["f32"]}}, LibraryError, f" ({{place}}):{NAMES.format('z')}"),
+        ({"inplace": ["y"]}, LibraryError, f" ({{place}}):{NAMES.format('y')}"),
+        ({"inplace": "x"}, LibraryError, ": inplace='x' must be roles in a list ({place})"),
+        ({"priority": "5"}, LibraryError, ": priority='5' must be an integer ({place})"),
+        ({"when": True}, LibraryError, f": when=True{FUNCTION}operands)"),
+        ({"first": 5}, LibraryError, f": first=5{FUNCTION}inputs) ({{place}})"),
+        ({"first": bool}, LibraryError, BOTH),
+        ({"before": ["onednn"]}, LibraryError, BOTH),
+        (
+            {"before": "eigen"},
+            LibraryError,
+            ": before='eigen' must be libraries in a list ({place})",
+        ),
+        ({"device": None}, LibraryError, ": device=None must be a name ({place})"),
+    ],
+)
+def test_an_invoker_with_wrong_options_fails(
+    bench: Bench, options: Any, kind: Any, fault: str
+) -> None:
+    text = message(kind, lambda: bench.invoker(**options)(tagging))
+    assert text.startswith(f"invoker of Toy on toy{fault.format(place=where(tagging))}")
+    assert "float32" not in text or "there are f64, f32, " in text
+    message(NoInvokerError, bench.resolve)
+
+
+def test_an_invoker_that_is_no_function_is_refused(bench: Bench) -> None:
+    for thing in (None, 3, Bench, partial(tagging)):
+        text = message(LibraryError, lambda thing=thing: bench.invoker()(thing))  # type: ignore[misc]
+        assert text.startswith(f"invoker of Toy on toy: {thing!r} is no function: write def ")
+
+
+def few(ctx: Any, x: Any, y: Any) -> None: ...
+
+
+def many(ctx: Any, op: Any, x: Any, w: Any, y: Any) -> None: ...
+
+
+@pytest.mark.parametrize(("invoker", "names"), [(few, "ctx, x, y"), (many, "ctx, op, x, w, y")])
+def test_an_invoker_of_another_signature_is_refused(bench: Bench, invoker: Any, names: str) -> None:
+    assert message(LibraryError, lambda: bench.invoker()(invoker)) == (
+        f"invoker of Toy on toy ({where(invoker)}): it takes ({names}), "
+        "and is called with (ctx, op, x, y)"
     )
-    with pytest.raises(Exception, match="no library can run"):
-        bench.resolve()  # nothing was registered
 
 
 @pytest.mark.parametrize("python", [False, True])
 @pytest.mark.parametrize("writes", ["step", "share", "nothing"])
-def test_an_output_that_nothing_writes(bench: Bench, writes: str, python: bool) -> None:
+def test_an_output_that_nothing_writes_is_refused(bench: Bench, writes: str, python: bool) -> None:
     def copy(slots: list[Any]) -> None:
         slots[1][:] = slots[0]
 
@@ -109,77 +223,80 @@ def test_an_authors_own_error_says_where_it_was(bench: Bench) -> None:
         if wrong.pop():
             raise ZeroDivisionError("mine")
 
+    feeds = {"x0": np.ones((2, 3), np.float32)}
     with Session(bench.graph()) as session:
-        [port] = session.inputs
-        x = np.ones([size or 1 for size in port.shape], np.float32)
         with pytest.raises(InvokerError, match="ZeroDivisionError: mine") as caught:
-            session.run(None, {port.name: x})
+            session.run(None, feeds)
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
         assert str(caught.value).startswith("Toy 'toy', toy invoker (")
         assert "test_authors.py:" in str(caught.value)
         wrong.append(False)
-        [y] = session.run(None, {port.name: x})
-        assert (y == x).all()
+        assert (session.run(None, feeds)[0] == feeds["x0"]).all()
 
 
-def takes(ctx: Any, op: Any, x: Any, y: Any) -> None:
-    src, dst = PTensor(x).require("NC"), PTensor(y).require("NC")
-    lib_tagger("toy", [src], [dst])
+# Conditions and handlers
 
 
-def test_a_condition_that_raises(bench: Bench) -> None:
-    """It is the condition that failed, not the invoker: its place, and what it was given."""
-
-    def when(op: Any, x: VTensor, y: VTensor) -> bool:
-        return bool(op.groups == 1)  # mark
-
-    bench.invoker(when=when)(takes)
-    text = message(InvokerError, bench.resolve)
-    assert text.splitlines() == [
-        f"Toy 'toy', the condition ({where(when)}) of the toy invoker ({where(takes)}): "
-        f"AttributeError: 'Toy' object has no attribute 'groups' (at {where(when, 'mark')})",
-        "  x : N=2 C=3   f32",
-        "  y : N=2 C=3   f32",
-    ]
+def no_parameter(op: Any, x: VTensor, y: VTensor) -> bool:
+    return bool(op.groups == 1)  # mark
 
 
-def test_a_condition_that_asks_for_a_dim_that_is_not_there(bench: Bench) -> None:
-    def when(op: Any, x: VTensor, y: VTensor) -> bool:
-        return x.size("G") == 1  # mark
-
-    bench.invoker(when=when)(takes)
-    text = message(InvokerError, bench.resolve)
-    assert f"the condition ({where(when)})" in text
-    assert f"(at {where(when, 'mark')})" in text
+def no_dim(op: Any, x: VTensor, y: VTensor) -> bool:
+    return x.size("G") == 1  # mark
 
 
-def test_a_condition_that_answers_nothing(bench: Bench) -> None:
+@pytest.mark.parametrize("when", [no_parameter, no_dim])
+def test_a_condition_that_raises_says_where(bench: Bench, when: Any) -> None:
+    """The condition failed, not the invoker: its place, and what it was given."""
+    bench.invoker(when=when)(tagging)
+    first, *operands = message(InvokerError, bench.resolve).splitlines()
+    place = f"Toy 'toy', the condition ({where(when)}) of the toy invoker ({where(tagging)}): "
+    assert first.startswith(place)
+    assert first.endswith(f" (at {where(when, 'mark')})")
+    assert operands == OPERANDS
+    if when is no_parameter:
+        assert "): AttributeError: 'Toy' object has no attribute 'groups' (at " in first
+
+
+def test_a_condition_that_answers_nothing_is_refused(bench: Bench) -> None:
     """A forgotten return would decline each call, for good."""
-
-    def when(op: Any, x: VTensor, y: VTensor) -> None:
-        print(op)
-
-    bench.invoker(when=when)(takes)
+    bench.invoker(when=lambda op, x, y: None)(tagging)
     text = message(InvokerError, bench.resolve)
-    assert f"the condition ({where(when)}) of the toy invoker" in text
+    assert "Toy 'toy', the condition (" in text
+    assert ") of the toy invoker" in text
     assert "answers None: it must return True, or False or a reason for declining" in text
 
 
-def test_a_compute_that_raises(scratch: None) -> None:
-    @operator("Odd", dims=DIMS)
-    class Odd:
-        def compute(self, ctx: Any, x: VTensor) -> Any:
-            return {"x": x}["y"]  # mark
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_raising_guideline_is_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    """The handler failed: where it stands, who names it, what it was given."""
+    monkeypatch.setattr(handlers, "answer", lambda call: call.op.strides)
 
-    graph = Graph()
-    x = graph.input("x", {"N": 2})
-    text = message(InvokerError, lambda: graph.add(Odd(), x, name="odd"))
-    assert text.splitlines() == [
-        f"Odd 'odd', compute ({where(Odd.compute)}): KeyError: 'y' "
-        f"(at {where(Odd.compute, 'mark')})",
-        "  x : N=2   f32",
-    ]
-    assert not graph.nodes
+    @bench.invoker()
+    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
+        src, dst = PTensor(x), PTensor(y)
+        if asks:
+            src.require(guideline("toy", src))
+        lib_tagger("toy", [src], [dst])
+
+    text = message(InvokerError, bench.resolve)
+    assert text.startswith("Toy 'toy', a handler of toy: ")
+    assert "toy.toml: library.guideline = 'tests.libraries.toy.handlers:guideline' (" in text
+    assert f"({where(handlers.guideline)}), called with (call): AttributeError: " in text
+    assert text.endswith("\n".join(["", *OPERANDS]))
+
+
+@pytest.mark.parametrize("answer", [True, False, 3])
+def test_a_confirm_that_answers_nonsense_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    monkeypatch.setattr(handlers, "refusal", lambda call, row: answer)
+    bench.invoker()(tagging)
+    text = message(InvokerError, bench.resolve)
+    assert "toy.toml: library.confirm = " in text
+    assert f"answers {answer!r}, which is neither None nor the reason why not" in text
 
 
 class Heavy(Routine):
@@ -192,200 +309,36 @@ class Heavy(Routine):
     preferred = confirm = __call__ = None  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize("given", [(), ("one",)])
-def test_a_routine_that_cannot_be_made(bench: Bench, given: tuple[Any, ...]) -> None:
-    @bench.invoker()
-    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x), PTensor(y)
-        Heavy(*given)  # here
-        lib_tagger("toy", [src], [dst])
-
-    text = message(InvokerError, bench.resolve)
-    assert text.startswith(f"Toy 'toy', toy invoker ({where(invoke)}): TypeError: ")
-    place = where(Heavy.__init__, "mark") if given else where(invoke, "here")
-    assert f"(at {place})\n  x : N=2 C=3   f32" in text
+def heavy(ctx: Any, op: Any, x: Any, y: Any) -> None:
+    Heavy("one")
 
 
-@pytest.mark.parametrize("asks", ["guideline", "require nothing"])
-def test_a_guideline_that_raises(bench: Bench, monkeypatch: pytest.MonkeyPatch, asks: str) -> None:
-    """It is the handler that failed: where it stands, who names it, what it was given."""
-
-    def answer(call: Any) -> Any:
-        return call.op.strides
-
-    monkeypatch.setattr(handlers, "answer", answer)
-
-    @bench.invoker()
-    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x), PTensor(y)
-        if asks == "guideline":
-            src.require(guideline("toy", src))
-        lib_tagger("toy", [src], [dst])
-
-    text = message(InvokerError, bench.resolve)
-    assert text.startswith("Toy 'toy', a handler of toy: ")
-    assert "toy.toml: library.guideline = 'tests.libraries.toy.handlers:guideline' (" in text
-    assert f"({where(handlers.guideline)}), called with (call): AttributeError: " in text
-    assert text.endswith("\n  x : N=2 C=3   f32\n  y : N=2 C=3   f32")
+def without_factor(ctx: Any, op: Any, x: Any, y: Any) -> None:
+    Heavy()  # type: ignore[call-arg]  # here
 
 
-@pytest.mark.parametrize("answer", [True, False, 3])
-def test_a_confirm_that_answers_nonsense(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, answer: Any
-) -> None:
-    monkeypatch.setattr(handlers, "refusal", lambda call, row: answer)
-    bench.invoker()(lambda ctx, op, x, y: lib_tagger("toy", [PTensor(x)], [PTensor(y)]))
-    text = message(InvokerError, bench.resolve)
-    assert "toy.toml: library.confirm = " in text
-    assert f"answers {answer!r}, which is neither None nor the reason why not" in text
+def foreign_dim(ctx: Any, op: Any, x: Any, y: Any) -> None:
+    PTensor(x).size("G")  # here
 
 
-def test_an_invoker_that_asks_for_a_dim_that_is_not_there(bench: Bench) -> None:
-    @bench.invoker()
-    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        PTensor(x).size("G")  # here
-
-    text = message(DimError, bench.resolve)
-    assert text.startswith(f"Toy 'toy', toy invoker ({where(invoke)}): ")
-    assert f"(at {where(invoke, 'here')})\n  x : N=2 C=3   f32" in text
+def unreadable_layout(ctx: Any, op: Any, x: Any, y: Any) -> None:
+    PTensor(x).require("N?C")  # here
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "fault"),
+    ("invoker", "error", "text", "place"),
     [
-        (
-            {"dtypes": "f32"},
-            DTypeError,
-            ": dtypes: 'f32' must be element types in a list ({place})",
-        ),
-        ({"dtypes": {"x": "f32"}}, DTypeError, ": dtypes: 'f32' must be element types in a list"),
-        (
-            {"dtypes": {"z": ["f32"]}},
-            LibraryError,
-            " ({place}): dtypes or inplace names 'z'; the operands of Toy are x, y",
-        ),
-        ({"inplace": ["y"]}, LibraryError, " ({place}): dtypes or inplace names 'y'; the operands"),
-        ({"inplace": "x"}, LibraryError, ": inplace='x' must be roles in a list ({place})"),
-        ({"priority": "5"}, LibraryError, ": priority='5' must be an integer ({place})"),
-        ({"when": True}, LibraryError, ": when=True must be a function of (op, *operands)"),
-        ({"first": 5}, LibraryError, ": first=5 must be a function of (op, *inputs) ({place})"),
-        ({"first": bool}, LibraryError, ": first and before go together: give both or neither"),
-        (
-            {"before": ["onednn"]},
-            LibraryError,
-            ": first and before go together: give both or neither",
-        ),
-        (
-            {"before": "eigen"},
-            LibraryError,
-            ": before='eigen' must be libraries in a list ({place})",
-        ),
-        ({"device": None}, LibraryError, ": device=None must be a name ({place})"),
+        (heavy, InvokerError, " ({at}): TypeError: ", where(Heavy.__init__, "mark")),
+        (without_factor, InvokerError, " ({at}): TypeError: ", where(without_factor, "here")),
+        (foreign_dim, DimError, " ({at}): ", where(foreign_dim, "here")),
+        (unreadable_layout, LayoutError, ": require on x (", where(unreadable_layout, "here")),
     ],
 )
-def test_an_invoker_of_which_nonsense_is_said(
-    bench: Bench, options: Any, kind: Any, fault: str
+def test_an_invokers_error_says_where(
+    bench: Bench, invoker: Any, error: Any, text: str, place: str
 ) -> None:
-    """It is refused where it stands; nothing is registered."""
-    text = message(kind, lambda: bench.invoker(**options)(takes))
-    assert text.startswith(f"invoker of Toy on toy{fault.format(place=where(takes))}")
-    with pytest.raises(NoInvokerError):
-        bench.resolve()
-
-
-def test_an_invoker_that_is_no_function(bench: Bench) -> None:
-    for thing in (None, 3, Bench, partial(takes)):
-        text = message(LibraryError, lambda thing=thing: bench.invoker()(thing))  # type: ignore[misc]
-        assert text.startswith(f"invoker of Toy on toy: {thing!r} is no function: write def ")
-
-
-@pytest.mark.parametrize("more", [0, 2])
-def test_an_invoker_of_another_signature(bench: Bench, more: int) -> None:
-    def few(ctx: Any, x: Any, y: Any) -> None:
-        pass
-
-    def many(ctx: Any, op: Any, x: Any, w: Any, y: Any) -> None:
-        pass
-
-    made: Any = many if more else few
-    names = "ctx, op, x, w, y" if more else "ctx, x, y"
-    assert message(LibraryError, lambda: bench.invoker()(made)) == (
-        f"invoker of Toy on toy ({where(made)}): it takes ({names}), "
-        "and is called with (ctx, op, x, y)"
-    )
-
-
-def test_a_layout_that_does_not_parse(bench: Bench) -> None:
-    @bench.invoker()
-    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        PTensor(x).require("N?C")  # here
-
-    text = message(LayoutError, bench.resolve)
-    here = where(invoke, "here")
-    assert text.startswith(f"Toy 'toy', toy invoker: require on x ({here}): layout 'N?C', ")
-
-
-def odd(name: Any = "Odd", compute: Any = None, **options: Any) -> Any:
-    """An operator of whose declaration one thing is wrong."""
-
-    def plain(self: Any, ctx: Any, x: VTensor) -> VTensor:
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
-
-    cls = type("Odd", (), {"compute": compute or plain, **options.pop("body", {})})
-    return operator(name, **{"dims": {"x": "N C", "y": "N C"}, **options})(cls)
-
-
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
-        ({"name": "My Op"}, " 'My Op': its name must be an identifier, such as 'Scale'"),
-        ({"dims": {"X": "N", "y": "N"}}, " Odd: dims say nothing of {'x'}; did you mean 'X'?"),
-        ({"dims": {"x": "N"}}, " Odd: dims name no output, only x, which compute takes"),
-        ({"dims": "N C"}, " Odd: dims='N C' must be a row of names by role: {'x': 'N C', ...}"),
-        ({"dims": {"x": ["N"], "y": "N"}}, " Odd: dims={'x': ['N'], 'y': 'N'} must be a row of"),
-        ({"compute": lambda self, x: x}, " Odd: compute(self, x) must be compute(self, ctx, ...)"),
-        ({"equal": [("x.C", "w.C")]}, " Odd: equal: 'w.C': there is no role 'w'; roles are x, y"),
-        ({"equal": [("x.C", "y.K")]}, " Odd: equal: 'y.K': y has no dim 'K'; its dims are N C"),
-        (
-            {"equal": [("x.C", "y.C * groups")], "body": {"__annotations__": {"group": int}}},
-            " Odd: equal: 'y.C * groups': there is no parameter 'groups'; parameters are group",
-        ),
-        ({"equal": ("x.C", "y.C")}, " Odd: equal=('x.C', 'y.C') must be pairs of products: "),
-        ({"equal": [("x.C", "y.C + 1")]}, " Odd: equal: 'y.C + 1' is no product of "),
-        (
-            {"body": {"__annotations__": {"mode": "Mood"}}},
-            " Odd: the type of a parameter is not known: NameError: name 'Mood' is not defined",
-        ),
-        ({"body": {"__annotations__": {"k": list}, "k": []}}, " Odd: Odd: mutable default "),
-    ],
-)
-def test_an_operator_of_which_nonsense_is_said(scratch: None, options: Any, fault: str) -> None:
-    """It is refused where it stands; nothing is registered."""
-    assert message(GraphError, lambda: odd(**options)).startswith(f"operator{fault}")
-    assert not {"Odd", "My Op"} & OPERATORS.keys()
-
-
-def test_a_row_of_dims_that_is_none_says_whose_it_is(scratch: None) -> None:
-    for row in ("N, C", "N-C", "N N"):
-        text = message(DimError, lambda row=row: odd(dims={"x": "N", "y": row}))  # type: ignore[misc]
-        assert text.startswith(f"operator Odd: dims of y: {row!r} must be dim names")
-
-
-def test_an_operator_made_where_there_is_no_file(scratch: None) -> None:
-    """At a prompt, a class has no source; its ``compute`` says where it was made."""
-    cls = odd()
-    info = OPERATORS["Odd"]
-    assert f"{info.file}:{info.line}" == where(cls.compute)
-
-
-def test_a_compute_of_an_unknown_element_type(scratch: None) -> None:
-    def compute(self: Any, ctx: Any, x: VTensor) -> VTensor:
-        return VTensor("float32", x.dims, ctx.output(0))
-
-    graph = Graph()
-    x = graph.input("x", {"N": 2, "C": 3})
-    text = message(DTypeError, lambda: graph.add(odd(compute=compute)(), x, name="odd"))
-    assert text.startswith("Odd 'odd': unknown element type 'float32'; one of ")
-    assert text.endswith("\n  x : N=2 C=3   f32")
+    bench.invoker()(invoker)
+    said = message(error, bench.resolve)
+    assert said.startswith(f"Toy 'toy', toy invoker{text.format(at=where(invoker))}")
+    unread = f"require on x ({place}): layout 'N?C', "
+    assert (unread if error is LayoutError else f"(at {place})\n{OPERANDS[0]}") in said

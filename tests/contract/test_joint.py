@@ -1,4 +1,4 @@
-"""What was asked becomes one layout an operand: ANY together, alternatives, guidelines, views."""
+"""What was asked becomes one layout an operand, in no type that rounds its values."""
 
 from __future__ import annotations
 
@@ -9,96 +9,81 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libdesc import guideline
+from libdesc import guideline, register
+from libdesc.numpy.arrays import aligned
 from ptensor import Layout, PTensor, lib_tagger
+from ptensor.evaluation import Evaluation
 from resolver.evaluate import resolve
+from resolver.extend import extend
 from resolver.lowered import LoweredGraph
-from tests.libraries.bench import Bench, message, where
+from tests.contract.invokers import calling, copying, requiring, tagging
+from tests.libraries.bench import HERE, Bench, message, where
 from tests.libraries.operators import logical, write
 from tests.libraries.toy import handlers
-from vtensor.errors import ContractError, LayoutError, NoInvokerError
+from tests.resolver.networks import checked
+from vtensor.errors import ContractError, InputError, LayoutError, NoInvokerError, ResolutionError
 from vtensor.language.graph import Graph
 from vtensor.runtime.session import Session
 
-NCHW = {"N": 2, "C": 8, "H": 3, "W": 5}
-ROW = {"C": 8}
+SIZES = {"N": 2, "C": 8, "H": 3, "W": 5}
+SIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 TOY = "Toy 'toy', toy invoker: "
 
 
-def mix(bench: Bench, asks: Sequence[str], *inputs: tuple[dict[str, int], str]) -> LoweredGraph:
-    """One Mix node on inputs of these sizes and entry layouts; ``const`` makes a constant."""
+def mix(bench: Bench, asks: str, inputs: str) -> LoweredGraph:
+    """One Mix node on inputs in these layouts; ``C=1`` is a size, ``const`` says a constant."""
     graph, values, entry = Graph("mix"), [], {}
-    for index, (dims, layout) in enumerate(inputs):
-        if layout == "const":
+    for index, text in enumerate(inputs.split(", ")):
+        layout, *more = text.split()
+        dims = {dim: size for dim, size in SIZES.items() if dim in layout}
+        dims |= {word[0]: int(word[2:]) for word in more if word != "const"}
+        if "const" in more:
             array = np.ones(list(dims.values()), np.float32)
             values.append(graph.constant(array, list(dims), f"x{index}"))
         else:
             values.append(graph.input(f"x{index}", dims))
             entry[f"x{index}"] = Layout(layout)
-    graph.output(graph.add(bench.op("Mix", tuple(asks)), *values, name="mix"))
+    graph.output(graph.add(bench.op("Mix", tuple(asks.split())), *values, name="mix"))
     return resolve(graph.seal(), entry)
 
 
-def decided(resolution: LoweredGraph) -> list[str]:
-    """The layouts of the only node."""
-    return [str(layout) for layout in resolution.operators[0].variant.layouts]
+def decided(resolution: LoweredGraph) -> str:
+    return " ".join(str(layout) for layout in resolution.operators[0].variant.layouts)
 
 
-def test_one_any_input_hands_its_layout_on(bench: Bench) -> None:
-    """Algorithm 1, lines 10 to 15."""
-    assert decided(mix(bench, ("ANY", "ANY"), (NCHW, "NCHW8c"))) == ["NCHW8c", "NCHW8c"]
+ALTERNATIVES = "NHWC|NCHW4c|NCHW NCHW4c|NHWC"
+#: What a node asks for, the layouts of its inputs, and what is decided.
+DECIDED = {
+    "one ANY input hands its layout on": ("ANY ANY", "NCHW8c", "NCHW8c NCHW8c"),
+    "one joint layout": ("ANY ANY ANY", "NHWC, NCHW", "NHWC NHWC NHWC"),
+    "a broadcast dim has no blocks": ("ANY ANY ANY", "NCHW4c, NCHW C=1", "NCHW4c NCHW NCHW4c"),
+    "a constant does not lead": ("ANY ANY ANY", "NCHW const, NHWC", "NHWC NHWC NHWC"),
+    "nor as the second": ("ANY ANY ANY", "NHWC, NCHW const", "NHWC NHWC NHWC"),
+    "nor do fewer dims": ("ANY ANY ANY", "C, NHWC", "C NHWC NHWC"),
+    "nor does a broadcast": ("ANY ANY ANY", "WHCN C=1, NHWC", "NHWC NHWC NHWC"),
+    "no operand leads": ("ANY ANY ANY", "WC, CN", "CW CN CWN"),
+    "a fixed input leads an ANY output": ("NHWC ANY", "NCHW", "NHWC NHWC"),
+    "no ANY input": ("NHWC CNHW WHCN", "NCHW, NCHW", "NHWC CNHW WHCN"),
+    "the alternative that is there": (ALTERNATIVES, "NCHW4c", "NCHW4c NCHW4c"),
+    "the last alternative": (ALTERNATIVES, "NCHW", "NCHW NCHW4c"),
+    "no alternative is there": (ALTERNATIVES, "WHCN", "NHWC NCHW4c"),
+    "one that is the same memory": ("CNHW|NHWC NCHW", "NCHW H=1 W=1", "NHWC NCHW"),
+    "ANY among alternatives": ("NHWC|ANY ANY", "WHCN", "WHCN WHCN"),
+    "no guideline": ("- -", "NHWC", "NHWC NHWC"),
+}
 
 
-def test_any_operands_take_one_joint_layout(bench: Bench) -> None:
-    found = mix(bench, ("ANY",) * 3, (NCHW, "NHWC"), (NCHW, "NCHW"))
-    assert decided(found) == ["NHWC"] * 3
+@pytest.mark.parametrize("case", DECIDED)
+def test_requirements_become_one_layout_an_operand(bench: Bench, case: str) -> None:
+    asks, inputs, layouts = DECIDED[case]
+    assert decided(mix(bench, asks, inputs)) == layouts
 
 
 def test_each_operand_is_restricted_to_its_own_dims(bench: Bench) -> None:
-    for order in permutations([(NCHW, "NCHW4c"), (ROW, "C"), ({"C": 8, "W": 5}, "WC")]):
-        found = decided(mix(bench, ("ANY",) * 4, *order))
-        expected = {4: "NCHW4c", 1: "C4c", 2: "CW4c"}
-        assert found == [*(expected[len(dims)] for dims, _ in order), "NCHW4c"]
-
-
-def test_a_broadcast_dim_loses_its_blocks(bench: Bench) -> None:
-    column = {"N": 2, "C": 1, "H": 3, "W": 5}
-    found = mix(bench, ("ANY",) * 3, (NCHW, "NCHW4c"), (column, "NCHW"))
-    assert decided(found) == ["NCHW4c", "NCHW", "NCHW4c"]
-
-
-@pytest.mark.parametrize("swap", [False, True])
-def test_constants_do_not_lead(bench: Bench, swap: bool) -> None:
-    rows = [(NCHW, "const"), (NCHW, "NHWC")]
-    found = mix(bench, ("ANY",) * 3, *(rows[::-1] if swap else rows))
-    assert decided(found) == ["NHWC"] * 3
-
-
-def test_only_an_operand_with_all_the_outputs_dims_leads(bench: Bench) -> None:
-    found = mix(bench, ("ANY",) * 3, (ROW, "C"), (NCHW, "NHWC"))
-    assert decided(found) == ["C", "NHWC", "NHWC"]
-
-
-def test_a_broadcasting_operand_does_not_lead(bench: Bench) -> None:
-    column = {"N": 2, "C": 1, "H": 3, "W": 5}
-    found = mix(bench, ("ANY",) * 3, (column, "WHCN"), (NCHW, "NHWC"))
-    assert decided(found) == ["NHWC"] * 3
-
-
-def test_nobody_leads(bench: Bench) -> None:
-    """Then it is the declared order, which is that of the operand with the most dims."""
-    found = mix(bench, ("ANY",) * 3, ({"C": 8, "W": 5}, "WC"), ({"N": 2, "C": 8}, "CN"))
-    assert [set(text) for text in decided(found)[:2]] == [{"C", "W"}, {"N", "C"}]
-    assert decided(found)[2] == "CWN"
-
-
-def test_a_fixed_input_leads_an_any_output(bench: Bench) -> None:
-    assert decided(mix(bench, ("NHWC", "ANY"), (NCHW, "NCHW"))) == ["NHWC", "NHWC"]
-
-
-def test_no_any_input(bench: Bench) -> None:
-    found = mix(bench, ("NHWC", "CNHW", "WHCN"), (NCHW, "NCHW"), (NCHW, "NCHW"))
-    assert decided(found) == ["NHWC", "CNHW", "WHCN"]
+    expected = {"NCHW4c": "NCHW4c", "C": "C4c", "WC": "CW4c"}
+    for order in permutations(expected):
+        layouts = decided(mix(bench, "ANY ANY ANY ANY", ", ".join(order)))
+        assert layouts == " ".join([*map(expected.__getitem__, order), "NCHW4c"])
 
 
 def test_confirm_leads_to_the_next_row(bench: Bench) -> None:
@@ -109,67 +94,45 @@ def test_confirm_leads_to_the_next_row(bench: Bench) -> None:
         return None if str(row[0]) == "NCHW" else "plain only"
 
     handlers.refusal = refusal
-    found = mix(bench, ("ANY",) * 3, (NCHW, "NCHW8c"), (NCHW, "NHWC"))
-    assert decided(found) == ["NCHW"] * 3
+    resolution = mix(bench, "ANY ANY ANY", "NCHW8c, NHWC")
+    assert decided(resolution) == "NCHW NCHW NCHW"
     assert rows == [["NCHW8c"] * 3, ["NHWC"] * 3, ["NCHW"] * 3]
 
 
 def test_values_do_not_depend_on_operand_order(bench: Bench) -> None:
     rng = np.random.default_rng(7)
-    sizes = [NCHW, ROW, {"C": 8, "W": 5}]
-    arrays = [rng.standard_normal(list(s.values())).astype(np.float32) for s in sizes]
+    shapes = [SIZES, {"C": 8}, {"C": 8, "W": 5}]
+    arrays = [rng.standard_normal(list(dims.values())).astype(np.float32) for dims in shapes]
 
-    @bench.invoker("Pair")
-    def add(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
-        from libdesc.numpy.arrays import aligned
-
-        left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
-        if lib_tagger("toy", [left, right], [dst]):
-            return
+    def add(left: PTensor, right: PTensor, dst: PTensor) -> None:
         np.add(aligned(left, dst), aligned(right, dst), out=dst.data())
 
+    bench.invoker("Pair")(calling(requiring("ANY", "ANY", "ANY"), add))
     results = []
-    for one, two in ((0, 1), (1, 0), (0, 2), (2, 0)):
+    for pair in ((0, 1), (1, 0), (0, 2), (2, 0)):
         graph = Graph("order")
-        inputs = [graph.input(f"x{i}", sizes[i]) for i in (one, two)]
+        inputs = [graph.input(f"x{i}", shapes[i]) for i in pair]
         graph.output(graph.add(bench.op("Pair"), *inputs), "y")
-        feeds = {f"x{i}": arrays[i] for i in (one, two)}
         with Session(graph, input_layouts={"x0": "NHWC"}) as session:
-            results.append(session.run(None, feeds)[0])
-            assert session.plan.graph.outputs["y"]
+            results += session.run(None, {f"x{i}": arrays[i] for i in pair})
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[2], results[3])
     np.testing.assert_array_equal(results[0], arrays[0] + arrays[1].reshape(1, 8, 1, 1))
 
 
-def test_alternatives_prefer_what_is_there(bench: Bench) -> None:
-    asks = ("NHWC|NCHW4c|NCHW", "NCHW4c|NHWC")
-    assert decided(mix(bench, asks, (NCHW, "NCHW4c"))) == ["NCHW4c", "NCHW4c"]
-    assert decided(mix(bench, asks, (NCHW, "NCHW"))) == ["NCHW", "NCHW4c"]
-    assert decided(mix(bench, asks, (NCHW, "WHCN"))) == ["NHWC", "NCHW4c"]
-
-
-def test_an_alternative_that_is_the_same_memory_will_do(bench: Bench) -> None:
-    flat = {"N": 2, "C": 8, "H": 1, "W": 1}
-    asks = ("CNHW|NHWC", "NCHW")
-    assert decided(mix(bench, asks, (flat, "NCHW"))) == ["NHWC", "NCHW"]
-
-
-def test_any_among_alternatives_is_any(bench: Bench) -> None:
-    assert decided(mix(bench, ("NHWC|ANY", "ANY"), (NCHW, "WHCN"))) == ["WHCN", "WHCN"]
-
-
-def test_a_ptensor_never_required_takes_the_guideline(bench: Bench) -> None:
-    handlers.answer = lambda call: {0: Layout("NHWC"), 1: [Layout("NCHW8c"), Layout("NCHW")]}
-    found = mix(bench, ("-", "-"), (NCHW, "NCHW"))
-    assert decided(found) == ["NHWC", "NCHW8c"]
+@pytest.mark.parametrize(
+    ("answer", "layouts"),
+    [
+        ({0: Layout("NHWC"), 1: [Layout("NCHW8c"), Layout("NCHW")]}, "NHWC NCHW8c"),
+        ({0: Layout.ANY}, "NCHW NCHW"),
+    ],
+)
+def test_what_is_never_required_takes_the_guideline(
+    bench: Bench, answer: Any, layouts: str
+) -> None:
+    handlers.answer = lambda call: answer
+    assert decided(mix(bench, "- -", "NCHW")) == layouts
     assert len(handlers.asked) == 1
-
-
-def test_without_guideline_it_takes_any(bench: Bench) -> None:
-    assert decided(mix(bench, ("-", "-"), (NCHW, "NHWC"))) == ["NHWC", "NHWC"]
-    handlers.answer = lambda call: {0: Layout.ANY}
-    assert decided(mix(bench, ("-", "-"), (NCHW, "NHWC"))) == ["NHWC", "NHWC"]
 
 
 def test_the_guideline_sees_the_whole_call(bench: Bench) -> None:
@@ -179,36 +142,24 @@ def test_the_guideline_sees_the_whole_call(bench: Bench) -> None:
         assert [t.device for t in call.operands] == ["cpu"] * 3
         assert [t.dtype for t in call.operands] == ["f32"] * 3
         assert [str(t.produced_layout) for t in call.inputs] == ["NHWC", "C"]
-        assert dict(call.operands[2].dims) == NCHW
+        assert dict(call.operands[2].dims) == SIZES
         return {0: Layout("NCHW")}
 
     handlers.answer = answer
-    found = mix(bench, ("-", "-", "NCHW"), (NCHW, "NHWC"), (ROW, "C"))
-    assert decided(found) == ["NCHW", "C", "NCHW"]
+    assert decided(mix(bench, "- - NCHW", "NHWC, C")) == "NCHW C NCHW"
     assert len(handlers.asked) == 1
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {2: Layout("NC")},
-        {-1: Layout("NC")},
-        {0: []},
-        {0: "NC"},
-        {0: None},
-        {0: Layout("NHWC")},
-        {0: [Layout("NC"), Layout("N")]},
-        None,
-        [Layout("NC")],
-    ],
-)
-def test_a_guideline_that_answers_nonsense(bench: Bench, answer: Any) -> None:
+NONSENSE = [
+    *({2: Layout("NC")}, {-1: Layout("NC")}, {0: []}, {0: "NC"}, {0: None}, {0: Layout("NHWC")}),
+    *({0: [Layout("NC"), Layout("N")]}, None, [Layout("NC")]),
+]
+
+
+@pytest.mark.parametrize("answer", NONSENSE)
+def test_a_guideline_that_answers_nonsense_is_refused(bench: Bench, answer: Any) -> None:
     handlers.answer = lambda call: answer
-
-    @bench.invoker()
-    def asking(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        PTensor(x).require(guideline("toy", PTensor(y)))
-
+    bench.invoker()(lambda ctx, op, x, y: PTensor(x).require(guideline("toy", PTensor(y))))
     text = message(ContractError, bench.resolve)
     assert text.startswith(f"{TOY}the guideline of toy answers ")
     assert text.endswith(f"({where(handlers.guideline)})")
@@ -229,61 +180,57 @@ def test_a_renamed_view_is_its_operand(bench: Bench) -> None:
         dst.data()[...] = src.data().T
 
     assert bench.layouts() == ["CN", "NC"]
-    six = np.arange(6, dtype=np.float32).reshape(2, 3)
-    np.testing.assert_array_equal(bench.run("Toy", six), six)
+    np.testing.assert_array_equal(bench.run("Toy", SIX), SIX)
     assert produced == ["NK", "NK", "KN"]  # the last one is behind the Transform
 
 
-def test_a_split_view_is_its_operand(bench: Bench) -> None:
-    @bench.invoker()
-    def splitting(ctx: Any, op: Any, x: Any, y: Any) -> None:
+def split_view(layout: Any) -> Any:
+    """An invoker that requires a layout of a view whose channels are in groups, and of y."""
+
+    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
         src, dst = PTensor(x.split("C", {"G": 2, "C": 4})), PTensor(y)
-        src.require("HGCNW")
-        if lib_tagger("toy", [src], [dst.require("NCHW")]):
+        src.require(layout)
+        if lib_tagger("toy", [src], [dst.require("NCHW" if layout != "ANY" else layout)]):
+            assert layout != "ANY" or str(src.required_layout) == "NGCHW"
             return
-        assert str(src.required_layout) == "HGCNW"
+        assert str(src.required_layout) == layout
         write(dst, np.moveaxis(src.data(), 0, 2))
 
-    assert bench.layouts("Toy", NCHW) == ["HCNW", "NCHW"]
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("asked", "entry", "decision"),
+    [("HGCNW", "NCHW", "HCNW NCHW"), ("ANY", "NCHW4c", "NCHW NCHW")],
+)
+def test_a_split_view_is_its_operand(bench: Bench, asked: str, entry: str, decision: str) -> None:
+    """ANY of it avoids blocks on the split dim."""
+    bench.invoker()(split_view(asked))
+    assert bench.layouts("Toy", SIZES, x0=entry) == decision.split()
 
 
 @pytest.mark.parametrize("layout", ["GNCHW", "NCGHW", "NGHWC4c"])
-def test_a_layout_that_tears_a_split_dim_apart(bench: Bench, layout: str) -> None:
-    @bench.invoker()
-    def splitting(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        PTensor(x.split("C", {"G": 2, "C": 4})).require(layout)
-
-    assert message(LayoutError, lambda: bench.resolve("Toy", NCHW)) == (
+def test_a_layout_that_tears_a_split_dim_apart_is_refused(bench: Bench, layout: str) -> None:
+    bench.invoker()(split_view(layout))
+    assert message(LayoutError, lambda: bench.resolve("Toy", SIZES)) == (
         f"layout {layout} of a view tears C apart: G C must lie together"
     )
 
 
-def test_any_of_a_split_view_avoids_blocks_on_the_split_dim(bench: Bench) -> None:
-    @bench.invoker()
-    def splitting(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src, dst = PTensor(x.split("C", {"G": 2, "C": 4})), PTensor(y)
-        lib_tagger("toy", [src.require(Layout.ANY)], [dst.require(Layout.ANY)])
-        assert str(src.required_layout) == "NGCHW"
-
-    assert bench.layouts("Toy", NCHW, x0="NCHW4c") == ["NCHW", "NCHW"]
-
-
-def test_any_of_views_that_no_one_layout_suits(bench: Bench) -> None:
+def test_any_of_views_that_no_one_layout_suits_is_declined(bench: Bench) -> None:
     """One splits C into P Q, the other into Q P: whatever the order, it tears one apart."""
 
     @bench.invoker("Pair")
     def splitting(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
-        left, right = PTensor(a.split("C", {"P": 2, "Q": 4})), PTensor(b)
-        dst = PTensor(y.split("C", {"Q": 4, "P": 2}))
-        for tensor in (left, right, dst):
-            tensor.require(Layout.ANY)
+        views = (a.split("C", {"P": 2, "Q": 4}), b, y.split("C", {"Q": 4, "P": 2}))
+        left, right, dst = (PTensor(view).require(Layout.ANY) for view in views)
         lib_tagger("toy", [left, right], [dst])
 
     text = message(NoInvokerError, lambda: bench.resolve("Pair", {"C": 8}, {"C": 8}))
     assert "no one layout of its ANY operands suits all of its views" in text
 
 
-def test_guideline_in_a_views_dims(bench: Bench) -> None:
+def test_a_guideline_is_in_a_views_dims(bench: Bench) -> None:
     handlers.answer = lambda call: {0: [Layout("CN"), Layout.ANY], 1: Layout("NC")}
 
     @bench.invoker()
@@ -310,34 +257,24 @@ def test_the_same_value_twice_is_two_operands(bench: Bench) -> None:
     graph = Graph("twice")
     x = graph.input("x", {"N": 2, "C": 3})
     graph.output(graph.add(bench.op("Pair"), x, x), "y")
-    six = np.arange(6, dtype=np.float32).reshape(2, 3)
     with Session(graph) as session:
-        [result] = session.run(None, {"x": six})
+        [result] = session.run(None, {"x": SIX})
         assert [str(c.target) for c in session.conversions] == ["CN"]
-    np.testing.assert_array_equal(result, 2 * six)
+    np.testing.assert_array_equal(result, 2 * SIX)
 
 
 @pytest.mark.parametrize(
     ("entries", "expected"),
-    [
-        (("CN", "NC"), ["CN", "CN", "NC"]),
-        (("NC", "CN"), ["NC", "NC", "NC"]),
-        (("CN4c", "NC"), ["NC", "NC", "NC"]),
-    ],
+    [("CN, NC", "CN CN NC"), ("NC, CN", "NC NC NC"), ("CN4c, NC", "NC NC NC")],
 )
-def test_alternatives_of_operands_are_combined(
-    bench: Bench, entries: tuple[str, str], expected: list[str]
-) -> None:
+def test_alternatives_of_operands_are_combined(bench: Bench, entries: str, expected: str) -> None:
     """A library that wants its inputs alike finds the row, what is produced first."""
     handlers.refusal = lambda call, row: None if row[0] == row[1] else "wants both alike"
-    dims = {"N": 2, "C": 8}
-    found = mix(bench, ("CN|NC", "CN|NC", "NC"), *((dims, entry) for entry in entries))
-    assert decided(found) == expected
+    assert decided(mix(bench, "CN|NC CN|NC NC", entries)) == expected
 
 
 def test_any_combination_of_alternatives_is_found(bench: Bench) -> None:
     """The joint layout of what asks for ANY goes along."""
-    dims = {"N": 2, "C": 8}
     wanted = ["CN4c", "CN", "NC", "CN4c"]
     tried = set()
 
@@ -346,13 +283,13 @@ def test_any_combination_of_alternatives_is_found(bench: Bench) -> None:
         return None if [str(layout) for layout in row] == wanted else "wants another"
 
     handlers.refusal = refusal
-    asks = ("NC|CN|CN4c", "NC|CN", "NC|CN|CN4c", "ANY")
-    assert decided(mix(bench, asks, (dims, "CN"), (dims, "CN"), (dims, "NC"))) == wanted
+    asks = "NC|CN|CN4c NC|CN NC|CN|CN4c ANY"
+    assert decided(mix(bench, asks, "CN, CN, NC")) == " ".join(wanted)
     assert len(tried) <= 3 * 2 * 3 * 4
 
 
 def test_combinations_are_bounded(bench: Bench) -> None:
-    """A hundred operands with alternatives: some rows are tried, then the library has declined."""
+    """Of more than a thousand operands with alternatives, a few rows are tried."""
     tried = []
 
     def refusal(call: Any, row: Sequence[Layout]) -> str:
@@ -360,12 +297,93 @@ def test_combinations_are_bounded(bench: Bench) -> None:
         return "wants none"
 
     handlers.refusal = refusal
-    count, dims = 1200, {"N": 2, "C": 8}
-    text = message(
-        NoInvokerError,
-        lambda: mix(bench, ("CN|NC",) * (count + 1), *((dims, "NC"),) * count),
-    )
+    asks, inputs = "CN|NC " * 1201, ", ".join(["NC"] * 1200)
+    text = message(NoInvokerError, lambda: mix(bench, asks, inputs))
     assert 3 <= len(tried) <= 64
     assert len(set(tried)) == len(tried)
     assert text.count("wants none") == 8
     assert "and 56 more combinations" in text
+
+
+# Tolerance 0, which every session has
+
+NUMBERS = np.array([[1.001, 2.002, 3.003], [4.004, 5.005, 6.006]], np.float32)  # none is a bf16
+
+
+def transforms(bench: Bench, **entry: str) -> int:
+    layouts = {name: Layout(text) for name, text in entry.items()}
+    graph = bench.graph()
+    return len(list(checked(extend(resolve(graph, layouts)), graph, layouts).transforms()))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("NC:bf16", "NC", "NC:bf16 NC: x in NC:bf16 rounds f32"),
+        ("NC", "NC:f16", "NC NC:f16: y in NC:f16 rounds f32"),
+        ("NC:s8(scale=0.5)", "NC", "NC:s8(scale=0.5) NC: x in NC:s8(scale=0.5) rounds f32"),
+    ],
+)
+def test_a_rounding_type_is_declined(bench: Bench, source: str, target: str, reason: str) -> None:
+    """Without another library it is an error."""
+    bench.invoker()(copying("toy", source, target))
+    reason += "; the session's tolerance is 0"
+    assert f"50 toy : {reason}" in message(NoInvokerError, bench.resolve)
+    register(HERE / "other")
+    bench.invoker(library="other")(copying("other"))
+    decision = bench.decide()
+    assert decision.library == "other"
+    assert [r.reason for r in decision.refused] == [reason]
+    assert np.array_equal(bench.run("Toy", NUMBERS), NUMBERS)
+
+
+def test_above_tolerance_0_a_type_may_round(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Evaluation, "rounding", True)
+    bench.invoker()(copying("toy", "NC:bf16"))
+    assert bench.layouts() == ["NC:bf16", "NC"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "layouts", "conversions"),
+    [
+        ("NC:f64", "NC:f64", ["NC:f64", "NC:f64"], 2),  # a wider type does not round
+        ("NC:f32", "NC:f32", ["NC", "NC"], 0),  # a tensor's own type is no encoding
+        ("NC", "NC:f32", ["NC", "NC"], 0),
+    ],
+)
+def test_a_type_that_does_not_round_is_taken(
+    bench: Bench, source: str, target: str, layouts: list[str], conversions: int
+) -> None:
+    bench.invoker()(copying("toy", source, target))
+    assert bench.layouts() == layouts
+    assert transforms(bench) == conversions
+    assert np.array_equal(bench.run("Toy", NUMBERS), NUMBERS)
+
+
+def test_any_does_not_take_over_a_type_that_rounds(bench: Bench) -> None:
+    """The input comes in bf16; what is made of it is f32 all the same."""
+    bench.invoker()(copying("toy", "ANY", "ANY"))
+    assert bench.layouts("Toy", x0="CN:bf16") == ["NC", "NC"]
+    assert transforms(bench, x0="CN:bf16") == 1  # widening
+
+
+def test_the_own_type_may_be_said_in_a_guideline_and_an_entry(bench: Bench) -> None:
+    handlers.answer = lambda call: {0: Layout("NC:f32"), 1: [Layout("NC:f32"), Layout("CN")]}
+    bench.invoker()(tagging)
+    assert bench.layouts() == ["NC", "NC"]
+    assert transforms(bench, x0="NC:f32") == 0
+
+
+def test_the_own_type_may_be_said_of_inputs_and_outputs(bench: Bench) -> None:
+    bench.invoker()(copying("toy", "ANY", "ANY"))
+    there, here = {"x0": "CN:f32"}, {"y": "CN:f32"}
+    with Session(bench.graph(), input_layouts=there, output_layouts=here) as session:
+        [result] = session.run(None, {"x0": np.asfortranarray(NUMBERS)})
+        assert session.conversions == []
+    assert np.array_equal(result, NUMBERS)
+    with pytest.raises(InputError, match="its own element type"):
+        Session(bench.graph(), output_layouts={"y": "CN:bf16"})
+    assert message(ResolutionError, lambda: extend(bench.resolve(), {"y": Layout("NC:bf16")})) == (
+        "output 'y': layout NC:bf16 rounds its f32, and the session's tolerance is 0; "
+        "deliver it in its own element type"
+    )

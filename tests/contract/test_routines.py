@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from libdesc import register
@@ -13,7 +12,7 @@ from libdesc.dispatcher import DispatchContext, dispatcher_source
 from libdesc.preferences import Preferences
 from libdesc.routine import Routine
 from ops import Relu
-from ptensor.evaluation import Call, Decline, installed
+from ptensor.evaluation import Call, Decline, installed, lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from resolver.evaluate import PartialEvaluation
@@ -22,6 +21,10 @@ from tests.libraries.toy import handlers
 from vtensor.errors import ContractError, InvokerError, NoInvokerError
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
+
+SIX = [[0, 1, 2], [3, 4, 5]]
+STRANGER = VTensor("f32", {"N": 2})
+SPLIT = {"C": 3, "c": 1}
 
 
 def copy(src: PTensor, dst: PTensor) -> None:
@@ -34,38 +37,6 @@ def double(src: PTensor, dst: PTensor) -> None:
     dst.data()[...] *= 2
 
 
-def test_what_a_routine_wants_is_required_at_the_invoker(bench: Bench) -> None:
-    @bench.invoker()
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        return Routine([x, y], ["CN", Layout.ANY], run=copy)
-
-    variant = bench.decide()
-    assert [str(layout) for layout in variant.layouts] == ["CN", "CN"]
-    asked, open_ = variant.requirements
-    assert f"{asked.file}:{asked.line}" == where(described)
-    assert open_.open
-    assert bench.run().tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
-def test_what_it_does_not_want_is_asked_of_the_guideline(bench: Bench) -> None:
-    seen: list[object] = []
-
-    def answer(call: Call) -> Mapping[int, Layout]:
-        seen.append(call.routine)
-        return {1: Layout("CN")}
-
-    handlers.answer = answer
-    made: list[Routine] = []
-
-    @bench.invoker()
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        made.append(Routine([x, y], ["NC"], run=copy))
-        return made[-1]
-
-    assert bench.layouts() == ["NC", "CN"]
-    assert seen == made, "the guideline sees the routine, and is asked once"
-
-
 class Liking(Routine):
     """A routine that says by itself what it would like, and what it refuses."""
 
@@ -76,36 +47,82 @@ class Liking(Routine):
         return None if row[0] == row[1] == Layout("CN") else "not so"
 
 
+class Choosy(Routine):
+    def __init__(self, *tensors: VTensor) -> None:
+        super().__init__(tensors)
+        raise Decline("not today")
+
+
+def test_what_a_routine_wants_is_required_at_the_invoker(bench: Bench) -> None:
+    @bench.invoker()
+    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
+        return Routine([x, y], ["CN", Layout.ANY], run=copy)
+
+    variant = bench.decide()
+    assert [str(layout) for layout in variant.layouts] == ["CN", "CN"]
+    asked, open_ = variant.requirements
+    assert f"{asked.file}:{asked.line}" == where(described)
+    assert open_.open
+    assert bench.run().tolist() == SIX
+    text = dispatcher_source("Toy")
+    for part in ("PTensor(tensor)", "tensor.require(wanted)", "lib_tagger(library,", "routine(*"):
+        assert part in text
+
+
+def test_what_it_does_not_want_is_asked_of_the_guideline(bench: Bench) -> None:
+    seen: list[object] = []
+
+    def answer(call: Call) -> Mapping[int, Layout]:
+        seen.append(call.routine)
+        return {1: Layout("CN")}
+
+    handlers.answer = answer
+    routines: list[Routine] = []
+
+    @bench.invoker()
+    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
+        routines.append(Routine([x, y], ["NC"], run=copy))
+        return routines[-1]
+
+    assert bench.layouts() == ["NC", "CN"]
+    assert seen == routines, "the guideline sees the routine, and is asked once"
+
+
+def only_the_last(x: VTensor, y: VTensor) -> Routine:
+    Routine([y], ["CN"], run=double)
+    Routine([x, y], ["CN", "CN"], run=double)
+    return Routine([x, y], ["NC", "NC"], run=copy)
+
+
+def several(x: VTensor, y: VTensor) -> list[Routine]:
+    """The first that has a say decides how an operand lies; later ones see it so."""
+    return [Routine([x, y], [None, "CN"], run=copy), Routine([x, y], ["CN", "NC"], run=double)]
+
+
+def of_views(x: VTensor, y: VTensor) -> Routine:
+    return Routine([x.split("C", SPLIT), y.split("C", SPLIT)], ["C c N", "C c N"], run=copy)
+
+
+#: What an invoker returns, what is decided, and what it computes of 0 to 5.
+RETURNED: dict[str, tuple[Callable[..., Any], list[str], list[list[int]]]] = {
+    "making a routine has no effect": (only_the_last, ["NC", "NC"], SIX),
+    "several run in order": (several, ["CN", "CN"], [[0, 2, 4], [6, 8, 10]]),
+    "a view is its operand": (of_views, ["CN", "CN"], SIX),
+}
+
+
+@pytest.mark.parametrize("case", RETURNED)
+def test_what_an_invoker_returns_is_what_runs(bench: Bench, case: str) -> None:
+    make, layouts, values = RETURNED[case]
+    bench.invoker()(lambda ctx, op, x, y: make(x, y))
+    assert bench.layouts() == layouts
+    assert bench.run().tolist() == values
+
+
 def test_a_library_without_handlers_asks_the_routine(bench: Bench) -> None:
     register(HERE / "other")
-
-    @bench.invoker(library="other")
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        return Liking([x, y], run=copy)
-
+    bench.invoker(library="other")(lambda ctx, op, x, y: Liking([x, y], run=copy))
     assert bench.layouts() == ["CN", "CN"]
-
-
-def test_making_a_routine_has_no_effect(bench: Bench) -> None:
-    @bench.invoker()
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        Routine([y], ["CN"], run=double)
-        Routine([x, y], ["CN", "CN"], run=double)
-        return Routine([x, y], ["NC", "NC"], run=copy)
-
-    assert bench.layouts() == ["NC", "NC"]
-    assert bench.run().tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
-def test_several_run_in_order(bench: Bench) -> None:
-    """The first that has a say decides how an operand lies; later ones see it so."""
-
-    @bench.invoker()
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> list[Routine]:
-        return [Routine([x, y], [None, "CN"], run=copy), Routine([x, y], ["CN", "NC"], run=double)]
-
-    assert bench.layouts() == ["CN", "CN"]
-    assert bench.run().tolist() == [[0, 2, 4], [6, 8, 10]]
 
 
 def test_each_of_several_confirms(bench: Bench) -> None:
@@ -129,57 +146,36 @@ def test_what_is_no_routine_is_refused(bench: Bench, answer: object) -> None:
     assert where(described) in text
 
 
-def test_a_routine_behind_the_tagger_is_refused(bench: Bench) -> None:
-    from ptensor import lib_tagger
-
-    @bench.invoker()
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        src, dst = PTensor(x).require("NC"), PTensor(y).require("NC")
-        lib_tagger("toy", [src], [dst])
-        return Routine([x, y], run=copy)
-
-    assert "after lib_tagger" in message(ContractError, bench.resolve)
+def after_the_tagger(x: VTensor, y: VTensor) -> Routine:
+    lib_tagger("toy", [PTensor(x).require("NC")], [PTensor(y).require("NC")])
+    return Routine([x, y], run=copy)
 
 
-@pytest.mark.parametrize("missing", ["x", "y"])
-def test_every_operand_is_named(bench: Bench, missing: str) -> None:
-    @bench.invoker()
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        return Routine([y if missing == "x" else x], ["NC"], run=copy)
-
-    text = message(ContractError, bench.resolve)
-    assert f"lib_tagger is not given the PTensor of {missing}" in text
-
-
-def test_a_stranger_is_no_operand(bench: Bench) -> None:
-    @bench.invoker()
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        return Routine([x, y, VTensor("f32", {"N": 2})], run=copy)
-
-    assert "is no operand of this call" in message(ContractError, bench.resolve)
+FAULTY: list[tuple[Callable[..., Any], type[Exception], str]] = [
+    (after_the_tagger, ContractError, "after lib_tagger"),
+    (lambda x, y: Routine([y], ["NC"]), ContractError, "is not given the PTensor of x"),
+    (lambda x, y: Routine([x], ["NC"]), ContractError, "is not given the PTensor of y"),
+    (lambda x, y: Routine([x, y, STRANGER]), ContractError, "is no operand of this call"),
+    (lambda x, y: Choosy(x, y), NoInvokerError, "toy : not today"),
+]
 
 
-def test_a_view_is_its_operand(bench: Bench) -> None:
-    @bench.invoker()
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        split = {"C": 3, "c": 1}
-        return Routine([x.split("C", split), y.split("C", split)], ["C c N", "C c N"], run=copy)
-
-    assert bench.layouts() == ["CN", "CN"]
-    assert bench.run().tolist() == [[0, 1, 2], [3, 4, 5]]
+@pytest.mark.parametrize(("make", "error", "text"), FAULTY, ids=[row[-1] for row in FAULTY])
+def test_a_routine_that_breaks_the_contract_is_refused(
+    bench: Bench, make: Callable[..., Any], error: Any, text: str
+) -> None:
+    bench.invoker()(lambda ctx, op, x, y: make(x, y))
+    assert text in message(error, bench.resolve)
 
 
 def test_a_routine_without_a_call_says_so(bench: Bench) -> None:
-    @bench.invoker()
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        return Routine([x, y], ["NC", "NC"])
-
+    bench.invoker()(lambda ctx, op, x, y: Routine([x, y], ["NC", "NC"]))
     bench.decide()
     assert "Routine has neither run nor __call__" in message(InvokerError, bench.run)
 
 
 def follow(taken: Callable[[Sequence[Follower]], Sequence[Follower]]) -> list[object]:
-    """What is decided for a node with two followers behind it, of which its routine takes some."""
+    """Return the layouts of a node whose routine takes some of the two followers behind it."""
     ctx = DispatchContext(
         node="toy",
         preferences=Preferences(nodes={"toy": "toy"}),
@@ -207,29 +203,3 @@ def test_followers_are_taken_by_saying_so(scratch: None) -> None:
 def test_looking_at_followers_takes_none(scratch: None, count: int) -> None:
     text = message(NoInvokerError, lambda: follow(lambda offered: offered[:count]))
     assert "its invoker does not fuse Relu, Relu" in text
-
-
-def test_declining_in_a_constructor_declines_the_call(bench: Bench) -> None:
-    class Choosy(Routine):
-        def __init__(self, *tensors: VTensor) -> None:
-            super().__init__(tensors)
-            raise Decline("not today")
-
-    @bench.invoker()
-    def described(ctx: Any, op: Any, x: Any, y: Any) -> Routine:
-        return Choosy(x, y)
-
-    assert "toy : not today" in message(NoInvokerError, bench.resolve)
-
-
-def test_the_dispatcher_shows_what_is_done_with_it(bench: Bench) -> None:
-    bench.invoker()(lambda ctx, op, x, y: Routine([x, y], run=copy))
-    text = dispatcher_source("Toy")
-    for part in ("PTensor(tensor)", "tensor.require(wanted)", "lib_tagger(library,", "routine(*"):
-        assert part in text
-
-
-def test_the_result_is_that_of_the_long_form(bench: Bench) -> None:
-    bench.invoker()(lambda ctx, op, x, y: Routine([x, y], ["CN", "CN"], run=copy))
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert np.array_equal(bench.run("Toy", x), x)

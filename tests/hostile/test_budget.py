@@ -23,34 +23,35 @@ from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.recording.workspace import Workspace
 from vtensor.storage import budget
 
-PICTURE = "g (float[1,2,5,5] x) => (float[a,b,c,d] y) "
-
 
 def ints(*numbers: int) -> np.ndarray[Any, Any]:
-    """A row of integers."""
     return np.array(numbers, np.int64)
 
 
 HUGE: dict[str, tuple[str, dict[str, Any]]] = {
-    "ConstantOfShape": ("{ c = ConstantOfShape(s) y = Add(x, c) }", {"s": ints(10**6, 10**6)}),
-    "Expand": ("{ y = Expand(x, s) }", {"s": ints(10**12, 2, 5, 5)}),
-    "Tile": ("{ y = Tile(x, s) }", {"s": ints(10**12, 1, 1, 1)}),
+    "ConstantOfShape": ("c = ConstantOfShape(s) y = Add(x, c)", {"s": ints(10**6, 10**6)}),
+    "Expand": ("y = Expand(x, s)", {"s": ints(10**12, 2, 5, 5)}),
+    "Tile": ("y = Tile(x, s)", {"s": ints(10**12, 1, 1, 1)}),
     "Tile of a constant": (
-        "{ c = Tile(w, s) y = Add(x, c) }",
+        "c = Tile(w, s) y = Add(x, c)",
         {"s": ints(10**12, 1, 1, 1), "w": f32(1, 1, 1, 1)},
     ),
     "Range": (
-        "{ r = Range(a, b, c) y = Add(x, r) }",
+        "r = Range(a, b, c) y = Add(x, r)",
         {"a": np.array(0), "b": np.array(10**12), "c": np.array(1)},
     ),
-    "Pad": ("{ y = Pad(x, s) }", {"s": ints(0, 0, 10**12, 0, 0, 0, 0, 0)}),
-    "Resize": ("{ y = Resize(x, , s) }", {"s": np.array([1, 1, 1e5, 1e6], np.float32)}),
+    "Pad": ("y = Pad(x, s)", {"s": ints(0, 0, 10**12, 0, 0, 0, 0, 0)}),
+    "Resize": ("y = Resize(x, , s)", {"s": np.array([1, 1, 1e5, 1e6], np.float32)}),
     "Concat": (
-        "{ c = ConstantOfShape(s) y = Concat<axis=1>(c, c, c) }",
+        "c = ConstantOfShape(s) y = Concat<axis=1>(c, c, c)",
         {"s": ints(1, 2, 10**5, 10**4)},
     ),
-    "Conv": ("{ y = Conv<pads=[1099511627776, 0, 0, 0]>(x, w) }", {"w": f32(1, 2, 3, 3)}),
+    "Conv": ("y = Conv<pads=[1099511627776, 0, 0, 0]>(x, w)", {"w": f32(1, 2, 3, 3)}),
 }
+
+
+def picture(body: str, **weights: Any) -> ModelProto:
+    return model(f"g (float[1,2,5,5] x) => (float[a,b,c,d] y) {{ {body} }}", **weights)
 
 
 @pytest.mark.parametrize("value", ["'a'*600000000", "(1,)*90000000", "N*'a'*600000000"])
@@ -70,8 +71,8 @@ def test_the_text_of_a_graph_takes_no_memory_beside_its_own(value: str) -> None:
 
 @pytest.mark.parametrize("batch", ["1", "N"])
 def test_constants_count_that_were_made_before_sizes_were_known(batch: str) -> None:
-    made = "a = Neg(w) b = Abs(w) n = Shape(x) m = Mul(n, s) c = Expand(v, m)"
-    text = f"g (float[{batch}] x) => (float[k] y) {{ {made} y = Sum(x, a, b, c) }}"
+    nodes = "a = Neg(w) b = Abs(w) n = Shape(x) m = Mul(n, s) c = Expand(v, m)"
+    text = f"g (float[{batch}] x) => (float[k] y) {{ {nodes} y = Sum(x, a, b, c) }}"
     proto = model(text, w=f32(100_000), v=f32(1), s=ints(100_000))
     with pytest.raises(BudgetError, match=r"in addition to \d+ in use"):
         load_onnx(proto, shapes={"x": (1,)}, max_bytes=1_000_000)
@@ -90,12 +91,12 @@ def test_a_chain_needs_what_lives_at_once() -> None:
 def test_huge_results_are_refused_before_they_are_made(name: str, allocations: list[int]) -> None:
     text, weights = HUGE[name]
     with pytest.raises(BudgetError, match=rf"{name.split()[0]} .* takes \d+ bytes.*the budget is"):
-        Session(model(PICTURE + text, **weights), max_bytes=8 << 30)
+        Session(picture(text, **weights), max_bytes=8 << 30)
     assert allocations == []
 
 
 def test_a_budget_that_suffices_does() -> None:
-    proto = model(PICTURE + "{ c = ConstantOfShape(s) y = Add(x, c) }", s=ints(3, 2, 5, 5))
+    proto = picture("c = ConstantOfShape(s) y = Add(x, c)", s=ints(3, 2, 5, 5))
     with Session(proto, max_bytes=100_000) as session:
         [y] = session.run(None, {"x": np.ones((1, 2, 5, 5), np.float32)})
     assert (y == np.ones((3, 2, 5, 5))).all()
@@ -104,7 +105,7 @@ def test_a_budget_that_suffices_does() -> None:
 
 
 def test_a_plan_counts_activations_weights_and_outputs() -> None:
-    proto = model(PICTURE + "{ a = Conv(x, w) y = Relu(a) }", w=f32(20, 2, 3, 3))
+    proto = picture("a = Conv(x, w) y = Relu(a)", w=f32(20, 2, 3, 3))
     least = 4 * (50 + 360 + 180 + 180)  # x, w, a and y
     with pytest.raises(BudgetError) as caught:
         Session(proto, max_bytes=least - 1)
@@ -119,8 +120,8 @@ def test_a_view_takes_nothing() -> None:
 
 
 def test_constants_add_up() -> None:
-    text = "{ a = Tile(w, s) b = Tile(w, s) c = Add(a, b) y = Add(x, c) }"
-    proto = model(PICTURE + text, w=f32(1, 1, 1, 1), s=ints(1, 2, 5, 5))
+    text = "a = Tile(w, s) b = Tile(w, s) c = Add(a, b) y = Add(x, c)"
+    proto = picture(text, w=f32(1, 1, 1, 1), s=ints(1, 2, 5, 5))
     load_onnx(proto, max_bytes=3 * 200)
     with pytest.raises(BudgetError, match="in addition to 400 in use"):
         load_onnx(proto, max_bytes=3 * 200 - 1)
@@ -138,9 +139,11 @@ def test_sizes_that_a_run_gives_are_counted_and_the_session_stays_usable() -> No
 @pytest.mark.parametrize("given", [0, -5, True, 1.5, "1"])
 def test_a_budget_is_a_number_of_bytes(given: Any) -> None:
     with pytest.raises(InputError, match="max_bytes="):
-        Session(model(PICTURE + "{ y = Relu(x) }"), max_bytes=given)
+        Session(picture("y = Relu(x)"), max_bytes=given)
 
 
+NONE, V1 = "9223372036854771712", "memory.limit_in_bytes"
+#: A process's groups, the files of their limits, and the least limit, if there is one.
 LIMITS: dict[str, tuple[str, dict[str, str], int | None]] = {
     "nothing mounted": ("0::/\n", {}, None),
     "version 2": ("0::/\n", {"memory.max": "4000\n"}, 4000),
@@ -155,28 +158,21 @@ LIMITS: dict[str, tuple[str, dict[str, str], int | None]] = {
     "version 1": (
         "4:memory:/docker/abc\n0::/\n",
         {
-            "memory/docker/abc/memory.limit_in_bytes": "7000\n",
-            "memory/docker/memory.limit_in_bytes": "9223372036854771712\n",
-            "memory/memory.limit_in_bytes": "9223372036854771712\n",
+            f"memory/docker/abc/{V1}": "7000\n",
+            f"memory/docker/{V1}": f"{NONE}\n",
+            f"memory/{V1}": f"{NONE}\n",
         },
         7000,
     ),
     "version 1, around it": (
         "3:cpu,memory:/a/b\n",
-        {
-            "cpu,memory/a/b/memory.limit_in_bytes": "9000",
-            "cpu,memory/a/memory.limit_in_bytes": "8000",
-        },
+        {f"cpu,memory/a/b/{V1}": "9000", f"cpu,memory/a/{V1}": "8000"},
         8000,
     ),
-    "version 1, no limit": (
-        "4:memory:/\n",
-        {"memory/memory.limit_in_bytes": "9223372036854771712"},
-        None,
-    ),
+    "version 1, no limit": ("4:memory:/\n", {f"memory/{V1}": NONE}, None),
     "both versions": (
         "4:memory:/\n0::/a\n",
-        {"memory/memory.limit_in_bytes": "9000", "unified/a/memory.max": "8000"},
+        {f"memory/{V1}": "9000", "unified/a/memory.max": "8000"},
         8000,
     ),
     "no numbers": ("0::/\n", {"memory.max": "much\n"}, None),
@@ -195,17 +191,17 @@ def test_the_default_is_three_quarters_of_what_there_is(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     (tmp_path / "membership").write_text(membership)
-    found = budget.available_memory(tmp_path / "membership", tmp_path / "mount")
-    assert found == (machine if expected is None else expected)
-    monkeypatch.setattr(budget, "available_memory", lambda: found)
-    assert budget.max_bytes_of(None) == found * 3 // 4
+    available = budget.available_memory(tmp_path / "membership", tmp_path / "mount")
+    assert available == (machine if expected is None else expected)
+    monkeypatch.setattr(budget, "available_memory", lambda: available)
+    assert budget.max_bytes_of(None) == available * 3 // 4
 
 
 def test_memory_that_runs_out_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*given: object, **named: object) -> None:
+    def full(*args: object, **named: object) -> None:
         raise MemoryError("planted")
 
-    proto: ModelProto = model(PICTURE + "{ y = Relu(x) }")
+    proto: ModelProto = picture("y = Relu(x)")
     with Session(proto) as session:
         for _ in range(2):  # the second run takes the short way
             with monkeypatch.context() as patched:
@@ -220,7 +216,7 @@ def test_memory_that_runs_out_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_command_line_has_a_budget(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
-    onnx.save(model(PICTURE + "{ y = Relu(x) }"), path)
+    onnx.save(picture("y = Relu(x)"), path)
     refused = CliRunner().invoke(app, ["plan", str(path), "--max-bytes", "300"])
     assert refused.exit_code == 1
     assert refused.stderr.startswith("BudgetError: ")

@@ -33,7 +33,9 @@ class Version:
     def __init__(self, seed: int, only: str = "wvst") -> None:
         sizes = {"w": (256, 256), "v": (256, 256), "s": (256,), "t": (256,)}
         first = {name: f32(*size, seed=ord(name)) / 8 for name, size in sizes.items()}
-        self.weights = {name: one * (seed if name in only else 1) for name, one in first.items()}
+        self.weights = {
+            name: array * (seed if name in only else 1) for name, array in first.items()
+        }
 
     def save(self, folder: Path, beside: bool) -> Path:
         """Write the model; return the file of its weights."""
@@ -95,7 +97,7 @@ REFUSED = re.compile("was changed .*; load (it|the model) again")
 
 def answers(session: Session, versions: list[Version], batches: tuple[int, ...]) -> set[int]:
     """The versions that runs answer with; none of a run that is refused."""
-    found = set[int]()
+    seen = set[int]()
     for batch in batches:
         x = f32(batch, 256, seed=batch)
         try:
@@ -105,8 +107,8 @@ def answers(session: Session, versions: list[Version], batches: tuple[int, ...])
                 raise
             continue
         [which] = [at for at, version in enumerate(versions) if version.is_answer(y, x)]
-        found.add(which)
-    return found
+        seen.add(which)
+    return seen
 
 
 @pytest.mark.parametrize("warm", [False, True])
@@ -129,12 +131,12 @@ def test_no_answer_is_of_two_versions(
     with Session(path, **options) as session:
         assert answers(session, versions, BATCHES[:runs]) == ({0} if runs else set())
         rewrite(file, content, change)
-        found = answers(session, versions, BATCHES)
-        assert found <= {0}
-        assert not found or runs or change is replaced
+        seen = answers(session, versions, BATCHES)
+        assert seen <= {0}
+        assert not seen or runs or change is replaced
         with Session(path, **options) as new:
             assert answers(new, versions, BATCHES[-1:]) == {1}
-        assert answers(session, versions, BATCHES) == found
+        assert answers(session, versions, BATCHES) == seen
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -149,7 +151,7 @@ def test_names_of_a_file_may_come_and_go(tmp_path: Path, beside: bool) -> None:
         assert answers(session, [old], BATCHES) == {0}
 
 
-def test_a_file_of_odd_bytes_that_changes_while_it_is_read(
+def test_odd_bytes_that_change_while_they_are_read_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left to ONNX's parser as a whole is of one version, too."""
@@ -167,7 +169,9 @@ def test_a_file_of_odd_bytes_that_changes_while_it_is_read(
 
 
 @pytest.mark.parametrize("unit", [1, 10**9])
-def test_a_write_in_the_tick_of_the_last_one(monkeypatch: pytest.MonkeyPatch, unit: int) -> None:
+def test_a_write_in_the_tick_of_the_last_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, unit: int
+) -> None:
     """File clocks move in ticks: a state counts once the tick of the last change is over."""
     last = 1_700_000_000 * 10**9 + (unit == 1)
     facts = os.stat_result([0] * 10, {"st_ctime_ns": last})

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from typer.testing import CliRunner
 
 from libdesc.schema import Description
 from ops import Relu
+from tests.libraries.processes import run_python
 from vtensor import Graph, Session, save_onnx
 from vtensor.cli import app
 from vtensor.commands.given import read_arrays
@@ -31,33 +29,38 @@ def tiny() -> Graph:
     return g.seal()
 
 
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A good model's file."""
+    save_onnx(tiny(), tmp_path / "tiny.onnx")
+    return tmp_path / "tiny.onnx"
+
+
+def huge(file: Path) -> None:
+    with file.open("wb") as stream:
+        stream.truncate(1 << 40)
+
+
+#: What is at a path where no plain file of a sensible size is.
+MAKERS: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "device": lambda file: file.symlink_to("/dev/zero"),
+    "folder": Path.mkdir,
+    "huge": huge,
+    "absent": lambda file: None,
+    "loop": lambda file: file.symlink_to(file),
+    "binary": lambda file: file.write_bytes(bytes(range(256))),
+}
+NAMES = {"nul": "a\0b", "long": "n" * 5000}
+KINDS = (*MAKERS, *NAMES)
+
+
 def hostile(kind: str, folder: Path, suffix: str = "") -> Path:
-    """A path at which no plain file of a sensible size is."""
-    file = folder / f"given{suffix}"
-    match kind:
-        case "pipe":
-            os.mkfifo(file)
-        case "device":
-            file.symlink_to("/dev/zero")
-        case "folder":
-            file.mkdir()
-        case "huge":
-            with file.open("wb") as stream:
-                stream.truncate(1 << 40)
-        case "absent":
-            pass
-        case "loop":
-            file.symlink_to(file)
-        case "nul":
-            return folder / f"a\0b{suffix}"
-        case "long":
-            return folder / ("n" * 5000 + suffix)
-        case "binary":
-            file.write_bytes(bytes(range(256)))
+    """Return such a path."""
+    file = folder / (NAMES.get(kind, "given") + suffix)
+    if kind in MAKERS:
+        MAKERS[kind](file)
     return file
-
-
-KINDS = ("pipe", "device", "folder", "huge", "absent", "loop", "nul", "long", "binary")
 
 
 def read_array(file: Path) -> object:
@@ -76,23 +79,21 @@ READERS: dict[str, tuple[Callable[[Path], object], type[VTensorError]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reader", READERS)
-def test_it_is_an_error_of_ours(reader: str, kind: str, tmp_path: Path) -> None:
+def test_what_is_no_file_is_an_error_of_ours(reader: str, kind: str, tmp_path: Path) -> None:
     read, error = READERS[reader]
     with pytest.raises(error):
         read(hostile(kind, tmp_path, reader if reader.startswith(".") else ""))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "huge"])
-def test_a_model_that_is_none(kind: str, tmp_path: Path) -> None:
+def test_a_model_that_is_none_is_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         Session(hostile(kind, tmp_path), cache_dir=None)
 
 
-def test_a_model_in_a_pipe_that_is_written_to(tmp_path: Path) -> None:
-    save_onnx(tiny(), tmp_path / "tiny.onnx")
-    data = (tmp_path / "tiny.onnx").read_bytes()
+def test_a_model_in_a_pipe_that_is_written_to_is_read(model: Path) -> None:
     end, begin = os.pipe()
-    os.write(begin, data)
+    os.write(begin, model.read_bytes())
     os.close(begin)
     try:
         with Session(f"/dev/fd/{end}", cache_dir=None) as session:
@@ -102,30 +103,28 @@ def test_a_model_in_a_pipe_that_is_written_to(tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, [[0, 0, 2]])
 
 
+def ends(*words: object) -> None:
+    """A command ends with an error, and with no traceback."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code in (1, 2), words
+    assert isinstance(result.exception, SystemExit), words
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("binary", "absent")])
-def test_options_of_the_command_line(kind: str, tmp_path: Path) -> None:
-    save_onnx(tiny(), tmp_path / "tiny.onnx")
-    file, model = str(hostile(kind, tmp_path)), str(tmp_path / "tiny.onnx")
-    lines = (
-        ["run", model, "--labels", file],
-        ["run", model, "--input", f"x={file}"],
-        ["plan", file],
-        ["diff", file, file],
-        ["libs", "--check", file],
-    )
-    for line in lines:
-        if kind == "huge" and line[0] == "plan":
-            continue  # a model may be large
-        result = CliRunner().invoke(app, line)
-        assert result.exit_code in (1, 2), line
-        assert isinstance(result.exception, SystemExit), line
+def test_a_command_that_names_it_ends_with_an_error(kind: str, model: Path) -> None:
+    file = hostile(kind, model.parent)
+    ends("run", model, "--labels", file)
+    ends("run", model, "--input", f"x={file}")
+    if kind != "huge":  # a model may be large
+        ends("plan", file)
+    ends("diff", file, file)
+    ends("libs", "--check", file)
 
 
-@pytest.mark.parametrize("kind", ["nul", "file", "link to itself", "long"])
-def test_a_cache_folder_that_is_none(kind: str, tmp_path: Path) -> None:
-    folder = hostile({"file": "binary", "link to itself": "loop"}.get(kind, kind), tmp_path)
+@pytest.mark.parametrize("kind", ["nul", "binary", "loop", "long"])
+def test_a_cache_folder_that_is_none_is_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be used"):
-        Session(tiny(), cache_dir=folder)
+        Session(tiny(), cache_dir=hostile(kind, tmp_path))
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
@@ -137,23 +136,16 @@ def test_a_folder_in_place_of_a_file_leaves_nothing_open(tmp_path: Path) -> None
     assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
-def test_a_root_of_external_data_with_a_nul(tmp_path: Path) -> None:
-    save_onnx(tiny(), tmp_path / "tiny.onnx")
+def test_names_with_a_nul_are_refused(model: Path) -> None:
+    odd = model.with_name("a\0b")
     with pytest.raises(InputError, match="is no path"):
-        Session(tmp_path / "tiny.onnx", external_data_root="a\0b", cache_dir=None)
-
-
-def test_outputs_whose_names_have_a_nul(tmp_path: Path) -> None:
+        Session(model, external_data_root="a\0b", cache_dir=None)
     with Session(tiny(), cache_dir=None) as session, pytest.raises(InputError, match="written"):
-        session.lock().write(tmp_path / "a\0b")
+        session.lock().write(odd)
     with pytest.raises(InputError):
-        save_onnx(tiny(), tmp_path / "a\0b")
-    save_onnx(tiny(), tmp_path / "tiny.onnx")
-    for option in ("--html", "--svg"):
-        told = ["plan", str(tmp_path / "tiny.onnx"), option, str(tmp_path / "a\0b")]
-        assert isinstance(CliRunner().invoke(app, told).exception, SystemExit)
-    told = ["run", str(tmp_path / "tiny.onnx"), "--save", str(tmp_path / "a\0b")]
-    assert isinstance(CliRunner().invoke(app, told).exception, SystemExit)
+        save_onnx(tiny(), odd)
+    for options in (["plan", "--html"], ["plan", "--svg"], ["run", "--save"]):
+        ends(options[0], model, options[1], odd)
 
 
 #: Texts of TOML that its parser meets with other errors than its own, or takes.
@@ -171,15 +163,14 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_hostile_toml(text: str, tmp_path: Path) -> None:
+def test_hostile_toml_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "given.toml"
     file.write_text(TEXTS[text], encoding="utf-8")
     with pytest.raises(LockError):
         Session(tiny(), plan=file)
     with pytest.raises(DescriptionError):
         Description.read(file)
-    result = CliRunner().invoke(app, ["libs", "--check", str(file)])
-    assert isinstance(result.exception, SystemExit)
+    ends("libs", "--check", file)
 
 
 def test_integers_that_toml_knows_are_taken() -> None:
@@ -210,17 +201,20 @@ DEEP_MODULES = {
 }
 
 
+def library_folder(at: Path, name: str, keys: str, module: str, text: str) -> Path:
+    """Write a library with one module of its own; return its folder."""
+    (at / name).mkdir()
+    head = f'[library]\nname = "{name}"\npriority = 1\ndevices = ["cpu"]\n'
+    (at / name / f"{name}.toml").write_text(head + keys, encoding="utf-8")
+    (at / name / module).write_text(text, encoding="utf-8")
+    return at / name
+
+
 @pytest.mark.parametrize("text", DEEP_MODULES)
-def test_a_module_that_is_nested_deeply(text: str, tmp_path: Path) -> None:
+def test_a_module_that_is_nested_deeply_is_read(text: str, tmp_path: Path) -> None:
     """Its text is read without running it, and so without an error that is not ours."""
-    folder = tmp_path / "deep"
-    folder.mkdir()
-    (folder / "deep.toml").write_text(
-        '[library]\nname = "deep"\npriority = 1\ndevices = ["cpu"]\ninvokers = [".handlers"]\n'
-        'probe = ".handlers:f"\nguideline = ".handlers:f"\n',
-        encoding="utf-8",
-    )
-    (folder / "handlers.py").write_text(DEEP_MODULES[text], encoding="utf-8")
+    keys = 'invokers = [".handlers"]\nprobe = ".handlers:f"\nguideline = ".handlers:f"\n'
+    folder = library_folder(tmp_path, "deep", keys, "handlers.py", DEEP_MODULES[text])
     exception = CliRunner().invoke(app, ["libs", "--check", str(folder)]).exception
     assert exception is None or isinstance(exception, SystemExit)
 
@@ -240,36 +234,18 @@ print([text for _, text in ready().problems])
 @pytest.mark.parametrize("handler", ["stop", "Stop()", "Stop().stop", "lambda *_: sys.exit(9)"])
 @pytest.mark.parametrize("key", ["invokers", "probe"])
 @pytest.mark.parametrize("what", ["signal", "own"])
-def test_the_exit_of_a_signal_handler_ends_the_process(
+def test_a_signal_handlers_exit_ends_the_process(
     handler: str, key: str, what: str, tmp_path: Path
 ) -> None:
     """That of a library's module does not: the library is skipped."""
-    folder = tmp_path / "goodlib"
-    folder.mkdir()
-    named = '[".own"]' if key == "invokers" else '".own:f"'
-    (folder / "goodlib.toml").write_text(
-        f'[library]\nname = "goodlib"\npriority = 1\ndevices = ["cpu"]\n{key} = {named}\n',
-        encoding="utf-8",
-    )
-    own = {"signal": "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n"}
-    text = own.get(what, "import sys\nsys.exit(9)\n")
-    (folder / "own.py").write_text(text + "def f(): return None\n", encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", EXITS.format(handler=handler)],
-        env={**os.environ, "VTENSOR_LIBRARIES": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    keys = 'invokers = [".own"]\n' if key == "invokers" else 'probe = ".own:f"\n'
+    texts = {"signal": "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n"}
+    text = texts.get(what, "import sys\nsys.exit(9)\n") + "def f(): return None\n"
+    folder = library_folder(tmp_path, "goodlib", keys, "own.py", text)
+    environment = {"VTENSOR_LIBRARIES": str(folder)}
+    done = run_python("-c", EXITS.format(handler=handler), environment=environment)
     if what == "signal":
         assert (done.returncode, done.stdout) == (9, ""), done.stderr
     else:
         assert done.returncode == 0, done.stderr
         assert "SystemExit: 9" in done.stdout
-
-
-def test_json_of_a_command_is_whole(tmp_path: Path) -> None:
-    save_onnx(tiny(), tmp_path / "tiny.onnx")
-    result = CliRunner().invoke(app, ["plan", str(tmp_path / "tiny.onnx"), "--json"])
-    assert json.loads(result.stdout)

@@ -159,16 +159,16 @@ class Judge:
             file.write_text(json.dumps({"order": order, "known": [*self.map.tests]}))
             variables = {LOG: str(log), ORDER: str(file)}
             status = self._run_copy(["-x", *ignored, *paths], variables)
-            found = Map.of_log(log).tests
-        bad = {name: outcome for name, (_, outcome) in found.items() if outcome != "passed"}
+            tests = Map.of_log(log).tests
+        bad = {name: outcome for name, (_, outcome) in tests.items() if outcome != "passed"}
         failed = [name for name, outcome in bad.items() if outcome == "failed" or status]
         if failed:
-            return True, failed[0], len(found)
+            return True, failed[0], len(tests)
         if status is None:
-            return False, f"the time was over in {[*bad] or 'the first test'}", len(found)
+            return False, f"the time was over in {[*bad] or 'the first test'}", len(tests)
         if status not in (0, 5):
-            return True, f"pytest ends with {status}", len(found)
-        return False, "all pass", len(found)
+            return True, f"pytest ends with {status}", len(tests)
+        return False, "all pass", len(tests)
 
     def _run_copy(self, arguments: Sequence[str], variables: dict[str, str]) -> int | None:
         """Run pytest; a test that hangs fails after the limit."""
@@ -179,10 +179,12 @@ class Judge:
 def table_of(results: Sequence[Result]) -> Table:
     """The results as a table."""
     table = Table("", "area", "fault", "", "by", "ran", "s", show_lines=True)
-    for one in results:
-        verdict = "caught" if one.caught else "MISSED"
-        ran, seconds = f"{one.ran}/{one.covering}", f"{one.seconds:.0f}"
-        table.add_row(str(one.number), one.area, one.says, verdict, one.by, ran, seconds)
+    for result in results:
+        verdict = "caught" if result.caught else "MISSED"
+        ran, seconds = f"{result.ran}/{result.covering}", f"{result.seconds:.0f}"
+        table.add_row(
+            str(result.number), result.area, result.says, verdict, result.by, ran, seconds
+        )
     return table
 
 

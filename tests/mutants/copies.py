@@ -74,8 +74,9 @@ class Copy:
 
     def probe(self, faults: Sequence[Fault]) -> None:
         """Put a probe before the statement of each fault, for good."""
-        for name in {one.file for one in faults}:
-            text = probed((ROOT / name).read_text(), [one for one in faults if one.file == name])
+        for name in {fault.file for fault in faults}:
+            here = [fault for fault in faults if fault.file == name]
+            text = probed((ROOT / name).read_text(), here)
             (self._folder / name).write_text(text)
         (self._folder / "vtensor/_probe.py").write_text(_PROBE)
 
@@ -120,9 +121,9 @@ def probed(text: str, faults: Sequence[Fault]) -> str:
         begin = text.index(fault.old) + len(fault.old) - len(fault.old.lstrip())
         line = text.count("\n", 0, begin) + 1
         around = [
-            one.lineno
-            for one in ast.walk(ast.parse(text))
-            if isinstance(one, ast.stmt) and one.lineno <= line <= (one.end_lineno or 0)
+            node.lineno
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
         ]
         rows.append((max(at for at in around if "elif" not in lines[at - 1]), fault.number))
     for line, number in sorted(rows, reverse=True):

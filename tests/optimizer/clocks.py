@@ -32,13 +32,11 @@ class Drawn(Clock):
         return "measured"
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
-        """Of a node as it is decided."""
         drawn = random.Random(
             f"{self.seed} {node.op_name} {node.variant.layouts}{node.variant.kernel}"
         )
         return None if drawn.random() < self.unknown else drawn.randint(1, 1000)
 
     def transform(self, value: VTensor, change: LayoutChange) -> int:
-        """Of a value from one layout to the other, however they are spelled."""
         ends = [addresses(str(layout), value.dims) for layout in (change.source, change.target)]
         return random.Random(f"{self.seed} {value.dims} {ends}").randint(1, 1000)

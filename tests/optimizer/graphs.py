@@ -1,4 +1,4 @@
-"""Seeded random graphs of toy operators: some nodes take any layout, the others one."""
+"""Seeded random graphs of toy operators, their cost by brute force, and runs compared with runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import product
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,10 +54,10 @@ def random_graph(seed: int) -> Graph:
         asks = asked(rng, inputs, lead, is_open)
         value = g.add(OPERATORS["Mix"].cls(asks), *inputs, name=f"n{index}")
         (images if image else rows).append(value)
-    made = [value for value in [*images, *rows] if value.op]
+    results = [value for value in [*images, *rows] if value.op]
     used = {name for node in g.nodes.values() for name in node.inputs}
-    ends = [value for value in made if value.name not in used]
-    for value in dict.fromkeys([*ends, rng.choice(made)]):
+    ends = [value for value in results if value.name not in used]
+    for value in dict.fromkeys([*ends, rng.choice(results)]):
         g.output(value)
     return g.seal()
 
@@ -78,6 +79,39 @@ def extended_of(graph: Graph) -> LoweredGraph:
     return extend(resolve(graph))
 
 
+def operators(graph: Graph) -> list[str]:
+    """The operators of a graph's nodes."""
+    return [node.op_name for node in graph.nodes.values()]
+
+
+def steps_of(session: Session, kind: str = "op") -> list[str]:
+    """The operators of a plan's steps, or another attribute of them, without Transforms."""
+    return [getattr(step, kind) for step in session.plan.steps if not step.is_transform]
+
+
+def compared(
+    graph: Graph,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    plain: Mapping[str, Any] = MappingProxyType({"optimize": "none"}),
+    **options: Any,
+) -> Session:
+    """Return a session with these options, after runs that give what a plain one gives."""
+    draw = np.random.default_rng(1)
+    feeds = {
+        name: draw.standard_normal([*graph.values[name].dims.values()]).astype("f4")
+        for name in graph.inputs
+    }
+    with Session(graph, threads=1, **plain) as session:
+        wanted = session.run(None, feeds)
+    session = Session(graph, **options)
+    for _ in range(2):
+        for value, want in zip(session.run(None, feeds), wanted, strict=True):
+            assert value.shape == want.shape
+            np.testing.assert_allclose(value, want, rtol=rtol, atol=atol)
+    return session
+
+
 def check_same_values(graph: Graph, seed: int, options: Iterable[Mapping[str, Any]]) -> None:
     """Sessions with each of these options answer alike, and exactly: to whole numbers."""
     draw = np.random.default_rng(seed)
@@ -86,12 +120,12 @@ def check_same_values(graph: Graph, seed: int, options: Iterable[Mapping[str, An
         for name in graph.inputs
     }
     answers = []
-    for given in options:
-        with Session(graph, threads=1, **given) as session:
+    for row in options:
+        with Session(graph, threads=1, **row) as session:
             answers.append(session.run(None, feeds))
     for answer in answers[1:]:
-        for one, other in zip(answers[0], answer, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for value, other in zip(answers[0], answer, strict=True):
+            np.testing.assert_array_equal(value, other)
 
 
 def moved(extended: LoweredGraph) -> Traffic:
@@ -118,7 +152,6 @@ def chained(graph: LoweredGraph, *layouts: str) -> LoweredGraph:
 
 
 def combinations(problem: Problem) -> int:
-    """How many assignments there are."""
     return int(np.prod([len(variants) for variants in problem.variants.values()], dtype=np.int64))
 
 
@@ -161,7 +194,6 @@ def by_brute_force(problem: Problem) -> Best:
 
 
 def around(problem: Problem, value: str) -> list[str]:
-    """The open nodes on which the cost of a value depends: its maker and its users."""
     nodes = [problem.makers.get(value, ""), *(use.node for use in problem.uses[value])]
     return [node for node in dict.fromkeys(nodes) if node in problem.variants]
 

@@ -1,47 +1,47 @@
-"""What would remove a Transform: making the change removes it, at the cost that was said."""
+"""Which variants nodes have, and which of them would remove a Transform, at which cost."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 from libdesc import register
+from libdesc.onednn.routines_window import Convolution
 from libdesc.preferences import Preferences
 from libdesc.registry import registry
+from ops import Conv2D, Rename
 from optimizer.choice import alternatives as search
 from optimizer.choice import ilp
 from optimizer.choice.alternatives import Alternative, alternatives
-from optimizer.choice.candidates import shared_variants
-from optimizer.choice.problem import Edge, Problem, Traffic
+from optimizer.choice.candidates import paper_variants, shared_variants
+from optimizer.choice.problem import Traffic, Edge, Problem
 from optimizer.choice.solver import SolverError
-from optimizer.pipeline import optimise
+from optimizer.pipeline import optimise, simplify
 from optimizer.settings import Settings
 from optimizer.share import share
 from ptensor import PTensor, lib_tagger
+from ptensor.evaluation import Call, Variant
+from ptensor.layout import Layout
 from resolver.change import changed
-from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph, TransformNode
+from resolver.probe import Prober
 from tests.libraries.bench import HERE, Bench
 from tests.libraries.golden import Golden
-from tests.optimizer.graphs import (
-    chained,
-    combinations,
-    extended_of,
-    moved,
-    random_graph,
-)
-from tests.resolver.networks import IMAGE, mix
+from tests.libraries.toy import handlers
+from tests.optimizer.graphs import chained, combinations, extended_of, moved, random_graph
+from tests.resolver.networks import IMAGE, checked, mix, mixes
 from vtensor.commands.alternatives import alternative_dict, alternative_lines
 from vtensor.language.graph import Graph
-from vtensor.language.operators import Context
+from vtensor.language.operators import Context, run_compute
 from vtensor.language.tensor import VTensor
 
 #: Random graphs, and the most assignments of variants that are tried one by one for a Transform.
@@ -70,36 +70,35 @@ def edge_of(graph: LoweredGraph, transform: TransformNode) -> Edge:
     return source.name, source.layout, target.layout
 
 
-def check_change(graph: LoweredGraph, found: Alternative, source: Graph) -> None:
+def check_change(graph: LoweredGraph, alternative: Alternative, source: Graph) -> None:
     """Made, the change is sound, removes the Transform, and costs what it says."""
-    assert found.change is not None
-    fresh = share(changed(graph, found.change.variants), Settings())
-    able = [library.name for library in registry().libraries.values() if library.transforms]
-    check(fresh, source, able)
-    value, made, wanted = edge_of(graph, found.transform)
+    assert alternative.change is not None
+    fresh = checked(share(changed(graph, alternative.change.variants), Settings()), source)
+    value, produced, wanted = edge_of(graph, alternative.transform)
     dims = graph.values[value].dims
     for left, *ends in (edge_of(fresh, t) for t in fresh.transforms() if t.input == value):
-        assert not (made.same(ends[0], dims) and wanted.same(ends[1], dims)), (source.name, left)
+        same = produced.same(ends[0], dims) and wanted.same(ends[1], dims)
+        assert not same, (source.name, left)
     was, now = moved(graph), moved(fresh)
-    assert found.change.cost == (now.bytes - was.bytes, now.transforms - was.transforms)
+    assert alternative.change.cost == (now.bytes - was.bytes, now.transforms - was.transforms)
 
 
 def by_trying(problem: Problem, edge: Edge) -> Traffic | None:
     """The least that any assignment costs that does not need this Transform."""
-    value, made, wanted = edge[0], *(problem.same(edge[0], layout) for layout in edge[1:])
+    value, produced, wanted = edge[0], *(problem.same(edge[0], layout) for layout in edge[1:])
     names, best = list(problem.variants), None
     for variants in product(*(range(len(problem.variants[name])) for name in names)):
         chosen = dict(zip(names, variants, strict=True))
-        if all(ends[1:3] != (made, wanted) for ends in problem.edges(chosen, [value])):
+        if all(ends[1:3] != (produced, wanted) for ends in problem.edges(chosen, [value])):
             cost = problem.shared_cost(chosen)
             best = cost if best is None else min(best, cost)
     return best
 
 
-def problems(problem: Problem, found: Alternative, source: Graph) -> Iterator[Problem]:
+def problems(problem: Problem, alternative: Alternative, source: Graph) -> Iterator[Problem]:
     """The variants as they are; and with those of ``other`` for each node whose end is fixed."""
     yield problem
-    for end in found.ends:
+    for end in alternative.ends:
         if end.node is not None and end.fixed:
             name = end.node.name
             pinned = resolve(source, preferences=Preferences(nodes={name: "other"}))
@@ -108,12 +107,12 @@ def problems(problem: Problem, found: Alternative, source: Graph) -> Iterator[Pr
             yield replace(problem, variants=variants)
 
 
-def check_cheapest(found: Alternative, edge: Edge, tried: list[Problem]) -> None:
+def check_cheapest(alternative: Alternative, edge: Edge, tried: list[Problem]) -> None:
     """What is said is what trying all assignments gives."""
     costs = [by_trying(problem, edge) for problem in tried]
     least = min((cost for cost in costs if cost is not None), default=None)
     was = tried[0].shared_cost({})
-    said = found.change and Traffic(*map(sum, zip(found.change.cost, was, strict=True)))
+    said = alternative.change and Traffic(*map(sum, zip(alternative.change.cost, was, strict=True)))
     assert said == least, edge
 
 
@@ -121,14 +120,14 @@ def test_the_change_removes_it_and_none_is_cheaper(two: Bench) -> None:
     seen: Counter[str] = Counter()
     for source in map(random_graph, SEEDS):
         graph, problem = solved(source)
-        for found in alternatives(graph):
-            change = found.change
+        for alternative in alternatives(graph):
+            change = alternative.change
             if change is not None:
-                check_change(graph, found, source)
-            tried = list(problems(problem, found, source))
+                check_change(graph, alternative, source)
+            tried = list(problems(problem, alternative, source))
             few = max(map(combinations, tried)) <= MOST
             if few:
-                check_cheapest(found, edge_of(graph, found.transform), tried)
+                check_cheapest(alternative, edge_of(graph, alternative.transform), tried)
             kind = "none" if change is None else "library" if change.moved else "variants"
             seen.update([kind, "tried" if few else "too many"])
     assert min(seen[kind] for kind in ("none", "library", "variants", "tried")) >= 10, seen
@@ -142,68 +141,68 @@ def solved(source: Graph) -> tuple[LoweredGraph, Problem]:
 
 def test_a_change_that_is_none_is_seen(two: Bench) -> None:
     """The twin: the variants that a graph has already, another cost, and no change."""
-    source = held(two, "ANY ANY")
+    source = held("ANY ANY")
     graph, problem = solved(source)
-    [found] = alternatives(graph)
-    assert found.change is not None
-    tried = list(problems(problem, found, source))
-    dear = replace(found.change, cost=found.change.cost._replace(bytes=1))
-    for wrong in (dear, replace(found.change, variants={})):
+    [alternative] = alternatives(graph)
+    assert alternative.change is not None
+    tried = list(problems(problem, alternative, source))
+    edge = edge_of(graph, alternative.transform)
+    dear = replace(alternative.change, cost=alternative.change.cost._replace(bytes=1))
+    for wrong in (dear, replace(alternative.change, variants={})):
         with pytest.raises(AssertionError):
-            check_change(graph, replace(found, change=wrong), source)
+            check_change(graph, replace(alternative, change=wrong), source)
     for change in (dear, None):
         with pytest.raises(AssertionError):
-            check_cheapest(replace(found, change=change), edge_of(graph, found.transform), tried)
+            check_cheapest(replace(alternative, change=change), edge, tried)
 
 
-def held(bench: Bench, *between: str) -> Graph:
+def held(*between: str) -> Graph:
     """A node that makes NCHW alone, nodes that ask so, and one that takes NHWC alone."""
-    g = Graph("held")
-    x = mix(bench, "NCHW NCHW", g.input("x", IMAGE), graph=g, name="stem")
-    for index, asks in enumerate(between):
-        x = mix(bench, asks, x, graph=g, name=f"n{index}")
-    g.output(mix(bench, "NHWC NCHW", x, graph=g, name="end"))
-    return g.seal()
+    names = ["stem", *(f"n{index}" for index in range(len(between))), "end"]
+    rows = zip(names, ["x", *names], ["NCHW NCHW", *between, "NHWC NCHW"], strict=False)
+    return mixes(*(f"{name}: {operand} {asks}" for name, operand, asks in rows))
 
 
-def lines(found: Alternative, graph: LoweredGraph) -> str:
+def lines(alternative: Alternative, graph: LoweredGraph) -> str:
     """What ``vtensor explain`` says of it."""
     nodes = {node.name: node for node in graph.operators}
-    return "\n".join(line.text for line in alternative_lines(alternative_dict(found, nodes)))
+    return "\n".join(line.text for line in alternative_lines(alternative_dict(alternative, nodes)))
 
 
 def only(source: Graph) -> tuple[LoweredGraph, Alternative]:
     """The optimised graph and the alternative of its one Transform."""
     graph, _ = solved(source)
-    [found] = alternatives(graph)
-    return graph, found
+    [alternative] = alternatives(graph)
+    return graph, alternative
 
 
 def test_none_is_an_answer(bench: Bench) -> None:
-    graph, found = only(held(bench))
-    assert found.change is None
-    assert [(end.fixed, end.makes) for end in found.ends] == [(True, True), (True, False)]
-    assert lines(found, graph).endswith("change: none")
+    """A chain of Transforms has none, either."""
+    graph, alternative = only(held())
+    assert alternative.change is None
+    assert [(end.fixed, end.makes) for end in alternative.ends] == [(True, True), (True, False)]
+    assert lines(alternative, graph).endswith("change: none")
+    assert list(alternatives(chained(graph, "NCHW4c"))) == []
 
 
 def test_an_open_node_moves_it_with_the_fewest_others(bench: Bench) -> None:
     """Behind any of five nodes it costs the same: that the next one changes is enough."""
-    _, found = only(held(bench, *["ANY ANY"] * 5))
-    assert found.change is not None
-    assert found.change.cost == (0, 0)
-    assert len(found.change.variants) == 1
+    _, alternative = only(held(*["ANY ANY"] * 5))
+    assert alternative.change is not None
+    assert alternative.change.cost == (0, 0)
+    assert len(alternative.change.variants) == 1
 
 
-def test_another_library_at_a_fixed_end(two: Bench) -> None:
+def test_another_library_at_a_fixed_end_removes_it(two: Bench) -> None:
     """Pinned to it, the network really has no such Transform."""
-    source = held(two)
-    graph, found = only(source)
-    assert found.change is not None
-    preferences = Preferences(nodes={found.change.moved: "other"})
+    source = held()
+    graph, alternative = only(source)
+    assert alternative.change is not None
+    preferences = Preferences(nodes={alternative.change.moved: "other"})
     pinned = optimise(extend(resolve(source, preferences=preferences)), "all")
-    assert moved(pinned) == Traffic(*map(sum, zip(moved(graph), found.change.cost, strict=True)))
+    assert moved(pinned) == Traffic(*map(sum, zip(moved(graph), alternative.change.cost, strict=True)))
     edges = [edge_of(pinned, transform) for transform in pinned.transforms()]
-    assert edge_of(graph, found.transform) not in edges
+    assert edge_of(graph, alternative.transform) not in edges
     for preferences in (Preferences(order=("toy",)), Preferences(operators={"Mix": "toy"})):
         same = optimise(extend(resolve(source, preferences=preferences)), "all")
         assert next(alternatives(same)).change is None, "the session does not allow it"
@@ -211,47 +210,132 @@ def test_another_library_at_a_fixed_end(two: Bench) -> None:
 
 def test_a_node_follows_the_one_that_moves(two: Bench) -> None:
     """The program ties ``n2`` to ``n1``, which has several variants only on two libraries."""
-    source = held(two, "NCHW NHWC", "NCHW NCHW", "ANY ANY")
+    source = held("NCHW NHWC", "NCHW NCHW", "ANY ANY")
     graph, _ = solved(source)
-    found = next(one for one in alternatives(graph) if one.transform.input == "n0")
-    check_change(graph, found, source)
-
-
-def test_a_chain_has_none(bench: Bench) -> None:
-    graph, found = only(held(bench))
-    assert found.change is None
-    assert list(alternatives(chained(graph, "NCHW4c"))) == []
+    alternative = next(each for each in alternatives(graph) if each.transform.input == "n0")
+    check_change(graph, alternative, source)
 
 
 def test_native_code_is_not_exchanged_for_a_call_back(two: Bench) -> None:
     key = ("Mix", "toy", "cpu")
     registry().invokers[key] = replace(registry().invokers[key], python=False)
-    assert only(held(two))[1].change is None
+    assert only(held())[1].change is None
 
 
 def test_what_explain_says(two: Bench, golden: Golden) -> None:
     """Ends that are fixed and a caller's; a change of variants, of a library, and none."""
     texts = []
-    for source in (held(two), random_graph(5)):
+    for source in (held(), random_graph(5)):
         graph, _ = solved(source)
         texts += [
-            f"{found.transform.input}\n{lines(found, graph)}" for found in alternatives(graph)
+            f"{alternative.transform.input}\n{lines(alternative, graph)}"
+            for alternative in alternatives(graph)
         ]
     golden.check(re.sub(r"/\S+/(\w+\.py):\d+", r"\1", "\n".join(texts)))
 
 
-def test_a_solver_that_fails_or_has_no_time(two: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_that_fails_or_is_late_is_said(
+    two: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = ilp.choose
 
-    def late(*given: Any, **named: Any) -> Any:
-        made = real(*given, **named)
-        return made._replace(solved=replace(made.solved, status="time limit"))
+    def late(*args: Any, **named: Any) -> Any:
+        choice = real(*args, **named)
+        return choice._replace(solved=replace(choice.solved, status="time limit"))
 
-    def crash(*given: Any, **named: Any) -> Any:
+    def crash(*args: Any, **named: Any) -> Any:
         raise SolverError("out of luck")
 
-    source = held(two, "ANY ANY")
+    source = held("ANY ANY")
     for broken, text in ((late, "the best found in time"), (crash, "not known: out of luck")):
         monkeypatch.setattr(search, "choose", broken)
-        graph, found = only(source)
-        assert text in lines(found, graph)
+        graph, alternative = only(source)
+        assert text in lines(alternative, graph)
+
+
+# Variants: what a library takes, and nothing else
+
+
+def texts(variants: object) -> dict[str, list[str]]:
+    """Variants by node, as words."""
+    return {
+        name: [" ".join(str(layout) for layout in variant.layouts) for variant in row]
+        for name, row in variants.items()  # type: ignore[attr-defined]
+    }
+
+
+def branch(bench: Bench) -> Graph:
+    """A fixed node, an open one, and behind a Rename one that wants a layout of its own."""
+    g = Graph("branch")
+    stem = mix(bench, "NCHW NCHW", g.input("x", IMAGE), graph=g, name="stem")
+    free = mix(bench, "ANY ANY", stem, graph=g, name="free")
+    named = g.add(Rename((("C", "K"),)), free, name="renamed")
+    g.output(mix(bench, "NKHW4k NKHW", named, graph=g, name="end"))
+    return g.seal()
+
+
+def test_a_layout_from_behind_a_rename_is_tried_before_it(bench: Bench) -> None:
+    rows = texts(shared_variants(resolve(branch(bench))))
+    assert rows["stem"] == ["NCHW NCHW"]
+    assert set(rows["free"]) == {"NCHW NCHW", "NHWC NHWC", "NCHW4c NCHW4c"}
+    assert "NCHW4c NKHW4k" in rows["renamed"]
+
+
+def test_what_the_library_declines_is_no_row(bench: Bench) -> None:
+    handlers.refusal = lambda call, row: "no" if "4c" in str(row[0]) else None
+    rows = texts(shared_variants(resolve(branch(bench))))
+    assert set(rows["free"]) == {"NCHW NCHW", "NHWC NHWC"}
+
+
+@pytest.mark.parametrize(("channels", "blocked"), [(6, False), (8, True)])
+def test_the_papers_candidates_of_a_broadcast(bench: Bench, channels: int, blocked: bool) -> None:
+    """A row of 6 channels has no form in blocks of 4; 8 channels have."""
+    sizes = {"x": {"N": 2, "C": channels, "H": 3, "W": 3}, "row": {"C": channels}}
+    nodes = ("plain: x NCHW NCHW", "blocks: x NCHW NCHW4c", "sum: plain blocks row ANY ANY ANY ANY")
+    rows = texts(paper_variants(resolve(mixes(*nodes, **sizes))))
+    assert ("NCHW4c NCHW4c C4c NCHW4c" in rows["sum"]) is blocked
+    assert {variant.split()[0] for variant in rows["sum"]} >= {"NCHW", "NHWC"}
+
+
+def test_only_who_wants_variants_has_them_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library has them looked through for that, which takes longer than all else it says."""
+    g = Graph("one")
+    x = g.input("x", {"N": 1, "C": 16, "H": 14, "W": 14})
+    w = g.constant(np.ones((32, 16, 3, 3), np.float32), "O I h w")
+    g.output(g.add(Conv2D(), x, w), "y")
+    resolved = extend(resolve(simplify(g.seal())))
+    [node] = resolved.bare.operators
+    listed, real = list[str](), Convolution.variants
+
+    def seen(routine: Convolution, call: Call) -> Iterable[Variant]:
+        listed.append(call.node)
+        return real(routine, call)
+
+    monkeypatch.setattr(Convolution, "variants", seen)
+    prober = Prober(resolved)
+    prober.takes(node, node.variant)
+    assert prober.heavy(node)
+    assert listed == []
+    assert prober.variants(node)
+    assert listed == [node.name]
+
+
+def test_a_prober_lends_answers_to_the_next(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = resolve(branch(bench))
+    free = next(node for node in graph.operators if node.name == "free")
+    asked, real = list[str](), run_compute
+
+    def counted(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VTensor, ...]:
+        asked.append(ctx.node)
+        return real(ctx, op, inputs)
+
+    monkeypatch.setattr("resolver.probe.run_compute", counted)
+    first = Prober(graph)
+    said = first.decide(free, [Layout("NHWC")]), first.takes(free, free.variant)
+    assert asked
+    asked.clear()
+    second = Prober(graph, first)
+    assert said == (second.decide(free, [Layout("NHWC")]), second.takes(free, free.variant))
+    assert asked == []
+    assert Prober(graph).takes(free, free.variant) == said[1]
+    assert asked

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libdesc.registry import registry
 from optimizer.choice.errors import Allowed
 from optimizer.choice.ilp import choose
 from optimizer.choice.problem import Problem
@@ -18,14 +17,14 @@ from optimizer.joint import timed_variants
 from optimizer.settings import Settings
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver.check import check
 from resolver.check_errors import check_errors
 from resolver.errors import ErrorProof, Share, expected
 from resolver.lowered import LoweredGraph, OpNode
 from tests.libraries.bench import Bench
 from tests.libraries.sloppy import KERNELS, Hasty, declare_sloppy
 from tests.optimizer.graphs import around, extended_of, random_graph
-from tests.optimizer.test_proof import BATCH, COUNT
+from tests.optimizer.test_proof import BATCH, in_batches
+from tests.resolver.networks import checked
 from vtensor.errors import UnsoundPlanError
 
 TOLERANCE = 1e-4
@@ -41,11 +40,9 @@ class Said:
     seed: int
 
     def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
-        """Of each node."""
         return [self.share(node) for node in nodes]
 
     def share(self, node: OpNode) -> Share | None:
-        """Some are unknown."""
         draw = np.random.default_rng((self.seed, *node.name.encode()))
         gain, known = float(draw.uniform(0.1, 2)), draw.random() > 0.1
         error = KERNELS[node.variant.kernel or "off 1e-6"] / 2
@@ -78,25 +75,25 @@ def least(problem: Problem) -> int:
 
     whole = [len(problem.variants[name]) for name in names]
     took, squares = np.zeros(whole, np.int64), np.zeros(whole)
-    for name, found in problem.variants.items():
+    for name, row in problem.variants.items():
         errors = [
-            problem.shares[name][number].gain * one.error if one.inexact else 0.0
-            for number, one in enumerate(found)
+            problem.shares[name][number].gain * variant.error if variant.inexact else 0.0
+            for number, variant in enumerate(row)
         ]
-        took += along(np.array([one.ns or 0 for one in found]), [name])
+        took += along(np.array([variant.ns or 0 for variant in row]), [name])
         squares += along(np.array(errors) ** 2, [name])
     for value in problem.uses:
         nodes = around(problem, value)
         table = np.zeros([len(problem.variants[name]) for name in nodes], np.int64)
         for numbers in np.ndindex(table.shape):
             chosen = dict(zip(nodes, numbers, strict=True))
-            owed = {(one, other) for _, one, other, _ in problem.edges(chosen, [value])}
+            owed = {(have, want) for _, have, want, _ in problem.edges(chosen, [value])}
             table[numbers] = sum(problem.ns(value, *pair) for pair in owed if pair[0] != pair[1])
         took += along(table, nodes)
     return int(took[squares <= problem.allowed.budget**2].min())
 
 
-@pytest.mark.parametrize("first", range(0, COUNT, BATCH))
+@in_batches
 def test_the_program_finds_what_brute_force_finds(bench: Bench, first: int) -> None:
     """On each graph of at most eight nodes, whatever the number of its choices."""
     declare_sloppy()
@@ -106,25 +103,25 @@ def test_the_program_finds_what_brute_force_finds(bench: Bench, first: int) -> N
             continue
         problem = problem_of(seed, (1e-6, 1e-4)[seed % 2] * (0.5 + seed % 3 / 2))
         tried += 1
-        found = choose(problem, "time", "CBC" if seed % 5 == 0 else "")
-        assert problem.time_cost(found.chosen) == least(problem), seed
-        assert problem.fits(found.chosen)
-        free = replace(problem, allowed=None, shares={})
-        bound += problem.time_cost(choose(free, "time").chosen) < problem.time_cost(found.chosen)
+        choice = choose(problem, "time", "CBC" if seed % 5 == 0 else "")
+        assert problem.time_cost(choice.chosen) == least(problem), seed
+        assert problem.fits(choice.chosen)
+        bound += problem.time_cost(unbounded(problem)) < problem.time_cost(choice.chosen)
     assert tried > BATCH / 4
     assert bound  # else the row says nothing
+
+
+def unbounded(problem: Problem) -> dict[str, int]:
+    free = replace(problem, allowed=None, shares={})
+    return dict(choose(free, "time").chosen)
 
 
 def test_a_choice_beyond_the_row_is_seen(bench: Bench) -> None:
     """The twin: without the row the choice takes less than the least, or is not within it."""
     declare_sloppy()
-    problem = next(
-        one
-        for one in (problem_of(seed, 1e-6) for seed in range(BATCH))
-        if not one.fits(choose(replace(one, allowed=None, shares={}), "time").chosen)
-    )
-    free = choose(replace(problem, allowed=None, shares={}), "time").chosen
-    assert problem.time_cost(free) < least(problem)
+    tight = (problem_of(seed, 1e-6) for seed in range(BATCH))
+    problem = next(candidate for candidate in tight if not candidate.fits(unbounded(candidate)))
+    assert problem.time_cost(unbounded(problem)) < least(problem)
 
 
 def test_the_room_for_packed_constants_is_a_row(bench: Bench) -> None:
@@ -134,47 +131,43 @@ def test_the_room_for_packed_constants_is_a_row(bench: Bench) -> None:
     for seed in range(8):
         problem = problem_of(seed)
         variants = {
-            name: [one[0], *map(blocked, one[1:])] for name, one in problem.variants.items()
+            name: [row[0], *map(blocked, row[1:])] for name, row in problem.variants.items()
         }
         problem = replace(problem, variants=variants)
-        wide, tight = (
-            choose(problem, "time").chosen,
-            choose(replace(problem, room=0), "time").chosen,
-        )
-        seen += any(problem.packed_more(*one) for one in wide.items())
-        assert not any(problem.packed_more(*one) for one in tight.items())
+        wide = choose(problem, "time").chosen
+        tight = choose(replace(problem, room=0), "time").chosen
+        seen += any(problem.packed_more(*row) for row in wide.items())
+        assert not any(problem.packed_more(*row) for row in tight.items())
     assert seen > 2
 
 
 def blocked(variant: Variant) -> Variant:
     """With its vectors of channels in blocks of 16."""
-    rows = [Layout("C16c") if str(one) == "C" else one for one in variant.layouts]
+    rows = [Layout("C16c") if str(layout) == "C" else layout for layout in variant.layouts]
     return variant.lying(rows)
 
 
 def chosen_graph(seed: int) -> LoweredGraph:
     """A random graph in its choice, said to have been measured."""
     graph, problem = random_graph(seed), problem_of(seed)
-    found = chosen_by(extended_of(graph), problem, "time", Settings("time", clock=Hasty(seed)))
-    able = [library.name for library in registry().libraries.values() if library.transforms]
-    check(found, graph, able)
-    return with_proof(found, measured=TOLERANCE / 2)
-
-
-def with_proof(graph: LoweredGraph, **changes: object) -> LoweredGraph:
-    """Another proof."""
-    certificate = graph.certificate
-    assert certificate is not None
-    assert certificate.errors is not None
-    proof = replace(certificate.errors, **changes)  # type: ignore[arg-type]
-    return replace(graph, certificate=replace(certificate, errors=proof))
+    plan = chosen_by(extended_of(graph), problem, "time", Settings("time", clock=Hasty(seed)))
+    return with_proof(checked(plan, graph), measured=TOLERANCE / 2)
 
 
 def proof(graph: LoweredGraph) -> ErrorProof:
-    """Of a graph's errors."""
     assert graph.certificate is not None
     assert graph.certificate.errors is not None
     return graph.certificate.errors
+
+
+def with_proof(graph: LoweredGraph, **changes: object) -> LoweredGraph:
+    errors = replace(proof(graph), **changes)  # type: ignore[arg-type]
+    return replace(graph, certificate=replace(graph.certificate, errors=errors))  # type: ignore[type-var]
+
+
+def with_share(graph: LoweredGraph, **changes: Any) -> LoweredGraph:
+    first, *others = proof(graph).shares
+    return with_proof(graph, shares=(replace(first, **changes), *others))
 
 
 def test_the_check_agrees_with_the_program(bench: Bench) -> None:
@@ -187,22 +180,11 @@ def test_the_check_agrees_with_the_program(bench: Bench) -> None:
         assert proof(graph).plain_sum >= proof(graph).expected
 
 
-def scaled(share: Share, gain: float) -> Share:
-    """The gain is said to be another than was measured."""
-    return replace(share, gain=share.gain * gain)
-
-
 #: Faults, and what the check says of them.
 TWINS: dict[str, Callable[[LoweredGraph], LoweredGraph]] = {
-    "its gain is said to be": lambda g: with_proof(
-        g, shares=(scaled(proof(g).shares[0], 0.5), *proof(g).shares[1:])
-    ),
-    "its error is said to be|another variant": lambda g: with_proof(
-        g, shares=(replace(proof(g).shares[0], error=0.0), *proof(g).shares[1:])
-    ),
-    "its gain was not measured": lambda g: with_proof(
-        g, shares=(replace(proof(g).shares[0], probes=()), *proof(g).shares[1:])
-    ),
+    "its gain is said to be": lambda g: with_share(g, gain=proof(g).shares[0].gain * 0.5),
+    "its error is said to be|another variant": lambda g: with_share(g, error=0.0),
+    "its gain was not measured": lambda g: with_share(g, probes=()),
     "error shares differ": lambda g: with_proof(g, shares=proof(g).shares[1:]),
     "without a share": lambda g: replace(g, certificate=None),
     "errors add up to": lambda g: with_proof(g, budget=proof(g).expected / 2),

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 from libdesc.preferences import Preferences
-from libdesc.registry import registry
 from ops.reshape import Rename, Reshape
 from optimizer.choice.candidates import paper_variants, shared_variants
 from optimizer.choice.problem import Problem
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
 from ptensor import Layout, lib_tagger
-from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph, OpNode, TransformNode
@@ -25,7 +23,7 @@ from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.libraries.toy import handlers
 from tests.optimizer.graphs import check_same_values, random_graph
-from tests.resolver.networks import IMAGE, mix
+from tests.resolver.networks import IMAGE, checked, mix, mixes
 from vtensor.language.graph import Graph
 from vtensor.language.operators import Context
 from vtensor.language.tensor import VTensor
@@ -50,29 +48,23 @@ def two(bench: Bench) -> Bench:
 
 
 def pins(graph: Graph) -> dict[str, str]:
-    """Every other node on NumPy."""
     return dict.fromkeys(list(graph.nodes)[1::2], "numpy")
 
 
 def made(graph: Graph, *passes: str, objective: str = "shared") -> LoweredGraph:
     """The graph of a list of passes, checked."""
-    preferences = Preferences(nodes=pins(graph))
-    extended = extend(resolve(graph, preferences=preferences))
-    extended = optimise(extended, passes, Settings(objective))
-    able = [library.name for library in registry().libraries.values() if library.transforms]
-    check(extended, graph, able)
-    return extended
+    extended = extend(resolve(graph, preferences=Preferences(nodes=pins(graph))))
+    return checked(optimise(extended, passes, Settings(objective)), graph)
 
 
 def ways(graph: LoweredGraph) -> Iterator[tuple[OpNode | None, OpNode, list[str]]]:
     """Of each edge between operators: its ends, and the values that lie along it."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
-    for node in graph.nodes:
-        for name in node.inputs if isinstance(node, OpNode) else ():
+    for node in graph.operators:
+        for name in node.inputs:
             way = [name]
             while isinstance(maker := makers.get(way[0]), TransformNode):
                 way.insert(0, maker.input)
-            assert isinstance(node, OpNode)
             yield maker, node, way
 
 
@@ -110,17 +102,20 @@ def test_a_conversion_inside_an_operator_is_its_own(two: Bench) -> None:
 def through(bench: Bench, view: object, library: str) -> list[str]:
     """The conversions of an operator, a view of what it makes, and one on a library behind it."""
     graph = Graph("views")
-    made = mix(bench, "NCHW NCHW8c", graph.input("x", IMAGE), graph=graph, name="first")
-    seen = graph.add(view, made, name="view")
+    first = mix(bench, "NCHW NCHW8c", graph.input("x", IMAGE), graph=graph, name="first")
+    seen = graph.add(view, first, name="view")
     graph.output(mix(bench, "ANY ANY", seen, graph=graph, name="last"), "y")
     pinned = Preferences(nodes={"last": library})
     lowered = optimise(extend(resolve(graph.seal(), preferences=pinned)), ["aware"])
     layouts = {name: value.layout for name, value in lowered.values.items()}
-    return [f"{layouts[one.input]} {layouts[one.output]}" for one in lowered.transforms()]
+    return [
+        f"{layouts[transform.input]} {layouts[transform.output]}"
+        for transform in lowered.transforms()
+    ]
 
 
 def test_a_view_is_of_no_library(two: Bench) -> None:
-    """It shares memory: what passes through it passes from who made that to who reads it."""
+    """It shares memory: what passes through it passes from its maker to its reader."""
     flat, again = Reshape((("N", 1), ("C", 384))), Rename((("H", "H"),))
     assert through(two, flat, "toy") == ["NCHW8c NCHW"]
     assert through(two, again, "toy") == ["NCHW8c NCHW"]  # delivered
@@ -130,16 +125,14 @@ def test_a_view_is_of_no_library(two: Bench) -> None:
 def test_what_may_lie_anyhow_is_held_at_channels_last(two: Bench) -> None:
     for seed in SEEDS:
         graph = made(random_graph(seed), "held")
-        for node in graph.nodes:
-            if isinstance(node, OpNode) and set(node.op.asks) == {"ANY"}:  # type: ignore[attr-defined]
+        for node in graph.operators:
+            if set(node.op.asks) == {"ANY"}:  # type: ignore[attr-defined]
                 assert all(_last(graph, name) for name in (*node.inputs, *node.outputs))
 
 
-def test_who_declines_channels_last_stays(two: Bench) -> None:
+def test_a_node_whose_library_declines_channels_last_stays(two: Bench) -> None:
     handlers.refusal = lambda call, row: "no" if row[0] == Layout("NHWC") else None
-    graph = Graph("stays")
-    graph.output(mix(two, "ANY ANY", graph.input("x", IMAGE), graph=graph, name="n"))
-    [node] = (n for n in made(graph.seal(), "held").nodes if isinstance(n, OpNode))
+    [node] = made(mixes("n: x ANY ANY"), "held").operators
     assert [str(layout) for layout in node.variant.layouts] == ["NCHW", "NCHW"]
 
 
@@ -198,7 +191,7 @@ def test_fig_9c_no_transform_is_left_and_the_constant_lies_ready(
     two: Bench, golden: Golden
 ) -> None:
     graph = fig_9(two)
-    found = [made(graph, "held", "ewo", objective=name) for name in ("paper", "shared")]
-    assert [len(list(one.transforms())) for one in found] == [0, 0]
-    assert str(found[0]) == str(found[1])
-    golden.check(str(found[0]))
+    plans = [made(graph, "held", "ewo", objective=name) for name in ("paper", "shared")]
+    assert [len(list(plan.transforms())) for plan in plans] == [0, 0]
+    assert str(plans[0]) == str(plans[1])
+    golden.check(str(plans[0]))

@@ -25,24 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 LAWS = settings(deadline=None, max_examples=250, derandomize=True, database=None)
 
 #: H beside h and C beside c: a compact block letter would be ambiguous.
-NAMES = [
-    "N",
-    "C",
-    "H",
-    "W",
-    "c",
-    "h",
-    "O",
-    "I",
-    "A",
-    "Y",
-    "batch",
-    "head",
-    "seq",
-    "feat",
-    "G_0",
-    "x1",
-]
+NAMES = [*"NCHWchOIAY", "batch", "head", "seq", "feat", "G_0", "x1"]
 
 #: By rank: the largest extent, and the largest product of one dim's blocks.
 _BOUNDS = {0: (1, 1), 1: (70, 64), 2: (33, 32), 3: (9, 16), 4: (5, 8)}
@@ -50,28 +33,16 @@ _BOUNDS = {0: (1, 1), 1: (70, 64), 2: (33, 32), 3: (9, 16), 4: (5, 8)}
 #: Encodings of every kind; a tensor of f32 may be in any of them.
 ENCODINGS = [
     *(one for name in ITEMSIZE if not (one := Encoding(name)).stands_alone),
-    Encoding("s8", 0.5),
-    Encoding("s8", 0.1),
-    Encoding("u8", 0.1),
-    Encoding("s16", 0.1),
-    Encoding("s32", 0.25),
-    Encoding("s8", zero=3),
-    Encoding("u8", 0.1, 128),
-    Encoding("s16", 0.5, -7),
+    *(Encoding("s8", 0.5), Encoding("s8", 0.1), Encoding("u8", 0.1), Encoding("s16", 0.1)),
+    *(Encoding("s32", 0.25), Encoding("s8", zero=3)),
+    *(Encoding("u8", 0.1, 128), Encoding("s16", 0.5, -7)),
 ]
 
 #: Those of several planes.
 PLANES = [
-    Encoding.parse(text)
-    for text in (
-        "bf16+bf16",
-        "bf16+bf16+bf16",
-        "f16+f16",
-        "f32+f16",
-        "s8(scale=0.5)+s8(scale=0.004)",
-        "u8(scale=0.5,zero=128)+bf16",
-        "f8e5m2+s16(scale=0.001)",
-    )
+    *map(Encoding.parse, ("bf16+bf16", "bf16+bf16+bf16", "f16+f16", "f32+f16")),
+    *map(Encoding.parse, ("s8(scale=0.5)+s8(scale=0.004)", "u8(scale=0.5,zero=128)+bf16")),
+    Encoding.parse("f8e5m2+s16(scale=0.001)"),
 ]
 
 dtypes = st.sampled_from(sorted(ITEMSIZE))
@@ -115,7 +86,6 @@ def extents(over: Sequence[str]) -> st.SearchStrategy[dict[str, int]]:
 
 @st.composite
 def placed(draw: st.DrawFn) -> tuple[Layout, dict[str, int]]:
-    """A layout and extents for it."""
     layout = draw(layouts())
     return layout, draw(extents(sorted(layout.dims)))
 
@@ -144,7 +114,6 @@ def bits(array: Array) -> Array:
 
 
 def indices(sizes: Mapping[str, int]) -> list[dict[str, int]]:
-    """Every index of a tensor."""
     rows = product(*(range(size) for size in sizes.values()))
     return [dict(zip(sizes, row, strict=True)) for row in rows]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import permutations, product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,7 @@ from tests.property.strategies import (
 from vtensor.errors import DimError, LayoutError, VTensorError
 
 Sizes = Mapping[str, int]
+Placed = tuple[Layout, dict[str, int]]
 
 
 @LAWS
@@ -58,19 +60,19 @@ def test_any_text_parses_or_is_refused_by_name(text: str) -> None:
 
 @LAWS
 @given(placed())
-def test_every_element_has_its_own_place(case: tuple[Layout, dict[str, int]]) -> None:
+def test_every_element_has_its_own_place(case: Placed) -> None:
     one_place_each(Layout.offset, *case)
 
 
 @LAWS
 @given(placed())
-def test_shape_strides_and_offset_agree(case: tuple[Layout, dict[str, int]]) -> None:
+def test_shape_strides_and_offset_agree(case: Placed) -> None:
     strides_lead_there(Layout.strides, *case)
 
 
 @LAWS
 @given(placed())
-def test_padded_is_the_next_multiple(case: tuple[Layout, dict[str, int]]) -> None:
+def test_padded_is_the_next_multiple(case: Placed) -> None:
     layout, sizes = case
     padded = layout.padded(sizes)
     assert list(padded) == list(layout.dims)
@@ -93,9 +95,7 @@ def test_same_is_enumeration(case: tuple[list[Layout], dict[str, int]]) -> None:
 
 @LAWS
 @given(placed(), st.data())
-def test_same_holds_for_layouts_made_alike(
-    case: tuple[Layout, dict[str, int]], data: st.DataObject
-) -> None:
+def test_same_holds_for_layouts_made_alike(case: Placed, data: st.DataObject) -> None:
     """Random pairs rarely agree; these do: axes of length 1 move, blocks split into neighbours."""
     layout, sizes = case
     shape = layout.physical_shape(sizes)
@@ -137,7 +137,7 @@ def test_same_is_enumeration_on_every_small_layout(a: int, b: int) -> None:
 
 @LAWS
 @given(layouts())
-def test_renaming_back_and_restricting(layout: Layout) -> None:
+def test_renaming_and_restricting_keep_blocks(layout: Layout) -> None:
     forth = {dim: f"{dim}_" for dim in layout.dims}
     back = {new: old for old, new in forth.items()}
     assert layout.rename(forth).rename(back) == layout
@@ -170,34 +170,40 @@ def test_wrong_extents_are_refused(layout: Layout, data: st.DataObject) -> None:
 # The checkers see a fault.
 
 
-def test_a_spelling_without_levels_is_caught() -> None:
-    def forgetful(layout: Layout) -> str:
-        return str(layout).replace("2i", "")
+def without_levels(layout: Layout) -> str:
+    return str(layout).replace("2i", "")
 
-    reads_back(forgetful, Layout("OIhw16i"))
+
+def ambiguous(layout: Layout) -> str:
+    return "".join(f"{b}{d.lower()}" if b else d for d, b in layout.axes)
+
+
+@pytest.mark.parametrize(
+    ("spell", "text", "error"),
+    [
+        (without_levels, "OIhw16i64o2i", AssertionError),
+        (ambiguous, "H h/2 h%2", VTensorError),
+    ],
+)
+def test_a_wrong_spelling_is_caught(spell: Any, text: str, error: type[Exception]) -> None:
+    reads_back(spell, Layout("OIhw16i" if spell is without_levels else "NC16c"))
+    with pytest.raises(error):
+        reads_back(spell, Layout(text))
+
+
+def without_blocks(layout: Layout, index: Sizes, sizes: Sizes) -> int:
+    return layout.offset({**index, "C": index["C"] // 16 * 16}, sizes)
+
+
+def past_the_end(layout: Layout, index: Sizes, sizes: Sizes) -> int:
+    return layout.offset(index, sizes) + 1
+
+
+@pytest.mark.parametrize(("offset", "text"), [(without_blocks, "NCHW16c"), (past_the_end, "C")])
+def test_a_wrong_offset_is_caught(offset: Any, text: str) -> None:
+    layout = Layout(text)
     with pytest.raises(AssertionError):
-        reads_back(forgetful, Layout("OIhw16i64o2i"))
-
-
-def test_an_ambiguous_compact_spelling_is_caught() -> None:
-    def compact(layout: Layout) -> str:
-        return "".join(f"{b}{d.lower()}" if b else d for d, b in layout.axes)
-
-    with pytest.raises(VTensorError):
-        reads_back(compact, Layout("H h/2 h%2"))
-
-
-def test_an_offset_that_forgets_a_block_is_caught() -> None:
-    def forgetful(layout: Layout, index: Sizes, sizes: Sizes) -> int:
-        return layout.offset({**index, "C": index["C"] // 16 * 16}, sizes)
-
-    with pytest.raises(AssertionError):
-        one_place_each(forgetful, Layout("NCHW16c"), {"N": 1, "C": 3, "H": 1, "W": 1})
-
-
-def test_an_offset_past_the_end_is_caught() -> None:
-    with pytest.raises(AssertionError):
-        one_place_each(lambda lay, i, s: lay.offset(i, s) + 1, Layout("C"), {"C": 3})
+        one_place_each(offset, layout, {dim: 3 if dim == "C" else 1 for dim in layout.dims})
 
 
 def test_strides_of_unpadded_sizes_are_caught() -> None:
@@ -208,23 +214,26 @@ def test_strides_of_unpadded_sizes_are_caught() -> None:
         strides_lead_there(unpadded, Layout("NCHW2c"), {"N": 2, "C": 3, "H": 1, "W": 1})
 
 
+def by_structure(one: Layout, other: Layout, sizes: Sizes) -> bool:
+    return one == other
+
+
+def without_the_allocation(one: Layout, other: Layout, sizes: Sizes) -> bool:
+    return offsets(one, sizes) == offsets(other, sizes)
+
+
 @pytest.mark.parametrize(
-    "broken",
+    ("broken", "other", "channels", "batch"),
     [
-        lambda one, other, _: one == other,  # by structure alone
-        lambda *_: True,
-        # without the allocation
-        lambda one, other, sizes: offsets(one, sizes) == offsets(other, sizes),
+        (by_structure, "NC", 16, 1),
+        (without_the_allocation, "NC", 12, 1),
+        (lambda *_: True, "CN", 12, 3),
     ],
 )
-def test_a_wrong_same_is_caught(broken: Callable[[Layout, Layout, Sizes], bool]) -> None:
-    def over_cases() -> None:
-        for other, channels, batch in [("NC", 16, 1), ("NC", 12, 1), ("CN", 12, 3)]:
-            sizes = {"N": batch, "C": channels}
-            same_is_same_places(broken, Layout("NC16c"), Layout(other), sizes)
-
+def test_a_wrong_same_is_caught(broken: Any, other: str, channels: int, batch: int) -> None:
+    sizes = {"N": batch, "C": channels}
     with pytest.raises(AssertionError):
-        over_cases()
+        same_is_same_places(broken, Layout("NC16c"), Layout(other), sizes)
 
 
 def recount(layout: Layout, sizes: Sizes, shape: Sizes) -> Layout | None:

@@ -47,7 +47,7 @@ def law(function: Callable[..., Any], now: Sizes, open_dims: set[str], other: Si
     trace = Trace()
     sizes = {dim: trace.size(now[dim]) if dim in open_dims else now[dim] for dim in now}
     try:
-        found = function(sizes)
+        traced = function(sizes)
     except (VTensorError, StopIteration):
         with pytest.raises((VTensorError, StopIteration)):
             function(now)  # it depends on nothing but the sizes
@@ -56,7 +56,7 @@ def law(function: Callable[..., Any], now: Sizes, open_dims: set[str], other: Si
     if values is None:
         return None
     numbers = {dim: other[dim] if dim in open_dims else now[dim] for dim in now}
-    return substituted(found, lambda size: values[size.place]), function(numbers), numbers
+    return substituted(traced, lambda size: values[size.place]), function(numbers), numbers
 
 
 sizes_of = st.fixed_dictionaries(dict.fromkeys("NCH", SIZES))
@@ -65,9 +65,7 @@ open_sets = st.sets(st.sampled_from("NCH"), min_size=1)
 
 @LAWS
 @given(LAYOUTS, LAYOUTS, sizes_of, open_sets, sizes_of)
-def test_layouts_that_agree(
-    one: Layout, two: Layout, now: Sizes, opened: set[str], other: Sizes
-) -> None:
+def test_same_holds(one: Layout, two: Layout, now: Sizes, opened: set[str], other: Sizes) -> None:
     for sizes in (now, other):
         rows = law(lambda own: one.same(two, own), now, opened, sizes)
         assert rows is None or rows[0] == rows[1]
@@ -75,7 +73,7 @@ def test_layouts_that_agree(
 
 @LAWS
 @given(LAYOUTS, st.sampled_from([*SHAPES]), sizes_of, open_sets, sizes_of)
-def test_counted_anew(
+def test_recount_holds(
     layout: Layout, name: str, now: Sizes, opened: set[str], other: Sizes
 ) -> None:
     def counted(sizes: Sizes) -> Layout:
@@ -91,7 +89,7 @@ def test_counted_anew(
 
 @LAWS
 @given(st.lists(sizes_of, min_size=2, max_size=2), open_sets, st.lists(sizes_of, min_size=2))
-def test_broadcasting(both: list[Sizes], opened: set[str], others: list[Sizes]) -> None:
+def test_broadcasting_holds(both: list[Sizes], opened: set[str], others: list[Sizes]) -> None:
     """Dims of both operands: those of the second have other names where it is told apart."""
     now, other = (
         {f"{dim}{place}": size for place, row in enumerate(rows[:2]) for dim, size in row.items()}
@@ -110,7 +108,7 @@ def test_broadcasting(both: list[Sizes], opened: set[str], others: list[Sizes]) 
 
 @LAWS
 @given(LAYOUTS, LAYOUTS, sizes_of, open_sets, sizes_of, st.sets(st.sampled_from("NCH")))
-def test_strides_of_operands(
+def test_strides_of_operands_hold(
     target: Layout, own: Layout, now: Sizes, opened: set[str], other: Sizes, single: set[str]
 ) -> None:
     """Where an axis has one place its stride is nobody's; elsewhere it leads to the next one."""
@@ -151,9 +149,9 @@ def test_a_batch_of_one_is_guarded_by_nothing() -> None:
     assert str(recounted(Layout("NHC"), sizes, split)) == "AHBD"
     axes = nested([Layout("NHC")], sizes)
     assert axes is not None
-    found = strides_along(axes, Layout("NCH"), sizes)
+    strides = strides_along(axes, Layout("NCH"), sizes)
     assert trace.run([5]) is not None
-    assert [*map(number_of, found)] == [8, 1, 2]
+    assert [*map(number_of, strides)] == [8, 1, 2]
     trace = Trace()
     assert Layout("NCH").same(Layout("CNH"), {**dims, "N": trace.size(1)})
     assert trace.run([5]) is None

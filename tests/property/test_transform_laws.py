@@ -42,6 +42,7 @@ from vtensor.errors import LayoutError
 Sizes = Mapping[str, int]
 Case = tuple[Layout, dict[str, int]]
 Pair = tuple[list[Layout], dict[str, int]]
+Two = tuple[Encoding, Encoding]
 
 
 @LAWS
@@ -77,7 +78,7 @@ def test_moving_there_and_back_keeps_every_bit(case: Pair, dtype: str, seed: int
 
 @LAWS
 @given(pairs(), dtypes, seeds)
-def test_into_strided_memory(case: Pair, dtype: str, seed: int) -> None:
+def test_strided_memory_is_written_in_its_lanes(case: Pair, dtype: str, seed: int) -> None:
     """Into every second lane of an array: those are all written, the others not touched."""
     (source, target), sizes = case
     names = sorted(sizes)
@@ -102,7 +103,9 @@ def _stored(layout: Layout, encoding: Encoding, sizes: Sizes, seed: int) -> Arra
 
 @LAWS
 @given(pairs(3), st.tuples(encodings, encodings, encodings), seeds)
-def test_composition(case: Pair, chosen: tuple[Encoding, Encoding, Encoding], seed: int) -> None:
+def test_a_composition_gives_the_same_bits(
+    case: Pair, chosen: tuple[Encoding, Encoding, Encoding], seed: int
+) -> None:
     layouts, sizes = case
     a, b, c = (lay.with_encoding(enc) for lay, enc in zip(layouts, chosen, strict=True))
     first, second = Transform(a, b), Transform(b, c)
@@ -118,7 +121,7 @@ def test_composition(case: Pair, chosen: tuple[Encoding, Encoding, Encoding], se
 
 @LAWS
 @given(pairs(2), st.tuples(encodings, encodings), seeds)
-def test_inverse(case: Pair, chosen: tuple[Encoding, Encoding], seed: int) -> None:
+def test_an_inverse_brings_every_bit_back(case: Pair, chosen: Two, seed: int) -> None:
     layouts, sizes = case
     source, target = (lay.with_encoding(enc) for lay, enc in zip(layouts, chosen, strict=True))
     change = Transform(source, target)
@@ -134,9 +137,7 @@ def test_inverse(case: Pair, chosen: tuple[Encoding, Encoding], seed: int) -> No
 
 @LAWS
 @given(pairs(2), st.tuples(encodings, encodings), seeds)
-def test_pads_are_zero_after_every_conversion(
-    case: Pair, chosen: tuple[Encoding, Encoding], seed: int
-) -> None:
+def test_pads_are_zero_after_every_conversion(case: Pair, chosen: Two, seed: int) -> None:
     layouts, sizes = case
     source, target = (lay.with_encoding(enc) for lay, enc in zip(layouts, chosen, strict=True))
     clean = _stored(source, chosen[0], sizes, seed)
@@ -153,14 +154,14 @@ def test_pads_are_zero_after_every_conversion(
 
 @LAWS
 @given(placed(), dtypes, seeds)
-def test_zeroing_pads(case: Case, dtype: str, seed: int) -> None:
+def test_zeroing_changes_pads_only(case: Case, dtype: str, seed: int) -> None:
     layout, sizes = case
     zeroes_pads_only(zero_pads, _stored(layout, Encoding(dtype), sizes, seed), layout, sizes)
 
 
 @LAWS
 @given(placed())
-def test_checking_pads(case: Case) -> None:
+def test_pad_checks_see_every_pad(case: Case) -> None:
     sees_every_pad(pads_are_zero, *case)
 
 
@@ -178,106 +179,93 @@ def test_a_plain_layout_is_only_a_view(case: Case, dtype: str, seed: int) -> Non
 
 # The checkers see a fault.
 
-BLOCKED = Layout("NCHW4c")
+BLOCKED, NCHW, NHWC = Layout("NCHW4c"), Layout("NCHW"), Layout("NHWC")
 SIZES = {"N": 2, "C": 6, "H": 3, "W": 1}
 DIMS = ["N", "C", "H", "W"]
+LOGICAL = values(list(SIZES.values()), "f32", 7)
 
 
-def _logical(dtype: str = "f32", seed: int = 7) -> Array:
-    return values(list(SIZES.values()), dtype, seed)
+def swapped(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
+    return pack(logical[:, ::-1], dims, layout)
 
 
-def test_pack_of_swapped_elements_is_caught() -> None:
-    def swapped(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
-        return pack(logical[:, ::-1], dims, layout)
+def negative(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
+    """A negative zero in a pad."""
+    physical = pack(logical, dims, layout)
+    physical[pad_mask(layout, SIZES)] = -0.0
+    return physical
 
+
+@pytest.mark.parametrize("broken", [swapped, negative])
+def test_a_wrong_pack_is_caught(broken: Any) -> None:
     with pytest.raises(AssertionError):
-        packs_by_definition(swapped, _logical(), DIMS, BLOCKED)
+        packs_by_definition(broken, LOGICAL, DIMS, BLOCKED)
 
 
-def test_a_negative_zero_in_a_pad_is_caught() -> None:
-    def negative(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
-        physical = pack(logical, dims, layout)
-        physical[pad_mask(layout, SIZES)] = -0.0
-        return physical
-
-    with pytest.raises(AssertionError):
-        packs_by_definition(negative, _logical(), DIMS, BLOCKED)
-
-
-def test_a_move_that_computes_is_caught() -> None:
+def computes(src: Array, source: Layout, target: Layout, sizes: Sizes, dtype: str) -> Array:
     """Arithmetic makes signalling NaNs quiet, even a multiplication by 1."""
+    with np.errstate(invalid="ignore"):
+        return transform(src * np.float32(1), source, target, sizes, dtype)
 
-    def computes(src: Array, source: Layout, target: Layout, sizes: Sizes, dtype: str) -> Array:
-        with np.errstate(invalid="ignore"):
-            return transform(src * np.float32(1), source, target, sizes, dtype)
 
-    logical = _logical()
-    logical.view(np.uint32)[...] = 0x7F800001
+def carries(src: Array, source: Layout, target: Layout, sizes: Sizes, dtype: str) -> Array:
+    """Pads have a part in the result, as in a convolution that reads its pads."""
+    moved = transform(src, source, target, sizes, dtype)
+    return moved + 0 * src.sum() if source == BLOCKED else moved
+
+
+@pytest.mark.parametrize(("broken", "element"), [(computes, 0x7F800001), (carries, 0)])
+def test_a_wrong_move_is_caught(broken: Any, element: int) -> None:
+    logical = np.full(LOGICAL.shape, element, np.uint32).view(np.float32)
     with pytest.raises(AssertionError):
-        moves_bits(computes, logical, DIMS, [BLOCKED, Layout("NHWC")], "f32")
+        moves_bits(broken, logical, DIMS, [BLOCKED, NHWC], "f32")
 
 
-def test_a_move_that_carries_pads_along_is_caught() -> None:
-    def carries(src: Array, source: Layout, target: Layout, sizes: Sizes, dtype: str) -> Array:
-        moved = transform(src, source, target, sizes, dtype)
-        if source == BLOCKED:
-            moved = moved + 0 * src.sum()  # as a convolution that reads its pads
-        return moved
+class Careless(Transform):
+    """It composes over a rounding, and undoes one: to bf16 and back is not f32 to f32."""
 
+    def then(self, other: Transform) -> Transform:
+        return Transform(self.source, other.target, self.dtype)
+
+    def inverse(self) -> Transform:
+        return Transform(self.target, self.source, self.dtype)
+
+
+def drops(change: Transform, src: Array, sizes: Sizes) -> Array:
+    """The second step is left out."""
+    if change.source == NHWC:
+        return np.zeros(change.target.physical_shape(sizes), np.float32)
+    return change.apply(src, sizes)
+
+
+def test_a_wrong_composition_or_inverse_is_caught() -> None:
+    narrow, wide = Layout("NCHW:bf16"), Transform(Layout("NCHW:bf16"), NCHW)
+    first, second = Transform(NCHW, NHWC), Transform(NHWC, Layout("HWCN"))
     with pytest.raises(AssertionError):
-        moves_bits(carries, np.zeros((2, 6, 3, 1), "f4"), DIMS, [BLOCKED, Layout("NHWC")], "f32")
-
-
-def test_a_composition_that_drops_a_step_is_caught() -> None:
-    first = Transform(Layout("NCHW"), Layout("NHWC"))
-    second = Transform(Layout("NHWC"), Layout("HWCN"))
-
-    def drops(change: Transform, src: Array, sizes: Sizes) -> Array:
-        if change == second:
-            return np.zeros(second.target.physical_shape(sizes), np.float32)
-        return change.apply(src, sizes)
-
+        composes(drops, first, second, LOGICAL, SIZES)
     with pytest.raises(AssertionError):
-        composes(drops, first, second, _logical(), SIZES)
-
-
-def test_composing_over_a_rounding_would_be_caught() -> None:
-    """Why ``then`` refuses: to bf16 and back is not f32 to f32."""
-
-    class Careless(Transform):
-        def then(self, other: Transform) -> Transform:
-            return Transform(self.source, other.target, self.dtype)
-
-    narrow = Careless(Layout("NCHW"), Layout("NCHW:bf16"))
-    wide = Transform(Layout("NCHW:bf16"), Layout("NCHW"))
-    with pytest.raises(AssertionError):
-        composes(Transform.apply, narrow, wide, _logical(), SIZES)
+        composes(Transform.apply, Careless(NCHW, narrow), wide, LOGICAL, SIZES)
     with pytest.raises(LayoutError, match="no single Transform"):
-        Transform(narrow.source, narrow.target).then(wide)
-
-
-def test_an_inverse_of_a_rounding_would_be_caught() -> None:
-    class Careless(Transform):
-        def inverse(self) -> Transform:
-            return Transform(self.target, self.source, self.dtype)
-
-    change = Careless(Layout("NCHW"), Layout("NHWC:bf16"))
+        Transform(NCHW, narrow).then(wide)
     with pytest.raises(AssertionError):
-        undoes(Transform.apply, change, _logical(), SIZES)
+        undoes(Transform.apply, Careless(NCHW, Layout("NHWC:bf16")), LOGICAL, SIZES)
 
 
-@pytest.mark.parametrize("fault", ["too little", "too much"])
-def test_a_wrong_zeroing_is_caught(fault: str) -> None:
+@pytest.mark.parametrize("first", [3, 1], ids=["too little", "too much"])
+def test_a_wrong_zeroing_is_caught(first: int) -> None:
     def zero(physical: Array, *_: object) -> None:
-        physical[:, -1, ..., 3 if fault == "too little" else 1 :] = 0
+        physical[:, -1, ..., first:] = 0
 
     with pytest.raises(AssertionError):
-        zeroes_pads_only(zero, by_definition(_logical(), DIMS, BLOCKED), BLOCKED, SIZES)
+        zeroes_pads_only(zero, by_definition(LOGICAL, DIMS, BLOCKED), BLOCKED, SIZES)
 
 
-def test_a_blind_pad_check_is_caught() -> None:
-    with pytest.raises(AssertionError):  # of the two lanes of padding, it looks at one
-        sees_every_pad(lambda array, *_: not array[:, -1, ..., 3].any(), BLOCKED, SIZES)
+def half_blind(array: Array, *_: object) -> bool:
+    """Of the two lanes of padding, it looks at one."""
+    return not array[:, -1, ..., 3].any()
+
+
+@pytest.mark.parametrize("broken", [half_blind, lambda *_: False])
+def test_a_blind_pad_check_is_caught(broken: Any) -> None:
     with pytest.raises(AssertionError):
-        sees_every_pad(lambda *_: False, BLOCKED, SIZES)
+        sees_every_pad(broken, BLOCKED, SIZES)

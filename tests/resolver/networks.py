@@ -1,19 +1,35 @@
-"""Small networks of toy operators."""
+"""Small networks of toy operators, and the check of their plans."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from libdesc import invoker
-from ptensor import PTensor, lib_tagger
+from libdesc.registry import registry
+from ptensor import Layout, PTensor, lib_tagger
+from resolver.check import check
+from resolver.lowered import LoweredGraph
 from tests.libraries.bench import Bench
 from vtensor.language.graph import Graph
-from vtensor.language.operators import Context, operator
+from vtensor.language.operators import OPERATORS, Context, operator
 from vtensor.language.tensor import VTensor
 
 IMAGE = {"N": 1, "C": 16, "H": 4, "W": 6}
+
+
+def checked(
+    lowered: LoweredGraph,
+    graph: Graph,
+    entry: Mapping[str, Layout] | None = None,
+    outputs: Mapping[str, Layout] | None = None,
+) -> LoweredGraph:
+    """Prove a plan sound, with the transformers that there are, and return it."""
+    able = [library.name for library in registry().libraries.values() if library.transforms]
+    check(lowered, graph, able, entry, outputs)
+    return lowered
 
 
 def mix(bench: Bench, asks: str, *inputs: VTensor, graph: Graph, name: str) -> VTensor:
@@ -22,21 +38,50 @@ def mix(bench: Bench, asks: str, *inputs: VTensor, graph: Graph, name: str) -> V
     return value
 
 
-def diamond(bench: Bench) -> Graph:
+def mixes(*lines: str, name: str = "mixes", outputs: str = "", **sizes: Any) -> Graph:
+    """Return a sealed graph of Mix nodes; those that no node reads are its outputs.
+
+    Args:
+        lines: for each node its name, its operands, and the layouts that it asks for, the output
+            last, as in ``join: a b ANY ANY NHWC = y``. An operand without a node is an input; an
+            output may have a name of its own, here ``y``.
+        name: the graph's name.
+        outputs: names of more values that are outputs.
+        sizes: the dims of inputs by name, if they are not ``IMAGE``.
+    """
+    graph, values, read, aliases = Graph(name), dict[str, VTensor](), set[str](), {}
+    for line in lines:
+        head, _, alias = line.partition(" = ")
+        node, _, words = head.partition(": ")
+        row = words.split()
+        operands, asks = row[: len(row) // 2], row[len(row) // 2 :]
+        for operand in operands:
+            if operand not in values:
+                values[operand] = graph.input(operand, sizes.get(operand, IMAGE))
+        op = OPERATORS["Mix"].cls(tuple(asks))
+        values[node] = graph.add(op, *(values[operand] for operand in operands), name=node)
+        read |= {*operands}
+        aliases[node] = alias
+    for value in [*(node for node in graph.nodes if node not in read), *outputs.split()]:
+        graph.output(values[value], aliases.get(value, ""))
+    return graph.seal()
+
+
+def diamond() -> Graph:
     """Two inputs, a fork and a join::
 
-    x -> stem (NCHW -> NCHW16c) -> left (NHWC) --> join (ANY) -> y
-                                -> right (ANY) -/
-    z -----------------------------------------/
+    x -> stem (NCHW -> NCHW4c) -> left (NHWC) --> join (ANY) -> y
+                               -> right (ANY) -/
+    z ----------------------------------------/
     """
-    g = Graph("diamond")
-    x, z = g.input("x", IMAGE), g.input("z", {"C": 16})
-    stem = mix(bench, "NCHW NCHW4c", x, graph=g, name="stem")
-    left = mix(bench, "NHWC NHWC", stem, graph=g, name="left")
-    right = mix(bench, "ANY ANY", stem, graph=g, name="right")
-    join = mix(bench, "ANY ANY ANY ANY", left, right, z, graph=g, name="join")
-    g.output(join, "y")
-    return g.seal()
+    return mixes(
+        "stem: x NCHW NCHW4c",
+        "left: stem NHWC NHWC",
+        "right: stem ANY ANY",
+        "join: left right z ANY ANY ANY ANY = y",
+        name="diamond",
+        z={"C": 16},
+    )
 
 
 def chain(bench: Bench) -> Graph:

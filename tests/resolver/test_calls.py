@@ -33,15 +33,13 @@ BLOCK = """
     u{i} = ReduceSum<keepdims = 1>(r{i}, last) v{i} = Mul(r{i}, u{i}) z{i} = Reshape(v{i}, three)
     x{j} = Add(z{i}, x{i})
 """
+ENDS = "m = ReduceMax<axes = [1], keepdims = 0>(s1) n = ReduceMax<axes = [2], keepdims = 0>(s1)"
 BLOCKS = 4
 
 
 def blocks() -> Graph:
     """A network of equal blocks, as files have them: with names of dims that say nothing."""
-    body = "".join(BLOCK.format(i=i, j=i + 1) for i in range(BLOCKS))
-    body += (
-        "m = ReduceMax<axes = [1], keepdims = 0>(s1) n = ReduceMax<axes = [2], keepdims = 0>(s1)"
-    )
+    body = "".join(BLOCK.format(i=i, j=i + 1) for i in range(BLOCKS)) + ENDS
     outputs = f"float[2, 6, 16] x{BLOCKS}, float[2, 6] m, float[2, 6] n"
     text = f"blocks (float[2, 6, 16] x0) => ({outputs}) {{ {body} }}"
     axes = {"four": [2, 6, 4, 4], "three": [2, 6, 16], "last": [3]}
@@ -73,12 +71,14 @@ def lowered(name: str, preferences: Preferences) -> tuple[list[str], int]:
 @pytest.mark.parametrize(
     ("name", "part"), [("mobilenet_v2", 0.8), ("resnet50", 0.8), ("blocks", 0.45)]
 )
-def test_plans_are_the_same(name: str, part: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_stay_without_the_cache(
+    name: str, part: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     preferences = Preferences(operators={"Relu6": "eigen"})
-    found, few = lowered(name, preferences)
+    plans, few = lowered(name, preferences)
     monkeypatch.setattr(calls, "_key", lambda *_: (None, ()))
     expected, many = lowered(name, preferences)
-    assert found == expected
+    assert plans == expected
     assert few < part * many
 
 
@@ -87,8 +87,8 @@ def test_a_key_without_sizes_is_found_out(name: str, monkeypatch: pytest.MonkeyP
     expected, _ = lowered(name, Preferences())
     kind = Names.kind
 
-    def lacking(*given: Any) -> Any:
-        dtype, places, _, *rest = kind(*given)
+    def lacking(*args: Any) -> Any:
+        dtype, places, _, *rest = kind(*args)
         return dtype, places, *rest
 
     monkeypatch.setattr(Names, "kind", lacking)
@@ -96,41 +96,45 @@ def test_a_key_without_sizes_is_found_out(name: str, monkeypatch: pytest.MonkeyP
         assert lowered(name, Preferences())[0] == expected
 
 
-def test_what_names_a_dim_in_a_text_is_of_its_own_call_alone() -> None:
-    x = VTensor("f32", {"D1": 2, "D2": 3})
-    forms = forms_on("cpu", [Layout.plain(x.dims)])
-    plain, refused = Variant("toy", forms), Variant("toy", forms, refused=(Refusal(1, "a", "D1"),))
-    for variant, names, others in (
-        (plain, ("D1", "D2"), True),
-        (plain, ("D1",), False),  # the other one comes from nowhere
-        (refused, ("D1", "D2"), False),
-    ):
-        known = _CallResult.of(variant, [x], names)
-        assert known.on(names) is known
-        found = known.on(tuple(f"{name}0" for name in names))
-        assert (found is not None) == others
-        if found is not None:
-            assert str(found.variant.layouts[0]) == "D10 D20"
-            assert found.outputs == (("f32", {"D10": 2, "D20": 3}),)
+FORMS = forms_on("cpu", [Layout.plain({"D1": 2, "D2": 3})])
+PLAIN, REFUSED = Variant("toy", FORMS), Variant("toy", FORMS, refused=(Refusal(1, "a", "D1"),))
+
+
+@pytest.mark.parametrize(
+    ("variant", "names", "others"),
+    [
+        (PLAIN, ("D1", "D2"), True),
+        (PLAIN, ("D1",), False),  # the other dim comes from nowhere
+        (REFUSED, ("D1", "D2"), False),
+    ],
+)
+def test_a_text_that_names_a_dim_is_of_its_own_call_alone(
+    variant: Variant, names: tuple[str, ...], others: bool
+) -> None:
+    known = _CallResult.of(variant, [VTensor("f32", {"D1": 2, "D2": 3})], names)
+    assert known.on(names) is known
+    reused = known.on(tuple(f"{name}0" for name in names))
+    assert (reused is not None) == others
+    if reused is not None:
+        assert str(reused.variant.layouts[0]) == "D10 D20"
+        assert reused.outputs == (("f32", {"D10": 2, "D20": 3}),)
 
 
 def test_a_pin_makes_another_call() -> None:
     graph = build("mobilenet_v1", size=32)
     relu = [name for name, node in graph.nodes.items() if node.op_name.startswith("Relu")]
     pins = Preferences(nodes={relu[2]: "numpy"})
-    made = {node.name: node.variant.library for node in resolve(graph, {}, pins).operators}
-    assert [made[name] == "numpy" for name in relu[:4]] == [False, False, True, False]
+    taken = {node.name: node.variant.library for node in resolve(graph, {}, pins).operators}
+    assert [taken[name] == "numpy" for name in relu[:4]] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("look", [True, False])
-def test_who_looks_at_a_constant_is_asked_each_time(bench: Bench, look: bool) -> None:
+def test_an_invoker_that_reads_a_constant_is_asked_each_time(bench: Bench, look: bool) -> None:
     @bench.invoker("Pair")
     def pair(ctx: Context, op: object, a: VTensor, b: VTensor, y: VTensor) -> None:
         xs, constant = PTensor(a), PTensor(b)
         flat = look and float(constant.data().flat[0]) > 0
-        xs.require("CN" if flat else "NC")
-        if lib_tagger("toy", [xs, constant], [PTensor(y)]):
-            return
+        lib_tagger("toy", [xs.require("CN" if flat else "NC"), constant], [PTensor(y)])
 
     graph = Graph("constants")
     value = graph.input("x", {"N": 2, "C": 3})

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libdesc.numpy import handlers
 from libdesc.registry import registry
 from ptensor import PTensor
 from ptensor.layout import Layout
-from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
-from resolver.lowered import OpNode
+from tests.libraries import operators
 from tests.libraries.bench import Bench
 from tests.libraries.operators import mixed
 from tests.libraries.scratch import scratch_registry
 from tests.property.strategies import LAWS, layouts
+from tests.resolver.networks import checked, mixes
 from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS
 from vtensor.language.tensor import VTensor
@@ -72,13 +73,10 @@ def evaluated(graph: Graph, feeds: dict[str, Array]) -> list[Array]:
 
 def law(graph: Graph, entry: dict[str, Layout]) -> None:
     """Resolves, extends, is sound, gives NumPy's values, and keeps what was asked."""
-    extended = extend(resolve(graph, entry))
-    able = [library.name for library in registry().libraries.values() if library.transforms]
-    check(extended, graph, able, entry)
-    for node in extended.nodes:
-        if isinstance(node, OpNode):
-            for text, layout in zip(node.op.asks, node.variant.layouts, strict=True):  # type: ignore[attr-defined]
-                assert text in ("ANY", "-") or str(layout) in text.split("|")
+    extended = checked(extend(resolve(graph, entry)), graph, entry)
+    for node in extended.operators:
+        for text, layout in zip(node.op.asks, node.variant.layouts, strict=True):  # type: ignore[attr-defined]
+            assert text in ("ANY", "-") or str(layout) in text.split("|")
     rng = np.random.default_rng(11)
     feeds: dict[str, Array] = {}
     for name in graph.inputs:
@@ -91,21 +89,13 @@ def law(graph: Graph, entry: dict[str, Layout]) -> None:
         np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("any_too", [False, True])
 @FEWER
-@given(st.data())
-def test_fixed_layouts(data: st.DataObject) -> None:
+@given(data=st.data())
+def test_a_network_is_sound_and_right(any_too: bool, data: st.DataObject) -> None:
     with scratch_registry():
         Bench()
-        graph = data.draw(networks())
-        law(graph, {"x0": data.draw(layouts(DIMS))})
-
-
-@FEWER
-@given(st.data())
-def test_any_and_alternatives_too(data: st.DataObject) -> None:
-    with scratch_registry():
-        Bench()
-        graph = data.draw(networks(any_too=True))
+        graph = data.draw(networks(any_too=any_too))
         law(graph, {"x0": data.draw(layouts(DIMS))})
 
 
@@ -113,34 +103,23 @@ def test_the_law_sees_a_wrong_value(bench: Bench, monkeypatch: pytest.MonkeyPatc
     """The twin: a transformer that reverses what it copies."""
 
     def wrong(source: Any, target: Any, permutation: tuple[int, ...]) -> None:
-        from libdesc.numpy.handlers import transform
-
-        transform(source, target, permutation)
+        handlers.transform(source, target, permutation)
         target.data()[...] = target.data()[::-1].copy()
 
-    g = Graph("wrong")
-    g.output(g.add(bench.op("Mix", ("CNW", "CNW")), g.input("x0", SIZES)))
-    law(g.seal(), {})
+    graph = mixes("n: x0 CNW CNW", x0=SIZES)
+    law(graph, {})
     monkeypatch.setitem(registry().libraries["toy"].code, "transformer_handler", wrong)
     with pytest.raises(AssertionError):
-        law(g, {})
+        law(graph, {})
 
 
-def test_the_law_sees_a_layout_that_nobody_asked_for(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_law_sees_another_layout(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other twin: an invoker's operator says one thing, the variant another."""
-    g = Graph("wrong")
-    g.output(g.add(bench.op("Mix", ("CNW", "CNW")), g.input("x0", SIZES)))
-    graph = g.seal()
-    node = next(iter(graph.nodes.values()))
-    law(graph, {})
-    object.__setattr__(node.op, "asks", ("NCW|CNW", "CNW"))
-    law(graph, {})
-    object.__setattr__(node.op, "asks", ("CNW", "CNW"))
-
-    from tests.libraries import operators
-
+    graph = mixes("n: x0 CNW CNW", x0=SIZES)
+    op = graph.nodes["n"].op
+    for asks in (("CNW", "CNW"), ("NCW|CNW", "CNW"), ("CNW", "CNW")):
+        object.__setattr__(op, "asks", asks)
+        law(graph, {})
     monkeypatch.setattr(operators, "ask", lambda tensor, text: PTensor(tensor))
     with pytest.raises(AssertionError):
         law(graph, {})

@@ -1,4 +1,4 @@
-"""Who runs a Transform, and why it exists."""
+"""Which library runs a Transform, and why it exists."""
 
 from __future__ import annotations
 
@@ -12,54 +12,39 @@ import pytest
 
 from libdesc import register
 from libdesc.numpy import handlers as numpy_handlers
+from libdesc.registry import registry
 from ptensor import Layout, PTensor, lib_tagger
 from resolver.evaluate import resolve
 from resolver.explain import explain_transforms
 from resolver.extend import extend
 from resolver.lowered import TransformNode
+from tests.contract.invokers import copying
 from tests.libraries.bench import Bench, message, where
+from tests.libraries.toy import handlers
 from vtensor.errors import NoInvokerError
 from vtensor.language.graph import Graph
+from vtensor.language.operators import Context, operator
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning.library_options import preferences_of
 from vtensor.runtime.session import Session
 
 SIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def library(at: Path, name: str, priority: int, names: str = "NC CN", how: str = "") -> None:
-    """Register a library that knows these layouts and, with ``how``, transforms in Python."""
+def library(at: Path, name: str, priority: int, *, able: bool = True, names: str = "NC CN") -> None:
+    """Register a library that knows these layouts and, if it is able, transforms in Python."""
     words = "".join(f'{layout} = "{layout.lower()}"\n' for layout in names.split())
     (at / f"{name}.toml").write_text(
         f'[library]\nname = "{name}"\npriority = {priority}\ndevices = ["cpu"]\npython = true\n'
-        + (f'transformer = "{how}"\n' if how else "")
+        + 'transformer = "libdesc.numpy.handlers:transform"\n' * able
         + f"[layout_names]\n{words}",
         encoding="utf-8",
     )
     register(at / f"{name}.toml")
 
 
-HOW = "libdesc.numpy.handlers:transform"
-
-
-def invoke(bench: Bench, op: str, name: str, layout: str) -> Any:
-    """Let a library take an operator in one layout."""
-
-    def function(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        src = PTensor(x)
-        src.require(layout)  # here
-        dst = PTensor(y).require(layout)
-        if lib_tagger(name, [src], [dst]):
-            return
-        dst.data()[...] = src.data()
-
-    bench.invoker(op, library=name)(function)
-    return function
-
-
-def two_nodes(bench: Bench) -> Graph:
-    """Toy in CN made by ``first``, Scale in NC run by ``second``."""
-    from vtensor.language.operators import Context, operator
-    from vtensor.language.tensor import VTensor
+def two_nodes(bench: Bench, toy: Any, after: Any) -> Graph:
+    """Nodes ``toy`` and ``after``, each on a library in a layout, or on its own invoker."""
 
     @operator("After", dims={"x": "*", "y": "*"})
     class After:
@@ -68,9 +53,12 @@ def two_nodes(bench: Bench) -> Graph:
             ctx.dispatch(self, [x], [y])
             return y
 
+    for op, (name, layout) in (("Toy", toy), ("After", after)):
+        invoker = copying(name, layout, layout) if isinstance(layout, str) else layout
+        bench.invoker(op, library=name)(invoker)
     g = Graph("two")
-    toy = g.add(bench.op("Toy"), g.input("x", {"N": 2, "C": 3}), name="toy")
-    g.output(g.add(After(), toy, name="after"), "y")
+    value = g.add(bench.op("Toy"), g.input("x", {"N": 2, "C": 3}), name="toy")
+    g.output(g.add(After(), value, name="after"), "y")
     return g.seal()
 
 
@@ -81,111 +69,73 @@ def between(graph: Graph, libraries: Sequence[str] | None = None) -> TransformNo
     return node
 
 
-def test_the_consumers_library(bench: Bench, tmp_path: Path) -> None:
-    library(tmp_path, "first", 90, how=HOW)
-    library(tmp_path, "second", 10, how=HOW)
-    graph = two_nodes(bench)
-    invoke(bench, "Toy", "first", "CN")
-    invoke(bench, "After", "second", "NC")
-    assert between(graph).library == "second"
-
-
-@pytest.mark.parametrize("names", ["NC", "CN"])
-def test_else_the_producers(bench: Bench, tmp_path: Path, names: str) -> None:
-    """The consumer's has no word for one of the two layouts."""
-    library(tmp_path, "first", 10, how=HOW)
-    library(tmp_path, "second", 90, names=names, how=HOW)
-    graph = two_nodes(bench)
-    invoke(bench, "Toy", "first", "CN")
-    invoke(bench, "After", "second", "NC")
-    assert between(graph).library == "first"
-
-
-def test_else_by_priority(bench: Bench, tmp_path: Path) -> None:
-    """Neither has a transformer; ``toy`` (50) goes before ``low`` (40) and numpy (0)."""
-    library(tmp_path, "first", 99)
-    library(tmp_path, "second", 98)
-    library(tmp_path, "low", 40, how=HOW)
-    graph = two_nodes(bench)
-    invoke(bench, "Toy", "first", "CN")
-    invoke(bench, "After", "second", "NC")
-    assert between(graph).library == "toy"
-    assert between(graph, ["first", "second", "low", "toy"]).library == "low"
-
-
-def test_else_the_definition(bench: Bench, tmp_path: Path) -> None:
-    library(tmp_path, "first", 99)
-    library(tmp_path, "second", 98, names="CN", how=HOW)
-    graph = two_nodes(bench)
-    invoke(bench, "Toy", "first", "CN")
-    invoke(bench, "After", "second", "NC")
-    assert between(graph, ("first", "second")).library == "numpy"
-    with Session(graph, libraries=("first", "second")) as session:
+@pytest.mark.parametrize(
+    ("first", "second", "names", "libraries", "runs_it"),
+    [
+        ((90, True), (10, True), "NC CN", None, "second"),  # the consumer's library
+        ((10, True), (90, True), "NC", None, "first"),  # it has no word for one: the producer's
+        ((10, True), (90, True), "CN", None, "first"),
+        ((99, False), (98, False), "NC CN", None, "toy"),  # neither is able: by priority
+        ((99, False), (98, False), "NC CN", ["first", "second", "low", "toy"], "low"),
+        ((99, False), (98, True), "CN", ["first", "second"], "numpy"),  # the definition
+    ],
+)
+def test_a_transform_is_run_by_its_consumers_library_or_the_next_that_can(
+    bench: Bench,
+    tmp_path: Path,
+    first: tuple[int, bool],
+    second: tuple[int, bool],
+    names: str,
+    libraries: list[str] | None,
+    runs_it: str,
+) -> None:
+    """``toy`` has priority 50, ``low`` 40, numpy 0."""
+    library(tmp_path, "first", first[0], able=first[1])
+    library(tmp_path, "second", second[0], able=second[1], names=names)
+    library(tmp_path, "low", 40)
+    graph = two_nodes(bench, ("first", "CN"), ("second", "NC"))
+    assert between(graph, libraries).library == runs_it
+    if runs_it != "numpy":
+        return
+    with Session(graph, libraries=libraries) as session:
         np.testing.assert_array_equal(session.run(None, {"x": SIX})[0], SIX)
         [step] = [s for s in session.plan.steps if s.is_transform and s.node.inputs == ("toy",)]
         assert (step.library, step.python, step.op) == ("numpy", True, "Transform")
         assert step.unlisted
 
 
-def test_a_library_that_declines_a_transform(bench: Bench, tmp_path: Path) -> None:
-    """Its ``confirm`` says no: the next one runs it."""
-    from tests.libraries.toy import handlers
-
+def test_a_library_that_declines_or_is_absent_transforms_nothing(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library(tmp_path, "first", 99)
+    graph = two_nodes(bench, ("toy", "CN"), ("toy", "NC"))
     handlers.refusal = lambda call, row: "tired" if call.op_name == "Transform" else None
-    graph = two_nodes(bench)
-    invoke(bench, "Toy", "toy", "CN")
-    invoke(bench, "After", "toy", "NC")
-    node = between(graph, ("toy",))
-    assert node.library == "numpy"
-
-
-def test_an_absent_library_transforms_nothing(bench: Bench, tmp_path: Path) -> None:
-    from libdesc.registry import registry
-
-    graph = two_nodes(bench)
-    invoke(bench, "Toy", "numpy", "CN")
-    invoke(bench, "After", "numpy", "NC")
-    assert between(graph, ("numpy",)).library == "numpy"
-    library(tmp_path, "first", 99, how=HOW)
-    bench.invoker("After", library="first")(
-        invoke_as("first", "NC")  # now the consumer's library
-    )
+    assert between(graph, ("toy",)).library == "numpy"
     assert between(graph).library == "first"
-    registry().libraries["toy"].absent = registry().libraries["first"].absent = "gone"
-    assert between(graph, ("numpy",)).library == "numpy"
-
-
-def invoke_as(name: str, layout: str) -> Any:
-    """An invoker in one layout."""
-
-    def function(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        lib_tagger(name, [PTensor(x).require(layout)], [PTensor(y).require(layout)])
-
-    return function
-
-
-def test_nobody_can(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from libdesc.registry import registry
-
-    for name in registry().libraries:
+    monkeypatch.setattr(registry().libraries["first"], "absent", "gone")
+    assert between(graph).library != "first"
+    for name in registry().libraries.keys() - {"toy"}:
         monkeypatch.setattr(registry().libraries[name], "absent", "gone")
-    monkeypatch.setattr(registry().libraries["toy"], "absent", "")
-    from tests.libraries.toy import handlers
-
-    handlers.refusal = lambda call, row: "tired" if call.op_name == "Transform" else None
-    graph = two_nodes(bench)
-    invoke(bench, "Toy", "toy", "CN")
-    invoke(bench, "After", "toy", "NC")
     assert message(NoInvokerError, lambda: extend(resolve(graph))) == (
         "no library transforms f32 N=2 C=3 from NC to CN: toy: NC CN: tired"
     )
 
 
-def test_reasons(bench: Bench) -> None:
-    """Who asked, at which line, and who had something else."""
-    graph = two_nodes(bench)
-    toy, after = invoke(bench, "Toy", "toy", "CN"), invoke(bench, "After", "numpy", "NC")
-    extended = extend(resolve(graph), {"y": bench.decide().layouts[0]})
+def asking(name: str, layout: str) -> Any:
+    """An invoker whose requirement of x has a place of its own."""
+
+    def function(ctx: Any, op: Any, x: Any, y: Any) -> None:
+        src = PTensor(x)
+        src.require(layout)  # here
+        lib_tagger(name, [src], [PTensor(y).require(layout)])
+
+    return function
+
+
+def test_a_reason_says_which_node_asked_where_and_what_had_another_layout(bench: Bench) -> None:
+    toy, after = asking("toy", "CN"), asking("numpy", "NC")
+    graph = two_nodes(bench, ("toy", toy), ("numpy", after))
+    extended = extend(resolve(graph), {"y": Layout("CN")})
     assert [str(node.reason) for node in extended.transforms()] == [
         f"Toy toy (toy) requires it of x at {where(toy, 'here')}, x has another",
         f"After after (numpy) requires it of x at {where(after, 'here')}, Toy toy has another",
@@ -194,13 +144,10 @@ def test_reasons(bench: Bench) -> None:
 
 
 def test_what_nobody_required_is_not_said_to_be_required(bench: Bench) -> None:
-    graph = two_nodes(bench)
-    invoke(bench, "Toy", "toy", "CN")
-    after = invoke(bench, "After", "toy", "ANY")
-    resolution = resolve(graph)
+    after = asking("toy", "ANY")
+    resolution = resolve(two_nodes(bench, ("toy", asking("toy", "CN")), ("toy", after)))
     [first, second] = resolution.operators
-    row = (Layout("NC"), Layout("NC"))
-    moved = replace(second, variant=second.variant.lying(row))
+    moved = replace(second, variant=second.variant.lying((Layout("NC"), Layout("NC"))))
     extended = extend(replace(resolution, nodes=[first, moved]))
     _, transform, _ = extended.transforms()
     assert str(transform.reason) == (
@@ -212,11 +159,8 @@ def test_what_nobody_required_is_not_said_to_be_required(bench: Bench) -> None:
     assert [asked[node.name] for node in extended.transforms()] == [["CN"], ["ANY"], []]
 
 
-def test_conversions(bench: Bench) -> None:
-    graph = two_nodes(bench)
-    invoke(bench, "Toy", "toy", "C8cN")
-    invoke(bench, "After", "toy", "NC")
-    with Session(graph) as session:
+def test_conversions_say_what_each_transform_moves(bench: Bench) -> None:
+    with Session(two_nodes(bench, ("toy", "C8cN"), ("toy", "NC"))) as session:
         rows = [
             (c.value, str(c.source), str(c.target), c.bytes, c.library) for c in session.conversions
         ]
@@ -232,8 +176,6 @@ def test_conversions(bench: Bench) -> None:
 
 def test_a_recorded_transform_runs_each_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A constant's runs once, while the plan is made."""
-    from libdesc.registry import registry
-
     runs: list[tuple[str, str]] = []
 
     def counting(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:
