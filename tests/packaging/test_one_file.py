@@ -1,4 +1,4 @@
-"""An operator is one file: the one of HardSwish is all there is of it, and all that it needs."""
+"""An operator is one file: nothing else names HardSwish, and its file works elsewhere."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.operators.harness import Given, check_close, check_pads, definition, 
 x = np.random.default_rng(0).normal(size=(2, 17, 5, 6)).astype(np.float32) * 3
 given = [Given(x, tuple("NCHW"), Layout("NCHW8c"))]
 for library in ("onednn", "eigen", "numpy"):
-    found = run(library, Theirs(), given)
-    check_close(found.values[0], definition(HardSwish(), given)[0], 1e-6)
-    check_pads(found.physical[0])
-    print(library, *found.variant.layouts)
+    ran = run(library, Theirs(), given)
+    check_close(ran.values[0], definition(HardSwish(), given)[0], 1e-6)
+    check_pads(ran.physical[0])
+    print(library, *ran.variant.layouts)
 """
 
 
 def mentions(folders: list[Path], name: str) -> Iterator[Path]:
-    """The source files in which a name stands."""
+    """Yield the source files that have a name."""
     for folder in folders:
         for file in folder.rglob("*.*"):
             if file.suffix in (".py", ".pyi", ".toml", ".h", ".cpp", ".txt") and (
@@ -37,16 +37,14 @@ def mentions(folders: list[Path], name: str) -> Iterator[Path]:
                 yield file
 
 
-def test_nothing_else_names_it() -> None:
+def test_no_other_file_names_it() -> None:
     folders = [ROOT / folder for folder in (*PACKAGES, "native")]
-    made = {
-        ROOT / "ops" / name for name in ("__init__.pyi", "index.txt")
-    }  # by eval.documents.operator_stub
-    assert set(mentions(folders, NAME)) - made == {FILE}
+    generated = {ROOT / "ops" / name for name in ("__init__.pyi", "index.txt")}
+    assert set(mentions(folders, NAME)) - generated == {FILE}
 
 
-def test_its_text_is_an_operator_wherever_it_lies(tmp_path: Path) -> None:
-    """Under another name and in another distribution it runs on each library."""
+def test_its_file_is_an_operator_of_another_distribution(tmp_path: Path) -> None:
+    """Under another name it runs on each library."""
     text = FILE.read_text(encoding="utf-8").replace(NAME, "Theirs")
     (tmp_path / "theirs.py").write_text(text, encoding="utf-8")
     distribution(tmp_path, "[vtensor.operators]\ntheirs = theirs\n")
