@@ -1,10 +1,8 @@
-"""Sessions at the edges of their lives: memory after ``close()``, forks, the interpreter's end."""
+"""The end of a session: memory after ``close()``, the interpreter's exit."""
 
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
 import weakref
 from collections.abc import Iterator
 
@@ -13,29 +11,9 @@ import pytest
 
 from ops import Add, Conv2D, Relu, Reshape
 from ptensor.buffer import TensorStorage
-from tests.libraries.processes import printed, run_python
+from tests.libraries.processes import printed
 from vtensor import Graph, Session
 from vtensor.runtime.execution.deadlocks import Place
-
-#: A session ``s`` on a small network, and what it is fed.
-SETUP = """
-import numpy as np
-from ops import Conv2D
-from vtensor import Graph, Session
-from vtensor.runtime.execution.deadlocks import Place
-g = Graph()
-x = g.input("x", {"N": 1, "C": 16, "H": 8, "W": 8})
-w = g.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w")
-g.output(g.add(Conv2D(), x, w), "y")
-s = Session(g)
-feeds = {"x": np.ones((1, 16, 8, 8), np.float32)}
-want = float(s.run(None, feeds)[0].sum())
-"""
-
-
-def ended(code: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """Run this code in a fresh interpreter, with warnings as errors; a hang fails the test."""
-    return run_python("-W", "error", "-c", before + SETUP + code)
 
 
 @pytest.fixture
@@ -106,55 +84,35 @@ def test_first_session_of_a_process_is_freed() -> None:
     assert printed("-c", FIRST) == "True None None 0\n"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_forked_child_uses_its_parents_session() -> None:
-    code = """
-import os, warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
-child = os.fork()
-if child == 0:
-    ok = float(s.run(None, feeds)[0].sum()) == want
-    with Session(g) as own:
-        ok = ok and float(own.run(None, feeds)[0].sum()) == want
-    os._exit(0 if ok else 1)
-assert os.waitpid(child, 0)[1] == 0
-assert float(s.run(None, feeds)[0].sum()) == want
+#: A function at exit uses a session, which is younger or older than its registration.
+AT_EXIT = """
+import atexit
+def late():
+    try:
+        print(*s.run(None, feeds)[0])
+    except SessionClosedError as error:
+        print(error)
+{early}
+import numpy as np
+from ops import Relu
+from vtensor import Graph, Session
+from vtensor.errors import SessionClosedError
+g = Graph()
+g.output(g.add(Relu(), g.input("x", {{"N": 1}})), "y")
+s = Session(g)
+feeds = {{"x": np.ones(1, np.float32)}}
+s.run(None, feeds)
+{late}
 """
-    done = ended(code)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("names", "text"),
     [
-        "",
-        "import threading\n"
-        "def work():\n    for _ in range(20): s.run(None, feeds)\n"
-        "threading.Thread(target=work, daemon=True).start()",
+        ({"early": "", "late": "atexit.register(late)"}, "1.0\n"),
+        ({"early": "atexit.register(late)", "late": ""}, "nothing runs any more: "),
     ],
+    ids=["older session", "younger session"],
 )
-def test_interpreter_ends_with_an_open_session(code: str) -> None:
-    done = ended(code)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("SessionClosedError") <= 1  # of the daemon thread
-
-
-#: A function for the interpreter's end, to be registered before the session is there or after it.
-LATE = """
-import atexit
-from vtensor.errors import SessionClosedError
-def late():
-    try:
-        print(float(s.run(None, feeds)[0].sum()) == want)
-    except SessionClosedError as error:
-        print(error)
-atexit.register(late)
-"""
-
-
-def test_function_at_exit_may_use_a_session_that_is_older() -> None:
-    done = ended(LATE)
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-    done = ended("", before=LATE)  # so that it is called when everything else has ended
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("nothing runs any more: ")
+def test_function_at_exit_may_use_an_older_session(names: dict[str, str], text: str) -> None:
+    assert printed("-W", "error", "-c", AT_EXIT.format(**names)).startswith(text)

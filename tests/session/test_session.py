@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ops import Add, Conv2D, Identity, Relu
+from ops import Add, Conv2D, Relu
 from vtensor import Graph, Session
 from vtensor.errors import ConversionsError, InputError
 from vtensor.report import why
@@ -62,11 +61,6 @@ class Arrayish:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
         return self.array
-
-
-def channels_last(x: Array) -> Array:
-    """Return the same values in the order NHWC in memory."""
-    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
 
 
 @pytest.fixture(scope="module")
@@ -131,57 +125,9 @@ def test_arrays_may_have_any_strides_and_are_not_written(session: Session, given
     np.testing.assert_array_equal(given, before)
 
 
-def test_channels_last_memory_is_one_more_plan(resolutions: list[str]) -> None:
-    with Session(network(), threads=2) as session:
-        x = image()
-        [expected] = session.run(["y"], {"x": x})
-        before = len(resolutions)
-        [ours] = session.run(["y"], {"x": channels_last(x)})
-        assert len(resolutions) == before + 1
-        session.run(["y"], {"x": channels_last(x)})
-        session.run(["y"], {"x": x})
-        assert len(resolutions) == before + 1
-        np.testing.assert_allclose(ours, expected, atol=1e-5)
-
-
-def test_layouts_of_inputs_and_outputs_are_those_of_the_first_plan(resolutions: list[str]) -> None:
-    options: Any = {"input_layouts": {"x": "NHWC"}, "output_layouts": {"y": "NHWC"}}
-    with Session(network(), threads=2, **options) as session:
-        assert str(session.plan.graph.values["x"].layout) == "NHWC"
-        x = image()
-        before = len(resolutions)
-        y, other = session.run(None, {"x": channels_last(x)})
-        assert len(resolutions) == before
-        assert y.shape == x.shape
-        assert y.transpose(0, 2, 3, 1).flags.c_contiguous
-        assert other.flags.c_contiguous
-
-
 def test_output_layout_of_other_dims_is_refused() -> None:
     with pytest.raises(InputError, match="cannot hold"):
         Session(network(), output_layouts={"y": "NC"})
-
-
-def test_input_may_be_an_output() -> None:
-    graph = Graph("through")
-    x = graph.input("x", {"N": 2, "C": 3})
-    graph.output(x, "same")
-    graph.output(graph.add(Identity(), x), "alias")
-    array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    with Session(graph) as session:
-        for delivered in session.run(None, {"x": array}):
-            np.testing.assert_array_equal(delivered, array)
-            assert not np.shares_memory(delivered, array)
-
-
-def test_threads_may_share_a_session(session: Session) -> None:
-    inputs = [image() * scale for scale in range(1, 9)]
-    expected = [session.run(["y"], {"x": x})[0] for x in inputs]
-    with ThreadPoolExecutor(8) as pool:
-        for _ in range(5):
-            results = pool.map(lambda x: session.run(["y"], {"x": x})[0], inputs)
-            for ours, theirs in zip(results, expected, strict=True):
-                np.testing.assert_array_equal(ours, theirs)
 
 
 def test_executor_is_one_for_each_number_of_threads() -> None:
