@@ -349,7 +349,9 @@ def test_folder_that_no_session_uses_is_an_error(
     for empty in (cache.parent / "none", cache.parent / "empty"):
         if empty.name == "empty":
             empty.mkdir()
-        assert "0 " in vtensor(command, "--cache-dir", empty).stdout
+        ran = vtensor(command, "--cache-dir", empty)
+        assert ran.exit_code == 0
+        assert "0 " in ran.stdout
         assert not list(empty.glob("*"))
     assert not (cache.parent / "none").exists()
     spoil(cache)

@@ -189,8 +189,8 @@ def test_malformed_shape_is_refused(text: str) -> None:
 def test_top_classes_are_of_real_scores_alone(scores: Any, classes: list[int]) -> None:
     rows = top_classes(scores, len(classes) or 2, ["a", "b"])
     labels = ["a", "b", "", "", ""]
-    found = [(row["class"], row["label"]) for image in rows for row in image]
-    assert found == [(number, labels[number]) for number in classes]
+    pairs = [(row["class"], row["label"]) for image in rows for row in image]
+    assert pairs == [(number, labels[number]) for number in classes]
 
 
 @of_model(UNLISTED)

@@ -47,11 +47,11 @@ def test_no_operator_is_named_outside_of_ops() -> None:
     assert len(FILES) > 20
     assert {"Conv2D", "Relu", "Add"} <= names
     lines = {str(path.relative_to(ROOT)): [*mentions(path.read_text(), names)] for path in FILES}
-    assert {path: found for path, found in lines.items() if found} == {}
+    assert {path: rows for path, rows in lines.items() if rows} == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "mentioned"),
     [
         ("from ops import Conv2D", True),
         ("from ops.convolution import Conv2D", True),
@@ -63,5 +63,5 @@ def test_no_operator_is_named_outside_of_ops() -> None:
         ('"""Relu"""\nclass A:\n    """Add"""\n    def f(self):\n        "Conv2D"\n', False),
     ],
 )
-def test_mention_is_found_outside_of_docstrings(text: str, found: bool) -> None:
-    assert bool(list(mentions(text, operator_names()))) == found
+def test_mention_is_found_outside_of_docstrings(text: str, mentioned: bool) -> None:
+    assert bool(list(mentions(text, operator_names()))) == mentioned

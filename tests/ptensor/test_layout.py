@@ -176,10 +176,10 @@ def test_layouts_of_many_threads_are_one_value() -> None:
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda _: {Layout(text) for text in texts}, range(8)))
+            sets = list(pool.map(lambda _: {Layout(text) for text in texts}, range(8)))
     finally:
         sys.setswitchinterval(before)
-    assert all(each == found[0] for each in found)
+    assert all(each == sets[0] for each in sets)
 
 
 def test_levels_of_blocks_nest_from_left_to_right() -> None:
@@ -213,7 +213,7 @@ HUGE = dict.fromkeys("NCHW", 10**6)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "sizes", "dtypes", "same"),
+    ("left", "right", "sizes", "dtypes", "same"),
     [
         ("NCHW16c", "NHWC", {**IMAGE, "C": 8}, [], False),  # 8 more are allocated
         ("NCHW16c", "NCHW8c", {**IMAGE, "C": 32, "H": 1, "W": 1}, [], True),
@@ -227,10 +227,10 @@ HUGE = dict.fromkeys("NCHW", 10**6)
     ],
 )
 def test_same_compares_places_and_encodings(
-    one: str, other: str, sizes: dict[str, int], dtypes: list[str], same: bool
+    left: str, right: str, sizes: dict[str, int], dtypes: list[str], same: bool
 ) -> None:
-    assert Layout(one).same(Layout(other), sizes, *dtypes) == same
-    assert Layout(other).same(Layout(one), sizes, *dtypes) == same
+    assert Layout(left).same(Layout(right), sizes, *dtypes) == same
+    assert Layout(right).same(Layout(left), sizes, *dtypes) == same
 
 
 def test_any_has_no_order() -> None:

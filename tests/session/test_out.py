@@ -227,16 +227,16 @@ def aliases() -> Graph:
 
 def test_output_without_memory_of_its_own_is_copied() -> None:
     with Session(aliases()) as session:
-        given = np.array([[-1, 0, 1], [2, -2, 3]], np.float32)
+        x = np.array([[-1, 0, 1], [2, -2, 3]], np.float32)
         for _ in range(2):
             out = {"y_too": np.zeros((2, 3), np.float32)}
-            x_too, y, y_too, constant = session.run(None, {"x": given}, out=out)
-            np.testing.assert_array_equal(y_too, np.maximum(given, 0))
+            x_too, y, y_too, constant = session.run(None, {"x": x}, out=out)
+            np.testing.assert_array_equal(y_too, np.maximum(x, 0))
             np.testing.assert_array_equal(y, y_too)
             assert session.copied == {"x_too", "y_too", "constant"}
             for array in (x_too, y, y_too, constant):
                 array += 7  # each is the caller's alone
-        np.testing.assert_array_equal(given, [[-1, 0, 1], [2, -2, 3]])
+        np.testing.assert_array_equal(x, [[-1, 0, 1], [2, -2, 3]])
 
 
 def test_failed_run_releases_the_callers_memory(
@@ -319,12 +319,12 @@ def test_outputs_are_right_when_one_overwrites_the_input(
     expected = {"y": np.maximum(x, 0), "i": x, "j": x, "t": x.reshape(-1)}
     with Session(passing(), libraries=[library]) as session:
         memory = values.copy()
-        given, out = memory[:16].reshape(4, 4), OVER[over](memory)
-        found = session.run(wanted, {"x": given}, out=out)
-        for name, have in zip(wanted, found, strict=True):
+        source, out = memory[:16].reshape(4, 4), OVER[over](memory)
+        outputs = session.run(wanted, {"x": source}, out=out)
+        for name, have in zip(wanted, outputs, strict=True):
             np.testing.assert_array_equal(have, expected[name], err_msg=name)
         memory[:] = values
-        binding = session.bind({"x": given}, out)
+        binding = session.bind({"x": source}, out)
         for _ in range(2):
             memory[:] = values
             binding.run()

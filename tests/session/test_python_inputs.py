@@ -29,11 +29,11 @@ TYPES = {"x": "float[N,2]", "b": "bool[2]", "i": "int8[2]", "s": "float16"}
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    given, made = (
+    inputs, outputs = (
         ", ".join(f"{kind} {name}{mark}" for name, kind in TYPES.items()) for mark in ("", "_")
     )
     nodes = " ".join(f"{name}_ = Identity({name})" for name in TYPES)
-    with Session(model(f"g ({given}) => ({made}) {{ {nodes} }}")) as session:
+    with Session(model(f"g ({inputs}) => ({outputs}) {{ {nodes} }}")) as session:
         yield session
 
 
@@ -57,7 +57,7 @@ def test_run_without_names_returns_all_outputs(session: Session, names: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "want"),
+    ("name", "value", "want"),
     [
         ("x", [[1, 2.5]], [[1, 2.5]]),
         ("x", ((1, 2), (3, 4)), [[1, 2], [3, 4]]),
@@ -72,9 +72,9 @@ def test_run_without_names_returns_all_outputs(session: Session, names: Any) -> 
     ],
 )
 def test_lists_and_numbers_are_converted_to_the_element_type(
-    session: Session, name: str, given: object, want: object
+    session: Session, name: str, value: object, want: object
 ) -> None:
-    feeds = FEEDS | {name: given}
+    feeds = FEEDS | {name: value}
     for _ in range(2):
         [y] = session.run([f"{name}_"], feeds)
         assert y.dtype == np.asarray(FEEDS[name]).dtype
@@ -84,7 +84,7 @@ def test_lists_and_numbers_are_converted_to_the_element_type(
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "why"),
+    ("name", "value", "why"),
     [
         ("x", [[1, 2], [3]], "inhomogeneous"),
         ("x", [["1", "2"]], "NumPy makes <U1 of it"),
@@ -107,16 +107,16 @@ def test_lists_and_numbers_are_converted_to_the_element_type(
     ],
 )
 def test_value_that_cannot_be_converted_is_named(
-    session: Session, name: str, given: object, why: str
+    session: Session, name: str, value: object, why: str
 ) -> None:
     with pytest.raises(InputError, match=why) as caught:
-        session.run(None, FEEDS | {name: given})
+        session.run(None, FEEDS | {name: value})
     assert f"input {name!r}: " in str(caught.value)
     assert f"wanted is {name} : " in str(caught.value) or "is no array;" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "given", "fits"),
+    ("dtype", "value", "fits"),
     [
         ("bf16", [1.5, float("inf")], True),
         ("bf16", [1e39], False),
@@ -134,15 +134,15 @@ def test_value_that_cannot_be_converted_is_named(
         ("s32", [], True),
     ],
 )
-def test_every_element_type_has_its_range(dtype: str, given: list[Any], fits: bool) -> None:
+def test_every_element_type_has_its_range(dtype: str, value: list[Any], fits: bool) -> None:
     port = Port("x", dtype, (None,), ("N",))
     if fits:
-        array = converted(given, port)
+        array = converted(value, port)
         assert array.dtype == numpy_dtype(dtype)
-        np.testing.assert_array_equal(array, np.array(given, array.dtype))
+        np.testing.assert_array_equal(array, np.array(value, array.dtype))
     else:
         with pytest.raises(InputError, match=f"no array of {dtype}"):
-            converted(given, port)
+            converted(value, port)
 
 
 def test_wrong_arguments_are_typed_errors(session: Session) -> None:
@@ -218,9 +218,9 @@ def test_failed_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         session.run(None, feeds)
     runs, run = list[Request](), Request.run
 
-    def counted(request: Request, *given: Any, **named: Any) -> Any:
+    def counted(request: Request, *operands: Any, **named: Any) -> Any:
         runs.append(request)
-        return run(request, *given, **named)
+        return run(request, *operands, **named)
 
     monkeypatch.setattr(Request, "run", counted)
     with Session(tmp_path / "m.onnx", cache_dir=tmp_path / "cache") as session:

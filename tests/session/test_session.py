@@ -105,7 +105,7 @@ def unaligned(x: Array) -> Array:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "array",
     [
         pytest.param(np.asfortranarray(image()), id="fortran"),
         pytest.param(np.repeat(image(), 2, axis=3)[:, :, :, ::2], id="gaps"),
@@ -114,15 +114,15 @@ def unaligned(x: Array) -> Array:
         pytest.param(unaligned(image()), id="unaligned"),
     ],
 )
-def test_arrays_may_have_any_strides_and_are_not_written(session: Session, given: Any) -> None:
-    before = given.copy()
-    given.setflags(write=False)
-    expected, found = session.run(None, {"x": image()}), session.run(None, {"x": given})
-    for ours, theirs in zip(found, expected, strict=True):
+def test_arrays_may_have_any_strides_and_are_not_written(session: Session, array: Any) -> None:
+    before = array.copy()
+    array.setflags(write=False)
+    expected, answers = session.run(None, {"x": image()}), session.run(None, {"x": array})
+    for ours, theirs in zip(answers, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
-        if not given.flags.aligned:
+        if not array.flags.aligned:
             np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(given, before)
+    np.testing.assert_array_equal(array, before)
 
 
 def test_output_layout_of_other_dims_is_refused() -> None:
@@ -146,11 +146,11 @@ def test_session_keeps_the_plans_that_were_used_last(monkeypatch: pytest.MonkeyP
     arrays = [np.ascontiguousarray(image().transpose(o)).transpose(np.argsort(o)) for o in orders]
     with Session(network(), threads=2) as session:
         plans = [session.plan]
-        for array, made in [(1, 2), (0, 2), (2, 3), (0, 3), (1, 4)]:
-            session.run(None, {"x": arrays[array]})
+        for order, count in [(1, 2), (0, 2), (2, 3), (0, 3), (1, 4)]:
+            session.run(None, {"x": arrays[order]})
             if session.plan not in plans:
                 plans.append(session.plan)
-            assert len(plans) == made
+            assert len(plans) == count
 
 
 def test_conversions_are_listed_with_their_reasons_when_too_many() -> None:
