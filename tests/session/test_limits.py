@@ -5,30 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
-from ops import Conv2D, Relu
+from ops import Relu
 from ptensor.evaluation import Variant
 from resolver.lowered import OpNode
 from tests.operators.test_variants import SEVERAL
+from tests.session.test_session import network
 from vtensor.errors import NativeError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.session import Session
 from vtensor.runtime.tuning import limits as module
 from vtensor.runtime.tuning.limits import Limits, limits
-
-
-def network(convolutions: int) -> Graph:
-    """Return convolutions of equal sizes, with something light after each."""
-    g = Graph("net")
-    x = g.input("x", {"N": 1, "C": 32, "H": 6, "W": 6})
-    for number in range(convolutions):
-        w = g.constant(np.full((32, 32, 1, 1), number, np.float32), "O I h w")
-        x = g.add(Relu(), g.add(Conv2D(), x, w))
-    g.output(x, "y")
-    return g
 
 
 def test_fastest_variants_of_the_heavy_nodes_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +27,7 @@ def test_fastest_variants_of_the_heavy_nodes_add_up(monkeypatch: pytest.MonkeyPa
         asked[node.variant] += 1
         return 100 - len(asked)
 
-    with Session(network(3), threads=1) as session:
+    with Session(network(32, 6, depth=3), threads=1) as session:
         measured = limits(session)
         assert measured.nodes == 3
         assert min(measured) > 0
@@ -65,7 +54,7 @@ def test_variants_that_fail_are_left_out(
         return 100
 
     monkeypatch.setattr(module, "node_ns", clock)
-    with Session(network(1), threads=1) as session:
+    with Session(network(32, 6, depth=1), threads=1) as session:
         if wanted is None:
             with pytest.raises(NativeError, match="luck"):
                 limits(session)

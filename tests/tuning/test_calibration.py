@@ -45,19 +45,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record what each timed step counts; a step takes a millisecond."""
-    counts: list[int] = []
-    steps = RegisteredLibrary.peaks
+def timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+    """Record the timed steps; a step takes a millisecond."""
+    steps: list[Step] = []
 
-    def counted(library: RegisteredLibrary, nbytes: int) -> Steps:
-        for kind, step, count in steps(library, nbytes):
-            counts.append(count)
-            yield kind, step, count
+    def times_of(step: Step, _enough: int) -> list[int]:
+        steps.append(step)
+        return [2_000_000, 1_000_000]
 
-    monkeypatch.setattr(RegisteredLibrary, "peaks", counted)
-    monkeypatch.setattr(peaks, "times_of", lambda _step, _enough: [2_000_000, 1_000_000])
-    return counts
+    monkeypatch.setattr(peaks, "times_of", times_of)
+    return steps
 
 
 def test_declared_rates_are_scaled_as_the_measured_ones_are() -> None:
@@ -87,7 +84,7 @@ def set_peak(file: Path, ns: int) -> None:
     ids=["none", "0", "1", "10**15", "broken"],
 )
 def test_speeds_are_measured_once_and_again_when_damaged(
-    timed: list[int],
+    timed: list[Step],
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     damage: Callable[[Path], object] | None,
@@ -167,7 +164,7 @@ def test_certificate_says_what_costs_are() -> None:
 
 
 def test_nothing_is_measured_when_nothing_is_estimated(
-    timed: list[int], monkeypatch: pytest.MonkeyPatch
+    timed: list[Step], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VTENSOR_COSTS", "calibrated")
     g = Graph("one")
