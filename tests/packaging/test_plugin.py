@@ -1,4 +1,4 @@
-"""A library in a distribution of its own, ``tests/plugin``: networks run on it when installed.
+"""Other distributions: a library, ``tests/plugin``, on which networks run, and an operator.
 
 Each test starts processes with or without it on their path; nothing of VTensor is changed.
 """
@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 import vtensor
+from tests.libdesc.test_discovery import distribution
 from tests.libraries.processes import ROOT
-from tests.packaging.test_imports import python
+from tests.packaging.test_imports import PACKAGES, python
 from vtensor import get_include
 from vtensor.errors import LibraryError
 
@@ -191,3 +192,39 @@ def test_include_folder_is_an_error_without_the_header(
     monkeypatch.setattr(vtensor, "__path__", [str(tmp_path)])
     with pytest.raises(LibraryError, match=f"is not installed in {tmp_path}"):
         get_include()
+
+
+#: The file of an operator, which is all that there is of it.
+FILE = ROOT / "ops" / "hardswish.py"
+
+RUN = """
+import numpy as np
+from ops import HardSwish, Theirs
+from ptensor import Layout
+from tests.operators.harness import Given, check_close, check_pads, definition, run
+x = np.random.default_rng(0).normal(size=(2, 17, 5, 6)).astype(np.float32) * 3
+given = [Given(x, tuple("NCHW"), Layout("NCHW8c"))]
+for library in ("onednn", "eigen", "numpy"):
+    ran = run(library, Theirs(), given)
+    check_close(ran.values[0], definition(HardSwish(), given)[0], 1e-6)
+    check_pads(ran.physical[0])
+    print(library, *ran.variant.layouts)
+"""
+
+
+def test_no_other_file_names_an_operator() -> None:
+    suffixes = {".py", ".pyi", ".toml", ".h", ".cpp", ".txt"}
+    folders = [ROOT / folder for folder in (*PACKAGES, "native")]
+    files = [file for folder in folders for file in folder.rglob("*.*") if file.suffix in suffixes]
+    named = {file for file in files if "HardSwish" in file.read_text(encoding="utf-8")}
+    generated = {ROOT / "ops" / name for name in ("__init__.pyi", "index.txt")}
+    assert named - generated == {FILE}
+
+
+def test_file_of_an_operator_works_in_another_distribution(tmp_path: Path) -> None:
+    """Under another name it runs on each library."""
+    text = FILE.read_text(encoding="utf-8").replace("HardSwish", "Theirs")
+    (tmp_path / "theirs.py").write_text(text, encoding="utf-8")
+    distribution(tmp_path, "[vtensor.operators]\ntheirs = theirs\n")
+    lines = python(RUN, path=str(tmp_path)).splitlines()
+    assert lines == [f"{library} NCHW8c NCHW8c" for library in ("onednn", "eigen", "numpy")]
