@@ -27,7 +27,8 @@ def test_tests_and_their_processes_have_limits(request: pytest.FixtureRequest) -
     assert float(request.config.getini("timeout")) <= 600
     assert float(request.config.getini("faulthandler_timeout")) <= 1800
     files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "eval" / "tests").rglob("*.py")]
-    lines = [f"{file}:{line}" for file in files for line in endless(ast.parse(file.read_text()))]
+    texts = {file: text for file in files if "subprocess." in (text := file.read_text())}
+    lines = [f"{file}:{line}" for file in texts for line in endless(ast.parse(texts[file]))]
     assert lines == []
     text = "subprocess.run([])\nsubprocess.run([], timeout=1)\nsubprocess.check_output([])"
     assert list(endless(ast.parse(text))) == [1, 3]

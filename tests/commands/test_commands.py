@@ -228,12 +228,12 @@ def test_frontier_has_time_and_error_of_each_plan(convolutions: Path, tmp_path: 
     asked = ("frontier", convolutions, "--tolerances", "1e-12,1e-3,0", "--runs", 2, "--threads", 1)
     ran = vtensor(*asked, "-o", svg, "--plans", plans)
     assert ran.exit_code == 0, ran.output
-    assert "residual: 2 runs of each plan on 1 thread" in ran.stdout
+    assert "small: 2 runs of each plan on 1 thread" in ran.stdout
     assert re.search(r"0, 1e-12( \*)? +\d+\.\d{3} +1\.00 +strict +\d+\.\d +\d +0 of \d", ran.stdout)
     off = r"\d\.\de-\d\d"
     shown = rf"1e-3( \*)? +\d+\.\d{{3}} +\d\.\d\d +{off} +{off} +\d+\.\d +\d +3 of \d"
     assert re.search(rf"{shown} +\d x winograd F\(", ran.stdout)
-    files = [plans / "residual.0.toml", plans / "residual.1e-3.toml"]
+    files = [plans / "small.0.toml", plans / "small.1e-3.toml"]
     assert sorted(plans.iterdir()) == files
     assert ran.stdout.startswith("".join(f"wrote {file}\n" for file in (*files, svg)))
     drawn = ElementTree.parse(svg).iterfind(".//{*}g[@class='point']")

@@ -270,7 +270,7 @@ X = from_array(values(3), "A")
             lambda: from_dlpack(Capsule(X.__dlpack__(), (2, 0)), "A"),
         ),
         (InputError, "no __dlpack__", lambda: from_dlpack([1], "A")),
-        (DimError, "", lambda: from_dlpack(values(3), "A B")),
+        (DimError, ".", lambda: from_dlpack(values(3), "A B")),
         (ContractError, "no data", lambda: VTensor("f32", {"A": 1}).__dlpack__()),
         (DLPackError, "complex", lambda: from_dlpack(Dlpack(np.zeros(3, "m8[s]")), "A")),
     ],

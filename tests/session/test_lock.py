@@ -89,8 +89,8 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the paths of all values in parsed TOML."""
     if path:
         yield path
-    items = data.items() if isinstance(data, dict) else enumerate(data)
-    for key, value in items if isinstance(data, dict | list) else ():
+    items = enumerate(data) if isinstance(data, list) else getattr(data, "items", tuple)()
+    for key, value in items:
         yield from places(value, (*path, key))
 
 
@@ -286,8 +286,8 @@ def test_absent_library_is_named_at_each_node(file: Path, monkeypatch: pytest.Mo
 
 def test_wrong_layouts_are_refused(file: Path) -> None:
     text = file.read_text()
-    _, _, rest = text.partition('{ role = "w", value = "conv1.w in ')
-    row = rest.partition("}")[0]
+    _, head, rest = text.partition('{ role = "w", value = "conv1.w in ')
+    row = head + rest.partition("}")[0]
     layout = row.split('layout = "')[1].split('"')[0]
     for other, why in (
         ("NHWC", "layout NHWC does not hold f32 O=8 I=8 h=3 w=3"),
