@@ -1,4 +1,4 @@
-"""What all tests share: options, golden files, and a registry that a test may change."""
+"""Options and fixtures of all tests: golden files, a scratch registry, counts."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from resolver.lowered import LoweredGraph
     from vtensor.language.graph import Graph
 
-#: A distribution of its own: ``test_plugin.py`` builds and installs it.
+#: A distribution of its own, which ``test_plugin.py`` builds and installs.
 collect_ignore = ["plugin"]
 
 
 @pytest.fixture
 def others_done() -> None:
-    """What sessions of earlier tests began beside their runs is over."""
+    """Wait until the background work of earlier tests' sessions has ended."""
     for thread in threading.enumerate():
         if thread.name == "vtensor-background":
             thread.join(60)
@@ -39,8 +39,8 @@ def others_done() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--update-golden`` writes golden files anew: look at the difference before it is kept."""
-    parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+    """Add the options; look at the difference that ``--update-golden`` makes before a commit."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files")
     parser.addoption(
         "--isa", choices=CAPS, default="max", help="cap on the instruction set of this process"
     )
@@ -59,22 +59,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The cap, before any test uses a library."""
+    """Set the cap before any test uses a library."""
     if (cap := config.getoption("--isa")) != "max":
         limit_isa(cap)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draw cases, and begin with the wheel: a worker waits for its build beside other tests."""
+    """Draw cases, and begin with the wheel, whose build takes one worker minutes."""
     if (count := config.getoption("--draw")) is not None:
-        kept = drawn(items, count)
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = [item for item in items if item in kept]
+        chosen = drawn(items, count)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
     items.sort(key=lambda item: item.path.name != "test_wheel.py")
 
 
 def drawn(items: list[pytest.Item], count: int) -> set[pytest.Item]:
-    """So many cases: of each test function by itself, so that none goes without."""
+    """Return at most so many cases of each test function."""
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
         functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
@@ -87,7 +87,7 @@ def drawn(items: list[pytest.Item], count: int) -> set[pytest.Item]:
 
 @pytest.fixture(autouse=True, scope="session")
 def declared_costs() -> Iterator[None]:
-    """Plans that do not depend on how fast the machine is, in processes of tests too."""
+    """Make plans independent of the machine's speed, in processes of tests too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VTENSOR_COSTS", "declared")
         yield
@@ -95,7 +95,7 @@ def declared_costs() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_cache() -> Iterator[None]:
-    """Each session makes its own plans, whatever an earlier run of the tests has left on disk."""
+    """Let each session make its own plans, whatever earlier runs of the tests have cached."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VTENSOR_CACHE", "off")
         yield
@@ -103,7 +103,7 @@ def no_cache() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Processes that tests start share compiled code, also where the machine is to keep none."""
+    """Let processes of tests share compiled code, also where the environment forbids it."""
     folder = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER"):
         folder = folder.parent
@@ -115,7 +115,7 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SqueezeNet with seeded weights, as a file that tests only read."""
+    """Write SqueezeNet with seeded weights, in a file that tests only read."""
     import onnx
 
     from eval.networks.models import light_model, seeded
@@ -127,28 +127,27 @@ def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compares text with ``tests/golden/<file>/<test>.txt``."""
-    module = Path(str(request.node.path)).stem
-    update = bool(request.config.getoption("--update-golden"))
-    return Golden(Path(__file__).parent / "golden" / module, str(request.node.name), update)
+    """Return what compares text with ``tests/golden/<file>/<test>.txt``."""
+    folder = Path(__file__).parent / "golden" / Path(str(request.node.path)).stem
+    return Golden(folder, str(request.node.name), request.config.getoption("--update-golden"))
 
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Whatever the test registers is gone afterwards."""
+    """Undo afterwards what the test registers."""
     with scratch_registry():
         yield
 
 
 @pytest.fixture
 def bench(scratch: None) -> Bench:
-    """The library ``toy`` and the operators ``Toy``, ``Pair``, ``Mix``, for a test's invokers."""
+    """Register the library ``toy`` and the operators ``Toy``, ``Pair``, ``Mix``."""
     return Bench()
 
 
 @pytest.fixture
 def resolutions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the graphs that the test has resolved so far."""
+    """Record the names of the graphs that the test resolves."""
     names: list[str] = []
     resolve = evaluate.resolve
 
@@ -163,17 +162,17 @@ def resolutions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def allocations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes in bytes of the buffers that the test has allocated so far."""
+    """Record the sizes in bytes of the buffers that the test allocates."""
     sizes: list[int] = []
-    count_calls(monkeypatch, "fresh", buffer.fresh, sizes)
-    count_calls(monkeypatch, "fresh_pages", buffer.fresh_pages, sizes)
+    for name in ("fresh", "fresh_pages"):
+        count_calls(monkeypatch, name, getattr(buffer, name), sizes)
     return sizes
 
 
 def count_calls(
     patch: pytest.MonkeyPatch, name: str, allocate: Callable[[int], Any], sizes: list[int]
 ) -> None:
-    """Note the sizes that an allocator is called with, in each module that imports it by name."""
+    """Record the sizes that an allocator is called with, in each module that imports it."""
 
     def counted(nbytes: int) -> Any:
         sizes.append(nbytes)
@@ -186,7 +185,7 @@ def count_calls(
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """SIGINT interrupts the test, also where the shell started pytest with the signal ignored."""
+    """Let SIGINT interrupt the test, also when the shell has started pytest without it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -9,7 +9,7 @@ import pytest
 from tests.libraries.golden import LONGEST, Golden
 
 
-def test_golden_files_can_fail(tmp_path: Path) -> None:
+def test_text_that_differs_from_its_golden_file_fails(tmp_path: Path) -> None:
     reading, writing = Golden(tmp_path, "plan", False), Golden(tmp_path, "plan", True)
     with pytest.raises(AssertionError, match="--update-golden"):
         reading.check("one\ntwo")
@@ -25,7 +25,6 @@ def test_golden_files_can_fail(tmp_path: Path) -> None:
 
 
 def test_every_golden_file_is_used() -> None:
-    """A file that no test reads says nothing."""
     folder = Path(__file__).parent
     for file in (folder / "golden").glob("*/*.txt"):
         [module] = folder.rglob(f"{file.parent.name}.py")

@@ -12,31 +12,23 @@ ROOT = Path(__file__).parents[1]
 STARTS = {"run", "call", "check_call", "check_output"}
 
 
-def test_every_test_here_has_the_limits(request: pytest.FixtureRequest) -> None:
+def endless(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that wait for a process without a limit."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            module = node.func.value
+            starts = isinstance(module, ast.Name) and module.id == "subprocess"
+            limited = any(keyword.arg == "timeout" for keyword in node.keywords)
+            if starts and node.func.attr in STARTS and not limited:
+                yield node.lineno
+
+
+def test_tests_and_their_processes_have_limits(request: pytest.FixtureRequest) -> None:
     assert float(request.config.getini("timeout")) <= 600
     assert float(request.config.getini("faulthandler_timeout")) <= 1800
-
-
-def endless(tree: ast.AST) -> Iterator[int]:
-    """The lines that wait for a process as long as it takes."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            continue
-        of = node.func.value
-        starts = isinstance(of, ast.Name) and of.id == "subprocess" and node.func.attr in STARTS
-        if starts and not any(keyword.arg == "timeout" for keyword in node.keywords):
-            yield node.lineno
-
-
-def test_every_process_that_a_test_starts_has_a_limit() -> None:
     files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "eval" / "tests").rglob("*.py")]
-    found = [
-        f"{file.name}:{line}" for file in files for line in endless(ast.parse(file.read_text()))
-    ]
-    assert found == []
-
-
-def test_a_process_without_a_limit_is_seen() -> None:
-    """The twin of the test above."""
+    texts = {file: text for file in files if "subprocess." in (text := file.read_text())}
+    lines = [f"{file}:{line}" for file in texts for line in endless(ast.parse(texts[file]))]
+    assert lines == []
     text = "subprocess.run([])\nsubprocess.run([], timeout=1)\nsubprocess.check_output([])"
     assert list(endless(ast.parse(text))) == [1, 3]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import onnx
@@ -12,8 +10,7 @@ import pytest
 
 from eval.networks.keras import keras_export
 from tests.libraries.golden import Golden
-
-ROOT = Path(__file__).parents[2]
+from tests.libraries.processes import ROOT, printed
 
 #: The last node of a Keras-style export.
 LAST = "model/predictions/Softmax"
@@ -32,23 +29,20 @@ CHANGING = (
 
 
 def plain(text: str) -> str:
-    """Text without what changes."""
+    """Return the text with names in place of its changing parts."""
     for pattern, name in CHANGING:
         text = re.sub(pattern, name, text, flags=re.MULTILINE)
     return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
 
 
-def printed(*arguments: object) -> str:
-    """What a command prints; a process of its own, since a library fixes its cap at first use."""
-    command = [sys.executable, "-m", "vtensor.cli", *map(str, arguments)]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-    return plain(ran.stdout)
+def check(golden: Golden, *arguments: object) -> None:
+    """Run a command in a process of its own, as a library fixes its cap at first use."""
+    golden.check(plain(printed("-m", "vtensor.cli", *arguments, timeout=120)))
 
 
 @pytest.fixture(scope="module")
 def keras(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Keras-style export, as a file."""
+    """Write a small Keras-style export."""
     file = tmp_path_factory.mktemp("models") / "keras.onnx"
     onnx.save(keras_export(32, "batch", width=16), str(file))
     return file
@@ -64,17 +58,17 @@ def keras(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=["run", "explain", "explain a node", "plan a mix"],
 )
-def test_of_a_model(keras: Path, golden: Golden, arguments: list[object]) -> None:
+def test_command_of_a_model_prints(keras: Path, golden: Golden, arguments: list[object]) -> None:
     # the lowest cap, which every machine has
     options = ["--isa", "sse41", "--threads", 1, "--shape", "input_1=1,32,32,3"]
-    golden.check(printed(arguments[0], keras, *arguments[1:], *options))
+    check(golden, arguments[0], keras, *arguments[1:], *options)
 
 
 @pytest.mark.parametrize("arguments", [["libs"], ["ops", "Conv2D"]], ids=["libs", "ops"])
-def test_of_the_registry(golden: Golden, arguments: list[object]) -> None:
-    golden.check(printed(*arguments))
+def test_command_of_the_registry_prints(golden: Golden, arguments: list[object]) -> None:
+    check(golden, *arguments)
 
 
-def test_only_what_changes_is_left_out() -> None:
+def test_only_changing_parts_are_replaced() -> None:
     text = "onednn  3.2.0 on avx2, /usr/lib/libdnnl.so.3\n  at ops/relu.py:41, 2.5 MB, 12.34 ms"
     assert plain(text) == "onednn  VERSION on ISA, LIBRARY\n  at ops/relu.py, 2.5 MB, TIME ms"

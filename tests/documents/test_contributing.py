@@ -21,41 +21,34 @@ PLUGIN = ROOT / "tests" / "plugin"
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def not_in_their_files(page: str) -> Iterator[str]:
-    """The excerpts of a page, ``...`` between them, that the file behind the language lacks."""
+def absent_excerpts(page: str) -> Iterator[str]:
+    """Yield the excerpts of a page, ``...`` between them, that the named file lacks."""
     for file, block in re.findall(r"^```\w+ (\S+)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
         text = (ROOT / file).read_text(encoding="utf-8")
-        yield from (
-            part for part in re.split(r"^ *\.\.\.\n", block, flags=re.M) if part not in text
-        )
+        parts = re.split(r"^ *\.\.\.\n", block, flags=re.MULTILINE)
+        yield from (part for part in parts if part not in text)
 
 
-def test_contributing_quotes_what_is_there() -> None:
+def test_excerpts_are_in_their_files() -> None:
     assert PAGE.count("```python ") >= 6
-    assert list(not_in_their_files(PAGE)) == []
-
-
-def test_wrong_excerpt_is_found() -> None:
-    [part] = not_in_their_files(PAGE.replace("sizes = broadcast(left", "sizes = broadcast(right"))
+    assert list(absent_excerpts(PAGE)) == []
+    [part] = absent_excerpts(PAGE.replace("sizes = broadcast(left", "sizes = broadcast(right"))
     assert "broadcast(right" in part
-
-
-def test_every_file_of_the_plugin_is_listed() -> None:
-    listed = re.findall(r"^\| `(tests/plugin/\S+)`", PAGE, re.MULTILINE)
-    assert sorted(listed) == sorted(str(file.relative_to(ROOT)) for file in sources(PLUGIN))
-
-
-def test_files_of_the_page_exist() -> None:
-    names = re.findall(r"`([\w/]+/[\w.]+\.(?:py|md|toml|txt|pyi|h))`", PAGE)
-    assert [name for name in names if not (ROOT / name).exists()] == []
 
 
 def sources(folder: Path) -> Iterator[Path]:
     """Yield the source files of a folder, without those that a build makes."""
     for file in folder.rglob("*.*"):
-        made = "build" in file.relative_to(folder).parts
-        if not made and file.suffix in (".py", ".pyi", ".toml", ".c", ".h"):
+        built = "build" in file.relative_to(folder).parts
+        if not built and file.suffix in (".py", ".pyi", ".toml", ".c", ".h"):
             yield file
+
+
+def test_page_lists_the_files_of_the_plugin_and_names_files_that_exist() -> None:
+    listed = re.findall(r"^\| `(tests/plugin/\S+)`", PAGE, re.MULTILINE)
+    assert sorted(listed) == sorted(str(file.relative_to(ROOT)) for file in sources(PLUGIN))
+    names = re.findall(r"`([\w/]+/[\w.]+\.(?:py|md|toml|txt|pyi|h))`", PAGE)
+    assert [name for name in names if not (ROOT / name).exists()] == []
 
 
 def relu() -> Graph:
@@ -64,25 +57,25 @@ def relu() -> Graph:
     return graph.seal()
 
 
-def added(monkeypatch: pytest.MonkeyPatch, module: str, function: str) -> list[str]:
-    """Add a module with a function that returns its graph; return what the function was given."""
-    calls: list[str] = []
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Add a module whose function ``run`` returns its graph; record the types it is given."""
+    types: list[str] = []
 
     def run(graph: Graph, settings: object) -> Graph:
-        calls.append(f"{type(graph).__name__} {type(settings).__name__}")
+        types.append(f"{type(graph).__name__} {type(settings).__name__}")
         return graph
 
-    file = ModuleType(module)
-    setattr(file, function, run)
-    monkeypatch.setitem(sys.modules, module, file)
-    return calls
+    module = ModuleType("optimizer.example")
+    module.run = module.example = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "optimizer.example", module)
+    return types
 
 
 @pytest.mark.parametrize("optimize", ["all", ["all"]], ids=["level", "list"])
-def test_a_pass_that_is_added_as_the_page_says_runs(
-    monkeypatch: pytest.MonkeyPatch, optimize: str | list[str]
+def test_pass_that_is_added_as_the_page_says_runs(
+    calls: list[str], monkeypatch: pytest.MonkeyPatch, optimize: str | list[str]
 ) -> None:
-    calls = added(monkeypatch, "optimizer.example", "run")
     monkeypatch.setitem(pipeline.PASSES, "example", "optimizer.example:run")
     monkeypatch.setitem(pipeline.LEVELS, "all", (*pipeline.LEVELS["all"], "example"))
     with Session(relu(), optimize=optimize, deterministic=True) as session:
@@ -92,10 +85,9 @@ def test_a_pass_that_is_added_as_the_page_says_runs(
     assert y.tolist() == [0, 0, 2]
 
 
-def test_a_simplification_that_is_added_as_the_page_says_runs(
-    monkeypatch: pytest.MonkeyPatch,
+def test_simplification_that_is_added_as_the_page_says_runs(
+    calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = added(monkeypatch, "optimizer.example", "example")
     monkeypatch.setattr(pipeline, "SIMPLIFICATIONS", (*pipeline.SIMPLIFICATIONS, "example"))
     monkeypatch.setitem(pipeline.LEVELS, "all", ("example", *pipeline.LEVELS["all"]))
     with Session(relu(), deterministic=True) as session:
@@ -104,7 +96,7 @@ def test_a_simplification_that_is_added_as_the_page_says_runs(
 
 
 @pytest.mark.parametrize("optimize", ["all", ["all"], ["none", "lost"]])
-def test_a_name_that_no_table_has_is_an_error(
+def test_pass_that_no_table_has_is_an_error(
     monkeypatch: pytest.MonkeyPatch, optimize: str | list[str]
 ) -> None:
     monkeypatch.setitem(pipeline.LEVELS, "all", (*pipeline.LEVELS["all"], "lost"))
@@ -113,11 +105,8 @@ def test_a_name_that_no_table_has_is_an_error(
 
 
 def test_every_pass_of_the_table_is_a_function_of_its_file() -> None:
-    names = {name: pipeline.pass_of(name) for name in pipeline.PASSES}
-    assert {function.__name__ for function in names.values()} == {
-        where.partition(":")[2] for where in pipeline.PASSES.values()
-    }
-    with pytest.raises(InputError, match="no pass 'lost'"):
-        pipeline.pass_of("lost")
-    with pytest.raises(InputError, match="-lho"):
-        pipeline.pass_of("-lho")
+    names = {pipeline.pass_of(name).__name__ for name in pipeline.PASSES}
+    assert names == {where.partition(":")[2] for where in pipeline.PASSES.values()}
+    for name in ("lost", "-lho"):
+        with pytest.raises(InputError, match=f"no pass '{name}'"):
+            pipeline.pass_of(name)

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from vtensor.cli import app
+from tests.libraries.command import vtensor
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide.md"
 #: Commands that take long or need absent peers: the test checks their options and asks for help.
@@ -30,7 +29,7 @@ def run(line: str) -> None:
         return
     if arguments[0] in PARSED:
         arguments.append("--help")
-    ran = CliRunner().invoke(app, arguments)
+    ran = vtensor(*arguments)
     assert ran.exit_code == 0, f"{line}\n{ran.output}"
 
 
@@ -38,18 +37,17 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "cache"))
     names: dict[str, Any] = {}
-    ran = 0
-    for language, code in examples(PAGE.read_text(encoding="utf-8")):
+    blocks = [*examples(PAGE.read_text(encoding="utf-8"))]
+    assert len(blocks) >= 30
+    for language, code in blocks:
         if language == "python":
             exec(compile(code, PAGE.name, "exec"), names)
         else:
             for line in code.splitlines():
                 run(line)
-        ran += 1
-    assert ran >= 30
 
 
 @pytest.mark.parametrize("line", ["vtensor bench a.onnx --no-such", "vtensor plan gone.onnx"])
-def test_example_that_fails_is_found(line: str) -> None:
+def test_failing_example_is_found(line: str) -> None:
     with pytest.raises(AssertionError, match=r"no-such|gone\.onnx"):
         run(line)

@@ -1,4 +1,4 @@
-"""What importing costs and loads, and which floor may import which."""
+"""Imports: their time, what they load, and which floor may import which."""
 
 from __future__ import annotations
 
@@ -12,23 +12,57 @@ from pathlib import Path
 
 import networkx as nx
 import onnx
-import onnx.parser
 import pytest
 
 from libdesc.registry import registry
 from ops import Relu
+from tests.frontends.support import model
 from tests.libraries.processes import ROOT, printed
 from vtensor import Graph, save_onnx
 from vtensor.language.operators import OPERATORS
 
 PACKAGES = ("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops")
 
-#: What nobody pays for who only imports vtensor.
-HEAVY = (
-    *("PIL", "eigen", "highspy", "ml_dtypes", "networkx", "onnx", "onnxruntime", "pulp"),
-    *("rich", "typer", "matplotlib", "libdesc.onednn._onednn", "vtensor.runtime._replay"),
-)
+#: What ``import vtensor`` must not load.
+HEAVY = """
+PIL eigen highspy ml_dtypes networkx onnx onnxruntime pulp rich typer matplotlib
+libdesc.onednn._onednn vtensor.runtime._replay
+"""
 LIMIT_MS = 100
+
+#: What a run of a graph of one node must not load.
+UNNEEDED = """
+PIL highspy matplotlib ml_dtypes onnx onnxruntime pulp rich typer fractions sqlite3 statistics
+vtensor.frontends.folding vtensor.runtime.tuning.profile vtensor.runtime.tuning.timings
+ops.activations ops.convolution importlib.metadata vtensor.runtime.lock.lock_file
+vtensor.runtime.tuned_later vtensor.runtime.tuning.tolerant_choice
+"""
+
+#: What a session must not load that reuses the choice of an earlier process.
+CHOOSING = """
+optimizer.choice.bound optimizer.joint optimizer.lho optimizer.sink optimizer.choice.solver
+resolver.extend resolver.modes
+"""
+
+#: What a session must not load whose model VTensor has written and an earlier process has read.
+READING = """
+google.protobuf ml_dtypes onnx vtensor.frontends.network vtensor.frontends.rebuild
+vtensor.frontends.builder vtensor.frontends.folding vtensor.frontends.control
+vtensor.frontends.tracing onnx.reference
+"""
+
+#: What ONNX's package imports, and VTensor never needs.
+THEIRS = "onnx.compose onnx.gen_proto onnx.version_converter onnx.serialization"
+
+#: What a cached plan must not load: nodes, other libraries, and half of what makes plans.
+MAKING = """
+tomllib ops concurrent.futures libdesc.numpy libdesc.eigen.native libdesc.onednn.handlers
+optimizer.fold optimizer.match optimizer.rewrite libdesc.eigen.elementwise libdesc.registry
+libdesc.routine ptensor.evaluation ptensor.tensor resolver.lowered optimizer.choice.problem
+vtensor.language.graph vtensor.language.operators vtensor.runtime.planning.choosing
+vtensor.runtime.planning.tracing vtensor.runtime.recording.recorder vtensor.runtime.tuning.tuner
+lazy_loader numpy.typing
+"""
 
 
 def python(code: str, *options: str, at: Path = ROOT, path: str = "") -> str:
@@ -36,20 +70,23 @@ def python(code: str, *options: str, at: Path = ROOT, path: str = "") -> str:
     return printed(*options, "-c", code, at=at, environment={"PYTHONPATH": path} if path else {})
 
 
+def loaded(names: str) -> str:
+    """Return code that prints which of these modules are loaded."""
+    return f"import sys\nprint(*[name for name in {names.split()} if name in sys.modules])\n"
+
+
 def heavy(code: str) -> list[str]:
-    """The heavy modules and native libraries that are loaded after this code."""
-    tell = (
-        "import sys\nfrom pathlib import Path\n"
-        f"print(*[name for name in {HEAVY!r} if name in sys.modules])\n"
-        "maps = Path('/proc/self/maps')\n"
+    """Return the heavy modules and native libraries that are loaded after this code."""
+    native = (
+        "from pathlib import Path\nmaps = Path('/proc/self/maps')\n"
         "text = maps.read_text() if maps.exists() else ''\n"
         "print(*[name for name in ('libdnnl', '_eigen') if name in text])\n"
     )
-    return python(f"{code}\n{tell}").split()
+    return python(f"{code}\n{loaded(HEAVY)}{native}").split()
 
 
 def milliseconds(statement: str, path: str = "") -> float:
-    """How long a statement takes in a fresh interpreter that has NumPy; the best of several."""
+    """Return the time of a statement in a fresh interpreter that has NumPy; the best of several."""
     code = (
         "import time, numpy\nbegin = time.perf_counter()\n"
         f"{statement}\nprint((time.perf_counter() - begin) * 1e3)"
@@ -58,52 +95,18 @@ def milliseconds(statement: str, path: str = "") -> float:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    assert heavy("import vtensor") == []
     assert heavy("import vtensor; vtensor.VTensor; vtensor.Graph; vtensor.errors") == []
+    for module in ("networkx", "PIL", "vtensor.runtime._replay"):
+        assert module in heavy(f"import vtensor, {module}")
 
 
-#: What nobody pays for who runs a graph of one node.
-UNNEEDED = (
-    *("PIL", "highspy", "matplotlib", "ml_dtypes", "onnx", "onnxruntime", "pulp", "rich", "typer"),
-    *(
-        "fractions",
-        "sqlite3",
-        "statistics",
-        "vtensor.frontends.folding",
-        "vtensor.runtime.tuning.profile",
-    ),
-    *("vtensor.runtime.tuning.timings", "ops.activations", "ops.convolution", "importlib.metadata"),
-    *(
-        "vtensor.runtime.lock.lock_file",
-        "vtensor.runtime.tuned_later",
-        "vtensor.runtime.tuning.tolerant_choice",
-    ),
-)
+def test_import_is_fast(tmp_path: Path) -> None:
+    assert milliseconds("import vtensor") < LIMIT_MS
+    (tmp_path / "slow.py").write_text(f"import time\ntime.sleep({LIMIT_MS / 1e3})\n", "utf-8")
+    assert milliseconds("import vtensor, slow", str(tmp_path)) > LIMIT_MS
 
-#: What nobody pays for who takes over what an earlier process chose.
-CHOOSING = (
-    *(
-        "optimizer.choice.bound",
-        "optimizer.joint",
-        "optimizer.lho",
-        "optimizer.sink",
-        "optimizer.choice.solver",
-    ),
-    *("resolver.extend", "resolver.modes"),
-)
-
-#: What nobody pays for who reads a model that we have written, and that an earlier process read.
-READING = (
-    *("google.protobuf", "ml_dtypes", "onnx", "vtensor.frontends.network"),
-    *("vtensor.frontends.rebuild", "vtensor.frontends.builder", "vtensor.frontends.folding"),
-    *("vtensor.frontends.control", "vtensor.frontends.tracing", "onnx.reference"),
-)
-
-#: What ONNX's package imports, and we never ask for.
-THEIRS = ("onnx.compose", "onnx.gen_proto", "onnx.version_converter", "onnx.serialization")
 
 ONE_NODE = """
-import sys
 import numpy as np
 from ops import Relu
 from vtensor import Graph, Session
@@ -114,13 +117,11 @@ with Session(graph, threads=1) as session:
 """
 
 
-def test_one_node_loads_what_it_needs() -> None:
-    tell = f"print(*[name for name in {UNNEEDED!r} if name in sys.modules])"
-    assert python(f"{ONE_NODE}\n{tell}").splitlines() == ["0.0 2.0", ""]
+def test_graph_of_one_node_loads_what_it_needs() -> None:
+    assert python(f"{ONE_NODE}\n{loaded(UNNEEDED)}").splitlines() == ["0.0 2.0", ""]
 
 
 MEANS = """
-import sys
 import numpy as np
 from ops import Conv2D, Mean
 from vtensor import Graph, Session
@@ -133,108 +134,67 @@ with Session(graph, threads=1, deterministic=True) as session:
 """
 
 
-def test_a_plan_by_speeds_of_this_machine_loads_what_it_needs(
+def test_plan_by_measured_speeds_loads_what_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VTENSOR_COSTS", "calibrated")
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
-    seen = ("importlib.metadata", "statistics", "vtensor.runtime.tuning.calibration")
-    tell = f"print(*[name for name in {seen!r} if name in sys.modules])"
-    basis, loaded = python(f"{MEANS}\n{tell}").splitlines()
+    needed = "vtensor.runtime.tuning.calibration"
+    modules = loaded(f"importlib.metadata statistics {needed}")
+    basis, names = python(f"{MEANS}\n{modules}").splitlines()
     if basis == "declared":
         pytest.skip("nothing is to be chosen here")
-    assert loaded == "vtensor.runtime.tuning.calibration"
+    assert names == needed
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_a_model_of_one_node_loads_what_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool
-) -> None:
-    """Its second start, which takes over what the first one chose. ONNX loads some of that."""
-    monkeypatch.setenv("VTENSOR_CACHE", "on")
-    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "cache"))
-    theirs = {"onnx", "ml_dtypes", "vtensor.frontends.folding"}
-    unneeded = [name for name in UNNEEDED if name not in theirs] + [*CHOOSING, *THEIRS]
-    if stored:
-        graph = Graph("one")
-        graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 2})), "y")
-        save_onnx(graph, tmp_path / "one.onnx")
-        unneeded += READING
-    else:
-        text = '<ir_version: 8, opset_import: ["" : 17]> m (float[1,2] x) => (float[1,2] y)'
-        text += " { y = Relu(x) }"
-        onnx.save(onnx.parser.parse_model(text), tmp_path / "one.onnx")
-    code = (
-        "import sys\nimport numpy as np\nfrom vtensor import Session\n"
-        f"session = Session({str(tmp_path / 'one.onnx')!r}, threads=1)\n"
-        "print(*session.run(None, {'x': np.array([[-1, 2]], np.float32)})[0][0])\n"
-    )
-    assert python(code).split() == ["0.0", "2.0"]
-    tell = f"print(*[name for name in {unneeded!r} if name in sys.modules])"
-    assert python(code + tell).splitlines() == ["0.0 2.0", ""]
+RELU = "m (float[1,2] x) => (float[1,2] y) { y = Relu(x) }"
 
 
-#: What looks at nodes, or at libraries beside those that run.
-NODES = (
-    *("tomllib", "ops", "concurrent.futures", "libdesc.numpy", "libdesc.eigen.native"),
-    *("libdesc.onednn.handlers", "optimizer.fold", "optimizer.match", "optimizer.rewrite"),
-)
-
-#: What makes plans, and what it is told by: half of what a session imports.
-MAKING = (
-    *("libdesc.eigen.elementwise", "libdesc.registry", "libdesc.routine", "ptensor.evaluation"),
-    *("ptensor.tensor", "resolver.lowered", "optimizer.choice.problem", "vtensor.language.graph"),
-    *("vtensor.language.operators", "vtensor.runtime.planning.choosing"),
-    *("vtensor.runtime.planning.tracing", "vtensor.runtime.recording.recorder"),
-    *("vtensor.runtime.tuning.tuner", "lazy_loader", "numpy.typing"),
-)
-
-
-def test_a_cached_plan_loads_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second start of a model: the first one has saved its plan."""
+@pytest.fixture
+def one_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a model of one node and use a cache; return code that runs it."""
     monkeypatch.setenv("VTENSOR_CACHE", "on")
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "cache"))
     graph = Graph("one")
     graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 2})), "y")
     save_onnx(graph, tmp_path / "one.onnx")
-    code = (
-        "import sys\nimport numpy as np\nfrom vtensor import Session\n"
+    return (
+        "import numpy as np\nfrom vtensor import Session\n"
         f"session = Session({str(tmp_path / 'one.onnx')!r}, threads=1)\n"
         "print(*session.run(None, {'x': np.array([[-1, 2]], np.float32)})[0][0])\n"
-        f"print(*[name for name in {NODES + MAKING!r} if name in sys.modules])"
     )
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_second_start_of_a_model_loads_what_it_needs(
+    one_node: str, tmp_path: Path, own: bool
+) -> None:
+    """It reuses the choice of the first one. ONNX itself loads some of the unneeded modules."""
+    unneeded = f"{UNNEEDED} {CHOOSING} {THEIRS} {READING}"
+    if not own:
+        needed = {*READING.split()}
+        unneeded = " ".join(name for name in unneeded.split() if name not in needed)
+        onnx.save(model(RELU), tmp_path / "one.onnx")
+    assert python(one_node).split() == ["0.0", "2.0"]
+    assert python(one_node + loaded(unneeded)).splitlines() == ["0.0 2.0", ""]
+
+
+def test_cached_plan_loads_what_it_needs(one_node: str) -> None:
+    code = one_node + loaded(MAKING)
     first, modules = python(code).splitlines()
     assert first == "0.0 2.0"
     assert modules
     assert python(code).splitlines() == ["0.0 2.0", ""]
-
-
-def test_a_cached_plan_of_other_libraries_loads_what_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("VTENSOR_CACHE", "on")
-    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "cache"))
-    graph = Graph("one")
-    graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 2})), "y")
-    save_onnx(graph, tmp_path / "one.onnx")
-    files = ("native", "elementwise", "recurrence")
-    seen = [*(f"libdesc.eigen.{name}" for name in files), "resolver.lowered"]
-    code = (
-        "import sys\nimport numpy as np\nfrom vtensor import Session\n"
-        f"session = Session({str(tmp_path / 'one.onnx')!r}, threads=1, libraries=['eigen'])\n"
-        "print(*session.run(None, {'x': np.array([[-1, 2]], np.float32)})[0][0])\n"
-        f"print(*[name for name in {seen!r} if name in sys.modules])"
-    )
+    code = one_node.replace("threads=1", "threads=1, libraries=['eigen']")
+    eigen = "libdesc.eigen.native libdesc.eigen.elementwise libdesc.eigen.recurrence"
+    code += loaded(f"{eigen} resolver.lowered")
     assert "resolver.lowered" in python(code)
     assert python(code).splitlines() == ["0.0 2.0", "libdesc.eigen.native"]
 
 
-def test_onnx_is_whole_for_who_asks_for_more_of_it(tmp_path: Path) -> None:
-    """Its package has not run when a model has been read, and does at the first look at it."""
-    graph = Graph("one")
-    graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 2})), "y")
-    file = tmp_path / "one.onnx"
-    save_onnx(graph, file)
+def test_onnx_is_whole_when_more_of_it_is_used(tmp_path: Path) -> None:
+    """Its package does not run while a model is read, and runs at the first look at it."""
+    onnx.save(model(RELU), file := tmp_path / "one.onnx")
     code = f"""
 import sys
 from vtensor import Session
@@ -254,54 +214,40 @@ print({{type(model) for model in models}} == {{onnx.ModelProto}} == {{before[0]}
 print(type(onnx).__name__, before[1] is onnx.helper, onnx.__version__ != "", "compose" in dir(onnx))
 onnx.checker.check_model(models[0])
 """
-    own = "module 'onnx' has no attribute 'nonsense'"
-    assert python(code).splitlines() == [own, "True", "module True True True"]
+    absent = "module 'onnx' has no attribute 'nonsense'"
+    assert python(code).splitlines() == [absent, "True", "module True True True"]
+
+
+DEFER = "from vtensor.frontends.files.lazy_onnx import defer\ndefer()\n"
 
 
 @pytest.mark.parametrize("look", ["onnx.load", "dir(onnx)", "onnx.__version__", "onnx.__all__"])
-def test_any_look_beyond_its_modules_runs_onnx(look: str) -> None:
-    code = "import sys\nfrom vtensor.frontends.files.lazy_onnx import defer\ndefer()\nimport onnx\n"
-    code += f"assert 'onnx.compose' not in sys.modules\n{look}\nfrom onnx import *\n"
-    assert python(f"{code}print(type(onnx).__name__, compose is onnx.compose)").split() == [
-        "module",
-        "True",
-    ]
+def test_any_use_beyond_its_modules_runs_onnx(look: str) -> None:
+    code = f"{DEFER}import onnx, sys\nassert 'onnx.compose' not in sys.modules\n{look}\n"
+    code += "from onnx import *\nprint(type(onnx).__name__, compose is onnx.compose)"
+    assert python(code).split() == ["module", "True"]
 
 
-def test_onnx_stays_as_it_is_where_it_is_imported_already() -> None:
-    code = "import onnx\nfrom vtensor.frontends.files.lazy_onnx import defer\ndefer()\n"
-    assert python(f"{code}print(type(onnx).__name__)").split() == ["module"]
+def test_onnx_stays_when_it_is_imported_already() -> None:
+    code = f"import onnx\n{DEFER}print(type(onnx).__name__)"
+    assert python(code).split() == ["module"]
 
 
-def test_what_protocol_buffers_do_not_use_runs_for_who_asks() -> None:
-    """They are in C++ here; a module of those in Python is imported all the same."""
-    code = "from vtensor.frontends.files.lazy_onnx import defer\ndefer()\n"
-    code += "from onnx import ModelProto\nimport sys\n"
-    code += "from google.protobuf.internal import python_message as it\n"
-    code += "print(type(it).__name__, 'google.protobuf.text_format' in sys.modules)\n"
-    code += "print(it.GeneratedProtocolMessageType.__name__, type(it).__name__)"
+def test_unused_modules_of_protocol_buffers_run_when_used() -> None:
+    """The messages are in C++ here; a module of those in Python can be imported all the same."""
+    code = f"""{DEFER}
+from onnx import ModelProto
+import sys
+from google.protobuf.internal import python_message as it
+print(type(it).__name__, 'google.protobuf.text_format' in sys.modules)
+print(it.GeneratedProtocolMessageType.__name__, type(it).__name__)
+"""
     assert python(code).split() == [
-        *("LazyModule", "False"),
-        *("GeneratedProtocolMessageType", "module"),
+        *("LazyModule", "False", "GeneratedProtocolMessageType", "module")
     ]
 
 
-@pytest.mark.parametrize("module", ["networkx", "PIL", "vtensor.runtime._replay"])
-def test_the_import_test_can_fail(module: str) -> None:
-    assert module in heavy(f"import vtensor, {module}")
-
-
-def test_import_is_fast() -> None:
-    assert milliseconds("import vtensor") < LIMIT_MS
-
-
-def test_the_speed_test_can_fail(tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text(f"import time\ntime.sleep({LIMIT_MS / 1e3})\n", "utf-8")
-    assert milliseconds("import vtensor, slow", str(tmp_path)) > LIMIT_MS
-
-
-def test_every_public_name_is_there() -> None:
-    """Lazy names that do not resolve would be found by users only."""
+def test_every_public_name_resolves() -> None:
     vtensor = importlib.import_module("vtensor")
     assert {"VTensor", "Graph", "Session", "errors"} <= set(vtensor.__all__)
     for name in vtensor.__all__:
@@ -313,20 +259,20 @@ def test_every_public_name_is_there() -> None:
 @pytest.mark.parametrize(
     "name", ["libdesc", "libdesc.eigen", "libdesc.onednn", "libdesc.winograd", "ptensor", "vtensor"]
 )
-def test_the_names_of_a_package_are_those_that_its_stub_has(name: str) -> None:
+def test_package_has_the_names_of_its_stub(name: str) -> None:
     """Type checkers read the stub as Python, and an import reads its lines."""
     package = importlib.import_module(name)
     stub = ast.parse(Path(str(package.__file__)).with_suffix(".pyi").read_text("utf-8"))
     rows = [row for row in stub.body if isinstance(row, ast.ImportFrom) and row.level]
-    names = [one.asname or one.name for row in rows for one in row.names]
+    names = [alias.asname or alias.name for row in rows for alias in row.names]
     assert names
     assert sorted(names) == sorted(package.__all__)
-    for one in names:
-        assert getattr(package, one) is not None
+    for alias in names:
+        assert getattr(package, alias) is not None
 
 
-def test_ops_is_ours() -> None:
-    """A published package has the same import name; ours lies beside ``vtensor``."""
+def test_packages_are_in_one_folder() -> None:
+    """A published package has the import name ``ops``, too."""
     folders = {Path(str(importlib.import_module(name).__file__)).parent.parent for name in PACKAGES}
     assert len(folders) == 1
 
@@ -343,27 +289,24 @@ def lint(folder: Path) -> str:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of the sources, to break."""
+    """Copy the sources, to break them."""
     for package in PACKAGES:
-        kept = shutil.ignore_patterns("__pycache__", "*.so")
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=kept)
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
 
-#: A line that breaks a floor, and how the fault is reported, by file.
+#: By file: an import that breaks a floor.
 BROKEN = {
-    "vtensor/language/dims.py": ("import ptensor", "vtensor.language.dims -> ptensor"),
-    "ptensor/rows.py": ("import libdesc.registry", "ptensor.rows -> libdesc.registry"),
-    "libdesc/load.py": ("import resolver", "libdesc.load -> resolver"),
-    "ops/relu.py": ("import resolver.check", "ops.relu -> resolver.check"),
-    "ops/softmax.py": ("import optimizer", "ops.softmax -> optimizer"),
-    "resolver/check.py": ("import optimizer", "resolver.check -> optimizer"),
-    "resolver/extend.py": ("from ops import Relu", "resolver.extend -> ops"),
-    "optimizer/pipeline.py": (
-        "import vtensor.runtime.execution.plan",
-        "optimizer.pipeline -> vtensor.runtime.execution.plan",
-    ),
+    "vtensor/language/dims.py": "import ptensor",
+    "ptensor/rows.py": "import libdesc.registry",
+    "libdesc/load.py": "import resolver",
+    "ops/relu.py": "import resolver.check",
+    "ops/softmax.py": "import optimizer",
+    "resolver/check.py": "import optimizer",
+    "resolver/extend.py": "from ops import Relu",
+    "optimizer/pipeline.py": "import vtensor.runtime.execution.plan",
 }
 #: An import of a higher floor that is no fault.
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import resolver"
@@ -371,17 +314,19 @@ FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import res
 
 def test_broken_floors_are_found_and_imports_for_types_are_none(copy: Path) -> None:
     """The twin of the contracts in ``pyproject.toml``, which ``make lint`` runs on the sources."""
-    for file, (line, _) in {**BROKEN, "ptensor/layout.py": (FOR_TYPES, "")}.items():
+    for file, line in {**BROKEN, "ptensor/layout.py": FOR_TYPES}.items():
         source = copy / file
         source.write_text(f"{source.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")
     text = lint(copy)
     assert text.strip().endswith("\n1"), text
-    assert [fault for _, fault in BROKEN.values() if fault not in text] == []
+    for file, line in BROKEN.items():
+        module = file.removesuffix(".py").replace("/", ".")
+        assert f"{module} -> {line.split()[1]}" in text
     assert "ptensor.layout -> resolver" not in text
 
 
 def test_every_module_of_vtensor_has_its_floor() -> None:
-    """It holds two floors, so a new module must say where it stands."""
+    """The package has two floors, so a new module must be in the table."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     [layers] = [
         contract["layers"]
@@ -389,17 +334,17 @@ def test_every_module_of_vtensor_has_its_floor() -> None:
         if contract["type"] == "layers" and "containers" not in contract
     ]
     placed = {name.strip("() ") for layer in layers for name in layer.replace("|", ":").split(":")}
-    found = {
+    modules = {
         f"vtensor.{path.stem}"
         for path in (ROOT / "vtensor").iterdir()
         if (path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py"))))
         and not path.stem.startswith("_")
     }
-    assert found <= placed
+    assert modules <= placed
     assert set(PACKAGES) - {"vtensor"} <= placed
 
 
-def test_ops_gives_every_operator_by_star() -> None:
+def test_star_import_of_ops_has_every_operator() -> None:
     names: dict[str, object] = {}
     exec("from ops import *", names)
     registry()
@@ -408,7 +353,7 @@ def test_ops_gives_every_operator_by_star() -> None:
 
 
 def imports(folder: Path) -> nx.DiGraph[str]:
-    """Which module names which, in whatever line: those for types and in functions included."""
+    """Return the graph of imports, with those for types and in functions."""
     files = {
         ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): path
         for package in PACKAGES
@@ -428,13 +373,13 @@ def imports(folder: Path) -> nx.DiGraph[str]:
 
 
 def circles(folder: Path) -> list[list[str]]:
-    """The modules that name each other, directly or on a way round."""
+    """Return the groups of modules that import each other, directly or not."""
     parts = nx.strongly_connected_components(imports(folder))
     return sorted(sorted(part) for part in parts if len(part) > 1)
 
 
 def test_no_two_files_import_each_other() -> None:
-    """Not even for their types: one of them has what belongs into a third, or into the other."""
+    """Not even for their types."""
     assert circles(ROOT) == []
 
 
@@ -448,8 +393,7 @@ def test_no_two_files_import_each_other() -> None:
         "def late() -> None:\n    from ptensor.tensor import PTensor",
     ],
 )
-def test_a_planted_circle_is_found(tmp_path: Path, line: str) -> None:
-    """One of two files, and one that goes round over a third."""
+def test_planted_circle_is_found(tmp_path: Path, line: str) -> None:
     (tmp_path / "ptensor").mkdir()
     texts = {
         "__init__": "",
@@ -467,8 +411,8 @@ def test_a_planted_circle_is_found(tmp_path: Path, line: str) -> None:
         assert circles(tmp_path) == found
 
 
-def test_what_chooses_in_the_background_is_imported_before() -> None:
-    """So that no import is under way there when the process forks."""
+def test_passes_of_the_background_are_imported_before() -> None:
+    """So that no import is in progress there when the process forks."""
     code = (
         "import sys\nfrom optimizer.pipeline import LEVELS, PASSES, import_passes, pass_of\n"
         "import_passes()\nbefore = set(sys.modules)\n"

@@ -1,6 +1,6 @@
-"""A library in a distribution of its own, ``tests/plugin``: networks run on it once it is there.
+"""Other distributions: a library, ``tests/plugin``, on which networks run, and an operator.
 
-Each process of these tests finds it, or does not; nothing of ours is changed for it.
+Each test starts processes with or without it on their path; nothing of VTensor is changed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 import vtensor
+from tests.libdesc.test_discovery import distribution
 from tests.libraries.processes import ROOT
-from tests.packaging.test_imports import python
+from tests.packaging.test_imports import PACKAGES, python
 from vtensor import get_include
 from vtensor.errors import LibraryError
 
@@ -60,7 +61,7 @@ for case in CASES["Conv2D"] + CASES["Relu"]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder into which it is installed, without a network; from a copy, for builds litter."""
+    """Install a copy in a folder, without the Internet; builds leave files in the source."""
     folder = tmp_path_factory.mktemp("plugin")
     shutil.copytree(PLUGIN, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info"))
     offline = ["--no-build-isolation", "--no-deps", "--no-index"]
@@ -72,7 +73,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def libraries(path: str) -> dict[str, dict[str, Any]]:
-    """What ``vtensor libs`` says, by name."""
+    """Return what ``vtensor libs`` prints, by library."""
     data = json.loads(python(LIBS, path=path))
     assert data["problems"] == []
     return {row["name"]: row for row in data["libraries"]}
@@ -81,69 +82,51 @@ def libraries(path: str) -> dict[str, dict[str, Any]]:
 def network(
     path: str, pin: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[dict[str, set[tuple[str, ...]]], float]:
-    """Of SqueezeNet: libraries and kernels by operator, and how far ONNX Runtime is."""
+    """Return SqueezeNet's libraries and kernels by operator, and the distance to ONNX Runtime."""
     steps, difference = json.loads(python(f"PIN = {dict(pin)}{NETWORK}", path=path))
-    found: dict[str, set[tuple[str, ...]]] = {}
+    kernels: dict[str, set[tuple[str, ...]]] = {}
     for fused, *ran in steps:
         for op in fused.split(" + "):
-            found.setdefault(op, set()).add(tuple(ran))
-    return found, difference
+            kernels.setdefault(op, set()).add(tuple(ran))
+    return kernels, difference
 
 
-def test_it_brings_nothing_of_ours(site: Path) -> None:
-    assert {path.name for path in site.iterdir()} == {
-        "vtensor_direct",
-        "vtensor_direct-0.1.0.dist-info",
-    }
-
-
-def test_its_kernels_are_built_against_the_header_alone() -> None:
+def test_distribution_has_its_own_package_and_the_header_alone(site: Path) -> None:
+    names = {"vtensor_direct", "vtensor_direct-0.1.0.dist-info"}
+    assert {path.name for path in site.iterdir()} == names
     text = "".join(file.read_text() for file in (PLUGIN / "native").glob("direct.*"))
     included = set(re.findall(r"#include [<\"](.+)[>\"]", text))
     standard = {"stdatomic.h", "stdint.h", "stdlib.h", "string.h"}
     assert included - standard == {"direct.h", "vtensor/step.h"}
-
-
-def test_libs_says_where_it_comes_from(site: Path) -> None:
     row = libraries(str(site))["direct"]
     assert (row["available"], row["priority"], row["invokers"]) == (True, 30, 2)
     assert row["origin"] == "entry point direct = vtensor_direct:DESCRIPTION"
     assert Path(row["description"]) == site / "vtensor_direct" / "direct.toml"
 
 
-def test_a_network_runs_there(site: Path) -> None:
-    found, difference = network(str(site))
-    assert found["Conv2D"] == {("direct", "direct:nhwc")}
-    assert found["BiasAdd"] == found["Relu"]  # in one pass, which no Relu by itself comes before
-    assert not any("python" in ran for each in found.values() for ran in each)
+@pytest.mark.parametrize("pin", [{}, {"Relu": "direct"}], ids=["priority", "pin"])
+def test_network_runs_on_the_library(site: Path, pin: dict[str, str]) -> None:
+    kernels, difference = network(str(site), pin)
+    assert kernels["Conv2D"] == {("direct", "direct:nhwc")}
+    # without the pin, in one pass, which no Relu by itself comes before
+    assert kernels["Relu"] == ({("direct", "direct:relu")} if pin else kernels["BiasAdd"])
+    assert not any("python" in ran for each in kernels.values() for ran in each)
     assert difference <= 1e-5
 
 
-def test_what_is_pinned_there_runs_there(site: Path) -> None:
-    found, difference = network(str(site), {"Relu": "direct"})
-    assert found["Conv2D"] == {("direct", "direct:nhwc")}
-    assert found["Relu"] == {("direct", "direct:relu")}
-    assert not any("python" in ran for each in found.values() for ran in each)
-    assert difference <= 1e-5
-
-
-def test_without_it_the_network_runs_elsewhere() -> None:
-    """The twin: what is not installed leaves nothing behind."""
+def test_network_runs_elsewhere_without_the_library(site: Path, tmp_path: Path) -> None:
+    """Not installed, or built for another Python: then it says that it is absent."""
     assert "direct" not in libraries("")
-    found, difference = network("")
-    assert {library for library, *_ in found["Conv2D"]} == {"onednn"}
+    kernels, difference = network("")
+    assert {library for library, *_ in kernels["Conv2D"]} == {"onednn"}
     assert difference <= 1e-5
-
-
-def test_without_its_extension_it_is_absent(site: Path, tmp_path: Path) -> None:
-    """A build for another Python: the library says so itself, and is passed over."""
     shutil.copytree(site, tmp_path / "site", ignore=shutil.ignore_patterns("*.so"))
     row = libraries(str(tmp_path / "site"))["direct"]
     assert row["absent"].startswith("the extension module does not load: cannot import name")
     assert {library for library, *_ in network(str(tmp_path / "site"))[0]["Relu"]} == {"onednn"}
 
 
-def test_it_agrees_with_the_definition_or_says_why_not(site: Path) -> None:
+def test_library_agrees_with_the_definition_or_declines(site: Path) -> None:
     lines = python(CASES, path=str(site)).splitlines()
     assert set(lines) == {"direct:nhwc", "direct:relu", "has no groups", "has no dilations"}
 
@@ -170,7 +153,7 @@ HUGE = 2**62
         (4, (HUGE * 2 - 1, 0, 1, 0), "the window does not make dst of src"),
     ],
 )
-def test_its_extension_refuses_what_is_wrong(
+def test_extension_refuses_wrong_sizes(
     site: Path, index: int, value: tuple[int, ...], text: str
 ) -> None:
     steps = extension(site)
@@ -179,7 +162,7 @@ def test_its_extension_refuses_what_is_wrong(
         steps.convolution(*(value if i == index else row for i, row in enumerate(RIGHT)))
 
 
-def test_its_extension_refuses_what_is_no_size(site: Path) -> None:
+def test_extension_refuses_nonsense(site: Path) -> None:
     steps = extension(site)
     for wrong in (-1, HUGE):
         with pytest.raises(ValueError, match="sizes are negative, or more than memory"):
@@ -192,7 +175,7 @@ def test_its_extension_refuses_what_is_no_size(site: Path) -> None:
 
 
 def extension(site: Path) -> Any:
-    """Its extension module, and nothing else of it."""
+    """Return the extension module, without its package."""
     [file] = (site / "vtensor_direct").glob("_steps.*.so")
     spec = importlib.util.spec_from_file_location("_steps", file)
     assert spec is not None
@@ -202,10 +185,46 @@ def extension(site: Path) -> Any:
     return module
 
 
-def test_without_the_header_there_is_no_include_folder(
+def test_include_folder_is_an_error_without_the_header(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin of the example of ``get_include``."""
     monkeypatch.setattr(vtensor, "__path__", [str(tmp_path)])
     with pytest.raises(LibraryError, match=f"is not installed in {tmp_path}"):
         get_include()
+
+
+#: The file of an operator, which is all that there is of it.
+FILE = ROOT / "ops" / "hardswish.py"
+
+RUN = """
+import numpy as np
+from ops import HardSwish, Theirs
+from ptensor import Layout
+from tests.operators.harness import Given, check_close, check_pads, definition, run
+x = np.random.default_rng(0).normal(size=(2, 17, 5, 6)).astype(np.float32) * 3
+given = [Given(x, tuple("NCHW"), Layout("NCHW8c"))]
+for library in ("onednn", "eigen", "numpy"):
+    ran = run(library, Theirs(), given)
+    check_close(ran.values[0], definition(HardSwish(), given)[0], 1e-6)
+    check_pads(ran.physical[0])
+    print(library, *ran.variant.layouts)
+"""
+
+
+def test_no_other_file_names_an_operator() -> None:
+    suffixes = {".py", ".pyi", ".toml", ".h", ".cpp", ".txt"}
+    folders = [ROOT / folder for folder in (*PACKAGES, "native")]
+    files = [file for folder in folders for file in folder.rglob("*.*") if file.suffix in suffixes]
+    named = {file for file in files if "HardSwish" in file.read_text(encoding="utf-8")}
+    generated = {ROOT / "ops" / name for name in ("__init__.pyi", "index.txt")}
+    assert named - generated == {FILE}
+
+
+def test_file_of_an_operator_works_in_another_distribution(tmp_path: Path) -> None:
+    """Under another name it runs on each library."""
+    text = FILE.read_text(encoding="utf-8").replace("HardSwish", "Theirs")
+    (tmp_path / "theirs.py").write_text(text, encoding="utf-8")
+    distribution(tmp_path, "[vtensor.operators]\ntheirs = theirs\n")
+    lines = python(RUN, path=str(tmp_path)).splitlines()
+    assert lines == [f"{library} NCHW8c NCHW8c" for library in ("onednn", "eigen", "numpy")]

@@ -1,4 +1,4 @@
-"""A built wheel, installed elsewhere, runs a real network: the checkout must not be needed."""
+"""The wheel: its files, its libraries, and a network that runs without the checkout."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-import onnx
 import pytest
 
-from eval.networks.models import light_model, seeded
-
-ROOT = Path(__file__).parents[2]
+from tests.libraries.processes import ROOT
 
 #: Building takes minutes.
 pytestmark = pytest.mark.timeout(1200)
@@ -48,7 +45,7 @@ print("ran", len(session.plan.steps), "steps")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the sources."""
+    """Build the wheel from the sources."""
     out = tmp_path_factory.mktemp("built")
     build(out)
     return only_wheel(out)
@@ -74,14 +71,6 @@ def build(out: Path, *command: str, limit_s: float = 1100) -> None:
     assert process.returncode == 0, said
 
 
-@pytest.fixture(scope="module")
-def wheel(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as others install it."""
-    out = tmp_path_factory.mktemp("repaired")
-    repair(str(ROOT / ".ci" / "repair"), str(built), str(out))
-    return only_wheel(out)
-
-
 def only_wheel(folder: Path) -> Path:
     [file] = folder.glob("*.whl")
     return file
@@ -95,40 +84,46 @@ def repair(*command: str) -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def wheel(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel as others install it."""
+    out = tmp_path_factory.mktemp("repaired")
+    repair(str(ROOT / ".ci" / "repair"), str(built), str(out))
+    return only_wheel(out)
+
+
 def grafted(wheel: Path) -> list[str]:
-    """The libraries in a wheel that it is to find outside."""
+    """Return the libraries in a wheel that must not be in it."""
     names = zipfile.ZipFile(wheel).namelist()
     return [name for name in names if "libdnnl" in name or "libgomp" in name]
 
 
-def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
+def test_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops"}
-    assert "vtensor/py.typed" in names
-    assert {"vtensor/__init__.pyi", "ops/__init__.pyi", "ops/index.txt", "ops/py.typed"} <= set(
-        names
-    )
-    assert "vtensor/include/vtensor/step.h" in names
-    assert "libdesc/onednn/onednn.toml" in names
-    assert {f"vtensor/pictures/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
+    wanted = {"vtensor/py.typed", "vtensor/include/vtensor/step.h", "libdesc/onednn/onednn.toml"}
+    wanted |= {"vtensor/__init__.pyi", "ops/__init__.pyi", "ops/index.txt", "ops/py.typed"}
+    wanted |= {f"vtensor/pictures/page.{kind}" for kind in ("html", "css", "js")}
+    assert wanted - names == set()
     assert any(name.startswith("libdesc/onednn/_onednn.") and ".so" in name for name in names)
 
 
-def test_the_wheel_is_for_others_and_shares_their_libraries(built: Path, wheel: Path) -> None:
+def test_wheel_is_for_other_machines_and_uses_their_libraries(
+    built: Path, wheel: Path, tmp_path: Path
+) -> None:
     assert "manylinux" in wheel.name
     assert grafted(built) == grafted(wheel) == []
-
-
-def test_a_grafted_library_is_seen(built: Path, tmp_path: Path) -> None:
-    """The twin: libgomp is not excluded."""
+    # The twin: libgomp is not excluded.
     options = ["--exclude", "libdnnl.so.3", "--wheel-dir", str(tmp_path)]
     repair("auditwheel", "repair", *options, str(built))
     [library] = grafted(only_wheel(tmp_path))
     assert "libgomp" in library
 
 
-def test_the_wheel_runs_squeezenet_elsewhere(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_runs_a_network_without_the_checkout(
+    wheel: Path, squeezenet: Path, tmp_path: Path
+) -> None:
     environment = tmp_path / "venv"
     venv.create(environment, with_pip=False)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
@@ -138,11 +133,9 @@ def test_the_wheel_runs_squeezenet_elsewhere(wheel: Path, tmp_path: Path) -> Non
     install = [sys.executable, "-m", "pip", "--python", str(python), "install"]
     options = ["--quiet", "--no-deps", "--ignore-installed", str(wheel)]
     subprocess.run([*install, *options], check=True, timeout=900)
-    model = tmp_path / "squeezenet.onnx"
-    onnx.save(seeded(light_model("squeezenet"), seed=0), str(model))
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     ran = subprocess.run(
-        [python, "-c", PROGRAM, model],
+        [python, "-c", PROGRAM, squeezenet],
         cwd=tmp_path,
         env=clean,
         capture_output=True,

@@ -14,7 +14,7 @@ from tests.libraries.bench import Bench
 from tests.resolver.networks import IMAGE, mix
 from vtensor.language.graph import Graph
 
-#: What a name may hold that SVG, HTML, JSON or a browser could take for its own.
+#: Names with text that is syntax in SVG, HTML, JSON or a browser.
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "\"'><img src=x onerror=alert(1)>&amp;",
@@ -26,9 +26,9 @@ HOSTILE = (
 
 
 def scoped(bench: Bench, names: tuple[str, ...] = ()) -> Graph:
-    """A stem, two scopes with two nodes each, of which one has the only Transform, and a join."""
-    first, *others = names or ("x", "stem", "a/one", "a/two", "b/one", "b/two")
-    stem, one, two, three, four = others
+    """Return a stem, two scopes with two nodes each, one with the only Transform, and a join."""
+    names = names or ("x", "stem", "a/one", "a/two", "b/one", "b/two")
+    first, stem, one, two, three, four = names
     g = Graph("scoped")
     x = mix(bench, "NCHW NCHW", g.input(first, IMAGE), graph=g, name=stem)
     left = mix(bench, "NCHW NCHW", x, graph=g, name=one)
@@ -41,12 +41,12 @@ def scoped(bench: Bench, names: tuple[str, ...] = ()) -> Graph:
 
 
 def extended(graph: Graph, delivery: str = "") -> LoweredGraph:
-    """Resolved and with its Transforms; the output ``y`` may be delivered otherwise."""
+    """Resolve a graph and add its Transforms, also to a layout of the output ``y``."""
     return extend(resolve(graph), {"y": Layout(delivery)} if delivery else None)
 
 
 class Page(HTMLParser):
-    """A page as a browser takes it apart: elements, attributes, and texts by element."""
+    """A page as a browser parses it: elements, attributes, and texts by element."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -64,5 +64,5 @@ class Page(HTMLParser):
         self.texts.append((self.elements[-1][0] if self.elements else "", data))
 
     def scripts(self) -> list[str]:
-        """What stands in script elements."""
+        """Return the texts of script elements."""
         return [text for tag, text in self.texts if tag == "script" and text.strip()]

@@ -1,4 +1,4 @@
-"""The page in a headless browser: what a link preselects is folded, found, selected, described."""
+"""The page in a headless browser: a link folds, finds, selects and describes nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not BROWSER, reason=f"none of {', '.join(NAMES)}
 
 
 def opened(page: str, hash_: str, folder: Path) -> Page:
-    """The page as it is after its script has run."""
+    """Return the page after its script has run."""
     file = folder / "page.html"
     file.write_text(page, encoding="utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
@@ -30,7 +30,7 @@ def opened(page: str, hash_: str, folder: Path) -> Page:
 
 
 def shown(page: Page, kind: str) -> list[dict[str, str | None]]:
-    """The elements of a class that are not hidden."""
+    """Return the visible elements of a class."""
     return [
         attributes
         for _, attributes in page.elements
@@ -39,29 +39,29 @@ def shown(page: Page, kind: str) -> list[dict[str, str | None]]:
 
 
 def two_pictures(bench: Bench) -> str:
-    """The page of a network delivered in two ways; the second has a Transform less."""
+    """Return the page of a network with two layouts of its output; one has a Transform less."""
     graph = scoped(bench)
     scenes = [make_scene("one", extended(graph)), make_scene("two", extended(graph, "NHWC"))]
     return html_page("net", scenes)
 
 
-def test_nothing_is_folded_where_all_can_be_read(bench: Bench, tmp_path: Path) -> None:
+def test_nothing_is_folded_when_all_fits(bench: Bench, tmp_path: Path) -> None:
     page = opened(two_pictures(bench), "", tmp_path)
     assert len(shown(page, "operator")) == 12
     assert len(shown(page, "transform")) == 3 + 1  # one stands in the legend
     assert shown(page, "scope") == shown(page, "selected") == shown(page, "hit") == []
 
 
-def test_folded_scopes_stand_for_their_boxes(bench: Bench, tmp_path: Path) -> None:
+def test_folded_scopes_replace_their_boxes(bench: Bench, tmp_path: Path) -> None:
     page = opened(two_pictures(bench), "depth=1", tmp_path)
     assert len(shown(page, "scope")) == 4
     assert [text for tag, text in page.texts if tag == "text" and text in "ab"] == [*"abab"]
     assert len(shown(page, "operator")) == 2
 
 
-def test_a_node_is_selected_in_both_and_found_by_name(bench: Bench, tmp_path: Path) -> None:
+def test_node_is_selected_in_both_pictures_and_found_by_name(bench: Bench, tmp_path: Path) -> None:
     page = opened(two_pictures(bench), "depth=1&node=a/two&q=b/t", tmp_path)
-    selected = [one["class"] for one in shown(page, "selected")]
+    selected = [box["class"] for box in shown(page, "selected")]
     assert selected.count("box operator selected") == 2  # its scope was opened for it
     assert len(shown(page, "scope")) == 2
     assert len(shown(page, "hit")) == 2  # the scope that what was found is in

@@ -1,4 +1,4 @@
-"""The drawing of any graph: every wire runs down, nothing overlaps, every bend is there once."""
+"""The arrangement of any graph: wires run down, nothing overlaps, each bend is there once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NODE, BEND = 100.0, 10.0
 
 @st.composite
 def wirings(draw: st.DrawFn) -> tuple[int, list[Wire]]:
-    """Up to twelve nodes and wires from earlier to later ones, several from a node."""
+    """Draw up to twelve nodes and wires from earlier to later ones, several from a node."""
     count = draw(st.integers(1, 12))
     wires = []
     for source in draw(st.lists(st.integers(0, count - 1))):
@@ -27,7 +27,7 @@ def wirings(draw: st.DrawFn) -> tuple[int, list[Wire]]:
 
 
 def faults(drawn: Arrangement, count: int, wires: list[Wire]) -> list[str]:
-    """What is wrong with a drawing."""
+    """Return what is wrong with an arrangement."""
     found = []
     width = {item: NODE if isinstance(item, int) else BEND for item in drawn.x}
     for row in drawn.rows:
@@ -35,9 +35,7 @@ def faults(drawn: Arrangement, count: int, wires: list[Wire]) -> list[str]:
             if drawn.x[right] - drawn.x[left] < (width[left] + width[right]) / 2 - 1e-6:
                 found.append(f"{left} and {right} overlap")
     rows = {item: index for index, row in enumerate(drawn.rows) for item in row}
-    if sorted(item for row in drawn.rows for item in row if isinstance(item, int)) != [
-        *range(count)
-    ]:
+    if sorted(item for item in rows if isinstance(item, int)) != [*range(count)]:
         found.append("a node is absent or there twice")
     for number, wire in enumerate(wires):
         for target in wire.targets:
@@ -51,7 +49,7 @@ def faults(drawn: Arrangement, count: int, wires: list[Wire]) -> list[str]:
 
 @LAWS
 @given(wirings())
-def test_a_drawing_is_in_order(wiring: tuple[int, list[Wire]]) -> None:
+def test_arrangement_has_no_faults(wiring: tuple[int, list[Wire]]) -> None:
     count, wires = wiring
     assert faults(arrange(count, wires, NODE, BEND), count, wires) == []
 
@@ -66,25 +64,27 @@ def test_a_drawing_is_in_order(wiring: tuple[int, list[Wire]]) -> None:
         ([[0], [1]], {0: 0.0, 1: 0.0}, "absent"),
     ],
 )
-def test_faults_are_found(rows: list[list[Item]], x: dict[Item, float], fault: str) -> None:
+def test_fault_of_an_arrangement_is_found(
+    rows: list[list[Item]], x: dict[Item, float], fault: str
+) -> None:
     drawn = Arrangement(rows, x)
     wires = [Wire(0, (1,))]
-    assert any(fault in one for one in faults(drawn, 3, wires))
+    assert any(fault in text for text in faults(drawn, 3, wires))
 
 
-def test_a_chain_and_a_wire_past_it_are_straight() -> None:
+def test_chain_and_a_wire_past_it_are_straight() -> None:
     drawn = arrange(5, [Wire(0, (1, 4)), Wire(1, (2,)), Wire(2, (3,)), Wire(3, (4,))], NODE, BEND)
     assert len({drawn.x[node] for node in range(5)}) == 1
     assert len(set(drawn.bends(0, 0, 4))) == 1
 
 
-def test_crossings_that_need_not_be_are_not() -> None:
+def test_wires_cross_only_when_they_must() -> None:
     drawn = arrange(4, [Wire(0, (3,)), Wire(1, (2,))], NODE, BEND)
     above, below = drawn.rows
     assert [{0: 3, 1: 2}[node] for node in above if isinstance(node, int)] == below
 
 
-def test_an_input_stands_above_its_user_and_a_long_wire_has_no_bends() -> None:
+def test_input_is_above_its_user_and_a_long_wire_has_no_bends() -> None:
     last = LONGEST + 2
     chain = [Wire(node, (node + 1,)) for node in range(last)]
     drawn = arrange(last + 2, [*chain, Wire(0, (last,)), Wire(last + 1, (last,))], NODE, BEND)
@@ -93,7 +93,7 @@ def test_an_input_stands_above_its_user_and_a_long_wire_has_no_bends() -> None:
     assert drawn.bends(last, 0, last) == []
 
 
-def test_wires_from_everywhere_stay_few() -> None:
+def test_bends_of_many_wires_stay_few() -> None:
     count = 1000
     wires = [Wire(node, tuple({node + 1, count - 1})) for node in range(count - 1)]
     assert len(arrange(count, wires, NODE, BEND).x) < 4 * count

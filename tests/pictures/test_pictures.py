@@ -1,4 +1,4 @@
-"""Pictures of plans: everything is there once, names are only names, nothing is loaded."""
+"""Pictures of plans: every node is there once, names are only text, nothing is loaded."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from typer.testing import CliRunner
 
 from ptensor.form import Form
 from resolver.lowered import LoweredGraph, OpNode
 from tests.libraries.bench import Bench
+from tests.libraries.command import vtensor
 from tests.pictures.support import HOSTILE, Page, extended, scoped
-from vtensor.cli import app
 from vtensor.errors import InputError
 from vtensor.pictures.files import plan_scenes, write_pictures
 from vtensor.pictures.legend import BANDS, DASHES, STROKES, TINTS
@@ -37,7 +35,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture
 def plan(bench: Bench) -> Plan:
-    """A plan whose graph before the passes had a Transform more."""
+    """Return a plan whose graph before the passes had a Transform more."""
     graph = scoped(bench)
     with Session(graph, output_layouts={"y": "NHWC"}) as session:
         plan = session.plan
@@ -45,76 +43,61 @@ def plan(bench: Bench) -> Plan:
     return plan
 
 
-def boxes(svg: str) -> list[ElementTree.Element]:
-    """The boxes of a picture."""
-    found = ElementTree.fromstring(svg).iter(f"{SVG}g")
-    return [one for one in found if one.get("class", "").startswith("box ")]
+def boxes(svg: str, kind: str = "") -> list[ElementTree.Element]:
+    """Return the boxes of a picture."""
+    groups = ElementTree.fromstring(svg).iter(f"{SVG}g")
+    return [group for group in groups if group.get("class", "").startswith(f"box {kind}")]
 
 
-def titles(svg: str) -> Counter[str | None]:
-    """The first line of each box's text."""
-    return Counter(one.findtext(f"{SVG}text[@class='name']") for one in boxes(svg))
-
-
-def drawn(graph: LoweredGraph) -> str:
-    """The picture of one graph."""
-    return svg_picture([make_scene("a graph", graph)])
+def hints(svg: str, kind: str = "") -> list[str]:
+    """Return the descriptions of a picture's boxes."""
+    return [box.findtext(f"{SVG}title") or "" for box in boxes(svg, kind)]
 
 
 def test_every_node_is_in_the_picture_once(bench: Bench) -> None:
     graph = extended(scoped(bench))
-    ahead = {node.name for node in graph.ahead()}
-    kinds = Counter(one.get("class") for one in boxes(drawn(graph)))
-    hints = Counter(one.findtext(f"{SVG}title") for one in boxes(drawn(graph)))
-    transforms = list(graph.transforms())
-    assert len(transforms) == 2
+    svg = svg_picture([make_scene("a graph", graph)])
+    kinds = Counter(box.get("class") for box in boxes(svg))
+    assert len(list(graph.transforms())) == 2
     assert kinds == {"box input": 1, "box output": 1, "box operator": 6, "box transform": 2}
-    assert len(boxes(drawn(graph))) == len(graph.nodes) - len(ahead) + 2
+    assert len(boxes(svg)) == len(graph.nodes) - len({node.name for node in graph.ahead()}) + 2
     for name in ("stem", "a/one", "a/two", "b/one", "b/two", "join"):
-        assert hints[f"Mix {name} on toy"] == 1
-
-
-def test_a_transform_has_its_own_shape_and_its_reason(bench: Bench) -> None:
-    graph = extended(scoped(bench))
-    marked = [one for one in boxes(drawn(graph)) if one.find(f"{SVG}polygon") is not None]
-    assert {one.get("class") for one in marked} == {"box transform"}
-    assert [one.findtext(f"{SVG}text") for one in marked] == ["NCHW → NHWC", "NHWC → NCHW"]
-    hints = [one.findtext(f"{SVG}title") or "" for one in marked]
-    assert hints[0].startswith("Mix b/one (toy) requires it of ")
-    assert hints[1].startswith("output y is delivered in a layout that Mix ")
-    for hint in hints:
-        assert "/work/" not in hint
-        assert str(Path.home()) not in hint
+        assert hints(svg).count(f"Mix {name} on toy") == 1
+    marked = [box for box in boxes(svg) if box.find(f"{SVG}polygon") is not None]
+    assert {box.get("class") for box in marked} == {"box transform"}
+    assert [box.findtext(f"{SVG}text") for box in marked] == ["NCHW → NHWC", "NHWC → NCHW"]
+    first, second = hints(svg, "transform")
+    assert first.startswith("Mix b/one (toy) requires it of ")
+    assert second.startswith("output y is delivered in a layout that Mix ")
+    for private in ("/work/", str(Path.home())):
+        assert private not in first + second
 
 
 def test_scopes_come_from_names_and_else_from_inputs(bench: Bench) -> None:
-    scene = make_scene("", extended(scoped(bench)))
-    scopes = {box.name: box.scope for box in scene.boxes}
+    scopes = {box.name: box.scope for box in make_scene("", extended(scoped(bench))).boxes}
     assert [scopes[name] for name in ("x", "stem", "a/two", "b/one")] == ["", "", "a", "b"]
-    assert scopes["join"] == "b"  # made last of what it reads
+    assert scopes["join"] == "b"  # the scope of its last input
     assert scopes["transform:0"] == ""
 
 
-def test_before_and_after_stand_side_by_side(plan: Plan) -> None:
+def test_graphs_before_and_after_the_passes_are_side_by_side(plan: Plan, bench: Bench) -> None:
     before, after = plan_scenes(plan)
     assert before.title == "before, as resolved: 2 Transforms each run, 0.01 MB"
     assert after.title.startswith("after ")
     assert after.title.endswith(": 1 Transform each run, 0.00 MB")
-    assert titles(svg_picture([before, after]))["Mix"] == 12
+    shown = boxes(svg_picture([before, after]))
+    assert [box.findtext(f"{SVG}text[@class='name']") for box in shown].count("Mix") == 12
     assert [box.details["kernels"] for box in after.boxes if box.name == "stem"] == [["python"]]
-
-
-def test_what_no_pass_changed_is_drawn_once(bench: Bench) -> None:
     with Session(scoped(bench), optimize="none") as session:
         [scene] = plan_scenes(session.plan)
     assert scene.title.startswith("resolved, no passes ran: 2 Transforms")
 
 
 def formed(graph: LoweredGraph, forms: Mapping[str, Mapping[str, Any]]) -> LoweredGraph:
-    """A graph in which some nodes have other variants, by name: fields of theirs."""
+    """Return a graph with other fields in the variants of some nodes, by name."""
     nodes = [
-        replace(node, variant=replace(node.variant, **forms[node.name]))
-        if isinstance(node, OpNode) and node.name in forms
+        replace(node, variant=replace(node.variant, **forms.get(node.name, {})))
+        if isinstance(node, OpNode)
         else node
         for node in graph.nodes
     ]
@@ -131,7 +114,7 @@ def test_forms_have_a_band_a_word_and_a_place_in_the_legend(bench: Bench) -> Non
             "stem": {"forms": (*stored, *stem.forms[2:])},
             "a/one": {"inexact": True, "kernel": "F(4x4,3x3)"},
             "a/two": {"inexact": True, "kernel": "F(4x4,3x3)"},
-            "b/two": {"forms": tuple(Form.parse("NCHW:f32") for _ in stem.forms)},  # as it is
+            "b/two": {"forms": tuple(Form.parse("NCHW:f32") for _ in stem.forms)},  # no change
         },
     )
     scene = make_scene("a graph", graph)
@@ -139,29 +122,27 @@ def test_forms_have_a_band_a_word_and_a_place_in_the_legend(bench: Bench) -> Non
     assert {box.name: box.form for box in scene.boxes if box.form} == forms
     assert scene.appearance != make_scene("a graph", plain).appearance
     svg = svg_picture([scene])
-    bands = [(one, one.find(f"{SVG}rect[@class='band']")) for one in boxes(svg)]
-    colours = {
-        one.findtext(f"{SVG}title"): band.get("fill") for one, band in bands if band is not None
-    }
-    assert colours == {
+    bands = zip(
+        hints(svg), (box.find(f"{SVG}rect[@class='band']") for box in boxes(svg)), strict=True
+    )
+    assert {hint: band.get("fill") for hint, band in bands if band is not None} == {
         "Mix a/one on toy, F(4x4,3x3)": BANDS[0],
         "Mix a/two on toy, F(4x4,3x3)": BANDS[0],
         "Mix stem on toy, s8, bf16+bf16": BANDS[1],
     }
-    words = [one.findtext(f"{SVG}text[@class='form']") for one in boxes(svg)]
+    words = [box.findtext(f"{SVG}text[@class='form']") for box in boxes(svg)]
     assert [word for word in words if word] == [*forms.values()]
-    keys = [one.text for one in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+    keys = [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
     assert keys.count("F(4x4,3x3)") == 3  # two boxes and the legend
     [view] = json.loads(Page(html_page("net", [scene])).scripts()[0])["views"]
-    assert {one["name"]: one["form"] for one in view["boxes"] if one["form"]} == forms
+    assert {box["name"]: box["form"] for box in view["boxes"] if box["form"]} == forms
 
 
-def test_names_are_only_names(bench: Bench) -> None:
+def test_hostile_names_are_only_text(bench: Bench) -> None:
     scene = make_scene(HOSTILE[0], extended(scoped(bench, HOSTILE)))
     svg, page = svg_picture([scene]), Page(html_page(HOSTILE[1], [scene]))
-    hints = [one.findtext(f"{SVG}title") for one in boxes(svg)]
     for name in HOSTILE[1:]:
-        assert f"Mix {text_of(name)} on toy" in hints
+        assert f"Mix {text_of(name)} on toy" in hints(svg)
     data, script = page.scripts()
     assert len([tag for tag, _ in page.elements if tag == "script"]) == 2
     names = [box["name"] for view in json.loads(data)["views"] for box in view["boxes"]]
@@ -175,7 +156,7 @@ def test_names_are_only_names(bench: Bench) -> None:
 
 
 def loads(text: str) -> list[str]:
-    """What a page or a picture would fetch."""
+    """Return what a page or a picture would fetch."""
     page = Page(text)
     found = [
         f"{tag} {key}"
@@ -212,24 +193,24 @@ def test_nothing_is_loaded(plan: Plan) -> None:
         "<script>const a = 'https://a'</script>",
     ],
 )
-def test_a_load_is_found(text: str) -> None:
+def test_load_is_found(text: str) -> None:
     assert loads(text)
 
 
-def test_the_command_writes_both_and_says_where(squeezenet: Path, tmp_path: Path) -> None:
+def test_command_writes_both_files_and_names_them(squeezenet: Path, tmp_path: Path) -> None:
     html, svg = tmp_path / "out.html", tmp_path / "out.svg"
-    arguments = ["plan", str(squeezenet), "--html", str(html), "--svg", str(svg)]
-    ran = CliRunner().invoke(app, arguments)
+    arguments = ("plan", squeezenet, "--html", html, "--svg", svg)
+    ran = vtensor(*arguments)
     assert ran.stdout == f"wrote {html}\nwrote {svg}\n"
     assert len(boxes(svg.read_text())) > 40
     assert html.read_text().startswith("<!DOCTYPE html>")
     assert sorted(tmp_path.iterdir()) == [html, svg]
-    as_json = CliRunner().invoke(app, [*arguments, "--json"])
+    as_json = vtensor(*arguments, "--json")
     assert json.loads(as_json.stdout)["model"] == "squeezenet"
     assert f"wrote {svg}" in as_json.stderr
 
 
-def test_a_file_that_cannot_be_written_is_an_error_and_stays(plan: Plan, tmp_path: Path) -> None:
+def test_file_that_cannot_be_written_is_an_error_and_stays(plan: Plan, tmp_path: Path) -> None:
     kept = tmp_path / "kept.html"
     kept.write_text("as it was")
     for file in (tmp_path, tmp_path / "no" / "out.html", Path("/dev/null"), Path("a\0b"), Path()):
@@ -242,7 +223,7 @@ def test_a_file_that_cannot_be_written_is_an_error_and_stays(plan: Plan, tmp_pat
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance, WCAG 2.1."""
+    """Return the relative luminance, WCAG 2.1."""
     parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     linear = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
@@ -250,16 +231,16 @@ def luminance(colour: str) -> float:
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def contrast(one: str, other: str) -> float:
-    """Contrast of two colours, 1 to 21, WCAG 2.1."""
-    low, high = sorted((luminance(one), luminance(other)))
+def contrast(left: str, right: str) -> float:
+    """Return the contrast of two colours, 1 to 21, WCAG 2.1."""
+    low, high = sorted((luminance(left), luminance(right)))
     return (high + 0.05) / (low + 0.05)
 
 
-def test_text_and_lines_stand_out() -> None:
+def test_text_and_lines_have_contrast() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert min(contrast(tint, "#1a1a1a") for tint in TINTS) > 7  # WCAG's AAA for text
     assert min(contrast(stroke, "#ffffff") for stroke in STROKES) > 2
     assert min(contrast(band, tint) for band in BANDS for tint in TINTS) > 3  # of what is no text
     signs = [(STROKES[i % len(STROKES)], DASHES[i % len(DASHES)]) for i in range(12)]
-    assert all(one != other for one, other in combinations(signs, 2))
+    assert len({*signs}) == len(signs)

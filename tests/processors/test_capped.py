@@ -1,4 +1,4 @@
-"""What lesser processors see: tests that depend on instructions, in processes that are capped."""
+"""Tests that depend on instructions, in processes that are capped as on lesser processors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from tests.libraries.processes import run_python
 
-ROOT = Path(__file__).parents[2]
 CAPS = ("sse41", "avx2")
 
 FILES = (
@@ -22,8 +21,8 @@ FILES = (
     "tests/native/test_steps.py",
     "tests/runtime/test_memory.py",
 )
-#: Some cases of every test, but of those that cap processes of their own; and what of the types
-#: without instructions is easily lost.
+#: Some cases of every test, without those that cap processes of their own; and cases of types that
+#: need instructions.
 RUNS = {
     "some of all": [*FILES, "--draw", "2", "-k", "not under_a_cap and not a_network_takes"],
     "narrow types": [
@@ -34,22 +33,13 @@ RUNS = {
 
 
 def capped(cap: str, *arguments: str | Path) -> tuple[str, int, int]:
-    """What pytest prints at the end under a cap, how many tests pass, and its exit code.
+    """Return the end of pytest's output under a cap, the number of passing tests, the exit status.
 
     oneDNN's variable caps also the processes that a test starts, unless these cap themselves.
     """
-    done = run_python(
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--isa",
-        cap,
-        *arguments,
-        timeout=480,
-        environment={"ONEDNN_MAX_CPU_ISA": cap.upper()},
-    )
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--isa", cap)
+    variable = {"ONEDNN_MAX_CPU_ISA": cap.upper()}
+    done = run_python(*command, *arguments, timeout=480, environment=variable)
     passed = re.search(r"(\d+) passed", done.stdout)
     tail = "\n".join([*done.stdout.splitlines()[-60:], *done.stderr.splitlines()[-20:]])
     return tail, int(passed[1]) if passed else 0, done.returncode
@@ -57,13 +47,13 @@ def capped(cap: str, *arguments: str | Path) -> tuple[str, int, int]:
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("cap", CAPS)
-def test_the_tests_pass_under_a_cap(cap: str, run: str) -> None:
+def test_tests_pass_under_a_cap(cap: str, run: str) -> None:
     tail, passed, code = capped(cap, *RUNS[run])
     assert code == pytest.ExitCode.OK, tail
     assert passed > 5, tail
 
 
-def test_a_capped_process_is_capped_and_its_failures_are_seen(tmp_path: Path) -> None:
+def test_capped_process_is_capped_and_its_failures_are_seen(tmp_path: Path) -> None:
     """The twin: tests that hold without the cap alone."""
     code = """
 from libdesc.eigen import native as eigen
@@ -77,9 +67,9 @@ def test_passes():
 """
     file = tmp_path / "test_file.py"
     file.write_text(code)
-    shown = Path("tests/processors/test_isa.py::test_an_unknown_cap_is_refused")
-    tail, passed, code_of_exit = capped("sse41", shown, file)
-    assert code_of_exit == pytest.ExitCode.TESTS_FAILED
+    shown = "tests/processors/test_processors.py::test_unknown_cap_is_refused"
+    tail, passed, status = capped("sse41", shown, file)
+    assert status == pytest.ExitCode.TESTS_FAILED
     assert passed == 2
     assert "test_onednn" in tail
     assert "test_eigen" in tail

@@ -1,25 +1,23 @@
-"""What a session leaves as it is: the state of the process that all of its code shares."""
+"""Sessions do not change the state of the process that all of its code shares."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import onnx
 
 from tests.frontends.support import f32, model
+from tests.libraries.processes import printed
 
 #: A convolution, a function and a product, of images of any size.
-TEXT = """
+TEXT = """g (float[n, 3, h, h] x) => (float[n, 4] y) {
     c = Conv<pads = [1, 1, 1, 1]>(x, k) r = Relu(c) p = GlobalAveragePool(r) f = Flatten(p)
-    y = Gemm(f, w, b)
+    y = Gemm(f, w, b) }
 """
 
-#: Uses sessions of the model in ``sys.argv[1]`` in two threads: each reads the model, makes plans
+#: Use sessions of the model in ``sys.argv[1]`` in two threads: each reads the model, makes plans
 #: for three shapes, and runs until the background work has replaced the plan.
 USE = """
 import sys, threading, time
@@ -51,27 +49,17 @@ def use_all():
 
 
 def ended(before: str, after: str, tmp_path: Path) -> Any:
-    """Return what a fresh interpreter prints as JSON: it runs ``before``, ``USE`` and ``after``."""
+    """Return the JSON that a fresh interpreter prints after ``before``, ``USE`` and ``after``."""
     weights = {"k": f32(8, 3, 3, 3), "w": f32(8, 4), "b": f32(4)}
-    text = f"g (float[n, 3, h, h] x) => (float[n, 4] y) {{ {TEXT} }}"
-    onnx.save(model(text, 17, **weights), tmp_path / "model.onnx")
-    command = [sys.executable, "-W", "error", "-c", before + USE + after]
-    given = [str(tmp_path / "model.onnx"), str(tmp_path / "cache")]
-    environment = os.environ | {
+    onnx.save(model(TEXT, 17, **weights), tmp_path / "model.onnx")
+    environment = {
         "VTENSOR_COSTS": "calibrated",
         "VTENSOR_CACHE": "on",
         "VTENSOR_CACHE_DIR": str(tmp_path / "times"),
     }
-    done = subprocess.run(
-        [*command, *given],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    code = before + USE + after
+    given = (tmp_path / "model.onnx", tmp_path / "cache")
+    return json.loads(printed("-W", "error", "-c", code, *given, environment=environment))
 
 
 def test_no_session_changes_the_garbage_collector(tmp_path: Path) -> None:
@@ -96,12 +84,6 @@ changing = {"collect", "disable", "enable", "freeze", "unfreeze", "set_threshold
 print(json.dumps([sorted(called & changing), len(states)]))
 """
     assert ended(before, after, tmp_path) == [[], 1]
-
-
-def test_a_collector_that_is_off_stays_off(tmp_path: Path) -> None:
-    before = "import gc, json\ngc.disable()\nlooks = lambda *_: states.add(gc.isenabled())\n"
-    after = "states = set()\nuse_all()\nprint(json.dumps([*states, gc.isenabled()]))\n"
-    assert ended(before, after, tmp_path) == [False, False]
 
 
 def test_no_session_changes_what_the_process_is_set_to(tmp_path: Path) -> None:

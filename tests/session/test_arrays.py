@@ -1,4 +1,4 @@
-"""Tensors that others can use: from arrays and back, slices, merged dims, whose memory it is."""
+"""Tensors that others can use: from arrays and back, slices, merged dims, shared memory."""
 
 from __future__ import annotations
 
@@ -18,20 +18,15 @@ Array = np.ndarray[Any, Any]
 
 
 def values(*shape: int) -> Array:
-    """Every element another number."""
+    """Return an array whose elements are all different."""
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
 def laid(array: Array, sizes: dict[str, int], layout: str) -> VTensor:
-    """An array in a layout."""
+    """Return a tensor in a layout."""
     tensor = VTensor("f32", sizes)
     tensor.storage = TensorStorage.of_array(array, tensor, Layout(layout), False)
     return tensor
-
-
-def blocked() -> VTensor:
-    """A tensor in a layout with blocks and pads."""
-    return laid(values(2, 5, 3, 2), {"N": 2, "C": 5, "H": 3, "W": 2}, "NCHW4c")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +39,7 @@ def blocked() -> VTensor:
         values(0, 3, 4, 5),
     ],
 )
-def test_any_strides_are_taken_as_they_lie(array: Array) -> None:
+def test_array_of_any_strides_is_taken_in_place(array: Array) -> None:
     x = from_array(array, "N C H W", name="x")
     assert tuple(x.dims.values()) == array.shape
     assert x.name == "x"
@@ -58,26 +53,28 @@ def test_any_strides_are_taken_as_they_lie(array: Array) -> None:
     assert x.shares_memory(array) == (array.size > 0)
 
 
-def test_the_layout_is_that_of_the_strides() -> None:
-    x = from_array(values(2, 4, 5, 3).transpose(0, 3, 1, 2), "N C H W")
-    assert x.produced_layout == Layout("NHWC")
-    assert from_array(values(1, 1, 4, 4), "N C H W").produced_layout == Layout("NCHW")
+@pytest.mark.parametrize(
+    ("array", "layout"),
+    [
+        (values(2, 4, 5, 3).transpose(0, 3, 1, 2), "NHWC"),
+        (values(1, 1, 4, 4), "NCHW"),
+    ],
+)
+def test_layout_is_that_of_the_strides(array: Array, layout: str) -> None:
+    assert from_array(array, "N C H W").produced_layout == Layout(layout)
 
 
-def test_copies_are_copies() -> None:
+def test_copies_share_no_memory() -> None:
     array = values(2, 3)
     assert not from_array(array, "A B", copy=True).shares_memory(array)
     assert not from_array(array, "A B").slice(A=(0, 1), copy=True).shares_memory(array)
     assert not np.shares_memory(from_array(array, "A B").numpy(copy=True), array)
-
-
-def test_the_other_byte_order_is_copied_or_refused() -> None:
-    array = values(2, 3).astype(">f4")
-    x = from_array(array, "A B")
+    swapped = array.astype(">f4")
+    x = from_array(swapped, "A B")
     np.testing.assert_array_equal(x.numpy(), array)
     assert x.numpy().dtype.isnative
     with pytest.raises(InputError, match="byte order"):
-        from_array(array, "A B", copy=False)
+        from_array(swapped, "A B", copy=False)
 
 
 def test_slices_are_views_by_name() -> None:
@@ -91,11 +88,6 @@ def test_slices_are_views_by_name() -> None:
     part.numpy()[...] = -1
     assert (array[:, 1:3, 2:5] == -1).all()
     assert part.slice(H=(1, 1)).num_elements == 0
-    for bad in ((2, 9), (3, 2), (-1, 2), 2, (0.0, 1), (True, 2)):
-        with pytest.raises(DimError, match="a slice is"):
-            x.slice(H=bad)  # type: ignore[arg-type]
-    with pytest.raises(DimError, match="no dim"):
-        x.slice(Q=(0, 1))
 
 
 def test_split_and_merge_are_inverse_views() -> None:
@@ -111,7 +103,7 @@ def test_split_and_merge_are_inverse_views() -> None:
     np.testing.assert_array_equal(x.rename({"C": "K"}).numpy("K W N"), array.transpose(1, 2, 0))
 
 
-def test_merging_what_lies_apart_copies_or_is_refused() -> None:
+def test_merge_of_separate_axes_copies_or_is_refused() -> None:
     array = values(2, 3, 4)
     x = from_array(array, "A B C")
     merged = x.merge("C A", "P")
@@ -120,25 +112,16 @@ def test_merging_what_lies_apart_copies_or_is_refused() -> None:
     assert not merged.shares_memory(x)
     with pytest.raises(LayoutError, match="a copy is needed"):
         x.merge("C A", "P", copy=False)
-    for names, into in (
-        ("", "P"),
-        ("A A", "P"),
-        ("A B", "C"),
-        ("A Q", "P"),
-        (3, "P"),
-        ("A B", "1"),
-    ):
-        with pytest.raises(DimError):
-            x.merge(names, into)  # type: ignore[arg-type]
 
 
-def test_blocks_never_leak() -> None:
-    x, array = blocked(), values(2, 5, 3, 2)
+def test_blocks_are_unpacked_by_a_copy() -> None:
+    array = values(2, 5, 3, 2)
+    x = laid(array, {"N": 2, "C": 5, "H": 3, "W": 2}, "NCHW4c")
     np.testing.assert_array_equal(x.numpy(), array)
     np.testing.assert_array_equal(x.numpy("W H C N"), array.transpose(3, 2, 1, 0))
     np.testing.assert_array_equal(x.slice(C=(3, 5)).numpy(), array[:, 3:5])
     for view in (x.numpy, lambda copy: x.slice(copy=copy, C=(3, 5))):
-        with pytest.raises(LayoutError, match=r"no view of it|cannot be a view"):
+        with pytest.raises(LayoutError, match=r"no array is a view of it|cannot be a view"):
             view(copy=False)
 
 
@@ -192,7 +175,7 @@ def test_slices_of_whole_blocks_are_views(layout: str, ranges: Any, views: str) 
         ("NCHW4c", "N H", None),
     ],
 )
-def test_merges_beside_blocks_are_views(layout: str, dims: str, merged: str | None) -> None:
+def test_merges_next_to_blocks_are_views(layout: str, dims: str, merged: str | None) -> None:
     array = values(*SIZES.values())
     x = laid(array, SIZES, layout)
     y = x.merge(dims, "P")
@@ -212,54 +195,69 @@ def test_merges_beside_blocks_are_views(layout: str, dims: str, merged: str | No
     assert y.shares_memory(y.split("P", {dim: SIZES[dim] for dim in names}))
 
 
-def test_axes_of_size_one_are_in_nobodys_way() -> None:
+def test_axes_of_size_one_allow_views_of_any_order() -> None:
     sizes = {"N": 2, "A": 1, "C": 8, "B": 1, "H": 3}
     x = laid(values(*sizes.values()), sizes, "B H C N A")
     for dims in ("H A C", "A H C", "H C B", "H B C A"):
         y = x.merge(dims, "P", copy=False)
-        order = [d for d in sizes if d not in dims.split()]
-        expected = x.numpy([*dims.split(), *order]).reshape(24, *(sizes[d] for d in order))
+        order = [dim for dim in sizes if dim not in dims.split()]
+        expected = x.numpy([*dims.split(), *order]).reshape(24, *(sizes[dim] for dim in order))
         np.testing.assert_array_equal(y.numpy(["P", *order]), expected)
 
 
-def test_parts_of_a_split_lie_where_they_lay() -> None:
+@pytest.mark.parametrize(
+    ("into", "view"),
+    [({"G": 5, "c": 4}, True), ({"G": 1, "c": 20}, True), ({"G": 10, "c": 2}, False)],
+)
+def test_parts_of_a_split_are_views_of_whole_blocks(into: dict[str, int], view: bool) -> None:
     array = values(*SIZES.values())
     x = laid(array, SIZES, "NCHW4c")
-    for into, view in (
-        ({"G": 5, "c": 4}, True),
-        ({"G": 1, "c": 20}, True),
-        ({"G": 10, "c": 2}, False),
-    ):
-        y = x.split("C", into).slice(G=(0, 1))
-        whole = array.reshape(2, *into.values(), 6, 3)
-        np.testing.assert_array_equal(y.numpy(), whole[:, :1])
-        assert y.shares_memory(x) == view
+    y = x.split("C", into).slice(G=(0, 1))
+    np.testing.assert_array_equal(y.numpy(), array.reshape(2, *into.values(), 6, 3)[:, :1])
+    assert y.shares_memory(x) == view
     renamed = x.rename({"H": "W", "W": "H"}).slice(W=(0, 2), copy=False)
     np.testing.assert_array_equal(renamed.numpy(), array[:, :, :2])
 
 
-def test_nothing_in_memory_is_an_error() -> None:
-    x = VTensor("f32", {"N": 1})
-    for use in (x.numpy, x.slice, lambda: x.merge("N", "M"), lambda: x.shares_memory(x)):
+def test_nonsense_is_a_typed_error() -> None:
+    array = values(2, 3, 4)
+    x, empty = from_array(array, "A B C"), VTensor("f32", {"N": 1})
+    wrong: Any
+    for wrong in ((2, 9), (3, 2), (-1, 2), 2, (0.0, 1), (True, 2)):
+        with pytest.raises(DimError, match="a slice is"):
+            x.slice(B=wrong)
+    with pytest.raises(DimError, match="no dim"):
+        x.slice(Q=(0, 1))
+    for wrong, into in (
+        ("", "P"),
+        ("A A", "P"),
+        ("A B", "C"),
+        ("A Q", "P"),
+        (3, "P"),
+        ("A B", "1"),
+    ):
+        with pytest.raises(DimError):
+            x.merge(wrong, into)
+    for use in (
+        empty.numpy,
+        empty.slice,
+        lambda: empty.merge("N", "M"),
+        lambda: empty.shares_memory(x),
+    ):
         with pytest.raises(ContractError, match="no data"):
             use()
-
-
-def test_what_is_no_array_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^array: list is no array"):
-        from_array([1, 2], "N")
-    with pytest.raises(InputError, match=r"^array 'w': list is no array"):
-        from_array([1, 2], "N", name="w")
-    with pytest.raises(DTypeError):
-        from_array(np.array(["a"]), "N")
-    with pytest.raises(DTypeError):
-        from_array(np.array([object()]), "N")
-    for names in ("N C", "N N M", ["N"], "", 3, None, ["N", "C", []], ["N", "C", 3]):
+    for name, text in {"": "^array: list is no array", "w": "^array 'w': list is no array"}.items():
+        with pytest.raises(InputError, match=text):
+            from_array([1, 2], "N", name=name)
+    for wrong in (np.array(["a"]), np.array([object()])):
+        with pytest.raises(DTypeError):
+            from_array(wrong, "N")
+    for wrong in ("N C", "N N M", ["N"], "", 3, None, ["N", "C", []], ["N", "C", 3]):
         with pytest.raises(DimError):
-            from_array(values(2, 3, 4), names)  # type: ignore[arg-type]
+            from_array(array, wrong)
     with pytest.raises(DimError, match="each dim"):
-        from_array(values(2, 3), "A B").numpy("A")
+        x.numpy("A")
 
 
-def test_every_name_is_exported() -> None:
+def test_functions_of_arrays_are_exported() -> None:
     assert {"from_array", "call"} <= set(dir(vtensor))

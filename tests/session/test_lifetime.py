@@ -1,10 +1,8 @@
-"""Sessions at the edges of their lives: memory after ``close()``, forks, the interpreter's end."""
+"""The end of a session: memory after ``close()``, the interpreter's exit."""
 
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
 import weakref
 from collections.abc import Iterator
 
@@ -13,34 +11,14 @@ import pytest
 
 from ops import Add, Conv2D, Relu, Reshape
 from ptensor.buffer import TensorStorage
-from tests.libraries.processes import printed, run_python
+from tests.libraries.processes import printed
 from vtensor import Graph, Session
 from vtensor.runtime.execution.deadlocks import Place
-
-#: A session ``s`` on a small network, and what it is fed.
-SETUP = """
-import numpy as np
-from ops import Conv2D
-from vtensor import Graph, Session
-from vtensor.runtime.execution.deadlocks import Place
-g = Graph()
-x = g.input("x", {"N": 1, "C": 16, "H": 8, "W": 8})
-w = g.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w")
-g.output(g.add(Conv2D(), x, w), "y")
-s = Session(g)
-feeds = {"x": np.ones((1, 16, 8, 8), np.float32)}
-want = float(s.run(None, feeds)[0].sum())
-"""
-
-
-def ended(code: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter after this code, with warnings as errors; a hang fails the test."""
-    return run_python("-W", "error", "-c", before + SETUP + code)
 
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """Only what nothing refers to is freed inside the test."""
+    """Free nothing by garbage collection inside the test."""
     gc.collect()
     gc.disable()
     try:
@@ -50,11 +28,11 @@ def no_collector() -> Iterator[None]:
 
 
 def storages() -> int:
-    """How many tensors' memories there are."""
-    return sum(type(one) is TensorStorage for one in gc.get_objects())
+    """Return the number of live tensors' memories."""
+    return sum(type(each) is TensorStorage for each in gc.get_objects())
 
 
-def test_a_look_at_who_waits_keeps_nothing(no_collector: None) -> None:
+def test_deadlock_check_keeps_no_frame(no_collector: None) -> None:
     def looks() -> weakref.ref[Graph]:
         graph = Graph("held by this frame")
         assert not Place().waits_for_caller()
@@ -64,22 +42,30 @@ def test_a_look_at_who_waits_keeps_nothing(no_collector: None) -> None:
 
 
 @pytest.mark.parametrize("libraries", [None, ["numpy"]])
-def test_closing_frees_memory_at_once(no_collector: None, libraries: list[str] | None) -> None:
-    # Circles of references would keep the weights until some later garbage collection.
+def test_runs_leave_nothing_and_closing_frees_memory_at_once(
+    no_collector: None, libraries: list[str] | None
+) -> None:
+    """Circles of references would keep the weights until some later garbage collection."""
     graph = Graph()
     x = graph.input("x", {"N": 1, "C": 16, "H": 8, "W": 8})
     w = graph.constant(np.ones((16, 16, 1, 1), np.float32), "O I h w")
     y = graph.add(Add(), graph.add(Relu(), graph.add(Conv2D(), x, w)), x)
     graph.output(graph.add(Reshape((("F", 1024),)), y), "y")
+    feeds = {"x": np.ones((1, 16, 8, 8), np.float32)}
     before = storages()
     session = Session(graph, libraries=libraries)
-    session.run(None, {"x": np.ones((1, 16, 8, 8), np.float32)})
+    for _ in range(3):
+        session.run(None, feeds)
     assert storages() >= before + 6
+    objects = len(gc.get_objects())
+    for _ in range(50):
+        session.run(None, feeds)
+    assert len(gc.get_objects()) < objects + 50
     session.close()
     assert storages() == before
 
 
-#: Everything that could take part is imported by the first session of a process.
+#: The first session of a process imports everything that takes part.
 FIRST = """
 import gc, sys, weakref
 from eval.networks import build
@@ -93,78 +79,40 @@ print("pulp" in sys.modules, plan(), packed(), session._runner.workspace.arena.n
 """
 
 
-def test_the_first_session_of_a_process_goes_too() -> None:
-    """A solver's library, imported for it, must not hold on to who imported it."""
+def test_first_session_of_a_process_is_freed() -> None:
+    """A solver's library that it imports must not refer to the importing frames."""
     assert printed("-c", FIRST) == "True None None 0\n"
 
 
-@pytest.mark.parametrize("libraries", [None, ["numpy"]])
-def test_runs_leave_nothing_behind(no_collector: None, libraries: list[str] | None) -> None:
-    graph = Graph()
-    x = graph.input("x", {"N": 1, "C": 16})
-    graph.output(graph.add(Relu(), x), "y")
-    feeds = {"x": np.ones((1, 16), np.float32)}
-    with Session(graph, libraries=libraries) as session:
-        for _ in range(3):
-            session.run(None, feeds)
-        before = len(gc.get_objects())
-        for _ in range(50):
-            session.run(None, feeds)
-        assert len(gc.get_objects()) < before + 50
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_uses_its_parents_session() -> None:
-    code = """
-import os, warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
-child = os.fork()
-if child == 0:
-    ok = float(s.run(None, feeds)[0].sum()) == want
-    with Session(g) as own:
-        ok = ok and float(own.run(None, feeds)[0].sum()) == want
-    os._exit(0 if ok else 1)
-assert os.waitpid(child, 0)[1] == 0
-assert float(s.run(None, feeds)[0].sum()) == want
+#: A function at exit uses a session, which is younger or older than its registration.
+AT_EXIT = """
+import atexit
+def late():
+    try:
+        print(*s.run(None, feeds)[0])
+    except SessionClosedError as error:
+        print(error)
+{early}
+import numpy as np
+from ops import Relu
+from vtensor import Graph, Session
+from vtensor.errors import SessionClosedError
+g = Graph()
+g.output(g.add(Relu(), g.input("x", {{"N": 1}})), "y")
+s = Session(g)
+feeds = {{"x": np.ones(1, np.float32)}}
+s.run(None, feeds)
+{late}
 """
-    done = ended(code)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("names", "text"),
     [
-        "",
-        "import threading\n"
-        "def work():\n    for _ in range(20): s.run(None, feeds)\n"
-        "threading.Thread(target=work, daemon=True).start()",
+        ({"early": "", "late": "atexit.register(late)"}, "1.0\n"),
+        ({"early": "atexit.register(late)", "late": ""}, "nothing runs any more: "),
     ],
+    ids=["older session", "younger session"],
 )
-def test_the_interpreter_ends_with_a_session_open(code: str) -> None:
-    done = ended(code)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("SessionClosedError") <= 1  # of the thread, which nobody waits for
-
-
-#: A function for the interpreter's end, to be registered before the session is there or after it.
-LATE = """
-import atexit
-from vtensor.errors import SessionClosedError
-def late():
-    try:
-        print(float(s.run(None, feeds)[0].sum()) == want)
-    except SessionClosedError as error:
-        print(error)
-atexit.register(late)
-"""
-
-
-def test_what_is_registered_after_a_session_may_still_use_it() -> None:
-    done = ended(LATE)
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-
-
-def test_a_run_after_the_end_is_a_typed_error() -> None:
-    done = ended("", before=LATE)  # so that it is called when everything else has ended
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("nothing runs any more: ")
+def test_function_at_exit_may_use_an_older_session(names: dict[str, str], text: str) -> None:
+    assert printed("-W", "error", "-c", AT_EXIT.format(**names)).startswith(text)

@@ -1,17 +1,17 @@
-"""The bounds of a network: what is measured and how it adds up, not how fast it is."""
+"""The bounds of a network: what is measured and how it adds up."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
-from ops import Conv2D, Relu
+from ops import Relu
 from ptensor.evaluation import Variant
 from resolver.lowered import OpNode
 from tests.operators.test_variants import SEVERAL
+from tests.session.test_session import network
 from vtensor.errors import NativeError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
@@ -20,41 +20,33 @@ from vtensor.runtime.tuning import limits as module
 from vtensor.runtime.tuning.limits import TimeBounds, limits
 
 
-def network(convolutions: int) -> Graph:
-    """Convolutions of equal sizes, with something light behind each."""
-    g = Graph("net")
-    x = g.input("x", {"N": 1, "C": 32, "H": 6, "W": 6})
-    for number in range(convolutions):
-        w = g.constant(np.full((32, 32, 1, 1), number, np.float32), "O I h w")
-        x = g.add(Relu(), g.add(Conv2D(), x, w))
-    g.output(x, "y")
-    return g
-
-
-def test_the_fastest_way_of_each_heavy_node_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fastest_variants_of_the_heavy_nodes_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: Counter[Variant] = Counter()
 
     def clock(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
         asked[node.variant] += 1
         return 100 - len(asked)
 
-    monkeypatch.setattr(module, "node_ns", clock)
-    with Session(network(3), threads=1) as session:
-        found = limits(session)
+    with Session(network(32, 6, depth=3), threads=1) as session:
+        measured = limits(session)
+        assert measured.nodes == 3
+        assert min(measured) > 0
+        monkeypatch.setattr(module, "node_ns", clock)
+        bounds = limits(session)
     assert set(asked.values()) == {1}  # nodes of equal sizes are measured once
     assert len(asked) > 2
-    assert (found.warm_ns, found.nodes) == (3 * (100 - len(asked)), 3)
+    assert (bounds.warm_ns, bounds.nodes) == (3 * (100 - len(asked)), 3)
 
 
-@pytest.mark.parametrize(("running", "wanted"), [(1, 100), (0, 200)])
-def test_ways_that_fail_are_left_out(
-    running: int, wanted: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("running", "wanted"), [(1, 100), (0, 200), (-1, None)])
+def test_variants_that_fail_are_left_out(
+    running: int, wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where none is left, the node's own variant counts."""
+    """If none is left, the node's own variant counts; if that fails too, there is an error."""
     tried: list[Variant] = []
 
     def clock(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
-        if not node.variant.kernel:
+        if not node.variant.kernel and wanted:
             return 200
         tried.append(node.variant)
         if len(tried) > running:
@@ -62,36 +54,24 @@ def test_ways_that_fail_are_left_out(
         return 100
 
     monkeypatch.setattr(module, "node_ns", clock)
-    with Session(network(1), threads=1) as session:
-        assert limits(session).warm_ns == wanted
-    assert len(tried) > 1
+    with Session(network(32, 6, depth=1), threads=1) as session:
+        if wanted is None:
+            with pytest.raises(NativeError, match="luck"):
+                limits(session)
+        else:
+            assert limits(session).warm_ns == wanted
+            assert len(tried) > 1
 
 
-def test_a_node_that_runs_in_no_way_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> int:
-        raise NativeError("out of luck")
-
-    monkeypatch.setattr(module, "node_ns", fail)
-    with Session(network(1), threads=1) as session, pytest.raises(NativeError, match="luck"):
-        limits(session)
-
-
-def test_it_is_measured() -> None:
-    with Session(network(2), threads=1) as session:
-        found = limits(session)
-    assert found.nodes == 2
-    assert min(found) > 0
-
-
-def test_what_has_no_heavy_node_has_no_bound() -> None:
+def test_network_without_heavy_nodes_has_no_bound() -> None:
     g = Graph("light")
     g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 4})), "y")
     with Session(g, threads=1) as session:
         assert limits(session) == TimeBounds(0, 0, 0)
 
 
-def test_a_chain_fits_whatever_the_sizes() -> None:
-    """Each step is handed memory that is large enough: the runner checks it."""
+def test_chain_of_nodes_runs_in_memory_of_any_sizes() -> None:
+    """The runner checks that the memory of each step is large enough."""
     g = Graph("sizes")
     for number, case in enumerate(SEVERAL[:2]):
         image, kernel = case.given()

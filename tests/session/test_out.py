@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from ops import Concat, Identity, Relu, Reshape
 from ptensor import Layout
 from ptensor.dlpack import CPU, export
+from tests.frontends.support import model
 from tests.session.test_session import image, network
 from vtensor import Graph, Session, call, from_array
 from vtensor.errors import InputError, NativeError
@@ -27,12 +25,12 @@ SHAPE = (1, 16, 24, 24)
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    """A small network with the outputs ``y`` and ``last``."""
+    """Open a small network with the outputs ``y`` and ``last``."""
     return Session(network())
 
 
 def room(order: tuple[int, ...] = (0, 1, 2, 3)) -> Array:
-    """An array to write to, which presents its axes in order and holds them in another."""
+    """Return an array to write to, whose axes have another order in memory."""
     shape = [SHAPE[axis] for axis in order]
     return np.full(shape, np.nan, np.float32).transpose(np.argsort(order))
 
@@ -46,33 +44,29 @@ def room(order: tuple[int, ...] = (0, 1, 2, 3)) -> Array:
         np.zeros(4 * 16 * 24 * 24 + 1, np.uint8)[1:].view(np.float32).reshape(SHAPE),
     ],
 )
-def test_any_strides_are_written(session: Session, into: Array) -> None:
+def test_output_of_any_strides_is_written(session: Session, into: Array) -> None:
     expected = session.run(None, {"x": image()})
-    got = session.run(None, {"x": image()}, out={"last": into})
-    assert got[1] is into
-    for have, want in zip(got, expected, strict=True):
+    outputs = session.run(None, {"x": image()}, out={"last": into})
+    assert outputs[1] is into
+    for have, want in zip(outputs, expected, strict=True):
         np.testing.assert_array_equal(have, want)
 
 
-def test_tensors_and_several(session: Session) -> None:
+def test_outputs_go_into_tensors_and_into_halves_of_an_array(session: Session) -> None:
     y, last = room(), room()
     expected = session.run(["last", "y"], {"x": image()})
     out = {"y": from_array(y, "N C H W"), "last": last}
-    got = session.run(["last", "y"], {"x": image()}, out=out)
-    np.testing.assert_array_equal(y, expected[1])
-    np.testing.assert_array_equal(last, expected[0])
-    assert np.shares_memory(got[1], y)
-
-
-def test_halves_of_one_array_do_not_overlap(session: Session) -> None:
+    outputs = session.run(["last", "y"], {"x": image()}, out=out)
+    assert np.shares_memory(outputs[1], y)
     both = np.zeros((2, *SHAPE), np.float32)
-    session.run(None, {"x": image()}, out={"y": both[0], "last": both[1]})
-    for have, want in zip(both, session.run(None, {"x": image()}), strict=True):
-        np.testing.assert_array_equal(have, want)
+    session.run(None, {"x": image()}, out={"last": both[0], "y": both[1]})
+    for half, array, want in zip(both, (last, y), expected, strict=True):
+        np.testing.assert_array_equal(array, want)
+        np.testing.assert_array_equal(half, want)
 
 
 class Copies:
-    """An object whose ``__array__`` is another's memory each time."""
+    """An object whose ``__array__`` returns a copy each time."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -81,7 +75,7 @@ class Copies:
         return self.array.copy()
 
     class Exported:
-        """The same of ``__dlpack__``, which says so."""
+        """An object whose ``__dlpack__`` returns a marked copy each time."""
 
         def __init__(self, array: Array) -> None:
             self.array = array
@@ -93,12 +87,12 @@ class Copies:
             return CPU
 
 
-def test_what_cannot_be_written_is_refused_before_the_run(session: Session) -> None:
+def test_memory_that_cannot_be_written_is_refused_before_the_run(session: Session) -> None:
     x = image()
     read_only = room()
     read_only.flags.writeable = False
-    one = np.zeros((1, 1, 24, 24), np.float32)
-    folded = np.lib.stride_tricks.as_strided(one, SHAPE, (0, 0, 96, 4))
+    plane = np.zeros((1, 1, 24, 24), np.float32)
+    folded = np.lib.stride_tricks.as_strided(plane, SHAPE, (0, 0, 96, 4))
     window = np.lib.stride_tricks.as_strided(np.zeros(10**5, np.float32), SHAPE, (4, 8, 96, 4))
     same = room()
     cases: list[tuple[Any, str]] = [
@@ -130,7 +124,7 @@ def test_what_cannot_be_written_is_refused_before_the_run(session: Session) -> N
         session.run(["y", "y"], {"x": x}, out={"y": room()})
 
 
-def test_an_output_over_an_input_is_copied_there_at_the_end(session: Session) -> None:
+def test_output_over_an_input_is_copied_there_at_the_end(session: Session) -> None:
     [y, expected] = session.run(None, {"x": image()})
     x = image()
     session.run(None, {"x": x}, out={"last": x})
@@ -143,27 +137,20 @@ def test_an_output_over_an_input_is_copied_there_at_the_end(session: Session) ->
     np.testing.assert_array_equal(x, y)
 
 
-def test_sizes_that_each_run_decides(tmp_path: Path) -> None:
-    node = helper.make_node("Relu", ["x"], ["y"])
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3]) for n in "xy"]
-    model = helper.make_model(
-        helper.make_graph([node], "g", ports[:1], ports[1:]),
-        opset_imports=[helper.make_opsetid("", 17)],
-    )
-    onnx.save(model, str(tmp_path / "m.onnx"))
-    with Session(tmp_path / "m.onnx") as session:
+def test_output_has_the_sizes_that_the_run_decides() -> None:
+    with Session(model("g (float[N, 3] x) => (float[N, 3] y) { y = Relu(x) }")) as session:
         x, y = np.array([[-1, 0, 1], [2, -2, 3]], np.float32), np.zeros((2, 3), np.float32)
         session.run(None, {"x": x}, out={"y": y})
         np.testing.assert_array_equal(y, np.maximum(x, 0))
-        kept = np.full((3, 3), 7, np.float32)
+        wrong = np.full((3, 3), 7, np.float32)
         with pytest.raises(InputError, match="D0=2 D1=3"):
-            session.run(None, {"x": x}, out={"y": kept})
-        assert (kept == 7).all()
+            session.run(None, {"x": x}, out={"y": wrong})
+        assert (wrong == 7).all()
 
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
-    """The memory that native runs are given for inputs and outputs."""
+    """Record the memory that native runs are given for inputs and outputs."""
     seen: list[Array] = []
     honest = Executor.replay
 
@@ -174,42 +161,35 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
         return honest(self, program, bindings, *more, **named)
 
     monkeypatch.setattr(Executor, "replay", watch)
-    monkeypatch.setattr(DirectRequest, "run", lambda *_: None)  # whose memory nobody sees
+    monkeypatch.setattr(DirectRequest, "run", lambda *_: None)  # whose memory is not seen here
     return seen
 
 
 def touches(memory: Sequence[Array], array: Array) -> bool:
-    """True when a step was handed exactly an array's memory."""
+    """Return whether a step was given exactly an array's memory."""
     start, size = array.__array_interface__["data"][0], array.nbytes
-    return any((one.ctypes.data, one.nbytes) == (start, size) for one in memory)
+    return any((each.ctypes.data, each.nbytes) == (start, size) for each in memory)
 
 
-def test_a_fitting_array_is_written_by_the_step_itself(
-    session: Session, written: list[Array]
-) -> None:
+def test_step_itself_writes_an_output_that_fits(session: Session, written: list[Array]) -> None:
     x, y, last = image(), room(), room((0, 2, 3, 1))
-    got = session.run(None, {"x": x}, out={"y": y, "last": last})
+    outputs = session.run(None, {"x": x}, out={"y": y, "last": last})
     assert touches(written, x)
     assert touches(written, y)
     assert not touches(written, last)
     assert session.copied == {"last"}
-    assert got[0] is y
+    assert outputs[0] is y
     session.run(None, {"x": x}, out={"last": room()})
     assert session.copied == set()
-
-
-def test_fresh_outputs_are_written_by_the_step_itself(
-    session: Session, written: list[Array]
-) -> None:
     first = session.run(None, {"x": image()})
-    assert all(touches(written, one) for one in first)
-    kept = [one.copy() for one in first]
+    assert all(touches(written, array) for array in first)
+    before = [array.copy() for array in first]
     session.run(None, {"x": image() + 1})
-    for one, copy in zip(first, kept, strict=True):
-        np.testing.assert_array_equal(one, copy)
+    for array, copy in zip(first, before, strict=True):
+        np.testing.assert_array_equal(array, copy)
 
 
-def test_delivered_channels_last_writes_there(written: list[Array]) -> None:
+def test_output_layout_of_channels_last_is_written_in_place(written: list[Array]) -> None:
     with Session(network(), output_layouts={"last": "NHWC"}) as session:
         expected = session.run(["last"], {"x": image()})
         last = room((0, 2, 3, 1))
@@ -221,7 +201,7 @@ def test_delivered_channels_last_writes_there(written: list[Array]) -> None:
         assert session.copied == {"last"}
 
 
-def test_inputs_are_copied_only_where_they_do_not_lie_densely(
+def test_inputs_are_copied_when_their_memory_has_gaps(
     session: Session, written: list[Array]
 ) -> None:
     for order in ((0, 1, 2, 3), (0, 2, 3, 1)):
@@ -235,7 +215,7 @@ def test_inputs_are_copied_only_where_they_do_not_lie_densely(
 
 
 def aliases() -> Graph:
-    """An input, a value twice, and a constant as outputs."""
+    """Return a graph whose outputs are an input, a value twice, and a constant."""
     graph = Graph("aliases")
     x = graph.input("x", {"N": 2, "C": 3})
     y = graph.add(Relu(), x)
@@ -245,26 +225,26 @@ def aliases() -> Graph:
     return graph.seal()
 
 
-def test_memory_that_is_not_the_outputs_own_is_copied() -> None:
+def test_output_without_memory_of_its_own_is_copied() -> None:
     with Session(aliases()) as session:
-        given = np.array([[-1, 0, 1], [2, -2, 3]], np.float32)
+        x = np.array([[-1, 0, 1], [2, -2, 3]], np.float32)
         for _ in range(2):
             out = {"y_too": np.zeros((2, 3), np.float32)}
-            x_too, one, two, constant = session.run(None, {"x": given}, out=out)
-            np.testing.assert_array_equal(two, np.maximum(given, 0))
-            np.testing.assert_array_equal(one, two)
+            x_too, y, y_too, constant = session.run(None, {"x": x}, out=out)
+            np.testing.assert_array_equal(y_too, np.maximum(x, 0))
+            np.testing.assert_array_equal(y, y_too)
             assert session.copied == {"x_too", "y_too", "constant"}
-            for array in (x_too, one, two, constant):
+            for array in (x_too, y, y_too, constant):
                 array += 7  # each is the caller's alone
-        np.testing.assert_array_equal(given, [[-1, 0, 1], [2, -2, 3]])
+        np.testing.assert_array_equal(x, [[-1, 0, 1], [2, -2, 3]])
 
 
-def test_a_failed_run_lets_go_of_the_callers_memory(
+def test_failed_run_releases_the_callers_memory(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     y = room()
 
-    def fail(*given: Any, **named: Any) -> bool:
+    def fail(*_: Any, **__: Any) -> bool:
         raise NativeError("no luck")
 
     with monkeypatch.context() as patched:
@@ -276,7 +256,7 @@ def test_a_failed_run_lets_go_of_the_callers_memory(
     assert (y == 7).all()
 
 
-def test_tensors_in_and_out_as_they_lie() -> None:
+def test_tensors_go_in_and_out_in_their_layout() -> None:
     with Session(network(), output_layouts={"y": "NCHW8c", "last": Layout.ANY}) as session:
         expected = session.run(None, {"x": image()})
         y, last = session.run_tensors(None, {"x": image()})
@@ -305,7 +285,7 @@ def test_tensors_in_and_out_as_they_lie() -> None:
 
 
 def passing() -> Graph:
-    """Relu of x, x as it is, x again, and x as one row."""
+    """Return a graph with the outputs Relu of x, x, x again, and x as one row."""
     graph = Graph("passing")
     x = graph.input("x", {"A": 4, "B": 4})
     graph.output(graph.add(Relu(), x), "y")
@@ -331,7 +311,7 @@ OVER: dict[str, Callable[[Array], dict[str, Array]]] = {
 @pytest.mark.parametrize("over", OVER)
 @pytest.mark.parametrize("wanted", [["y", "i", "j", "t"], ["t", "j", "i", "y"]], ids="".join)
 @pytest.mark.parametrize("library", ["numpy", "eigen"])
-def test_outputs_that_share_the_memory_of_an_overwritten_input(
+def test_outputs_are_right_when_one_overwrites_the_input(
     over: str, wanted: list[str], library: str
 ) -> None:
     values = np.arange(-10, 10, dtype=np.float32)
@@ -339,12 +319,12 @@ def test_outputs_that_share_the_memory_of_an_overwritten_input(
     expected = {"y": np.maximum(x, 0), "i": x, "j": x, "t": x.reshape(-1)}
     with Session(passing(), libraries=[library]) as session:
         memory = values.copy()
-        given, out = memory[:16].reshape(4, 4), OVER[over](memory)
-        found = session.run(wanted, {"x": given}, out=out)
-        for name, have in zip(wanted, found, strict=True):
+        source, out = memory[:16].reshape(4, 4), OVER[over](memory)
+        outputs = session.run(wanted, {"x": source}, out=out)
+        for name, have in zip(wanted, outputs, strict=True):
             np.testing.assert_array_equal(have, expected[name], err_msg=name)
         memory[:] = values
-        binding = session.bind({"x": given}, out)
+        binding = session.bind({"x": source}, out)
         for _ in range(2):
             memory[:] = values
             binding.run()

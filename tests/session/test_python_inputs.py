@@ -1,4 +1,4 @@
-"""What Python programs give a session beside arrays: lists, numbers, no names; and copies of it."""
+"""Lists, numbers and no names as inputs of a session; copies of a session; runs that fail."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ TYPES = {"x": "float[N,2]", "b": "bool[2]", "i": "int8[2]", "s": "float16"}
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    given = ", ".join(f"{kind} {name}" for name, kind in TYPES.items())
-    made = ", ".join(f"{kind} {name}_" for name, kind in TYPES.items())
+    inputs, outputs = (
+        ", ".join(f"{kind} {name}{mark}" for name, kind in TYPES.items()) for mark in ("", "_")
+    )
     nodes = " ".join(f"{name}_ = Identity({name})" for name in TYPES)
-    with Session(model(f"g ({given}) => ({made}) {{ {nodes} }}")) as one:
-        yield one
+    with Session(model(f"g ({inputs}) => ({outputs}) {{ {nodes} }}")) as session:
+        yield session
 
 
 FEEDS: dict[str, Any] = {
@@ -46,23 +47,17 @@ NAMES = [f"{name}_" for name in TYPES]
 
 
 @pytest.mark.parametrize("names", [None, [], (), iter([]), np.array([])])
-def test_no_names_are_all_outputs(session: Session, names: Any) -> None:
-    for _ in range(3):  # the first run takes another way than later ones
-        found = session.run(names, FEEDS)
-        assert [one.tolist() for one in found] == [[[1, 2]], [True, False], [-3, 4], 2]
+def test_run_without_names_returns_all_outputs(session: Session, names: Any) -> None:
+    for _ in range(3):  # later runs take a shorter way than the first one
+        outputs = session.run(names, FEEDS)
+        assert [y.tolist() for y in outputs] == [[[1, 2]], [True, False], [-3, 4], 2]
     assert len(session.run([], FEEDS, out={"i_": np.zeros(2, np.int8)})) == len(NAMES)
     assert len(session.run_tensors(names, FEEDS)) == len(NAMES)
     assert len(asyncio.run(session.run_async(names, FEEDS))) == len(NAMES)
 
 
-@pytest.mark.parametrize("names", ["x_", b"x_"])
-def test_a_name_is_no_list_of_names(session: Session, names: Any) -> None:
-    with pytest.raises(InputError, match="outputs are given as a list of names"):
-        session.run(names, FEEDS)
-
-
 @pytest.mark.parametrize(
-    ("name", "given", "want"),
+    ("name", "value", "want"),
     [
         ("x", [[1, 2.5]], [[1, 2.5]]),
         ("x", ((1, 2), (3, 4)), [[1, 2], [3, 4]]),
@@ -76,20 +71,20 @@ def test_a_name_is_no_list_of_names(session: Session, names: Any) -> None:
         ("s", 1.5, 1.5),
     ],
 )
-def test_lists_and_numbers_become_the_inputs_element_type(
-    session: Session, name: str, given: object, want: object
+def test_lists_and_numbers_are_converted_to_the_element_type(
+    session: Session, name: str, value: object, want: object
 ) -> None:
-    feeds = FEEDS | {name: given}
+    feeds = FEEDS | {name: value}
     for _ in range(2):
-        [found] = session.run([f"{name}_"], feeds)
-        assert found.dtype == np.asarray(FEEDS[name]).dtype
-        assert found.tolist() == np.asarray(want, found.dtype).tolist()
+        [y] = session.run([f"{name}_"], feeds)
+        assert y.dtype == np.asarray(FEEDS[name]).dtype
+        assert y.tolist() == np.asarray(want, y.dtype).tolist()
     [tensor] = session.run_tensors([f"{name}_"], feeds)
-    np.testing.assert_array_equal(tensor.numpy(), found)
+    np.testing.assert_array_equal(tensor.numpy(), y)
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "why"),
+    ("name", "value", "why"),
     [
         ("x", [[1, 2], [3]], "inhomogeneous"),
         ("x", [["1", "2"]], "NumPy makes <U1 of it"),
@@ -105,19 +100,23 @@ def test_lists_and_numbers_become_the_inputs_element_type(
         ("s", 1e9, "out of its range"),
         ("s", "1", "str is no array"),
         ("s", None, "NoneType is no array"),
+        # Python's numbers alone have no element type yet.
+        ("x", np.zeros((1, 2)), "element type"),
+        ("x", np.float64(1), "element type|rank"),
+        ("x", np.zeros((1, 2), ml_dtypes.bfloat16), "element type"),
     ],
 )
-def test_what_does_not_convert_is_named(
-    session: Session, name: str, given: object, why: str
+def test_value_that_cannot_be_converted_is_named(
+    session: Session, name: str, value: object, why: str
 ) -> None:
     with pytest.raises(InputError, match=why) as caught:
-        session.run(None, FEEDS | {name: given})
+        session.run(None, FEEDS | {name: value})
     assert f"input {name!r}: " in str(caught.value)
     assert f"wanted is {name} : " in str(caught.value) or "is no array;" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "given", "fits"),
+    ("dtype", "value", "fits"),
     [
         ("bf16", [1.5, float("inf")], True),
         ("bf16", [1e39], False),
@@ -135,71 +134,55 @@ def test_what_does_not_convert_is_named(
         ("s32", [], True),
     ],
 )
-def test_every_element_type_has_its_range(dtype: str, given: list[Any], fits: bool) -> None:
+def test_every_element_type_has_its_range(dtype: str, value: list[Any], fits: bool) -> None:
     port = Port("x", dtype, (None,), ("N",))
     if fits:
-        found = converted(given, port)
-        assert found.dtype == numpy_dtype(dtype)
-        np.testing.assert_array_equal(found, np.array(given, found.dtype))
+        array = converted(value, port)
+        assert array.dtype == numpy_dtype(dtype)
+        np.testing.assert_array_equal(array, np.array(value, array.dtype))
     else:
         with pytest.raises(InputError, match=f"no array of {dtype}"):
-            converted(given, port)
+            converted(value, port)
 
 
-def test_memory_that_is_bound_is_an_array(session: Session) -> None:
-    with pytest.raises(InputError, match="input 'x': list is no array"):
-        session.bind(FEEDS | {"x": [[1, 2]], "s": np.array(2, np.float16)})
-
-
-def test_lists_may_calibrate() -> None:
+def test_wrong_arguments_are_typed_errors(session: Session) -> None:
+    wrong: Any = 5
     proto = model("g (float[N,2] x) => (float[N,2] y) { y = Relu(x) }")
     Session(proto, calibrate={"x": [[1, 2]]}).close()
     with pytest.raises(InputError, match="calibrate: input 'x': this list is no array of f32"):
         Session(proto, calibrate={"x": [[1], [2, 3]]})
-
-
-def test_wrong_values_of_other_arguments_are_typed_errors(session: Session) -> None:
-    proto: Any = None
-    with pytest.raises(ModelError, match="NoneType is no model"):
-        Session(proto)
-    number: Any = 5
     with pytest.raises(InputError, match="plan=5 is no path of a lock file"):
-        Session(model("g (float x) => (float y) { y = Relu(x) }"), plan=number)
+        Session(proto, plan=wrong)
     with pytest.raises(InputError, match="tolerances=5 is no list of numbers"):
-        session.frontier(number)
+        session.frontier(wrong)
+    with pytest.raises(InputError, match="outputs are given as a list of names"):
+        session.run(b"x_", FEEDS)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="input 'x': list is no array"):
+        session.bind(FEEDS | {"x": [[1, 2]], "s": np.array(2, np.float16)})
+    with pytest.raises(ModelError, match="NoneType is no model"):
+        Session(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_what_has_threads_and_memory_is_not_copied(session: Session, how: Any) -> None:
+def test_session_is_neither_copied_nor_sent_to_a_process(session: Session, how: Any) -> None:
     session.run(None, FEEDS)
     bound = session.bind(FEEDS | {"s": np.array(2, np.float16)})
-    for one in (session, bound, session.plan):
-        with pytest.raises(PickleError, match=f"a {type(one).__name__} is neither copied") as error:
-            how(one)
+    for owner in (session, bound, session.plan):
+        name = type(owner).__name__
+        with pytest.raises(PickleError, match=f"a {name} is neither copied") as error:
+            how(owner)
         assert isinstance(error.value, TypeError)  # as of Python's own objects
         assert "open a Session in each process" in str(error.value)
     session.run(None, FEEDS)
-
-
-def test_a_session_is_not_sent_to_a_process_that_is_spawned(session: Session) -> None:
     child = multiprocessing.get_context("spawn").Process(target=print, args=(session,))
     with pytest.raises(PickleError):
         child.start()
+    for description in (session.inputs, session.memory, session.conversions):
+        copied = pickle.loads(pickle.dumps(description))
+        assert copied == copy.deepcopy(description) == description
 
 
-def test_what_says_how_a_session_is_made_is_copied(session: Session) -> None:
-    for one in (session.inputs, session.memory, session.conversions):
-        assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == one
-
-
-def test_other_types_stay_errors(session: Session) -> None:
-    """Only Python's own numbers have no element type yet."""
-    for given in (np.zeros((1, 2)), np.float64(1), np.zeros((1, 2), ml_dtypes.bfloat16)):
-        with pytest.raises(InputError, match=r"element type|rank"):
-            session.run(None, FEEDS | {"x": given})
-
-
-def test_a_run_for_which_no_thread_starts_never_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_never_happens_when_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     starts, out = threading.Thread.start, np.zeros(2, np.float32)
 
     def start(thread: threading.Thread) -> None:
@@ -222,7 +205,7 @@ def test_a_run_for_which_no_thread_starts_never_happens(monkeypatch: pytest.Monk
     assert out.tolist() == [0, 0]
 
 
-def test_a_run_that_fails_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = """g (float[N] x, int64[2] shape, int64[k] places) => (float[k, b] y)
         { r = Reshape(x, shape) y = Gather(r, places) }"""
     onnx.save(model(text), tmp_path / "m.onnx")
@@ -235,9 +218,9 @@ def test_a_run_that_fails_is_not_run_again(tmp_path: Path, monkeypatch: pytest.M
         session.run(None, feeds)
     runs, run = list[Request](), Request.run
 
-    def counted(request: Request, *given: Any, **named: Any) -> Any:
+    def counted(request: Request, *operands: Any, **named: Any) -> Any:
         runs.append(request)
-        return run(request, *given, **named)
+        return run(request, *operands, **named)
 
     monkeypatch.setattr(Request, "run", counted)
     with Session(tmp_path / "m.onnx", cache_dir=tmp_path / "cache") as session:

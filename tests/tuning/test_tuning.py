@@ -1,4 +1,4 @@
-"""``Session(tune=True)``: what is measured, how often, and that answers stay."""
+"""``Session(tune=True)``: what is measured and how often, which plan is taken, equal answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange
@@ -27,10 +26,10 @@ from ptensor.call import forms_on
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode
 from tests.libraries.bench import Bench
+from tests.libraries.command import vtensor
 from tests.optimizer.clocks import Drawn
 from tests.optimizer.graphs import random_graph
 from vtensor import save_onnx
-from vtensor.cli import app
 from vtensor.errors import BudgetError, ContractError, InputError, NativeError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
@@ -41,150 +40,19 @@ from vtensor.runtime.session import Session
 from vtensor.runtime.tuning import fewest_transforms as fewer
 from vtensor.runtime.tuning import measure
 from vtensor.runtime.tuning import tuner as tuning
-from vtensor.runtime.tuning.measure import (
-    GLANCE,
-    TUNING,
-    WARM,
-    Effort,
-    least_ns,
-    node_ns,
-    numbered,
-    signature,
-)
+from vtensor.runtime.tuning.measure import GLANCE, TUNING, WARM, Effort, least_ns, node_ns
 from vtensor.runtime.tuning.timings import Timings
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of the test's own; and a plan that was tuned is taken, whatever it takes."""
+    """Use a cache of the test's own, and take a tuned plan whatever its time."""
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[0], [0, 0]))
 
 
-class Planned:
-    """A plan whose runs take this long."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.own_sizes, self.runs = seconds, (), 0
-        self.graph = SimpleNamespace(inputs=(), values={})
-
-    def replay(self, memory: object) -> None:
-        """Take that long, once as long again."""
-        self.runs += 1
-        self.clock.now += self.seconds * (1 if self.runs > 1 else 100)
-
-    clock = SimpleNamespace(now=0.0)
-
-
-@pytest.mark.parametrize(("seconds", "best"), [((3, 2, 4), 1), ((2.01, 3, 2), 0), ((5,), 0)])
-def test_whole_plans_are_compared(
-    seconds: Sequence[float], best: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "vtensor.runtime.tuning.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
-    )
-    plans: list[Any] = [Planned(one) for one in seconds]
-    found, took = measure.fastest(plans, Executor.of(1))
-    assert found is plans[best]
-    assert took == [pytest.approx(one * 1e9) for one in seconds]
-
-
-def test_of_two_runs_in_a_row_the_second_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Cold(Planned):
-        """A plan whose first run behind another one's takes much longer."""
-
-        last: Planned | None = None
-
-        def replay(self, memory: object) -> None:
-            self.clock.now += self.seconds * (1 if Cold.last is self else 50)
-            Cold.last = self
-
-    monkeypatch.setattr(
-        "vtensor.runtime.tuning.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
-    )
-    plans: list[Any] = [Cold(3), Cold(2)]
-    found, took = measure.fastest(plans, Executor.of(1))
-    assert found is plans[1]
-    assert took == [pytest.approx(3e9), pytest.approx(2e9)]
-
-
-@pytest.fixture
-def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """How many Transforms plans have that are compared, of toy operators in drawn times; the first
-    is taken.
-    """
-    counts = list[list[int]]()
-
-    def fastest(plans: Sequence[Plan], _: object) -> tuple[Plan, list[int]]:
-        counts.append([transforms(plan) for plan in plans])
-        return plans[0], [1] * len(plans)
-
-    monkeypatch.setattr(tuning, "Tuner", lambda *_: Drawn(2))
-    monkeypatch.setattr(tuned, "fastest", fastest)
-    monkeypatch.setattr(fewer, "TRANSFORM_PRICE", 1.0)
-    return counts
-
-
-def transforms(plan: Plan) -> int:
-    """How many it has."""
-    return sum(1 for _ in plan.graph.transforms())
-
-
-def test_a_plan_with_fewer_transforms_is_compared_as_a_whole(compared: list[list[int]]) -> None:
-    with Session(random_graph(10), threads=1, tune=True) as session:
-        [[few, made, _]] = compared
-        assert transforms(session.plan) == few < made
-
-
-def test_one_with_fewer_that_needs_too_much_memory_is_none(
-    compared: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checked = list[LoweredGraph]()
-
-    def check(lowered: LoweredGraph, limit: int) -> None:
-        checked.append(lowered)
-        if len(checked) == 3:  # behind the tuned plan and the plain one
-            raise BudgetError("too much")
-
-    monkeypatch.setattr(choosing, "check_plan", check)
-    with Session(random_graph(10), threads=1, tune=True) as session:
-        [[made, _]] = compared
-        few = sum(1 for _ in checked[2].transforms())
-        assert few < made == transforms(session.plan)
-
-
-def test_a_tuned_plan_that_is_slower_is_not_taken(
-    asked: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[1], [3_000_000, 2_000_000]))
-    with Session(network(), threads=1, tune=True) as session:
-        assert not any(step.tuned for step in session.plan.steps)
-    said = (
-        "net: without measured times the plan takes 2.00 ms, with them 3.00 ms: they are not used"
-    )
-    assert said in caplog.messages
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each way was measured; a way that comes later is faster."""
-    found: Counter[str] = Counter()
-
-    def node_ns(node: OpNode, values: Mapping[str, VTensor], *_: object) -> int:
-        found["\n".join(signature(node, values))] += 1
-        return 10_000 - len(found)
-
-    def transform_ns(value: VTensor, change: LayoutChange, *_: object) -> int:
-        found[f"{value.summary()} {change}"] += 1
-        return 100_000
-
-    monkeypatch.setattr(tuning, "node_ns", node_ns)
-    monkeypatch.setattr(tuning, "transform_ns", transform_ns)
-    return found
-
-
 def network(blocks: int = 2) -> Graph:
-    """Blocks of equal sizes: windows of one element and of nine, something light, a residual."""
+    """Return blocks of equal sizes: two convolutions, something light, a residual."""
     random = np.random.default_rng(1)
     g = Graph("net")
     x = g.input("x", {"N": 1, "C": 32, "H": 6, "W": 6})
@@ -198,100 +66,206 @@ def network(blocks: int = 2) -> Graph:
     return g
 
 
-def answer(graph: Graph, **options: object) -> np.ndarray:
-    """What a session says to fixed input."""
+def tuned_session(graph: Graph | None = None, **options: Any) -> Session:
+    """Return a session on one thread that tunes its plan."""
+    return Session(graph or network(), threads=1, tune=True, **options)
+
+
+def same_answers(session: Session) -> None:
+    """Check a session's answer against that of an untuned one, up to the order of sums."""
     x = np.random.default_rng(2).normal(size=(1, 32, 6, 6)).astype(np.float32)
-    with Session(graph, threads=1, **options) as session:  # type: ignore[arg-type]
-        [y] = session.run(None, {"x": x})
-    return y
+    with Session(network(), threads=1) as plain:
+        [expected], [y] = plain.run(None, {"x": x}), session.run(None, {"x": x})
+    np.testing.assert_allclose(expected, y, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
-def check_same(one: np.ndarray, other: np.ndarray) -> None:
-    """Alike, to what a sum in another order changes."""
-    np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(one).max())
+def transforms(plan: Plan) -> int:
+    """Return the number of Transforms of a plan."""
+    return sum(1 for _ in plan.graph.transforms())
 
 
-def test_a_tuned_session_answers_the_same() -> None:
-    check_same(answer(network()), answer(network(), tune=True))
+def out_of_luck(*_: object) -> Any:
+    """Fail as a kernel that cannot run."""
+    raise NativeError("out of luck")
 
 
-def test_what_is_measured_shows_and_is_kept() -> None:
-    said: list[str] = []
+class Cold:
+    """A plan of so many seconds a run; a run after one of another plan takes much longer."""
+
+    clock = SimpleNamespace(now=0.0, last=None)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.own_sizes = seconds, ()
+        self.graph = SimpleNamespace(inputs=(), values={})
+
+    def replay(self, memory: object) -> None:
+        """Let the clock go on."""
+        self.clock.now += self.seconds * (1 if self.clock.last is self else 50)
+        self.clock.last = self
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"), [((3, 2, 4), 1), ((2.01, 3, 2), 0), ((5,), 0), ((3, 2), 1)]
+)
+def test_plans_are_compared_by_the_second_of_two_runs_in_a_row(
+    seconds: Sequence[float], best: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "vtensor.runtime.tuning.measure.time.perf_counter_ns", lambda: int(Cold.clock.now * 1e9)
+    )
+    plans: list[Any] = [Cold(each) for each in seconds]
+    fastest, times = measure.fastest(plans, Executor.of(1))
+    assert fastest is plans[best]
+    assert times == [pytest.approx(each * 1e9) for each in seconds]
+
+
+@pytest.fixture
+def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Count the Transforms of the plans that are compared, in drawn times; the first is taken."""
+    counts = list[list[int]]()
+
+    def fastest(plans: Sequence[Plan], _: object) -> tuple[Plan, list[int]]:
+        counts.append([transforms(plan) for plan in plans])
+        return plans[0], [1] * len(plans)
+
+    monkeypatch.setattr(tuning, "Tuner", lambda *_: Drawn(2))
+    monkeypatch.setattr(tuned, "fastest", fastest)
+    monkeypatch.setattr(fewer, "TRANSFORM_PRICE", 1.0)
+    return counts
+
+
+def test_plan_with_fewer_transforms_is_compared_as_a_whole(compared: list[list[int]]) -> None:
+    with tuned_session(random_graph(10)) as session:
+        [[few, made, _]] = compared
+        assert transforms(session.plan) == few < made
+
+
+def test_plan_with_fewer_transforms_is_dropped_when_over_budget(
+    compared: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = list[LoweredGraph]()
+
+    def check(lowered: LoweredGraph, limit: int) -> None:
+        checked.append(lowered)
+        if len(checked) == 3:  # after the tuned plan and the plain one
+            raise BudgetError("too much")
+
+    monkeypatch.setattr(choosing, "check_plan", check)
+    with tuned_session(random_graph(10)) as session:
+        [[made, _]] = compared
+        few = sum(1 for _ in checked[2].transforms())
+        assert few < made == transforms(session.plan)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the measurements of each variant; a variant that comes later is faster."""
+    counts: Counter[str] = Counter()
+
+    def node_ns(node: OpNode, values: Mapping[str, VTensor], *_: object) -> int:
+        counts["\n".join(measure.signature(node, values))] += 1
+        return 10_000 - len(counts)
+
+    def transform_ns(value: VTensor, change: LayoutChange, *_: object) -> int:
+        counts[f"{value.summary()} {change}"] += 1
+        return 100_000
+
+    monkeypatch.setattr(tuning, "node_ns", node_ns)
+    monkeypatch.setattr(tuning, "transform_ns", transform_ns)
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("fastest", "message"),
+    [
+        (
+            lambda plans, _: (plans[1], [3_000_000, 2_000_000]),
+            "net: without measured times the plan takes 2.00 ms, with them 3.00 ms: they are not "
+            "used",
+        ),
+        (out_of_luck, "net: plans cannot be timed, so no times are used: out of luck"),
+    ],
+    ids=["slower", "not timed"],
+)
+def test_tuned_plan_is_not_taken_when(
+    fastest: Callable[..., Any],
+    message: str,
+    asked: Counter[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(tuned, "fastest", fastest)
+    with tuned_session() as session:
+        assert not any(step.tuned for step in session.plan.steps)
+    assert message in caplog.messages
+
+
+def test_measured_times_are_shown_and_cached() -> None:
+    lines: list[str] = []
     for _ in range(2):
-        with Session(network(), threads=1, tune=True, progress=said.append) as session:
+        with tuned_session(progress=lines.append) as session:
             steps, certificate = session.plan.steps, session.plan.certificate
+            same_answers(session)
         assert all(step.ns is not None for step in steps if step.op == "Conv2D")
         assert certificate is not None
         assert certificate.objective == "time"
         assert certificate.ns_after is not None
         assert certificate.ns_before is not None
         assert certificate.ns_after <= certificate.ns_before
-        measured = [text for text in said if text.startswith("measuring ")]
+        measured = [line for line in lines if line.startswith("measuring ")]
         assert measured
     assert len(measured) == len(set(measured))  # the second session measured nothing
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_is_fastest_computes_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_any_fastest_choice_computes_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(tuning, "Tuner", lambda *_: Drawn(seed))
-    check_same(answer(network()), answer(network(), tune=True))
+    with tuned_session() as session:
+        same_answers(session)
 
 
-def test_a_way_that_is_faster_is_taken(asked: Counter[str]) -> None:
-    with Session(network(), threads=1, tune=True) as session:
+def test_faster_variant_is_taken_and_equal_nodes_are_measured_once(asked: Counter[str]) -> None:
+    with tuned_session(network(3)) as session:
         steps = [step for step in session.plan.steps if step.op == "Conv2D"]
+        assert set(asked.values()) == {1}
     assert all(step.tuned for step in steps)
     for step in steps:
         assert isinstance(step.node, OpNode)
         assert step.kernels[0] in step.node.variant.kernel
 
 
-def test_nodes_of_equal_sizes_are_measured_once(asked: Counter[str]) -> None:
-    with Session(network(3), threads=1, tune=True):
-        assert asked
-        assert set(asked.values()) == {1}
-
-
-def test_a_call_has_a_budget(
+def test_call_has_a_budget_of_runs_and_packing_is_not_in_it(
     asked: Counter[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where it is used up by the resolver's row, that is all that is known."""
+    """Without a budget only the resolver's row is measured; no run here takes any time."""
 
     def calls() -> list[str]:
-        return [call for call, end, _ in (one.partition("\n") for one in asked) if end]
+        return [call for call, end, _ in (key.partition("\n") for key in asked) if end]
 
-    with Session(network(), threads=1, tune=True, tolerance=0):
+    with tuned_session(tolerance=0):
         assert len({*calls()}) < len(calls())
-    asked.clear()
-    monkeypatch.setattr(tuning, "CALL_SECONDS", 0.0)
-    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "other"))
-    with Session(network(), threads=1, tune=True, tolerance=0) as session:
-        assert not any(step.tuned for step in session.plan.steps)
-    assert len({*calls()}) == len(calls()) > 0
-
-
-def test_packing_is_not_in_a_calls_budget(
-    asked: Counter[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Only runs are; here none says that it took anything."""
-    with Session(network(), threads=1, tune=True, tolerance=0):
         rows = len(asked)
-    asked.clear()
-    monkeypatch.setattr(tuning, "CALL_SECONDS", 1e-9)
-    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "other"))
-    with Session(network(), threads=1, tune=True, tolerance=0):
-        assert len(asked) == rows
+    for seconds in (0.0, 1e-9):
+        asked.clear()
+        monkeypatch.setattr(tuning, "CALL_SECONDS", seconds)
+        monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / str(seconds)))
+        with tuned_session(tolerance=0) as session:
+            if seconds:
+                assert len(asked) == rows
+            else:
+                assert not any(step.tuned for step in session.plan.steps)
+                assert len({*calls()}) == len(calls()) > 0
 
 
-def test_large_constants_are_read_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before each run that counts, and where a plan is tuned."""
-    swept, real = list[int](), measure._sweep
+def test_large_constants_are_swept_from_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each run that counts, and only where a plan is tuned."""
+    swept, sweep = list[int](), measure._sweep
 
-    def seen(memory: Any, threads: int) -> Any:
-        real(memory, threads)()
+    def counted(memory: Any, threads: int) -> Any:
+        sweep(memory, threads)()
         return partial(swept.append, 1)
 
-    monkeypatch.setattr(measure, "_sweep", seen)
+    monkeypatch.setattr(measure, "_sweep", counted)
     executor = Executor.of(1)
     for size, effort in ((640, TUNING), (64, TUNING), (640, WARM), (640, GLANCE)):
         graph = Graph("one")
@@ -300,95 +274,80 @@ def test_large_constants_are_read_from_memory(monkeypatch: pytest.MonkeyPatch) -
         with Session(graph, threads=1) as session:
             lowered = session.plan.graph.bare
             [node] = lowered.operators
-            before, took = len(swept), list[float]()
-            assert node_ns(node, lowered.tensors, executor, effort, took.append) > 0
-            assert len(took) == 1
+            before, seconds = len(swept), list[float]()
+            assert node_ns(node, lowered.tensors, executor, effort, seconds.append) > 0
+            assert len(seconds) == 1
             assert (len(swept) - before >= measure.MIN_RUNS) == ((size, effort) == (640, TUNING))
 
 
-def test_names_that_nobody_gave_do_not_tell_calls_apart() -> None:
-    assert numbered("D7 over D12, D7; N2D4 D") == "D0 over D1, D0; N2D4 D"
-
-
-def test_another_vtensor_has_times_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = tuning.environment(1)
-    assert tuning.environment(1) == ours
+def test_keys_of_times_say_sizes_and_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measure.numbered("D7 over D12, D7; N2D4 D") == "D0 over D1, D0; N2D4 D"
+    environment = tuning.environment(1)
+    assert tuning.environment(1) == environment
     monkeypatch.setattr(tuning, "__version__", "another")
-    assert tuning.environment(1) != ours
+    assert tuning.environment(1) != environment
 
 
-def test_a_way_that_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variant_that_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(node: OpNode, values: Mapping[str, VTensor], *_: object) -> int:
-        if node.variant.kernel:
-            raise NativeError("out of luck")
-        return 100
+        return out_of_luck() if node.variant.kernel else 100
 
     monkeypatch.setattr(tuning, "node_ns", fail)
-    with Session(network(), threads=1, tune=True) as session:
+    with tuned_session() as session:
         assert not any(step.tuned for step in session.plan.steps)
 
 
-def test_a_transform_that_fails_is_not_taken(
+def test_transform_that_fails_is_tried_once_and_not_taken(
     asked: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried = Counter[str]()
 
     def fail(value: VTensor, change: LayoutChange, *_: object) -> int:
         tried[f"{value.summary()} {change}"] += 1
-        raise NativeError("out of luck")
+        return out_of_luck()
 
     monkeypatch.setattr(tuning, "transform_ns", fail)
     caplog.set_level("INFO", logger=tuning.__name__)
-    with Session(network(), threads=1) as plain, Session(network(), threads=1, tune=True) as tuned:
-        assert len(tuned.plan.conversions) <= len(plain.plan.conversions)
-    check_same(answer(network()), answer(network(), tune=True))
+    with Session(network(), threads=1) as plain, tuned_session() as session:
+        assert len(session.plan.conversions) <= len(plain.plan.conversions)
+        same_answers(session)
     tried.clear()
     caplog.clear()
-    Session(network(), threads=1, tune=True).close()
+    tuned_session().close()
     assert set(tried.values()) == {1}
     assert sum("does not run as" in text for text in caplog.messages) == len(tried)
 
 
-def test_plans_that_cannot_be_timed(
-    asked: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*_: object) -> None:
-        raise NativeError("out of luck")
-
-    monkeypatch.setattr(tuned, "fastest", fail)
-    with Session(network(), threads=1, tune=True) as session:
-        assert not any(step.tuned for step in session.plan.steps)
-    assert "net: plans cannot be timed, so no times are used: out of luck" in caplog.messages
-
-
 @pytest.mark.parametrize(
-    "options", [{"objective": "paper"}, {"optimize": "none"}, {"optimize": ["lho"]}], ids=str
+    "options",
+    [
+        {"tune": True, "objective": "paper"},
+        {"tune": True, "optimize": "none"},
+        {"tune": True, "optimize": ["lho"]},
+        {"objective": "time"},
+    ],
+    ids=str,
 )
-def test_tuning_needs_its_pass_and_its_objective(options: dict[str, object]) -> None:
+def test_tuning_needs_its_pass_and_its_objective(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="tune=True"):
-        Session(network(), tune=True, **options)  # type: ignore[arg-type]
+        Session(network(), **options)
 
 
-def test_time_is_no_objective_without_tuning() -> None:
-    with pytest.raises(InputError, match="tune=True"):
-        Session(network(), objective="time")
-
-
-def test_commands_show_it(asked: Counter[str], tmp_path: Path) -> None:
+def test_commands_show_measured_times(asked: Counter[str], tmp_path: Path) -> None:
     file = tmp_path / "net.onnx"
     save_onnx(network(1), file)
-    shown = CliRunner().invoke(app, ["plan", str(file), "--tune"])
+    shown = vtensor("plan", file, "--tune")
     assert shown.exit_code == 0, shown.output
     assert re.search(r"\(\d+\.\d us, tuned\)", shown.stdout)
     assert "(time, " in shown.stdout
-    data = json.loads(CliRunner().invoke(app, ["plan", str(file), "--tune", "--json"]).stdout)
+    data = json.loads(vtensor("plan", file, "--tune", "--json").stdout)
     [step, *_] = [step for step in data["steps"] if step["tuned"]]
-    node = CliRunner().invoke(app, ["explain", str(file), "--tune", "--node", step["node"]])
+    node = vtensor("explain", file, "--tune", "--node", step["node"])
     assert f"measured: {step['ns'] / 1e3:.1f} us as " in node.stdout
 
 
-def test_what_only_reference_code_runs_is_not_measured() -> None:
-    """Chosen for another number of threads, say: its time would be nobody's."""
+def test_variant_of_reference_code_alone_is_not_measured() -> None:
+    """One that was chosen for another number of threads, for instance."""
     graph = Graph("one")
     weights = graph.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w")
     x = graph.input("x", {"N": 1, "C": 16, "H": 14, "W": 14})
@@ -404,24 +363,27 @@ def test_what_only_reference_code_runs_is_not_measured() -> None:
         executor.run(lambda: node_ns(mixed, lowered.tensors, executor))
 
 
-def test_a_glance_does_not_repeat_what_takes_long() -> None:
-    runs = 0
+@pytest.mark.parametrize(
+    ("effort", "runs"),
+    [
+        (GLANCE, 2),  # the first one does not count
+        (GLANCE._replace(seconds=0.0, most_seconds=1.0), 1 + measure.MIN_RUNS),
+        (GLANCE._replace(most_seconds=0.05 / measure.FIRST_RUN_FACTOR / 2), 1),
+    ],
+    ids=["glance", "longer", "hurried"],
+)
+def test_glance_does_not_repeat_long_runs(effort: Effort, runs: int) -> None:
+    counted = list[int]()
 
     def run(times: Any) -> None:
-        nonlocal runs
-        runs += 1
+        counted.append(1)
         times[0, 0], times[-1, 1] = 0, 50_000_000
 
-    assert least_ns(run, 1, GLANCE) == 50_000_000
-    assert runs == 2  # the first one does not count
-    assert least_ns(run, 1, GLANCE._replace(seconds=0.0, most_seconds=1.0)) == 50_000_000
-    assert runs == 2 + 1 + measure.MIN_RUNS
-    hurried = GLANCE._replace(most_seconds=0.05 / measure.FIRST_RUN_FACTOR / 2)
-    assert least_ns(run, 1, hurried) == 50_000_000
-    assert runs == 2 + 1 + measure.MIN_RUNS + 1  # even the first one takes far too long
+    assert least_ns(run, 1, effort) == 50_000_000
+    assert len(counted) == runs
 
 
-def test_a_glance_ends_where_runs_are_no_faster() -> None:
+def test_glance_ends_when_runs_are_no_faster() -> None:
     drawn = [900, 500, 400, *([399] * 50)]
 
     def run(times: Any) -> None:
@@ -431,16 +393,12 @@ def test_a_glance_ends_where_runs_are_no_faster() -> None:
     assert len(drawn) == 50 - measure.DEFAULT_RUNS
 
 
-def test_a_glance_at_what_is_far_from_the_best_is_short(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    given, failing = list[float](), set[str]()
+def test_glance_is_short_when_far_from_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, failing = list[float](), set[str]()
 
     def timed(node: OpNode, _: object, __: object, effort: Effort, *more: object) -> int:
-        given.append(effort.most_seconds)
-        if node.variant.kernel in failing:
-            raise NativeError("out of luck")
-        return 1000
+        limits.append(effort.most_seconds)
+        return out_of_luck() if node.variant.kernel in failing else 1000
 
     monkeypatch.setattr(tuning, "node_ns", timed)
     graph = Graph("one")
@@ -448,48 +406,48 @@ def test_a_glance_at_what_is_far_from_the_best_is_short(
     with Session(graph, threads=1) as session:
         lowered = session.plan.graph.bare
     [node] = lowered.operators
-    one, other, third = (
+    first, second, third = (
         replace(node, variant=replace(node.variant, kernel=kernel)) for kernel in "abc"
     )
-    for effort, limits in (
+    for effort, expected in (
         (GLANCE, [GLANCE.most_seconds, tuning.FAR_FROM_BEST * 1e-6]),
         (TUNING, [TUNING.most_seconds] * 2),
     ):
         clock = tuning.Tuner(Executor.of(1), Preferences(), effort=effort)
-        given.clear()
-        assert [clock.node(each, lowered.tensors) for each in (one, other)] == [1000, 1000]
-        assert given == limits
+        limits.clear()
+        assert [clock.node(each, lowered.tensors) for each in (first, second)] == [1000, 1000]
+        assert limits == expected
         failing.add("c")
         assert [clock.node(third, lowered.tensors) for _ in range(2)] == [None, None]
-        assert len(given) == 3  # what fails is not tried again
+        assert len(limits) == 3  # what fails is not tried again
         clock.save()
         later = Timings(clock._timings._environment)
-        assert later.get(*signature(one, lowered.tensors)) == 1000
+        assert later.get(*measure.signature(first, lowered.tensors)) == 1000
 
 
 @pytest.mark.parametrize(("waits", "least"), [([600, 1, 1], 30), ([600] * 99, 130)])
-def test_a_run_in_which_a_thread_waited_is_taken_again(
+def test_run_in_which_a_thread_waited_is_repeated_a_few_times(
     waits: list[int], least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the caches were emptied before it; not for ever."""
-    took, waited = iter([99, *range(10, 3000, 20)]), [0]
+    """Only after caches were emptied."""
+    ends, waited = iter([99, *range(10, 3000, 20)]), [0]
 
     def run(times: Any) -> None:
-        times[0] = (0, next(took))
+        times[0] = (0, next(ends))
         if times[0, 1] != 99:
             waited[0] += waits.pop(0) if waits else 0
 
     monkeypatch.setattr(measure, "_waited_ns", lambda: waited[0])
     effort = TUNING._replace(seconds=0.0, least=2)
     assert least_ns(run, 1, effort, lambda: None) == least
-    assert least_ns(run, 1, effort) > least, "runs in a row are taken as they are"
+    assert least_ns(run, 1, effort) > least, "runs in a row count as they are"
 
 
-def test_threads_wait_for_processors() -> None:
-    """Three of them, on one."""
-    told = Path("/proc/self/schedstat")
-    if not told.exists() or told.read_text().startswith("0 "):
-        pytest.skip("nobody tells")
+def test_waiting_for_a_processor_is_counted() -> None:
+    """Three processes share one."""
+    schedstat = Path("/proc/self/schedstat")
+    if not schedstat.exists() or schedstat.read_text().startswith("0 "):
+        pytest.skip("the system does not count")
     processors, before = os.sched_getaffinity(0), measure._waited_ns()
     busy = list[subprocess.Popen[bytes]]()
     try:
@@ -500,7 +458,7 @@ def test_threads_wait_for_processors() -> None:
             pass
     finally:
         os.sched_setaffinity(0, processors)
-        for one in busy:
-            one.kill()
-            one.wait()
+        for process in busy:
+            process.kill()
+            process.wait()
     assert measure._waited_ns() > before + 10**7
