@@ -91,9 +91,7 @@ def test_json_has_all_of_it(tmp_path: Path) -> None:
         assert row.keys() == {key for keys in KEYS.values() for key in keys} | MAY_BE_NONE
         assert row["times"]["runs"] == sum(map(len, row["rounds_s"]))
     assert ours["ratio"] == {"value": 1, "low": 1, "high": 1}
-    assert data["means"] == [
-        {"peer": "onnxruntime", "group": "f32", "models": 1, **peer["ratio"]},
-    ]
+    assert data["means"] == [{"peer": "onnxruntime", "group": "f32", "models": 1, **peer["ratio"]}]
 
 
 def test_openvino_runs_too(tmp_path: Path) -> None:

@@ -152,10 +152,7 @@ def test_a_worker_that_is_never_imported_is_given_up(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     task = Task(Path("large"), {"x": np.zeros(1 << 20)}, 1, "f32")  # more than a pipe holds
     begin = time.monotonic()
-    with (
-        Worker("hangs:Peer", 1) as one,
-        pytest.raises(Gone, match=r"no answer within 0\.2 s"),
-    ):
+    with Worker("hangs:Peer", 1) as one, pytest.raises(Gone, match=r"no answer within 0\.2 s"):
         one.ask(task, Loaded, 0.2)
     assert time.monotonic() - begin < 60
 
@@ -188,10 +185,7 @@ def test_a_worker_that_never_sleeps_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "REST_S", 0.1)
-    with (
-        worker("SpinsOn") as one,
-        pytest.raises(Gone, match=r"its threads still run 0\.1 s after"),
-    ):
+    with worker("SpinsOn") as one, pytest.raises(Gone, match=r"its threads still run 0\.1 s after"):
         one.ask(task_of(relu(tmp_path)), Loaded, 60)
     assert not process.runs(one.process_id)
 

@@ -185,9 +185,7 @@ def test_the_table_shows_the_papers_numbers_and_ours(tmp_path: Path) -> None:
     store = Store(tmp_path, {"when": "now"})
     store.table("networks", ["network"]).add([{**row, "threads": 2}])
     line = next(section(store)).splitlines()[-1].strip("| ").split(" | ")
-    assert line == [
-        *("mobilenet_v1", "224", "0", "1", "32", "2", "102", "85", "4.27", "4.254"),
-    ]
+    assert line == [*("mobilenet_v1", "224", "0", "1", "32", "2", "102", "85", "4.27", "4.254")]
 
 
 @slow
