@@ -28,7 +28,7 @@ def mine_relu(ctx, op, x, y):
 
 
 def declare() -> None:
-    """Register an operator that nobody else has."""
+    """Register the operator Lonely."""
 
     @operator("Lonely", dims={"x": "*", "y": "*"})
     class Lonely:
@@ -36,29 +36,20 @@ def declare() -> None:
             return x
 
 
-def description(folder: Path) -> Path:
-    """A library ``mine`` with its invoker in a module beside it."""
-    (folder / "invokers.py").write_text(MODULE, encoding="utf-8")
-    file = folder / "mine.toml"
-    text = '[library]\nname = "mine"\npriority = 99\ndevices = ["cpu"]\ninvokers = [".invokers"]\n'
-    file.write_text(text, encoding="utf-8")
-    return file
+def content(held: Registry) -> tuple[object, ...]:
+    """Return all that a registry holds, to compare."""
+    problems, tables = list(held.problems), (held.operators, held.libraries, held.invokers)
+    return problems, held.version, *(dict(table) for table in tables)
 
 
-def content(one: Registry) -> tuple[object, ...]:
-    """All that a registry holds, to compare."""
-    problems, tables = list(one.problems), (one.operators, one.libraries, one.invokers)
-    return problems, one.version, *(dict(table) for table in tables)
-
-
-def test_a_fresh_one_is_empty_and_takes_everything() -> None:
+def test_a_fresh_registry_is_empty_and_takes_everything() -> None:
     before = content(registry())
-    with installed(Registry()) as own:
-        assert (dict(OPERATORS), dict(LIBRARIES), own.invokers) == ({}, {}, {})
+    with installed(Registry()) as fresh:
+        assert (dict(OPERATORS), dict(LIBRARIES), fresh.invokers) == ({}, {}, {})
         with pytest.raises(LibraryError, match="registered are none"):
             library("numpy")
         declare()
-        assert OPERATORS.keys() == own.operators.keys() == {"Lonely"}
+        assert OPERATORS.keys() == fresh.operators.keys() == {"Lonely"}
         assert "no library" not in dispatcher_source("Lonely")
     assert "Lonely" not in OPERATORS
     with pytest.raises(GraphError, match="no operator 'Lonely'"):
@@ -67,45 +58,46 @@ def test_a_fresh_one_is_empty_and_takes_everything() -> None:
 
 
 def test_a_copy_has_all_and_gives_nothing_back(tmp_path: Path) -> None:
-    file, found = description(tmp_path), registry()
-    before = content(found)
-    for _ in range(2):  # its module is imported anew, and registers again
-        with installed(found.copy()) as own:
-            register(file)
+    (tmp_path / "invokers.py").write_text(MODULE, encoding="utf-8")
+    text = '[library]\nname = "mine"\npriority = 99\ndevices = ["cpu"]\ninvokers = [".invokers"]\n'
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    before = content(registry())
+    for _ in range(2):  # the module is imported and registers in each round
+        with installed(registry().copy()) as copied:
+            register(tmp_path / "mine.toml")
             declare()
-            assert LIBRARIES["mine"] is own.libraries["mine"]
+            assert LIBRARIES["mine"] is copied.libraries["mine"]
             assert "mine" in dispatcher_source("Relu")
             assert {"Lonely", "Relu"} <= OPERATORS.keys()
-        assert content(found) == before
+        assert content(registry()) == before
         assert not any(name.startswith("vtensor_library_mine_") for name in sys.modules)
     assert "mine" not in dispatcher_source("Relu")
 
 
-def test_what_is_compiled_for_one_is_not_taken_for_another() -> None:
+def test_a_registry_has_its_own_dispatchers() -> None:
     ours = dispatcher("Relu")
-    with installed(registry().copy()) as own, without_invoker("Relu", "numpy"):
+    with installed(registry().copy()) as copied, without_invoker("Relu", "numpy"):
         assert dispatcher("Relu") is not ours
-        assert own.dispatchers.keys() == {("Relu", "cpu")}
+        assert copied.dispatchers.keys() == {("Relu", "cpu")}
         assert "numpy" not in dispatcher_source("Relu")
     assert dispatcher("Relu") is ours
 
 
 def test_versions_are_never_shared() -> None:
-    one, other = registry().copy(), Registry()
-    assert len({registry().version, one.version, other.version}) == 3
-    one.change(lambda: None)
-    assert one.version not in (registry().version, other.version)
+    copied, fresh = registry().copy(), Registry()
+    assert len({registry().version, copied.version, fresh.version}) == 3
+    copied.change(lambda: None)
+    assert copied.version not in (registry().version, fresh.version)
 
 
-def test_what_an_error_leaves_is_what_was_there() -> None:
+def test_an_error_leaves_the_registry_as_it_was() -> None:
     before = content(registry())
 
     def fail() -> None:
-        with installed(registry().copy()):
-            declare()
-            raise ZeroDivisionError
+        declare()
+        raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError), installed(registry().copy()):
         fail()
     assert content(registry()) == before
     assert OPERATORS.data is registry().operators
