@@ -11,11 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from eval import bench
-from eval.tests.benchmark.support import fakes, product, relu, task_of
+from eval.tests.benchmark.support import fakes, json_of, product, relu, task_of
 from tests.libraries import command
 from vtensor import load_onnx
 from vtensor.benchmark import plot as drawing
@@ -156,11 +155,8 @@ def test_an_error_between_models_leaves_the_rows_before_it(
     error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "cases", lambda *_: interrupted(error))
-    networks = typer.Typer()
-    networks.command()(bench.main)
-    ran = CliRunner().invoke(networks, ["--peers", "Absent", *QUICK, "--json"])
-    assert ran.exit_code == code
-    assert json.loads(ran.stdout)["rows"][0]["status"] == "timed"
+    data = json_of(bench.main, "--peers", "Absent", *QUICK, code=code)
+    assert data["rows"][0]["status"] == "timed"
 
 
 def test_our_own_limits_are_shown(file: Path, tmp_path: Path) -> None:
