@@ -1,4 +1,4 @@
-"""Registering and undoing; nothing is half registered after a failure."""
+"""Registering and undoing: nothing is half registered, and a test may have its own registry."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from libdesc import register
-from libdesc.dispatcher import dispatcher_source
-from libdesc.registry import Registration, registry
+from libdesc.dispatcher import dispatcher, dispatcher_source
+from libdesc.registry import Registration, Registry, installed, registry, without_invoker
 from libdesc.schema import Description
 from ptensor.libraries import LIBRARIES, library
 from tests.libraries.bench import HERE, Bench, message, unused
 from tests.libraries.golden import Golden
-from vtensor.errors import DescriptionError, LibraryError, NoInvokerError
+from vtensor.errors import DescriptionError, GraphError, LibraryError, NoInvokerError
+from vtensor.language.operators import OPERATORS, operator
+from vtensor.operators import Context
+from vtensor.tensor import VTensor
 
 OTHER = HERE / "other"
 HEAD = '[library]\nname = "mylib"\npriority = 5\ndevices = ["cpu"]\n'
@@ -178,3 +181,77 @@ def test_the_generated_look_ups_are_what_runs(bench: Bench, golden: Golden) -> N
     assert "".join(linecache.getlines(file)) == toy.text
     for name in ("guideline", "confirm", "library_desc", "transform"):
         assert toy.code[name].__code__.co_filename == file
+
+
+def declare() -> None:
+    """Register the operator Lonely."""
+
+    @operator("Lonely", dims={"x": "*", "y": "*"})
+    class Lonely:
+        def compute(self, ctx: Context, x: VTensor) -> VTensor:
+            return x
+
+
+def content(held: Registry) -> tuple[object, ...]:
+    """Return all that a registry holds, to compare."""
+    problems, tables = list(held.problems), (held.operators, held.libraries, held.invokers)
+    return problems, held.version, *(dict(table) for table in tables)
+
+
+def test_a_fresh_registry_is_empty_and_takes_everything() -> None:
+    before = content(registry())
+    with installed(Registry()) as fresh:
+        assert (dict(OPERATORS), dict(LIBRARIES), fresh.invokers) == ({}, {}, {})
+        with pytest.raises(LibraryError, match="registered are none"):
+            library("numpy")
+        declare()
+        assert OPERATORS.keys() == fresh.operators.keys() == {"Lonely"}
+        assert "no library" not in dispatcher_source("Lonely")
+    assert "Lonely" not in OPERATORS
+    with pytest.raises(GraphError, match="no operator 'Lonely'"):
+        dispatcher_source("Lonely")
+    assert content(registry()) == before
+
+
+def test_a_copy_has_all_and_gives_nothing_back(tmp_path: Path) -> None:
+    made = folder(tmp_path, 'invokers = [".mine"]\n', mine=INVOKER.replace('"Toy"', '"Relu"'))
+    before = content(registry())
+    for _ in range(2):  # the module is imported and registers in each round
+        with installed(registry().copy()) as copied:
+            register(made)
+            declare()
+            assert LIBRARIES["mylib"] is copied.libraries["mylib"]
+            assert "mylib" in dispatcher_source("Relu")
+            assert {"Lonely", "Relu"} <= OPERATORS.keys()
+        assert content(registry()) == before
+        assert not any(name.startswith("vtensor_library_mylib_") for name in sys.modules)
+    assert "mylib" not in dispatcher_source("Relu")
+
+
+def test_a_registry_has_its_own_dispatchers() -> None:
+    ours = dispatcher("Relu")
+    with installed(registry().copy()) as copied, without_invoker("Relu", "numpy"):
+        assert dispatcher("Relu") is not ours
+        assert copied.dispatchers.keys() == {("Relu", "cpu")}
+        assert "numpy" not in dispatcher_source("Relu")
+    assert dispatcher("Relu") is ours
+
+
+def test_versions_are_never_shared() -> None:
+    copied, fresh = registry().copy(), Registry()
+    assert len({registry().version, copied.version, fresh.version}) == 3
+    copied.change(lambda: None)
+    assert copied.version not in (registry().version, fresh.version)
+
+
+def test_an_error_leaves_the_registry_as_it_was() -> None:
+    before = content(registry())
+
+    def fail() -> None:
+        declare()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), installed(registry().copy()):
+        fail()
+    assert content(registry()) == before
+    assert OPERATORS.data is registry().operators
