@@ -42,13 +42,12 @@ WIDTH = {"mobilenet_v2": {"alpha": 1.4}}
 
 
 def walked(edges: Iterable[tuple[str, str]], end: str) -> Iterator[str]:
-    """What ``end`` is computed from, producers first; edges lead from consumer to producer."""
-    graph: nx.DiGraph[str] = nx.DiGraph(edges)
-    return iter(nx.dfs_postorder_nodes(graph, end))
+    """Yield what ``end`` depends on, producers first; edges lead from consumer to producer."""
+    yield from nx.dfs_postorder_nodes(nx.DiGraph(edges), end)
 
 
 def nodes(graph: Graph) -> list[Node]:
-    """Our nodes in the order of a walk."""
+    """Return our nodes in the order of a walk."""
     made = {value: node.name for node in graph.nodes.values() for value in node.outputs}
     edges = [
         (node.name, made[value])
@@ -61,9 +60,12 @@ def nodes(graph: Graph) -> list[Node]:
 
 
 def kernels(graph: Graph) -> list[tuple[int, ...]]:
-    """Shapes of kernels in the order of a walk."""
-    convolutions = [node for node in nodes(graph) if node.op_name.endswith("Conv2D")]
-    return [graph.constants[node.inputs[1]].shape for node in convolutions]
+    """Return the shapes of kernels in the order of a walk."""
+    return [
+        graph.constants[node.inputs[1]].shape
+        for node in nodes(graph)
+        if node.op_name.endswith("Conv2D")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -134,17 +136,14 @@ class Peer:
         assert list(given) == []
 
     def run(self, image: Array) -> Array:
-        """Its answer to an image whose channels are last."""
+        """Return its answer to an image whose channels are last."""
         answer = self.model(image, training=False)
-        return np.asarray(
-            getattr(answer, "detach", lambda: answer)().numpy()
-        )  # torch has gradients
+        return np.asarray(getattr(answer, "detach", lambda: answer)().numpy())  # torch's gradients
 
     def unscaled(self) -> int:
-        """Channels of the batch norms that have no scale."""
-        return sum(
-            layer.beta.shape[0] for layer in self.layers() if getattr(layer, "scale", True) is False
-        )
+        """Return the number of channels of the batch norms without a scale."""
+        layers = [layer for layer in self.layers() if getattr(layer, "scale", True) is False]
+        return sum(layer.beta.shape[0] for layer in layers)
 
 
 def without_scale(
