@@ -18,7 +18,6 @@ from libdesc.onednn.handlers import both
 from libdesc.onednn.layouts import canonical_order, from_desc, to_desc
 from ptensor.buffer import Buffer
 from ptensor.layout import Layout
-from ptensor.physical import pads_are_zero
 from ptensor.transform import pack, transform
 from tests.libraries.processes import printed
 from tests.property.strategies import LAWS, bits, values
@@ -307,17 +306,6 @@ def test_the_comparison_of_bits_can_fail() -> None:
     spoiled = right.copy()
     spoiled.view(np.uint32)[0, 1, 0, 0, 15] = 1
     assert not np.array_equal(bits(right), bits(spoiled))
-
-
-@pytest.mark.parametrize("alg", ["exp", "logistic"])
-@pytest.mark.parametrize("layout", ["NCHW8c", "NCHW16c"])
-def test_a_function_that_is_not_zero_at_zero_leaves_zero_pads(layout: str, alg: str) -> None:
-    logical = np.random.default_rng(0).normal(size=tuple(IMAGE.values())).astype(np.float32)
-    physical = pack(logical, list(IMAGE), Layout(layout))
-    desc = to_desc(Layout(layout), ORDER, IMAGE, "f32")
-    raw = run(DNNL.eltwise(alg, desc, desc), physical)
-    result = raw.view(np.float32).reshape(physical.shape)
-    assert pads_are_zero(result, Layout(layout), IMAGE)
 
 
 #: Convolutions of ResNet-50: channels, image, kernels, window, stride.
