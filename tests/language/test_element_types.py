@@ -184,7 +184,7 @@ def test_casts_between_integers_drop_the_upper_bits() -> None:
 @given(
     st.sampled_from(sorted(ITEMSIZE)), st.lists(st.integers(0, 5), max_size=3), st.booleans(), seeds
 )
-def test_tensors_survive_an_onnx_tensor(dtype: str, shape: list[int], raw: bool, seed: int) -> None:
+def test_tensors_there_and_back(dtype: str, shape: list[int], raw: bool, seed: int) -> None:
     """Elements of less than a byte are packed, whatever their number."""
     array, names = values(shape, dtype, seed), [f"d{i}" for i in range(len(shape))]
     if not raw:

@@ -119,6 +119,6 @@ def test_a_large_error_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_process_that_fails_is_seen(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match=r"eval\.capped sse41 nothing onednn 1 failed"):
+    with pytest.raises(SystemExit, match=r"eval\.figures\.capped sse41 nothing onednn 1 failed"):
         measure("eval.figures.capped", ["sse41", "nothing", "onednn", "1"], lambda row: None)
     assert "KeyError: 'nothing'" in capfd.readouterr().err
