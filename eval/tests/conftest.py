@@ -2,22 +2,6 @@
 
 from __future__ import annotations
 
-from tests.conftest import (
-    bench,
-    compiled_once,
-    declared_costs,
-    interruptible,
-    no_cache,
-    others_done,
-    scratch,
-)
+from tests.conftest import bench, compiled_once, declared_costs, no_cache, scratch
 
-__all__ = [
-    "bench",
-    "compiled_once",
-    "declared_costs",
-    "interruptible",
-    "no_cache",
-    "others_done",
-    "scratch",
-]
+__all__ = ["bench", "compiled_once", "declared_costs", "no_cache", "scratch"]

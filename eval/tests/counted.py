@@ -1,4 +1,4 @@
-"""A program: what the layout-aware baseline converts of networks under a cap, beside ``aware``.
+"""A program: conversions of networks under a cap, of the layout-aware baseline and of ``aware``.
 
 ``python -m eval.tests.counted CAP NETWORKS MIXES SIZE``, lists with commas, prints a line of
 JSON for each network and mix. Size is ``small``, or ``whole`` for Table 1's.
@@ -36,8 +36,8 @@ def rows(name: str, sharing: list[str], size: int | None) -> Iterator[Row]:
     """Both counts of a network in each mix."""
     graph = build(name, size=size)
     for mix in sharing:
-        ours, theirs = Network(graph, mixes()[mix]).conversions, aware(graph, mixes()[mix])
-        counts = {"baseline": list(ours), "aware": list(theirs)}
+        baseline = Network(graph, mixes()[mix]).conversions
+        counts = {"baseline": [*baseline], "aware": [*aware(graph, mixes()[mix])]}
         yield {"network": name, "mix": mix, **counts}
 
 

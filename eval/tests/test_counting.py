@@ -55,7 +55,7 @@ what)");
 """
 
 
-def test_what_is_a_line_of_code() -> None:
+def test_lines_of_code_are_counted() -> None:
     assert sorted(python_lines(PYTHON)) == [2, 5, 9, 10, 13, 14, 15, 16]
     assert sorted(cpp_lines(CPP)) == [2, 3, 4, 5, 7, *range(9, 18), 19, 20, 21]
     assert cpp_lines('REG("A")\n    .Doc(R"doc(\nsays\n)doc");\nint a;') == {
@@ -68,32 +68,36 @@ def test_what_is_a_line_of_code() -> None:
 def test_cpp_falls_into_definitions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "a.cpp").write_text(CPP)
     monkeypatch.setattr(units, "ROOT", tmp_path)
-    found = {name: one for one in units.cpp_units.__wrapped__("a.cpp") for name in one.names}
-    assert set(found) == {"Box", "size", "bind", "python:pool", "python:pad"}
-    assert found["size"].lines == frozenset(range(9, 14))
-    assert "helper" in found["size"].uses
-    assert "x" not in found["size"].uses  # a member, of whatever it may be
-    assert "size" in found["python:pool"].uses
-    assert "pad" in found["python:pad"].uses
-    assert found["bind"].uses == frozenset()  # binding one does not use the others
+    by_name = {name: unit for unit in units.cpp_units.__wrapped__("a.cpp") for name in unit.names}
+    assert set(by_name) == {"Box", "size", "bind", "python:pool", "python:pad"}
+    assert by_name["size"].lines == frozenset(range(9, 14))
+    assert "helper" in by_name["size"].uses
+    assert "x" not in by_name["size"].uses  # a member, of whatever it may be
+    assert "size" in by_name["python:pool"].uses
+    assert "pad" in by_name["python:pad"].uses
+    assert by_name["bind"].uses == frozenset()  # binding one does not use the others
 
 
-def test_an_operator_reaches_what_it_uses_and_no_other() -> None:
-    found = {
-        (unit.path, name): part
-        for unit, part in reach.reached("MaxPool").items()
-        for name in unit.names
+def reached(operator: str) -> dict[tuple[str, str], str]:
+    """Return the part of each unit that an operator reaches, by file and name."""
+    units = reach.reached(operator).items()
+    return {(unit.path, name): part for unit, part in units for name in unit.names}
+
+
+def test_an_operator_reaches_the_units_that_it_uses_and_no_others() -> None:
+    pool, add = reached("MaxPool"), reached("Add")
+    wanted = {
+        ("ops/pooling.py", "MaxPool"): "operation",
+        ("ops/pooling.py", "onednn_pool"): "onednn",
+        ("ops/pooling.py", "maxpool"): "numpy",
+        ("libdesc/onednn/routines_window.py", "Pooling"): "onednn",
+        ("native/eigen/module.cpp", "python:pooling"): "eigen",
+        ("native/onednn/window.cpp", "pooling"): "onednn",
     }
-    assert found["ops/pooling.py", "MaxPool"] == "operation"
-    assert found["ops/pooling.py", "onednn_pool"] == "onednn"
-    assert found["ops/pooling.py", "maxpool"] == "numpy"
-    assert found["libdesc/onednn/routines_window.py", "Pooling"] == "onednn"
-    assert found["native/eigen/module.cpp", "python:pooling"] == "eigen"
-    assert found["native/onednn/window.cpp", "pooling"] == "onednn"
-    shared = {(unit.path, name) for unit in reach.reached("Add") for name in unit.names}
-    assert ("libdesc/eigen/elementwise.py", "pointwise") in shared  # hides the module of its name
-    assert ("native/eigen/module.cpp", "python:pointwise") in shared
-    assert not {name for _, name in found} & {"AvgPool", "LpPool", "python:convolution", "lppool"}
+    assert wanted.items() <= pool.items()
+    assert ("libdesc/eigen/elementwise.py", "pointwise") in add  # hides the module of its name
+    assert ("native/eigen/module.cpp", "python:pointwise") in add
+    assert not {name for _, name in pool} & {"AvgPool", "LpPool", "python:convolution", "lppool"}
 
 
 def test_rows_and_reductions() -> None:
@@ -110,21 +114,18 @@ def test_rows_and_reductions() -> None:
     assert "Fig. 10" in TITLE
 
 
-def test_the_core_is_as_the_notes_have_it() -> None:
-    sums = [sum(theirs.lines(name, libraries=[one]) for name in reach.SIXTEEN) for one in LIBRARIES]
+def test_the_frameworks_counts_are_those_of_the_notes() -> None:
+    libraries = ("framework", "eigen", "mkldnn", "cudnn", "cuda")
+    sums = [sum(theirs.lines(op, libraries=[name]) for op in reach.SIXTEEN) for name in libraries]
     assert sums == [2441, 1799, 5664, 1696, 2030]
     assert sum(map(theirs.layout_lines, reach.SIXTEEN)) == 3122
 
 
-LIBRARIES = ("framework", "eigen", "mkldnn", "cudnn", "cuda")
-
-
 def test_a_recount_sees_what_differs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def git(*words: str) -> str:
-        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        command = ["git", "-C", str(tmp_path), *who, *words]
-        ran = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
-        return ran.stdout.strip()
+        author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        command = ["git", "-C", str(tmp_path), *author, *words]
+        return subprocess.check_output(command, text=True, timeout=60).strip()
 
     (tmp_path / "a.cc").write_text("int a;  // one\n\nint data_format;\nint b;\n")
     git("init", "-q")
@@ -143,6 +144,6 @@ def test_a_recount_sees_what_differs(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_the_baseline_is_counted_by_the_same_rule() -> None:
     paths = {unit.path for unit in reach.baseline("AvgPool")}
     assert "eval/layout_aware/pooling.py" in paths
-    assert not {one for one in paths if one.startswith(("ops/", "native/"))}
+    assert not {path for path in paths if path.startswith(("ops/", "native/"))}
     assert not paths & {"eval/layout_aware/matmul.py", "eval/layout_aware/lrn.py"}
     assert set(reach.baseline_tiers().values()) == {"own", "family", "generic"}

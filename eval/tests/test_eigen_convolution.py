@@ -25,20 +25,19 @@ def test_the_convolutions_of_resnet50() -> None:
 def test_all_three_do_the_same_work() -> None:
     """On ones; blocks of 16 channels have no pads."""
     shape = Shape(inputs=16, outputs=32, size=9, kernel=3, stride=2, pad=0)
-    for one in eigen_convolution.contestants(shape, threads=1):
-        slots = _replay.describe(one.step)["slots"]
-        for memory, (_, _, access) in zip(one.memory, slots, strict=True):
+    for contestant in eigen_convolution.contestants(shape, threads=1):
+        slots = _replay.describe(contestant.step)["slots"]
+        for memory, (_, _, access) in zip(contestant.memory, slots, strict=True):
             memory.view(np.float32)[:] = 1 if access == "read" else np.nan
-        assert one() > 0
-        dst = one.memory[[name for name, _, _ in slots].index("dst")].view(np.float32)
+        assert contestant() > 0
+        dst = contestant.memory[[name for name, _, _ in slots].index("dst")].view(np.float32)
         assert dst.tolist() == [16 * 3 * 3] * (4 * 4 * 32)
 
 
 def test_a_total_goes_by_time() -> None:
-    assert eigen_convolution.total([row(2, 1, 0.5), row(1, 1, 1.0, times=2)]) == pytest.approx(
-        2 / 3
-    )
-    assert eigen_convolution.total([row(2, 4, 0.5), row(2, 4, 0.5)]) == pytest.approx(0.5)
+    total = eigen_convolution.total
+    assert total([row(2, 1, 0.5), row(1, 1, 1.0, times=2)]) == pytest.approx(2 / 3)
+    assert total([row(2, 4, 0.5), row(2, 4, 0.5)]) == pytest.approx(0.5)
 
 
 def test_what_misses_the_mark_is_an_exit_code(

@@ -10,26 +10,36 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval import busy, memory, report, shapes, today
+from eval import busy, memory, report, shapes, steps, today
 from eval.__main__ import main
 from eval.experiment import FULL, QUICK, Scope, Store
 from eval.figures import claims, latency
+from eval.figures.profiled import HEAVY
+from eval.figures.profiled import row as profiled_row
 from eval.figures.timing import Group, Model, batch_groups, gain, groups, summary, table, timed
 from eval.figures.timing import contender as contender_of
 from eval.kernels import forms_today, layers
 from eval.networks import NAMES, build
+from eval.profiles import KINDS, shown
+from eval.tests.benchmark.support import json_of
 from vtensor import Session
 from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.messages import Loaded
+from vtensor.language.operators import OPERATORS
 
 KEY = ("network", "engine")
 
 
+def times(*rounds: list[float]) -> dict[str, Any]:
+    """Return the columns of a row that hold these rounds."""
+    return {"rounds_s": [*rounds], **summary([*rounds], 0)}
+
+
 def test_rows_stay_and_are_measured_once(tmp_path: Path) -> None:
     first, keys = Store(tmp_path, {"when": "1"}), [{"network": "a", "engine": n} for n in "xy"]
-    kept = first.table("t", KEY)
-    assert first.missing(kept, keys) == keys
-    kept.add([{**keys[0], "runs": 2, "rounds_s": [[1.0], [2.0]]}])
+    rows = first.table("t", KEY)
+    assert first.missing(rows, keys) == keys
+    rows.add([{**keys[0], "runs": 2, "rounds_s": [[1.0], [2.0]]}])
     later = Store(tmp_path, {"when": "2"})
     again = later.table("t", KEY)
     assert later.missing(again, keys) == keys[1:]
@@ -40,10 +50,9 @@ def test_rows_stay_and_are_measured_once(tmp_path: Path) -> None:
     assert lines == ["network,engine,runs,run", "a,x,2,0", "a,y,3,1"]
     renewed = Store(tmp_path, {"when": "3"}, again=True)
     assert renewed.missing(renewed.table("t", KEY), keys) == keys
-    other = Store(tmp_path, {"when": "4", "machine": {"processor": "another"}})
-    assert other.missing(other.table("t", KEY), keys) == keys  # its times say nothing of this one
-    capped = Store(tmp_path, {"when": "5", "machine": {"libraries": {"onednn": "3.2.0 on avx2"}}})
-    assert capped.missing(capped.table("t", KEY), keys) == keys  # another one of the same name
+    for machine in ({"processor": "another"}, {"libraries": {"onednn": "3.2.0 on avx2"}}):
+        other = Store(tmp_path, {"when": "4", "machine": machine})
+        assert other.missing(other.table("t", KEY), keys) == keys  # its times are not this one's
     measured = renewed.table("t", KEY)
     measured.add([{**key, "runs": 1, "rounds_s": [[1.0]]} for key in keys])
     assert [run["when"] for run in Store(tmp_path).table("t", KEY).runs] == ["3"]
@@ -54,43 +63,37 @@ def test_rows_stay_and_are_measured_once(tmp_path: Path) -> None:
 
 def test_the_scopes() -> None:
     default = Scope(threads=2)
-    mixes = {(one.cap, one.mix) for one in groups(default)}
+    mixes = {(group.cap, group.mix) for group in groups(default)}
     assert ("sse41", "elementwise") in mixes
     assert ("avx2", "tensorflow") not in mixes
-    assert {one.network for one in groups(default)} == set(NAMES)
-    assert {one.batch for one in batch_groups(FULL)} == {2, 4, 8, 16, 32}
-    assert default.short_runs == 200
-    assert default.runs == 30
+    assert {group.network for group in groups(default)} == set(NAMES)
+    assert {group.batch for group in batch_groups(FULL)} == {2, 4, 8, 16, 32}
+    assert (default.short_runs, default.runs) == (200, 30)
     assert FULL.runs == FULL.short_runs == 1000
     assert len(groups(QUICK)) == 1
 
 
 def test_gains() -> None:
-    def row(*rounds: list[float]) -> dict[str, Any]:
-        return {"rounds_s": rounds, **summary(rounds, 0)}
-
-    before, after = row([4.0, 4.0], [8.0]), row([3.0], [6.0, 6.0])
-    found = gain(before, after)
-    assert found is not None
-    assert (found.median, found.low, found.high) == pytest.approx((0.25, 0.25, 0.25))
-    assert found.mean == pytest.approx(1 - 5 / (16 / 3))
-    assert str(found) == "25.0 (25.0 to 25.0) %"
+    before, after = times([4.0, 4.0], [8.0]), times([3.0], [6.0, 6.0])
+    share = gain(before, after)
+    assert share is not None
+    assert (share.median, share.low, share.high) == pytest.approx((0.25, 0.25, 0.25))
+    assert share.mean == pytest.approx(1 - 5 / (16 / 3))
+    assert str(share) == "25.0 (25.0 to 25.0) %"
     assert gain(before, {"runs": 0}) is None
     assert gain(None, after) is None
 
 
-def test_who_computes_something_else_is_not_timed(
+def test_an_engine_that_computes_something_else_is_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Model("mobilenet_v1", 1, QUICK, tmp_path)
-    right = model.oracle()
-    wrong = [output + np.float32(0.01) for output in right.outputs]
+    wrong = [output + np.float32(0.01) for output in model.oracle().outputs]
     monkeypatch.setattr(model, "_oracle", Loaded(0.0, 0.0, wrong))
     group = Group("mobilenet_v1", 1, "max", "tensorflow", ("ewo",))
     [row] = timed(group, QUICK, model, lambda _: None)
-    assert (row["status"], row["runs"]) == ("disagrees", 0)
+    assert (row["status"], row["runs"], row["rounds_s"]) == ("disagrees", 0, [])
     assert row["difference"] > row["bound"]
-    assert row["rounds_s"] == []
 
 
 def test_a_closing_softmax_stretches_the_bound(tmp_path: Path) -> None:
@@ -98,23 +101,21 @@ def test_a_closing_softmax_stretches_the_bound(tmp_path: Path) -> None:
     assert model.bound == BOUNDS["f32"]
     [softmax] = [node for node in graph.nodes.values() if node.op_name == "Softmax"]
     with Session(graph, libraries=["numpy"], optimize="none") as session:
-        [given] = session.run([softmax.inputs[0]], model.feeds)
+        [logits] = session.run([softmax.inputs[0]], model.feeds)
     model.oracle()
-    assert model.bound == pytest.approx(max(1e-4, 2e-5 * np.abs(given).max()))
+    assert model.bound == pytest.approx(max(1e-4, 2e-5 * np.abs(logits).max()))
 
 
-def test_what_engines_are_told() -> None:
+def test_options_of_engines() -> None:
     group = Group("vgg19", 1, "sse41", "tensorflow", ("baseline", "ewo"))
-    assert contender_of("ewo", group).options == {
-        "cap": "sse41",
-        "mix": "tensorflow",
-        "optimize": "ewo",
-    }
+    options = {"cap": "sse41", "mix": "tensorflow", "optimize": "ewo"}
+    assert contender_of("ewo", group).options == options
     assert contender_of("onnxruntime", group).options == {}
     assert "ewo" in contender_of("apart", group).options["optimize"]
 
 
 def claim(store: Store, start: str) -> str:
+    """Return the text, evidence and verdict of a claim."""
     return next(" ".join(row) for row in claims.rows(store) if row[0].startswith(start))
 
 
@@ -123,12 +124,9 @@ def test_claims_are_confirmed_refuted_or_open(tmp_path: Path) -> None:
     assert claim(store, "VGG19").endswith("**not measured**")
     timings = table(store)
 
-    def add(network: str, times: Mapping[str, float]) -> None:
+    def add(network: str, seconds: Mapping[str, float]) -> None:
         about = {"network": network, "batch": 1, "cap": "sse41", "mix": "tensorflow"}
-        timings.add(
-            {**about, "engine": name, "rounds_s": [[s], [s]], **summary([[s], [s]], 0)}
-            for name, s in times.items()
-        )
+        timings.add({**about, "engine": name, **times([s], [s])} for name, s in seconds.items())
 
     add("vgg19", {"baseline": 1.0, "none": 1.0, "lho": 1.0, "ewo": 0.995})
     add("resnet152", {"baseline": 1.0, "none": 0.9, "lho": 0.8, "ewo": 0.4})
@@ -145,31 +143,29 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     text = (tmp_path / "REPORT.md").read_text()
     for experiment in report.experiments():
         assert f"## {experiment.TITLE}" in text
-    missing = [one for one in text.split("\n## ") if "Not measured yet" in one]
-    # These are nothing without the peers.
-    beside = (forms_today, layers, shapes, memory, busy, today)
-    assert [one.splitlines()[0] for one in missing] == [one.TITLE for one in beside]
+    missing = [part for part in text.split("\n## ") if "Not measured yet" in part]
+    need_peers = (forms_today, layers, shapes, memory, busy, today)
+    assert [part.splitlines()[0] for part in missing] == [part.TITLE for part in need_peers]
     for name in ("loc", "latency", "stddev", "conversions", "overhead_max", "batch_max"):
         for kind in ("png", "svg"):
             assert (tmp_path / f"{name}.{kind}").stat().st_size > 1000
-    rows = json.loads((tmp_path / "timings.json").read_text())["rows"]
+    before = (tmp_path / "timings.json").read_bytes()
+    rows = json.loads(before)["rows"]
     assert {row["status"] for row in rows} == {"timed"}
     assert {row["batch"] for row in rows} == {1, 2}
-    kept = (tmp_path / "timings.json").read_bytes()
     main(quick=True, to=tmp_path, only="latency,batch")
-    assert (tmp_path / "timings.json").read_bytes() == kept  # it goes on, and nothing is missing
+    assert (tmp_path / "timings.json").read_bytes() == before  # nothing was missing
     assert "REPORT.md" in capsys.readouterr().out
 
 
 def test_a_layer_that_the_peer_skipped_is_shown_and_left_out_of_the_sum(tmp_path: Path) -> None:
     store, about = Store(tmp_path, {"when": "now"}), {"batch": 1, "cap": "max", "mix": "priority"}
-    names, rounds = [layers.name_of(layer) for layer in layers.LAYERS], [[1.0], [1.0]]
-    row = {**about, "status": "timed", "rounds_s": rounds, **summary(rounds, 0)}
-    kept = table(store, layers.NAME)
-    kept.add({**row, "network": name, "engine": one} for name in names for one in layers.ENGINES)
+    names = [layers.name_of(layer) for layer in layers.LAYERS]
+    row, rows = {**about, "status": "timed", **times([1.0], [1.0])}, table(store, layers.NAME)
+    rows.add({**row, "network": name, "engine": one} for name in names for one in layers.ENGINES)
     assert "| all |  | 16000.00 | 16000.00 | **1.00** |" in "\n".join(layers.section(store))
     lost = {**about, "status": "skipped", "runs": 0, "rounds_s": []}
-    kept.add([{**lost, "network": names[-1], "engine": layers.PEER}])
+    rows.add([{**lost, "network": names[-1], "engine": layers.PEER}])
     text = "\n".join(layers.section(store))
     assert f"| {names[-1]} | 4 | 1000.00 | skipped |  |" in text
     assert "| those that both ran |  | 12000.00 | 12000.00 | **1.00** |" in text
@@ -178,22 +174,46 @@ def test_a_layer_that_the_peer_skipped_is_shown_and_left_out_of_the_sum(tmp_path
 def test_the_tables_beside_other_engines(tmp_path: Path) -> None:
     store, about = Store(tmp_path, {"when": "now"}), {"batch": 1, "cap": "max", "mix": "onednn"}
     ends = {"difference": 1e-6, "first_s": 3.0, "limits_s": {"warm": 0.8}, "reason": None}
-    for name, seconds in {"baseline": 2.0, "ewo": 1.5, "session": 1.0, "openvino": 0.9}.items():
-        rounds = [[seconds], [seconds]]
-        row = {**about, **ends, "network": "vgg19", "engine": name, "status": "timed"}
-        table(store).add([{**row, "rounds_s": rounds, **summary(rounds, 0)}])
+    row = {**about, **ends, "network": "vgg19", "status": "timed"}
+    seconds = {"baseline": 2.0, "ewo": 1.5, "session": 1.0, "openvino": 0.9}
+    table(store).add({**row, "engine": name, **times([s], [s])} for name, s in seconds.items())
     lost = {"engine": "mnn", "status": "disagrees", "reason": "far apart", "runs": 0}
-    table(store).add([{**about, **ends, "network": "vgg19", "rounds_s": [], **lost}])
-    rounds = [[0.5], [0.5]]
-    near = {**about, **ends, "rounds_s": rounds, **summary(rounds, 0), "network": "resnet50"}
-    told = {"session": 1e-6, "mnn": 2e-3}.items()
-    table(store).add({**near, "engine": one, "difference": d, "status": "timed"} for one, d in told)
-    text = "\n".join(latency.section(store))
-    assert "1.00 (1.00 to 1.00; 2e-03 apart)" in text
-    assert "to 1.0e-06 of the largest output, but for mnn;" in text
-    assert (
-        "| vgg19 | 1000.00 (1000.00 to 1000.00) | 0.90 (0.90 to 0.90) | disagrees | 1.25 |" in text
+    table(store).add([{**row, "rounds_s": [], **lost}])
+    near, told = (
+        {**row, **times([0.5], [0.5]), "network": "resnet50"},
+        {"session": 1e-6, "mnn": 2e-3},
     )
-    assert "Where we are slower: openvino on 1 of 1 networks." in text
-    assert "- vgg19, max, onednn: mnn disagrees: far apart" in text
-    assert "| vgg19 | 2000.00 ± 0.00 | 1500.00 ± 0.00 |  | 25.0 % |" in text
+    table(store).add({**near, "engine": name, "difference": d} for name, d in told.items())
+    text = "\n".join(latency.section(store))
+    for part in (
+        "1.00 (1.00 to 1.00; 2e-03 apart)",
+        "to 1.0e-06 of the largest output, but for mnn;",
+        "| vgg19 | 1000.00 (1000.00 to 1000.00) | 0.90 (0.90 to 0.90) | disagrees | 1.25 |",
+        "Where we are slower: openvino on 1 of 1 networks.",
+        "- vgg19, max, onednn: mnn disagrees: far apart",
+        "| vgg19 | 2000.00 ± 0.00 | 1500.00 ± 0.00 |  | 25.0 % |",
+    ):
+        assert part in text
+
+
+def test_kinds_of_steps_share_out_a_profiled_run() -> None:
+    assert set(HEAVY) <= OPERATORS.keys()
+    with Session(build("mobilenet_v1", size=64)) as session:
+        profile = session.profile(runs=3)
+    data = json.loads(json.dumps(profiled_row(profile)))
+    kinds = data["by_kind"]
+    assert kinds.keys() <= set(KINDS)
+    assert sum(kind["ns"] for kind in kinds.values()) == pytest.approx(data["total"]["ns"])
+    assert sum(kind["steps"] for kind in kinds.values()) == len(profile.steps)
+    assert kinds["heavy"]["operations"] > 0.9 * data["total"]["operations"]
+    line = shown([{"network": "mobilenet_v1", **data}]).splitlines()[-1].split(" | ")
+    median, share = data["run_ns"]["median"] / 1e6, kinds["heavy"]["share"]
+    assert line[:2] == ["| mobilenet_v1", f"{median:.2f}"]
+    assert line[2] == f"{share:.1%}".replace("%", " %")
+
+
+def test_each_part_of_a_step_is_measured() -> None:
+    costs = json_of(steps.main, "--steps", 20, "--rounds", 5)
+    assert (costs.pop("steps"), costs.pop("rounds")) == (20, 5)
+    assert set(costs) == {"step", "timed step", "python step", "run", "run of a team", "call"}
+    assert min(costs.values()) > 0

@@ -84,7 +84,7 @@ def test_every_network_agrees(name: str, mix: str) -> None:
 
 
 @pytest.mark.parametrize("mix", ["onednn", "numpy", "tensorflow"])
-def test_what_no_listed_library_does_numpy_does(mix: str) -> None:
+def test_numpy_does_what_no_listed_library_does(mix: str) -> None:
     check(shifted(), mixes()[mix])
     network = Network(shifted(), mixes()[mix])
     runs = {one.step.node: one.step.library for one in network.steps if one.kind != CONVERSION}
@@ -104,15 +104,14 @@ def test_a_conversion_left_out_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counted(cap: str, networks: str, sharing: Sequence[str], size: str) -> list[Row]:
-    """The rows of networks under a cap."""
+    """Return the rows of networks under a cap."""
     rows: list[Row] = []
-    arguments = [cap, networks, ",".join(sharing), size]
-    measure("eval.tests.counted", arguments, rows.append)
+    measure("eval.tests.counted", [cap, networks, ",".join(sharing), size], rows.append)
     return rows
 
 
 def unlike(rows: list[Row]) -> list[Row]:
-    """Those where the baseline converts something else than ``aware`` says."""
+    """Return the rows in which the baseline and ``aware`` convert differently."""
     return [row for row in rows if row["baseline"] != row["aware"]]
 
 
@@ -147,7 +146,7 @@ def test_memory_and_kernels_are_those_of_a_session() -> None:
     np.testing.assert_array_equal(network.run(fed(graph)), expected)
 
 
-def test_what_it_says_of_itself() -> None:
+def test_phases_and_times_are_told() -> None:
     network = Network(shifted(), BY_PRIORITY)
     assert network.phases.keys() == {"operators", "conversions", "constants", "recording"}
     assert all(seconds > 0 for seconds in network.phases.values())
@@ -157,7 +156,7 @@ def test_what_it_says_of_itself() -> None:
     assert network.conversions.number == sum(one.kind == CONVERSION for one in network.steps)
 
 
-def test_what_cannot_be_run_is_refused() -> None:
+def test_a_graph_that_cannot_be_run_is_refused() -> None:
     graph = shifted()
     with pytest.raises(NoInvokerError, match=r"Pad 'shift': .*onednn: takes no elements away"):
         Network(graph, Mix(["onednn"], {"Pad": "onednn"}))

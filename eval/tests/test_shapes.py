@@ -32,9 +32,9 @@ def test_sizes_change_one_name_at_a_time(case: Case) -> None:
     assert axes == {"x": {"0": "n", "3": "w"}}
     asked = sizes_of(case.feeds, axes)
     assert asked == [{"n": 2}, {"n": 3}, {"w": 96}, {"w": 128}, {"w": 32}, {"w": 160}]
-    found = [resized(case.feeds, axes, sizes)["x"] for sizes in asked]
-    assert [one.shape for one in found[1:3]] == [(3, 3, 48, 64), (1, 3, 48, 96)]
-    np.testing.assert_array_equal(found[2][..., 64:], found[2][..., :32])
+    batch, wide = (resized(case.feeds, axes, sizes)["x"] for sizes in asked[1:3])
+    assert (batch.shape, wide.shape) == ((3, 3, 48, 64), (1, 3, 48, 96))
+    np.testing.assert_array_equal(wide[..., 64:], wide[..., :32])
 
 
 def test_a_past_grows_by_one() -> None:

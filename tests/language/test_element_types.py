@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
@@ -26,48 +26,39 @@ from vtensor.language.dtype import bits as bits_of
 Array = np.ndarray[Any, Any]
 
 
-def number(dtype: str) -> int:
-    """ONNX's number of an element type."""
-    return int(helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype)))
+def number(dtype: Any) -> int:
+    """Return ONNX's number of a NumPy element type."""
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def model(
-    op: str, inputs: Mapping[str, Array], constants: Sequence[Sequence[int]] = (), **attributes: Any
-) -> onnx.ModelProto:
-    """A model of one node, whose output ``y`` is of whatever type and shape it is."""
-    extra = {f"c{i}": np.array(each, np.int64) for i, each in enumerate(constants)}
-    node = helper.make_node(op, [*inputs, *extra], ["y"], **attributes)
+def model(op: str, inputs: Mapping[str, Array], *constants: Any, **attributes: Any) -> ModelProto:
+    """Return a model of one node whose output ``y`` has an inferred type and shape."""
+    weights = {f"c{i}": np.array(values, np.int64) for i, values in enumerate(constants)}
+    node = helper.make_node(op, [*inputs, *weights], ["y"], **attributes)
     ports = [
-        helper.make_tensor_value_info(name, number_of(array), array.shape)
+        helper.make_tensor_value_info(name, number(array.dtype), array.shape)
         for name, array in inputs.items()
     ]
-    rows = [numpy_helper.from_array(array, name) for name, array in extra.items()]
+    rows = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     graph = helper.make_graph([node], "one", ports, [onnx.ValueInfoProto(name="y")], rows)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
 
 
-def number_of(array: Array) -> int:
-    """ONNX's number of an array's element type."""
-    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
-
-
-def run(
-    op: str, inputs: Mapping[str, Array], *constants: Sequence[int], **attributes: Any
-) -> Array:
-    """One node's output."""
-    with Session(model(op, inputs, constants, **attributes), threads=1) as session:
+def run(op: str, inputs: Mapping[str, Array], *constants: Any, **attributes: Any) -> Array:
+    """Return the output of a model of one node."""
+    with Session(model(op, inputs, *constants, **attributes), threads=1) as session:
         return np.asarray(session.run(None, dict(inputs))[0])
 
 
-def same_bits(found: Array, wanted: Array) -> None:
-    """Element type, shape and every bit."""
-    assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(bits(found), bits(wanted))
+def same_bits(result: Array, expected: Array) -> None:
+    """Check element type, shape and every bit."""
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(bits(result), bits(expected))
 
 
 Move = tuple[list[list[int]], dict[str, Any], Callable[[Array], Array]]
 
-#: Operators that move elements about: their constants, their attributes, what comes out.
+#: Operators that move elements: constants, attributes, and the same function of NumPy.
 MOVES: dict[str, Move] = {
     "Identity": ([], {}, lambda x: x),
     "Transpose": ([], {"perm": [1, 0]}, lambda x: x.T),
@@ -83,23 +74,26 @@ MOVES: dict[str, Move] = {
 
 def _allowed(op: str) -> list[str]:
     schema = onnx.defs.get_schema(op, 25)
-    kinds = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
-    names = {number(d): TensorProto.DataType.Name(number(d)).lower() for d in ITEMSIZE}
-    allowed = kinds[schema.inputs[0].type_str]
-    return [d for d in ITEMSIZE if f"tensor({names[number(d)]})" in allowed]
+    [types] = [
+        constraint.allowed_type_strs
+        for constraint in schema.type_constraints
+        if constraint.type_param_str == schema.inputs[0].type_str
+    ]
+    names = {d: TensorProto.DataType.Name(number(numpy_dtype(d))).lower() for d in ITEMSIZE}
+    return [dtype for dtype, name in names.items() if f"tensor({name})" in types]
 
 
 @pytest.mark.parametrize(("op", "dtype"), [(op, dtype) for op in MOVES for dtype in _allowed(op)])
-def test_what_moves_elements_takes_what_onnx_allows(op: str, dtype: str) -> None:
-    constants, attributes, wanted = MOVES[op]
+def test_moves_take_the_element_types_that_onnx_allows(op: str, dtype: str) -> None:
+    constants, attributes, expected = MOVES[op]
     x = values([3, 5], dtype, 3)
-    same_bits(run(op, {"x": x}, *constants, **attributes), wanted(x))
+    same_bits(run(op, {"x": x}, *constants, **attributes), expected(x))
 
 
-def test_what_has_no_definition_is_refused() -> None:
+def test_an_element_type_is_refused_without_a_definition() -> None:
     x = values([3], "f8e4m3fn", 3)
     with pytest.raises(ModelError, match="unsupported type"):
-        run("Add", {"x": x, "z": x})  # nor does ONNX have one
+        run("Add", {"x": x, "z": x})
     with pytest.raises(NoInvokerError, match="dtype f8e4m3fn of"):
         call(Add(), x, x)
     with pytest.raises(ModelError, match="element type string is not supported"):
@@ -110,17 +104,16 @@ REAL = [dtype for dtype in ITEMSIZE if dtype[0] != "c"]
 
 
 @pytest.mark.parametrize(("source", "to"), list(product(REAL, REAL)))
-def test_every_pair_is_cast(source: str, to: str) -> None:
-    """On numbers that a float has, and of which an integer takes the whole part."""
+def test_cast_keeps_values_that_both_types_have(source: str, to: str) -> None:
     grid = [0.5, 1.0] if "f8e8m0" in (source, to) else [0.0, 0.5, 1.0, 1.5]
     x = cast(np.array(grid), source)
     numbers = wide(x).astype(np.float64)
     if to == "f8e8m0":
         x, numbers = x[numbers > 0], numbers[numbers > 0]
-    found = cast(x, to)
-    wanted = numbers != 0 if to == "bool" else np.trunc(numbers) if to[0] in "su" else numbers
-    assert found.dtype == numpy_dtype(to)
-    np.testing.assert_array_equal(wide(found).astype(np.float64), wanted)
+    result = cast(x, to)
+    expected = numbers != 0 if to == "bool" else np.trunc(numbers) if to[0] in "su" else numbers
+    assert result.dtype == numpy_dtype(to)
+    np.testing.assert_array_equal(wide(result).astype(np.float64), expected)
 
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 1e9, -1e9, 0.0, -0.0, 0.3])
@@ -138,42 +131,48 @@ TABLES: dict[tuple[str, bool], list[float]] = {
 }
 
 
+#: The largest number of the types that have neither infinity nor NaN.
+FINITE = {"f6e2m3": 7.5, "f6e3m2": 28.0, "f4e2m1": 6.0}
+
+
+def test_every_narrow_float_is_in_a_table() -> None:
+    assert {to for to, _ in TABLES} | FINITE.keys() | {"f8e8m0"} == set(NARROW_FLOATS)
+
+
 @pytest.mark.parametrize(("to", "saturate"), TABLES)
 @pytest.mark.parametrize("source", ["f64", "f32", "f16", "bf16"])
-def test_narrow_floats_follow_the_tables(source: str, to: str, saturate: bool) -> None:
+def test_casts_to_narrow_floats_follow_the_tables(source: str, to: str, saturate: bool) -> None:
     with np.errstate(over="ignore"):
         x = SPECIAL.astype(numpy_dtype(source))
-    found = cast(x, to, saturate).astype(np.float32)
-    wanted = np.array(TABLES[to, saturate], np.float32)
-    np.testing.assert_array_equal(found, wanted)
-    zeros = wanted == 0
-    np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(wanted[zeros]))
+    result = cast(x, to, saturate).astype(np.float32)
+    expected = np.array(TABLES[to, saturate], np.float32)
+    np.testing.assert_array_equal(result, expected)
+    zeros = expected == 0
+    np.testing.assert_array_equal(np.signbit(result[zeros]), np.signbit(expected[zeros]))
 
 
-def test_floats_without_infinity_saturate_always() -> None:
-    for to, largest in {"f6e2m3": 7.5, "f6e3m2": 28.0, "f4e2m1": 6.0}.items():
-        for saturate in (True, False):
-            found = cast(SPECIAL[1:5], to, saturate).tolist()
-            assert found == [largest, -largest, largest, -largest]
+@pytest.mark.parametrize("saturate", [True, False])
+@pytest.mark.parametrize(("to", "largest"), FINITE.items())
+def test_casts_to_floats_without_infinity_saturate(to: str, largest: float, saturate: bool) -> None:
+    assert cast(SPECIAL[1:5], to, saturate).tolist() == [largest, -largest] * 2
+
+
+ENDS = [2.0**-127, 2.0**-127, 2.0**127, 2.0**127]
 
 
 @pytest.mark.parametrize(
-    ("round_mode", "wanted"),
-    [
-        ("up", [1, 2, 2, 2, 4, 2.0**-127, 2.0**-127, 2.0**127, 2.0**127]),
-        ("down", [1, 1, 1, 1, 2, 2.0**-127, 2.0**-127, 2.0**127, 2.0**127]),
-        ("nearest", [1, 1, 2, 2, 2, 2.0**-127, 2.0**-127, 2.0**127, 2.0**127]),
-    ],
+    ("round_mode", "expected"),
+    [("up", [1, 2, 2, 2, 4]), ("down", [1, 1, 1, 1, 2]), ("nearest", [1, 1, 2, 2, 2])],
 )
-def test_powers_of_two_round_as_they_are_told(round_mode: str, wanted: list[float]) -> None:
+def test_casts_to_powers_of_two_obey_the_round_mode(round_mode: str, expected: list[float]) -> None:
     x = np.array([1, 1.25, 1.5, 1.75, 2.5, 0, 2.0**-200, 2.0**200, np.inf])
-    np.testing.assert_array_equal(cast(x, "f8e8m0", True, round_mode).astype(np.float64), wanted)
-    lost = cast(x[5:], "f8e8m0", False, round_mode).astype(np.float64)
-    assert np.isnan(lost).all()
+    saturated = cast(x, "f8e8m0", True, round_mode).astype(np.float64)
+    np.testing.assert_array_equal(saturated, expected + ENDS)
+    assert np.isnan(cast(x[5:], "f8e8m0", False, round_mode).astype(np.float64)).all()
     assert np.isnan(cast(np.array([np.nan, -1.0]), "f8e8m0").astype(np.float64)).all()
 
 
-def test_integers_lose_their_upper_bits() -> None:
+def test_casts_between_integers_drop_the_upper_bits() -> None:
     x = np.array([-1, 7, 8, 200, -129], np.int16)
     assert cast(x, "s8").tolist() == [-1, 7, 8, -56, 127]
     assert cast(x, "u8").tolist() == [255, 7, 8, 200, 127]
@@ -181,31 +180,24 @@ def test_integers_lose_their_upper_bits() -> None:
     assert cast(x, "u2").tolist() == [3, 3, 0, 0, 3]
 
 
-def nan(array: Array) -> Array:
-    """Where an element, or a part of a complex one, is NaN."""
-    with np.errstate(invalid="ignore"):  # a signalling one
-        return np.isnan(wide(array))
-
-
 @LAWS
 @given(
-    st.sampled_from(sorted(ITEMSIZE)),
-    st.lists(st.integers(0, 5), max_size=3),
-    st.booleans(),
-    seeds,
+    st.sampled_from(sorted(ITEMSIZE)), st.lists(st.integers(0, 5), max_size=3), st.booleans(), seeds
 )
 def test_tensors_there_and_back(dtype: str, shape: list[int], raw: bool, seed: int) -> None:
-    """Elements of less than a byte are packed in an ONNX tensor, whatever their number."""
+    """Elements of less than a byte are packed, whatever their number."""
     array, names = values(shape, dtype, seed), [f"d{i}" for i in range(len(shape))]
     if not raw:
-        array = np.where(nan(array), np.ones((), array.dtype), array)  # a list keeps no payload
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            nan = np.isnan(wide(array))
+        array = np.where(nan, np.ones((), array.dtype), array)  # a list keeps no NaN's payload
     proto = from_array(array, names).to_proto(raw=raw)
     assert not raw or len(proto.raw_data) == -(-array.size * bits_of(dtype) // 8)
     same_bits(from_proto(proto, names).numpy(), array)
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in ITEMSIZE if bits_of(dtype) < 8])
-def test_packed_elements_in_a_file(dtype: str, tmp_path: Path) -> None:
+def test_packed_elements_are_read_from_a_file(dtype: str, tmp_path: Path) -> None:
     array = values([3, 5], dtype, 5)
     proto = from_array(array, "A B").to_proto("w")
     (tmp_path / "w.bin").write_bytes(proto.raw_data)
@@ -215,12 +207,6 @@ def test_packed_elements_in_a_file(dtype: str, tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(b"0")
     with pytest.raises(ModelError, match="are needed"):
         from_proto(proto, "A B", folder=tmp_path)
-
-
-def test_narrow_floats_are_all_in_the_tables() -> None:
-    """No type is left out above."""
-    tabled = {to for to, _ in TABLES} | {"f6e2m3", "f6e3m2", "f4e2m1", "f8e8m0"}
-    assert tabled == set(NARROW_FLOATS)
 
 
 def _steps(rng: np.random.Generator, *shape: int) -> Array:
@@ -233,9 +219,15 @@ def test_integer_products_are_exact(left: str, right: str) -> None:
     a, b = _steps(rng, 4, 7), _steps(rng, 7, 3).view(np.int8)
     a_zero = _steps(rng, 4) if left else np.array(9, np.uint8)
     b_zero = _steps(rng, 3).view(np.int8) if right else np.array([-5], np.int8)
-    found = run("MatMulInteger", {"a": a, "b": b, "z": a_zero, "w": b_zero})
-    wide = a.astype(np.int32) - a_zero.reshape(-1, 1), b.astype(np.int32) - b_zero
-    same_bits(found, (wide[0] @ wide[1]).astype(np.int32))
+    result = run("MatMulInteger", {"a": a, "b": b, "z": a_zero, "w": b_zero})
+    exact = (a.astype(np.int32) - a_zero.reshape(-1, 1)) @ (b.astype(np.int32) - b_zero)
+    same_bits(result, exact.astype(np.int32))
+
+
+def check_quantized(result: Array, exact: Array, zero: int) -> None:
+    """Check that the exact steps were rounded once, in u8."""
+    assert result.dtype == np.uint8
+    assert np.abs(result - np.clip(exact + zero, 0, 255)).max() <= 0.5 + 1e-3
 
 
 def test_scaled_products_round_once() -> None:
@@ -245,13 +237,11 @@ def test_scaled_products_round_once() -> None:
         rng.uniform(0.01, 0.02, s).astype(np.float32) for s in ((2, 4, 1), (2, 1, 3))
     )
     a_zero, b_zero = _steps(rng, 2, 4, 1), _steps(rng, 2, 1, 3)
-    y_scale, y_zero = np.float32(0.1), np.uint8(100)
+    y_scale, y_zero = np.array(0.1, np.float32), np.array(100, np.uint8)
     feeds = {"a": a, "as": a_scale, "az": a_zero, "b": b, "bs": b_scale, "bz": b_zero}
-    found = run("QLinearMatMul", {**feeds, "ys": np.array(y_scale), "yz": np.array(y_zero)})
+    result = run("QLinearMatMul", {**feeds, "ys": y_scale, "yz": y_zero})
     exact = (a.astype(np.int64) - a_zero) @ (b.astype(np.int64) - b_zero)
-    steps = exact * (a_scale.astype(np.float64) * b_scale) / y_scale
-    assert found.dtype == np.uint8
-    assert np.abs(found - np.clip(steps + y_zero, 0, 255)).max() <= 0.5 + 1e-3
+    check_quantized(result, exact * (a_scale.astype(np.float64) * b_scale) / y_scale, 100)
 
 
 @pytest.mark.parametrize("dtype", ["f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz"])
@@ -260,8 +250,8 @@ def test_scaled_products_may_be_floats_of_a_byte(dtype: str) -> None:
     a, b = (rng.integers(-8, 8, shape).astype(kind) for shape in ((4, 7), (7, 3)))
     half, zero = np.array(0.5, np.float32), np.array(0, kind)
     feeds = {"a": a, "as": half, "az": zero, "b": b, "bs": half, "bz": zero}
-    found = run("QLinearMatMul", {**feeds, "ys": half, "yz": zero})
-    same_bits(found, cast(wide(a) @ wide(b) * 0.5, dtype))
+    result = run("QLinearMatMul", {**feeds, "ys": half, "yz": zero})
+    same_bits(result, cast(wide(a) @ wide(b) * 0.5, dtype))
 
 
 def test_samples_of_integers_are_exact_or_saturate() -> None:
@@ -279,35 +269,27 @@ def test_scaled_convolutions_take_a_bias_and_groups() -> None:
     x, w = _steps(rng, 1, 4, 5, 5), _steps(rng, 6, 2, 3, 3).view(np.int8)
     w_scale = rng.uniform(0.001, 0.002, 6).astype(np.float32)
     bias = rng.integers(-999, 999, 6).astype(np.int32)
-    feeds: dict[str, Array] = {
-        "x": x,
-        "xs": np.array(0.5, np.float32),
-        "xz": np.array(128, np.uint8),
-        "w": w,
-        "ws": w_scale,
-        "wz": np.zeros(6, np.int8),
-        "ys": np.array(0.25, np.float32),
-        "yz": np.array(100, np.uint8),
-        "b": bias,
-    }
-    pads = {"pads": [1, 1, 1, 1], "group": 2}
-    found = run("QLinearConv", feeds, **pads)
+    image = {"x": x, "xs": np.array(0.5, np.float32), "xz": np.array(128, np.uint8)}
+    weights = {"w": w, "ws": w_scale, "wz": np.zeros(6, np.int8)}
+    output = {"ys": np.array(0.25, np.float32), "yz": np.array(100, np.uint8)}
+    feeds = {**image, **weights, **output, "b": bias}
+    [result] = run("QLinearConv", feeds, pads=[1, 1, 1, 1], group=2)
     padded = np.pad(x.astype(np.int64) - 128, ((0, 0), (0, 0), (1, 1), (1, 1)))
     view = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[0]
     grouped = [np.einsum("chwij,ocij->ohw", view[2 * g :][:2], w[3 * g :][:3]) for g in (0, 1)]
     exact = np.concatenate(grouped) + bias.reshape(-1, 1, 1)
-    steps = exact * (0.5 * w_scale.astype(np.float64).reshape(-1, 1, 1)) / 0.25
-    assert np.abs(found[0] - np.clip(steps + 100, 0, 255)).max() <= 0.5 + 1e-3
+    check_quantized(result, exact * (0.5 * w_scale.astype(float).reshape(-1, 1, 1)) / 0.25, 100)
 
 
-def test_blocks_may_leave_a_rest() -> None:
+def test_the_last_block_of_a_quantized_dim_may_be_smaller() -> None:
     rng = np.random.default_rng(8)
-    x, scale = rng.normal(size=(5, 3)).astype(np.float32), rng.uniform(0.1, 0.2, (3, 3))
-    inputs = {"x": x, "s": scale.astype(np.float32)}
-    extra = {"axis": 0, "block_size": 2, "output_dtype": number("s4")}
-    found = run("QuantizeLinear", inputs, **extra)
-    each = np.repeat(inputs["s"], 2, 0)[:5]
-    wanted = np.clip(np.rint(x / each), -8, 7)
-    np.testing.assert_array_equal(found.astype(np.float32), wanted)
-    back = run("DequantizeLinear", {"q": found, "s": inputs["s"]}, axis=0, block_size=2)
-    np.testing.assert_array_equal(back, wanted.astype(np.float32) * each)
+    x = rng.normal(size=(5, 3)).astype(np.float32)
+    scale = rng.uniform(0.1, 0.2, (3, 3)).astype(np.float32)
+    blocks: dict[str, Any] = {"axis": 0, "block_size": 2}
+    to = number(numpy_dtype("s4"))
+    steps = run("QuantizeLinear", {"x": x, "s": scale}, **blocks, output_dtype=to)
+    scales = np.repeat(scale, 2, 0)[:5]
+    expected = np.clip(np.rint(x / scales), -8, 7).astype(np.float32)
+    np.testing.assert_array_equal(steps.astype(np.float32), expected)
+    back = run("DequantizeLinear", {"q": steps, "s": scale}, **blocks)
+    np.testing.assert_array_equal(back, expected * scales)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,18 +27,19 @@ Array = np.ndarray[Any, Any]
 
 
 def elements(trace: Trace, *sizes: Any) -> SymbolicArray:
-    """An array of sizes."""
+    """Return an array of sizes."""
     sample = np.array([getattr(size, "value", size) for size in sizes])
     return SymbolicArray(trace, sample.shape, sample, as_it_is, (), np.array(sizes, object))
 
 
-def again(trace: Trace, arrays: dict[str, Array]) -> Rows:
-    """The rows of a trace, by way of a file; of arrays there are names."""
+def saved(trace: Trace, arrays: dict[str, Array]) -> Rows:
+    """Return the rows of a trace, written as JSON with names for arrays, and read again."""
 
     def name_of(array: Any) -> Any:
-        held = array.now() if isinstance(array, StoredArray) else array
-        kind = "array" if isinstance(array, StoredArray) else "bytes"
-        return {kind: next(name for name, one in arrays.items() if one is held)}
+        kind, values = (
+            ("array", array.now()) if isinstance(array, StoredArray) else ("bytes", array)
+        )
+        return {kind: next(name for name, known in arrays.items() if known is values)}
 
     def array_of(data: Any) -> Any:
         [(kind, name)] = data.items()
@@ -49,7 +50,7 @@ def again(trace: Trace, arrays: dict[str, Array]) -> Rows:
 
 
 class Model:
-    """A model's array that counts how often it is read."""
+    """An array of a model, and how often it was read."""
 
     def __init__(self, array: Array) -> None:
         self.array, self.reads = array, 0
@@ -61,38 +62,33 @@ class Model:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9))
-def test_they_are_computed_for_other_sizes(rows: int, columns: int) -> None:
+def test_arrays_are_computed_for_other_sizes(rows: int, columns: int) -> None:
     trace, table = Trace(), f32(1, 16)
     n, m = trace.size(3), trace.size(5)
     sizes = elements(trace, n * 2, m)
     computes = Computes(NAMED["Slice"], {})
-    part = SymbolicArray(
-        trace,
-        (1, m),
-        table[:, :5],
-        computes,
-        (StoredArray(Model(table)), np.array([0]), elements(trace, m), np.array([1])),
-    )
+    operands = StoredArray(Model(table)), np.array([0]), elements(trace, m), np.array([1])
+    part = SymbolicArray(trace, (1, m), table[:, :5], computes, operands)
     shaped = part.reshape((m, 1))
     across = shaped.in_order((1, 0))
     wide = spread(table[:, :1], (n, m), (n, 1, m))
-    places = [one.place for one in (sizes, part, shaped, across, wide)]
+    places = [array.place for array in (sizes, part, shaped, across, wide)]
     assert trace.run([3, 5]) is not None
     named = {"table": table}
     for place, constant in enumerate(trace.rows().constants):
         if isinstance(constant, np.ndarray):
             named[f"constant {place}"] = constant
-    wanted: list[Array] = [
+    expected: list[Array] = [
         np.array([2 * rows, columns]),
         table[:, :columns],
         table[:, :columns].reshape(columns, 1),
         table[:, :columns],
         np.broadcast_to(table[:, :1], (rows, columns)).reshape(rows, 1, columns),
     ]
-    for run in (trace.run, again(trace, named).run):
+    for run in (trace.run, saved(trace, named).run):
         values = run([rows, columns])
         assert values is not None
-        for place, array in zip(places, wanted, strict=True):
+        for place, array in zip(places, expected, strict=True):
             assert values[place].dtype == array.dtype
             np.testing.assert_array_equal(values[place], array)
 
@@ -106,31 +102,29 @@ def test_equal_arrays_are_computed_once() -> None:
     assert spread(table, (n, 4), (n, 4)).place != spread(table.copy(), (n, 4), (n, 4)).place
 
 
-def test_another_shape_or_type_than_was_foreseen_says_nothing() -> None:
-    def even(sizes: Array) -> Array:
-        return np.zeros(int(sizes[0]) // 2 * 2)
+def _even(sizes: Array) -> Array:
+    return np.zeros(int(sizes[0]) // 2 * 2)
 
-    def typed(sizes: Array) -> Array:
-        return np.zeros(int(sizes[0]), np.float64 if sizes[0] < 7 else np.float32)
 
-    for function, refused in ((even, 5), (typed, 8)):
-        trace = Trace()
-        n = trace.size(4)
-        array = SymbolicArray(trace, (n,), np.zeros(4), function, (elements(trace, n),))
-        place = array.place
-        values = trace.run([6])
-        assert values is not None
-        assert values[place].shape == (6,)
-        assert trace.run([refused]) is None
+def _typed(sizes: Array) -> Array:
+    return np.zeros(int(sizes[0]), np.float64 if sizes[0] < 7 else np.float32)
+
+
+@pytest.mark.parametrize(("function", "refused"), [(_even, 5), (_typed, 8)])
+def test_another_shape_or_type_than_was_foreseen_says_nothing(function: Any, refused: int) -> None:
+    trace = Trace()
+    n = trace.size(4)
+    place = SymbolicArray(trace, (n,), np.zeros(4), function, (elements(trace, n),)).place
+    values: Any = trace.run([6])
+    assert values[place].shape == (6,)
+    assert trace.run([refused]) is None
 
 
 def test_a_type_that_cannot_hold_a_size_says_nothing() -> None:
     trace = Trace()
-    n = trace.size(3)
-    sample = np.array([3], np.int8)
-    place = SymbolicArray(trace, (1,), sample, as_it_is, (), np.array([n], object)).place
-    values = trace.run([100])
-    assert values is not None
+    sizes = np.array([trace.size(3)], object)
+    place = SymbolicArray(trace, (1,), np.array([3], np.int8), as_it_is, (), sizes).place
+    values: Any = trace.run([100])
     assert values[place].dtype == np.int8
     assert trace.run([300]) is None
 
@@ -145,14 +139,14 @@ def test_a_large_array_is_read_once_where_it_may_stay(
     computes = Computes(NAMED["Gather"], {"axis": 0})
     sources = StoredArray(model), elements(trace, n)
     row = SymbolicArray(trace, (1, 4), model.array[[3]], computes, sources)
-    place = row.place
+    place, run = row.place, cast("Any", trace.run)
     assert not model.reads
     for size in (3, 8, 0):
-        np.testing.assert_array_equal(trace.run([size])[place], model.array[[size]])  # type: ignore[index]
+        np.testing.assert_array_equal(run([size])[place], model.array[[size]])
     assert model.reads == reads
 
 
-def test_what_a_large_array_decides_is_not_traced() -> None:
+def test_a_decision_by_a_large_array_is_not_traced() -> None:
     trace = Trace()
     n = trace.size(3)
     large = SymbolicArray(trace, (n,), np.arange(3), as_it_is, (np.arange(3),))

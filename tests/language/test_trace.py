@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import operator
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,60 +50,55 @@ PROGRAMS: list[Callable[[Any, Any], Any]] = [
 
 
 def numbers(value: Any, sizes: list[int]) -> Any:
-    """A result with the numbers of other sizes."""
+    """Return a result with the numbers of other sizes."""
     return substituted(value, lambda size: sizes[size.place])
+
+
+def saved(rows: Rows) -> Rows:
+    """Return rows that were written as JSON and read again."""
+    data = json.loads(json.dumps(rows.data(lambda value, _: [value])))
+    return Rows.of(data, constant)
+
+
+def constant(data: Any) -> Any:
+    """Read a constant of ``saved`` rows or of ``GOOD``."""
+    [value] = data
+    return value
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_rows_say_what_python_says_or_nothing(program: Callable[[Any, Any], Any]) -> None:
     random = Random(5)
-    said = 0
+    answers = 0
     for _ in range(60):
         trace = Trace()
         result = program(*(trace.size(random.randrange(12)) for _ in "ab"))
-        saved = again(trace.rows())
+        rows = saved(trace.rows())
         for _ in range(8):
             other = [random.randrange(12), random.randrange(12)]
             sizes = trace.run(other)
-            assert saved.run(other) == sizes
+            assert rows.run(other) == sizes
             if sizes is not None:
-                said += 1
+                answers += 1
                 assert numbers(result, sizes) == program(*other)
-    assert said
+    assert answers
 
 
-def again(rows: Rows) -> Rows:
-    """The same by way of a file."""
-    return Rows.of(json.loads(json.dumps(rows.data(lambda value, _: [value]))), lambda one: one[0])
-
-
-#: Steps of a random program: each pushes a number, or goes one of two ways.
+#: Steps of a random program: an operation or a comparison, and the places of its operands.
+COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
 STEPS = st.lists(
-    st.tuples(
-        st.sampled_from([*"+-*/%?"]),
-        st.integers(0, 30),
-        st.integers(0, 30),
-        st.sampled_from(["==", "!=", "<", "<=", ">", ">="]),
-    ),
+    st.tuples(st.sampled_from([*"+-*/%", *COMPARISONS]), st.integers(0, 30), st.integers(0, 30)),
     max_size=12,
 )
-COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
 
 
 def computed(steps: Any, sizes: Any) -> tuple[list[Any], list[bool]]:
-    """The results of a random program, and the ways that it took."""
+    """Return the results of a random program, and the outcomes of its comparisons."""
     stack, ways = [*sizes, 3, 0], list[bool]()
-    for sign, i, j, compare in steps:
+    for sign, i, j in steps:
         a, b = stack[i % len(stack)], stack[j % len(stack)]
-        if sign == "?":
-            ways.append(bool(COMPARE[compare](a, b)))
+        if callable(sign):
+            ways.append(bool(sign(a, b)))
             stack.append(a + 1 if ways[-1] else b)
         elif sign in "/%":
             ways.append(bool(b == 0))
@@ -125,20 +121,20 @@ def test_guards_fail_where_python_takes_another_way(
     result, ways = computed(steps, [trace.size(size) for size in now])
     rows = trace.rows()
     for sizes in (now, *others):
-        wanted, taken = computed(steps, sizes)
+        expected, taken = computed(steps, sizes)
         values = rows.run(sizes)
         # A way that is decided by two equal results of different operations is one guard more.
-        assert values is None or (taken == ways and numbers(result, values) == wanted)
+        assert values is None or (taken == ways and numbers(result, values) == expected)
         assert values is not None or taken != ways
-        assert again(rows).run(sizes) == values
-        places = [one.place for one in result if type(one) is SymbolicSize]
-        pruned = again(rows.pruned(places)).run(sizes)
+        assert saved(rows).run(sizes) == values
+        places = [size.place for size in result if type(size) is SymbolicSize]
+        pruned = saved(rows.pruned(places)).run(sizes)
         assert (pruned is None) == (values is None)
         for place in places:
             assert pruned is None or values is None or pruned[place] == values[place]
 
 
-def test_equal_operations_and_constants_are_one() -> None:
+def test_equal_operations_and_constants_share_a_place() -> None:
     trace = Trace()
     n = trace.size(4)
     for _ in range(3):
@@ -152,7 +148,7 @@ def test_equal_operations_and_constants_are_one() -> None:
     assert len({trace.constant(value) for value in (0, False, 0.0, -0.0, "0", (0,), [0])}) == 7
 
 
-def test_calls_are_made_again() -> None:
+def test_calls_are_made_for_other_sizes() -> None:
     trace = Trace()
     n = trace.size(4)
     listed = trace.call(range, [n, (n + 6), 2], range(4, 10, 2))
@@ -165,46 +161,45 @@ def test_calls_are_made_again() -> None:
     assert rows.run([10])[nested] is None  # type: ignore[index]
 
 
+class _Timeout(Exception):
+    """Stands for the exception of a signal handler."""
+
+
+def refusing(error: type[BaseException]) -> Trace:
+    """Return a trace of a call that raises for size 5."""
+
+    def refuse(size: int) -> None:
+        if size == 5:
+            raise error
+
+    trace = Trace()
+    trace.call(refuse, [trace.size(4)], 0)
+    return trace
+
+
 @pytest.mark.parametrize(
     "refusal", [ZeroDivisionError, KeyError, TypeError, ValueError, RuntimeError, AttributeError]
 )
 def test_a_call_that_refuses_says_nothing(refusal: type[Exception]) -> None:
-    trace, rest = Trace(), trace_of_refusing(refusal)
-    n = trace.size(4)
-    trace.call(rest, [n], 0)
+    trace = refusing(refusal)
     assert trace.run([4]) is not None
     assert trace.run([5]) is None
 
 
-def trace_of_refusing(error: type[BaseException]) -> Callable[[int], int]:
-    def refusing(size: int) -> int:
-        if size == 5:
-            raise error("not this one")
-        return size
-
-    return refusing
-
-
-class _Timeout(Exception):
-    """What a signal handler raises."""
-
-
 @pytest.mark.parametrize("error", [MemoryError, OSError, KeyboardInterrupt, _Timeout])
 def test_other_exceptions_come_through(error: type[BaseException]) -> None:
-    trace = Trace()
-    trace.call(trace_of_refusing(error), [trace.size(4)], 0)
     with pytest.raises(error):
-        trace.run([5])
+        refusing(error).run([5])
 
 
 def test_an_exception_of_a_signal_handler_comes_through() -> None:
     trace = Trace()
     trace.call(lambda _: signal.raise_signal(signal.SIGUSR1), [trace.size(4)], 0)
 
-    def raises(*_: object) -> None:
+    def handler(*_: object) -> None:
         raise _Timeout
 
-    before = signal.signal(signal.SIGUSR1, raises)
+    before = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(_Timeout):
             trace.run([5])
@@ -212,16 +207,11 @@ def test_an_exception_of_a_signal_handler_comes_through() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_another_number_of_sizes_says_nothing() -> None:
-    trace = Trace()
-    trace.size(4)
-    assert trace.run([]) is None
-    assert trace.run([1, 2]) is None
-
-
 def test_a_size_is_of_no_use_once_its_trace_is_closed() -> None:
     trace = Trace()
     n = trace.size(4)
+    assert trace.run([]) is None, "a number of sizes that differs says nothing"
+    assert trace.run([1, 2]) is None
     assert trace.run([5]) == [5]
     for use in (int, bool, lambda n: n + 1, lambda n: n == 4, range, np.zeros):
         with pytest.raises(TraceClosedError):
@@ -235,7 +225,7 @@ def test_a_size_is_of_no_use_once_its_trace_is_closed() -> None:
     assert trace.run([5]) == [5]
 
 
-def test_a_size_of_another_trace_is_a_number_that_holds_for_it_alone() -> None:
+def test_a_size_of_another_trace_pins_that_trace_to_its_number() -> None:
     trace, other = Trace(), Trace()
     n, m = trace.size(4), other.size(7)
     total: Any = n + m
@@ -247,7 +237,7 @@ def test_a_size_of_another_trace_is_a_number_that_holds_for_it_alone() -> None:
     assert other.run([8]) is None
 
 
-def test_more_than_a_model_has_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_of_too_many_rows_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vtensor.language.symbolic.trace.MAX_ROWS", 3)
     trace = Trace()
     n = trace.size(4)
@@ -259,7 +249,7 @@ def test_more_than_a_model_has_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Parameters:
-    """An operator's parameters."""
+    """Stands for the parameters of an operator."""
 
     size: Any
     rest: Any = ()
@@ -273,14 +263,14 @@ class Pair(NamedTuple):
     second: Any
 
 
-class Odd:
-    """What nobody looks into."""
+class Opaque:
+    """A class that may hide a size."""
 
 
 def test_numbers_take_the_place_of_sizes() -> None:
     n = Trace().size(4)
     double: Callable[[SymbolicSize], int] = lambda size: 2 * size.value  # noqa: E731
-    for value, wanted in (
+    for value, expected in (
         (n, 8),
         ((n, 3), (8, 3)),
         ([n, [n]], [8, [8]]),
@@ -290,16 +280,16 @@ def test_numbers_take_the_place_of_sizes() -> None:
         (Parameters(n, (1, n)), Parameters(8, (1, 8))),
     ):
         assert is_open(value)
-        made = substituted(value, double)
-        assert made == wanted
-        assert type(made) is type(wanted) or type(value) is MappingProxyType
-        assert not is_open(made)
+        result = substituted(value, double)
+        assert result == expected
+        assert type(result) is type(expected) or type(value) is MappingProxyType
+        assert not is_open(result)
     for plain in (3, None, "x", (1, 2), Parameters(3), {"N": 1}, np.ones(2), Layout("NCHW"), len):
         assert not is_open(plain)
         assert substituted(plain, double) is plain
 
 
-@pytest.mark.parametrize("hide", [lambda n: iter([n]), lambda n: f"{n}", lambda _: Odd()])
+@pytest.mark.parametrize("hide", [lambda n: iter([n]), lambda n: f"{n}", lambda _: Opaque()])
 def test_a_kind_that_may_hide_a_size_is_not_traced(hide: Callable[[Any], Any]) -> None:
     n = Trace().size(4)
     for value in (hide(n), (1, hide(n)), Parameters(1, [hide(n)]), {"x": hide(n)}):
@@ -310,10 +300,10 @@ def test_a_kind_that_may_hide_a_size_is_not_traced(hide: Callable[[Any], Any]) -
     assert MARK in f"{n}"
 
 
-def test_what_cannot_be_data_says_so() -> None:
+def test_rows_of_what_cannot_be_data_are_not_saved() -> None:
     trace = Trace()
     n = trace.size(4)
-    needed = trace.call(Odd, [n], 0)
+    needed = trace.call(Opaque, [n], 0)
     trace.call(list, [n], 0)
 
     def plain(value: Any, _: int) -> Any:
@@ -342,65 +332,49 @@ GOOD: dict[str, Any] = {
         [5, 5, -6, 2, None],
     ],
 }
-
-
-def constant(one: Any) -> Any:
-    """Read a constant of ``GOOD``."""
-    [value] = one
-    return value
-
-
-def changed(*way: Any, to: Any) -> Callable[[Any], None]:
-    """Put something else into ``GOOD``."""
-    *outer, last = way
-
-    def change(data: Any) -> None:
-        for key in outer:
-            data = data[key]
-        data[last] = to
-
-    return change
-
-
-BAD: dict[str, Callable[[Any], None]] = {
-    "a row of no kind": changed("rows", 0, 0, to=9),
-    "a check that only readers make": changed("rows", 0, 0, to=8),
-    "a sign that there is not": changed("rows", 0, 2, to=99),
-    "a sign of a comparison": changed("rows", 0, 2, to=9),
-    "a guard by arithmetic": changed("rows", 1, 2, to=2),
-    "an answer that is none": changed("rows", 1, 1, to=1),
-    "a value before it is made": changed("rows", 0, 3, to=1),
-    "a constant that there is not": changed("rows", 0, 4, to=-9),
-    "a place that is a text": changed("rows", 0, 3, to="0"),
-    "a place that is a truth": changed("rows", 0, 3, to=False),
-    "a place made twice": changed("rows", 2, 1, to=1),
-    "a symbol that is made": changed("rows", 2, 1, to=0),
-    "a place beyond all": changed("rows", 2, 1, to=6),
-    "a symbol beyond all": changed("given", to=[6]),
-    "a symbol twice": changed("given", to=[0, 0]),
-    "a negative symbol": changed("given", to=[-1]),
-    "more places than all memory": changed("count", to=1 << 60),
-    "no number of places": changed("count", to="6"),
-    "a text that is multiplied": changed("rows", 0, 4, to=-4),
-    "a tuple that is multiplied": changed("rows", 3, slice(None), to=[0, 3, 2, 2, -1]),
-    "a result that is called": changed("rows", 4, 2, to=3),
-    "a given size that is called": changed("rows", 4, 2, to=0),
-    "an attribute of nobody else": changed("rows", 5, slice(None), to=[4, 5, "_x", 2, None]),
-    "an attribute that is no text": changed("rows", 5, slice(None), to=[4, 5, 7, 2, None]),
-    "a part that is none": changed("rows", 2, 2, to=2),
-    "a row that is too short": changed("rows", 0, to=[0, 1]),
-    "rows that are none": changed("rows", to=None),
-    "arguments that are none": changed("rows", 4, 3, to=7),
-    "no constants": changed("constants", to={}),
-    "names that are none": changed("rows", 4, 4, to=[["x"]]),
+#: Changes of ``GOOD``: the way to an entry, and its new value.
+BAD: dict[str, tuple[list[Any], Any]] = {
+    "a row of no kind": (["rows", 0, 0], 9),
+    "a check that only readers make": (["rows", 0, 0], 8),
+    "no sign": (["rows", 0, 2], 99),
+    "a sign of a comparison": (["rows", 0, 2], 9),
+    "a guard by arithmetic": (["rows", 1, 2], 2),
+    "an answer that is no truth": (["rows", 1, 1], 1),
+    "a value before it is computed": (["rows", 0, 3], 1),
+    "no constant": (["rows", 0, 4], -9),
+    "a place that is a text": (["rows", 0, 3], "0"),
+    "a place that is a truth": (["rows", 0, 3], False),
+    "a place computed twice": (["rows", 2, 1], 1),
+    "a symbol that is computed": (["rows", 2, 1], 0),
+    "a place beyond all": (["rows", 2, 1], 6),
+    "a symbol beyond all": (["given"], [6]),
+    "a symbol twice": (["given"], [0, 0]),
+    "a negative symbol": (["given"], [-1]),
+    "more places than all memory": (["count"], 1 << 60),
+    "no number of places": (["count"], "6"),
+    "a text that is multiplied": (["rows", 0, 4], -4),
+    "a tuple that is multiplied": (["rows", 3, slice(None)], [0, 3, 2, 2, -1]),
+    "a result that is called": (["rows", 4, 2], 3),
+    "a size that is called": (["rows", 4, 2], 0),
+    "a private attribute": (["rows", 5, slice(None)], [4, 5, "_x", 2, None]),
+    "an attribute that is no text": (["rows", 5, slice(None)], [4, 5, 7, 2, None]),
+    "no part": (["rows", 2, 2], 2),
+    "a row that is too short": (["rows", 0], [0, 1]),
+    "no rows": (["rows"], None),
+    "no arguments": (["rows", 4, 3], 7),
+    "no constants": (["constants"], {}),
+    "no names": (["rows", 4, 4], [["x"]]),
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_what_is_no_data_of_rows_is_refused(what: str) -> None:
+@pytest.mark.parametrize("fault", BAD)
+def test_data_that_is_no_rows_is_refused(fault: str) -> None:
     assert Rows.of(GOOD, constant).run([3])[4] == 2  # type: ignore[index]
-    data = copy.deepcopy(GOOD)
-    BAD[what](data)
+    (*outer, last), value = BAD[fault]
+    entry = data = copy.deepcopy(GOOD)
+    for key in outer:
+        entry = entry[key]
+    entry[last] = value
     try:
         rows = Rows.of(data, constant)
     except ValueError:
@@ -408,17 +382,17 @@ def test_what_is_no_data_of_rows_is_refused(what: str) -> None:
     assert rows.run([3]) is None
 
 
-def test_rows_that_were_data_read_nothing_of_pythons() -> None:
+@pytest.mark.parametrize("value", [np.zeros(3), "text", [1]])
+def test_rows_from_data_read_no_attribute_of_pythons_own(value: Any) -> None:
     """An array could write a file."""
-    for thing in (np.zeros(3), "text", [1]):
-        data = {"given": [], "count": 1, "constants": [[0]], "rows": [[4, 0, "copy", -1, None]]}
-        assert Rows.of(data, lambda _, thing=thing: thing).run([]) is None  # type: ignore[misc]
+    data = {"given": [], "count": 1, "constants": [[0]], "rows": [[4, 0, "copy", -1, None]]}
+    assert Rows.of(data, lambda _: value).run([]) is None
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 4))
 def test_damage_neither_crashes_nor_calls(random: Random, times: int) -> None:
-    called = list[Any]()
+    calls = list[Any]()
     data = copy.deepcopy(GOOD)
     data["constants"][4] = ["called"]
     for _ in range(times):
@@ -427,13 +401,13 @@ def test_damage_neither_crashes_nor_calls(random: Random, times: int) -> None:
             [None, True, -1, 0, 1, 3, 7, 10**9, "x", [], [0], [[1]], {}, "__class__"]
         )
 
-    def read(one: Any) -> Any:
-        [value] = one
-        return called.append if value == "called" else value
+    def read(data: Any) -> Any:
+        value = constant(data)
+        return calls.append if value == "called" else value
 
     try:
         rows = Rows.of(data, read)
     except ValueError:
         return
     assert isinstance(rows.run([3]), list | None)
-    assert len(called) <= 1
+    assert len(calls) <= 1

@@ -1,4 +1,4 @@
-"""NumPy's products beside runs."""
+"""Threads of NumPy's products during runs."""
 
 from __future__ import annotations
 
@@ -18,44 +18,26 @@ from vtensor import Session
 
 @pytest.fixture
 def threads(others_done: None) -> Callable[[], int]:
-    """How many NumPy's products take."""
+    """The number of threads of NumPy's products."""
     core: Any = np._core._multiarray_umath  # type: ignore[attr-defined]
     library = ctypes.CDLL(core.__file__)
     if _setter() is None or not hasattr(library, name := "scipy_openblas_get_num_threads64_"):
-        pytest.skip("NumPy has no OpenBLAS that says so")
-    found: Callable[[], int] = getattr(library, name)
-    return found
+        pytest.skip("NumPy has no OpenBLAS that tells its threads")
+    count: Callable[[], int] = getattr(library, name)
+    return count
 
 
-def test_inside_of_the_block_there_is_one(threads: Callable[[], int]) -> None:
+def test_nested_and_concurrent_blocks_have_one_thread(threads: Callable[[], int]) -> None:
     before = threads()
-    seen = list[int]()
-
-    def look() -> None:
-        seen.append(threads())
-
-    def look_around() -> None:
-        look()
-        on_one_thread(look)
-        look()
-
-    on_one_thread(look_around)
-    assert seen == [1, 1, 1]
+    assert on_one_thread(lambda: [threads(), on_one_thread(threads), threads()]) == [1, 1, 1]
     assert threads() == before
-
-
-def test_several_at_a_time_leave_it_as_it_was(threads: Callable[[], int]) -> None:
-    before = threads()
-
-    def work(_: int) -> None:
-        assert on_one_thread(threads) == 1
-
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(1000)))
+        counts = list(pool.map(lambda _: on_one_thread(threads), range(1000)))
+    assert set(counts) == {1}
     assert threads() == before
 
 
-def test_constants_are_computed_so(
+def test_constants_are_computed_on_one_thread(
     threads: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where runs with other sizes are waited for."""
@@ -74,12 +56,11 @@ def test_constants_are_computed_so(
         for n in (2, 3, 5):
             seen.clear()
             session.run(None, {"x": f32(n, 4)})
-            assert seen
             assert {*seen} == {1}
     assert threads() == before
 
 
-#: What the process has of OpenBLAS before and after a first name of VTensor, and after a product.
+#: Prints whether OpenBLAS has threads, before and after a first name of VTensor and a product.
 COUNTED = """
 import ctypes, threading
 from pathlib import Path
@@ -102,8 +83,8 @@ print(*told)
 
 
 @pytest.mark.parametrize("beside", [False, True])
-def test_threads_end_that_would_spin(threads: Callable[[], int], beside: bool) -> None:
-    """Not where another thread might be in the midst of a product; and products begin them anew."""
+def test_threads_that_would_spin_end(threads: Callable[[], int], beside: bool) -> None:
+    """Not where another thread may be in the middle of a product; products start them again."""
     core: Any = np._core._multiarray_umath  # type: ignore[attr-defined]
     if threads() == 1 or not hasattr(ctypes.CDLL(core.__file__), "blas_server_avail"):
         pytest.skip("NumPy's products have no threads that could be seen")

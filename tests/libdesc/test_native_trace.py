@@ -32,7 +32,7 @@ NAME = "libdesc.onednn._onednn"
 
 
 class Library:
-    """A library that takes numbers alone."""
+    """Stands for a native library, which takes numbers alone."""
 
     level = "some"
 
@@ -54,8 +54,8 @@ class Library:
     __hash__ = None  # type: ignore[assignment]
 
 
-def on_trace(function: Callable[[Any, Any], Any], size: int) -> tuple[NativeTrace, Any]:
-    """What a function of a size and the library comes to, and its trace."""
+def on_trace(function: Callable[[Any, Any], Any], size: int = 16) -> tuple[NativeTrace, Any]:
+    """Trace a function of a size and the library; return the trace and the result."""
     trace = NativeTrace(NativeTrace())
     symbol = trace.size(size)
     with tracing(trace):
@@ -63,7 +63,7 @@ def on_trace(function: Callable[[Any, Any], Any], size: int) -> tuple[NativeTrac
 
 
 def test_calls_are_made_again_with_other_numbers() -> None:
-    trace, step = on_trace(lambda n, lib: lib(n).twice([n, 1], lib(n + 3), scale=n - 14), 16)
+    trace, step = on_trace(lambda n, lib: lib(n).twice([n, 1], lib(n + 3), scale=n - 14))
     assert isinstance(step, Foreign)
     assert step.own.size == 2 * 17 + 19
     values: Any = trace.run([40])
@@ -71,16 +71,16 @@ def test_calls_are_made_again_with_other_numbers() -> None:
 
 
 def test_a_call_of_no_size_is_made_once_and_elsewhere() -> None:
-    trace, (level, thing) = on_trace(lambda _, library: (library.level, library(3)), 16)
+    trace, (level, thing) = on_trace(lambda _, library: (library.level, library(3)))
     assert (level, thing.own.size, trace.run([8])) == ("some", 3, [8])
     assert thing.trace is trace.outer
-    [made] = [value for value in trace.outer.rows().run([]) or [] if isinstance(value, Library)]
-    assert made.size == 3
+    values = trace.outer.rows().run([]) or []
+    assert [value.size for value in values if isinstance(value, Library)] == [3]
 
 
 def test_equal_calls_are_one_row() -> None:
     trace, things = on_trace(
-        lambda n, library: [(library(n).twice([n], library(3)), library(3)) for _ in range(3)], 16
+        lambda n, library: [(library(n).twice([n], library(3)), library(3)) for _ in range(3)]
     )
     assert len({thing.where for thing, _ in things}) == 1
     assert len({thing.where for _, thing in things}) == 1
@@ -89,13 +89,13 @@ def test_equal_calls_are_one_row() -> None:
     assert len(trace.outer.rows().rows) == 1
 
 
-def test_numbers_that_a_library_tells_are_sizes() -> None:
-    trace, size = on_trace(lambda n, library: library(n).descs["src"][1] + 1, 16)
+def test_numbers_of_a_library_are_sizes() -> None:
+    trace, size = on_trace(lambda n, library: library(n).descs["src"][1] + 1)
     values: Any = trace.run([20])
     assert (size.value, values[size.place]) == (33, 41)
 
 
-#: What is asked of a library, and a size for which the answer is another than for 16.
+#: Questions to a library, and a size for which the answer is another than for 16.
 ANSWERS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "a text": (lambda n, library: library(n).kernel, 17),
     "how many numbers": (lambda n, library: library(n).descs["dst"], 100),
@@ -106,16 +106,16 @@ ANSWERS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("what", ANSWERS)
-def test_another_answer_is_a_guard_that_fails(what: str) -> None:
-    function, other = ANSWERS[what]
-    trace, _ = on_trace(function, 16)
+@pytest.mark.parametrize("question", ANSWERS)
+def test_another_answer_is_a_guard_that_fails(question: str) -> None:
+    function, other = ANSWERS[question]
+    trace, _ = on_trace(function)
     assert trace.run([16]) is not None
     assert trace.run([other]) is None
 
 
 def test_a_library_that_refuses_other_sizes_says_nothing() -> None:
-    trace, _ = on_trace(lambda n, library: library(n).twice([n], library(8)), 16)
+    trace, _ = on_trace(lambda n, library: library(n).twice([n], library(8)))
     assert trace.run([1008]) is None
     assert trace.rows().pruned([]).run([1008]) is None
 
@@ -132,7 +132,7 @@ def test_a_library_that_refuses_now_leaves_no_trace(size: int) -> None:
 
 
 def test_a_proxy_is_what_it_stands_for_once_nothing_is_traced() -> None:
-    trace, (step, fixed) = on_trace(lambda n, library: (library(n), library(3)), 16)
+    trace, (step, fixed) = on_trace(lambda n, library: (library(n), library(3)))
     assert trace.outer is not None
     before = len(trace.rows().rows), len(trace.outer.rows().rows)
     results = list[Any]()
@@ -151,8 +151,8 @@ def test_a_proxy_is_what_it_stands_for_once_nothing_is_traced() -> None:
         hash(step)
 
 
-def test_what_was_made_for_now_is_released() -> None:
-    trace, (step, fixed) = on_trace(lambda n, library: (library(n), library(3)), 16)
+def test_forgetting_releases_what_was_made_for_the_traced_sizes() -> None:
+    trace, (step, fixed) = on_trace(lambda n, library: (library(n), library(3)))
     trace.forget()
     assert step.own is None
     assert not [value for value in trace.values if isinstance(value, Library)]
@@ -175,7 +175,7 @@ def counted(size: int, library: Any = None) -> Any:
 def test_a_cached_function_is_traced_once_for_each_choice_of_plain_arguments() -> None:
     CALLS.clear()
     trace, sizes = on_trace(
-        lambda n, library: [counted(5), counted(5), counted(n), counted(n), counted(5, library)], 16
+        lambda n, library: [counted(5), counted(5), counted(n), counted(n), counted(5, library)]
     )
     assert CALLS == [5, 16, 16, 5]
     assert [*map(number_of, sizes)] == [5, 5, 16, 16, 5]
@@ -185,7 +185,7 @@ def test_a_cached_function_is_traced_once_for_each_choice_of_plain_arguments() -
 
 
 def native_step() -> tuple[NativeTrace, Any, Any]:
-    """A constant trace, and a step and a descriptor that it has made."""
+    """Return a constant trace, and its step and descriptor."""
     trace = NativeTrace()
     with tracing(trace):
         from libdesc.onednn.native import dnnl
@@ -199,7 +199,7 @@ def native_step() -> tuple[NativeTrace, Any, Any]:
 
 
 def saved(trace: NativeTrace, *things: Any) -> tuple[Any, list[int], set[str]]:
-    """The data of things of the constant trace, and their places."""
+    """Return the data of things of a constant trace, their places and modules."""
     writer = ConstantWriter(trace)
     places = [writer.place(thing) for thing in things]
     return json.loads(json.dumps(writer.outer_rows())), places, writer.modules
@@ -250,12 +250,12 @@ def test_a_trace_of_sizes_has_things_of_the_constant_trace() -> None:
 
 
 def reads(data: Any) -> Any:
-    """A constant of data that has no modules but oneDNN's."""
+    """Read a constant of data that has no modules but oneDNN's."""
     return ConstantReader(native_module, [Library(3)])(data)
 
 
 def written(value: Any) -> Any:
-    """A constant as data, by way of a file."""
+    """Return a constant as JSON data."""
     trace = Trace()
     trace.call(len, [value], None)
     data = ConstantWriter(NativeTrace()).rows(replace(trace.rows(), rows=[(6, 0, 0, (-1,), None)]))
@@ -265,8 +265,7 @@ def written(value: Any) -> Any:
 def test_constants_are_data() -> None:
     from ops._elements import NAMED
 
-    gather = NAMED["Gather"]
-    computes = Computes(gather, {"axis": 0, "names": ["a"], "x": 1.5})
+    computes = Computes(NAMED["Gather"], {"axis": 0, "names": ["a"], "x": 1.5})
     values = [1, True, None, 2.5, "x", (1, [2, ("y",)]), Layout("NCHW16c"), np.int64(3)]
     for value in values:
         assert reads(written(value)) == value
@@ -305,7 +304,7 @@ def test_constants_are_data() -> None:
         {},
     ],
 )
-def test_what_is_no_constant_is_refused(data: Any) -> None:
+def test_data_that_is_no_constant_is_refused(data: Any) -> None:
     with pytest.raises(ValueError, match=r"no constant|no name|no module|no function"):
         reads(data)
 

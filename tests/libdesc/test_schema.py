@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -16,23 +17,30 @@ from ptensor.libraries import LIBRARIES
 from tests.libraries.bench import Bench, message
 from vtensor.errors import DescriptionError, LayoutNotSupported, LibraryError
 
-GOOD = 'name = "mylib"\npriority = 5\ndevices = ["cpu"]\n'
+LINES = {"name": '"mylib"', "priority": "5", "devices": '["cpu"]'}
+GOOD = "".join(f"{key} = {value}\n" for key, value in LINES.items())
+EXITS = "raise SystemExit('this ran')\n"
 
 
-def written(folder: Path, library: str, rest: str = "") -> Path:
-    """A description file with these lines in its table."""
+def written(folder: Path, library: str, handlers: str | None = None) -> Path:
+    """Write a description with these lines in its table, and ``handlers.py`` next to it."""
+    if handlers is not None:
+        (folder / "handlers.py").write_text(handlers, encoding="utf-8")
     file = folder / "mylib.toml"
-    file.write_text(f"[library]\n{library}{rest}", encoding="utf-8")
+    file.write_text(f"[library]\n{library}", encoding="utf-8")
     return file
 
 
-def without(key: str) -> str:
-    """The good lines without one."""
-    return "".join(f"{line}\n" for line in GOOD.splitlines() if not line.startswith(key))
+def refused(file: Path) -> str:
+    """Return why a description is not registered."""
+    before = (dict(registry().libraries), dict(LIBRARIES))
+    text = message(DescriptionError, lambda: register(file))
+    assert (registry().libraries, dict(LIBRARIES)) == before
+    return text
 
 
-def test_a_good_one(tmp_path: Path) -> None:
-    read = Description.read(written(tmp_path, GOOD, '[layout_names]\nNCHW = "nchw"\n'))
+def test_a_good_description_is_read(tmp_path: Path) -> None:
+    read = Description.read(written(tmp_path, GOOD + '[layout_names]\nNCHW = "nchw"\n'))
     assert (read.name, read.priority, read.devices) == ("mylib", 5, ("cpu",))
     assert (read.layout_names, read.python, read.invokers) == ({"NCHW": "nchw"}, False, ())
     assert read.handlers == {}
@@ -50,69 +58,70 @@ HANDLER_TEXTS = {
     "peaks": f"{NAMES}(nbytes) -> steps that measure peak speed",
     "let_go": f"{NAMES} releases kernels that planning made in vain",
 }
-PRIORITY = "an integer; larger is tried first"
-DEVICES = 'a list of device names, such as ["cpu"]'
-MODULES = "modules that hold the library's own invokers"
+RULES = {
+    **HANDLER_TEXTS,
+    "name": "an identifier",
+    "priority": "an integer; larger is tried first",
+    "devices": 'a list of device names, such as ["cpu"]',
+    "python": "true when the transformer computes in Python",
+    "invokers": "modules that hold the library's own invokers",
+}
+NO_HANDLERS = ["3", "'nocolon'", "':function'", "'module:'", "'module:a b'", "'module:a:b'"]
+#: Values in TOML that a key does not take.
+BAD = {
+    **dict.fromkeys(HANDLER_TEXTS, NO_HANDLERS),
+    "name": ["3", "'my lib'"],
+    "priority": ["'5'", "5.5", "true"],
+    "devices": ["'cpu'", "[]", "[1]", "['']"],
+    "invokers": ["'m'", "[3]"],
+    "python": ["'yes'"],
+}
+
+
+def test_every_key_is_tried() -> None:
+    assert set(HANDLER_TEXTS) == set(HANDLERS)
+    assert set(KEYS) == set(RULES) == set(BAD)
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key in BAD for value in BAD[key]])
+def test_a_value_of_another_kind_is_refused(tmp_path: Path, key: str, value: str) -> None:
+    lines = "".join(f"{k} = {v}\n" for k, v in {**LINES, key: value}.items())
+    file = written(tmp_path, lines)
+    shown = value.replace("true", "True")
+    assert refused(file) == f"{file}: library.{key} = {shown} must be {RULES[key]}"
+
+
+@pytest.mark.parametrize("key", LINES)
+def test_a_key_that_is_missing_is_named(tmp_path: Path, key: str) -> None:
+    lines = "".join(f"{k} = {v}\n" for k, v in LINES.items() if k != key)
+    file = written(tmp_path, lines)
+    assert refused(file) == f"{file}: library.{key} is missing: {RULES[key]}"
+
+
+KEYS_ALLOWED = (
+    "confirm, devices, guideline, invokers, layout_mapper, let_go, limit_isa, name, peaks, "
+    "priority, probe, python, transformer, version"
+)
 
 
 @pytest.mark.parametrize(
-    ("library", "fault"),
+    ("more", "fault"),
     [
-        (without("name"), "library.name is missing: an identifier"),
-        (without("priority"), f"library.priority is missing: {PRIORITY}"),
-        (without("devices"), f"library.devices is missing: {DEVICES}"),
-        (without("name") + "name = 3\n", "library.name = 3 must be an identifier"),
-        (without("name") + 'name = "my lib"\n', "library.name = 'my lib' must be an identifier"),
-        (without("priority") + 'priority = "5"\n', f"library.priority = '5' must be {PRIORITY}"),
-        (without("priority") + "priority = 5.5\n", f"library.priority = 5.5 must be {PRIORITY}"),
-        (without("priority") + "priority = true\n", f"library.priority = True must be {PRIORITY}"),
-        (without("devices") + 'devices = "cpu"\n', f"library.devices = 'cpu' must be {DEVICES}"),
-        (without("devices") + "devices = []\n", f"library.devices = [] must be {DEVICES}"),
-        (without("devices") + "devices = [1]\n", f"library.devices = [1] must be {DEVICES}"),
-        (without("devices") + 'devices = [""]\n', f"library.devices = [''] must be {DEVICES}"),
-        (GOOD + 'invokers = "m"\n', f"library.invokers = 'm' must be {MODULES}"),
-        (GOOD + "invokers = [3]\n", f"library.invokers = [3] must be {MODULES}"),
+        ("speed = 11", f"unknown key library.speed; allowed are {KEYS_ALLOWED}"),
+        ("[speed]", "unknown key speed; allowed are layout_names, library, rates"),
+        ("[rates]\nspeed = 1", "unknown key rates.speed; allowed are call_us, gbytes, gflops"),
+        ("[rates]\ngflops = 0", "rates.gflops = 0 must be a number above 0"),
+        ("[rates]\ngbytes = true", "rates.gbytes = True must be a number above 0"),
+        ("[layout_names]\nNCHW = 3", "[layout_names] must map layouts to strings"),
         (
-            GOOD + 'python = "yes"\n',
-            "library.python = 'yes' must be true when the transformer computes in Python",
-        ),
-        (
-            GOOD + "speed = 11\n",
-            "unknown key library.speed; allowed are confirm, devices, guideline, invokers, "
-            "layout_mapper, let_go, limit_isa, name, peaks, priority, probe, python, transformer, "
-            "version",
-        ),
-        *(
-            (GOOD + f"{key} = {text!r}\n", f"library.{key} = {text!r} must be {rule}")
-            for key, rule in HANDLER_TEXTS.items()
-            for text in ("nocolon", ":function", "module:", "module:a b", "module:a:b")
-        ),
-        (GOOD + "probe = 3\n", f"library.probe = 3 must be {HANDLER_TEXTS['probe']}"),
-        (GOOD + "[speed]\n", "unknown key speed; allowed are layout_names, library, rates"),
-        (
-            GOOD + "[rates]\nspeed = 1\n",
-            "unknown key rates.speed; allowed are call_us, gbytes, gflops",
-        ),
-        (GOOD + "[rates]\ngflops = 0\n", "rates.gflops = 0 must be a number above 0"),
-        (GOOD + "[rates]\ngbytes = true\n", "rates.gbytes = True must be a number above 0"),
-        (GOOD + "[layout_names]\nNCHW = 3\n", "[layout_names] must map layouts to strings"),
-        (
-            GOOD + 'layout_mapper = "m:f"\n[layout_names]\nNCHW = "nchw"\n',
+            'layout_mapper = "m:f"\n[layout_names]\nNCHW = "nchw"',
             "library.layout_mapper and [layout_names] say the same thing: keep one",
         ),
     ],
 )
-def test_faults(tmp_path: Path, library: str, fault: str) -> None:
-    file = written(tmp_path, library)
-    before = (dict(registry().libraries), dict(LIBRARIES))
-    assert message(DescriptionError, lambda: register(file)) == f"{file}: {fault}"
-    assert (registry().libraries, dict(LIBRARIES)) == before
-
-
-def test_every_key_was_tried() -> None:
-    """The cases above name every key that there is."""
-    assert set(HANDLER_TEXTS) == set(HANDLERS)
-    assert set(KEYS) == {*HANDLERS, "name", "priority", "devices", "python", "invokers"}
+def test_lines_that_do_not_fit_are_refused(tmp_path: Path, more: str, fault: str) -> None:
+    file = written(tmp_path, f"{GOOD}{more}\n")
+    assert refused(file) == f"{file}: {fault}"
 
 
 @pytest.mark.parametrize(
@@ -126,84 +135,72 @@ def test_every_key_was_tried() -> None:
         (b"\xff\xfe", "cannot be read: "),
     ],
 )
-def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, fault: str) -> None:
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes, fault: str) -> None:
     file = tmp_path / "mylib.toml"
     file.write_bytes(content)
-    assert message(DescriptionError, lambda: register(file)).startswith(f"{file}: {fault}")
+    assert refused(file).startswith(f"{file}: {fault}")
 
 
-def test_missing_files(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_named_once(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
-        assert message(DescriptionError, partial(register, path)) == (
-            f"{path}: no description there; a TOML file or a folder with one"
-        )
-    assert message(DescriptionError, lambda: Description.read(tmp_path)).startswith(
-        f"{tmp_path}: cannot be read: "
-    )
+        assert refused(path) == f"{path}: no description there; a TOML file or a folder with one"
+    text = message(DescriptionError, lambda: Description.read(tmp_path))
+    assert text.startswith(f"{tmp_path}: cannot be read: ")
+    assert text.count(str(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(
     ("source", "handler", "fault"),
     [
-        (None, ".handlers:map_it", ".handlers names no file next to it, handlers.py"),
-        ("", ".handlers:map_it", "AttributeError: "),
-        ("def oops(:\n", ".handlers:map_it", "SyntaxError: "),
-        ("raise OSError('no driver')\n", ".handlers:map_it", "OSError: no driver"),
-        ("", "no_such_module_of_ours:map_it", "ModuleNotFoundError: "),
+        (
+            None,
+            ".handlers:f",
+            r"does not import: \.handlers names no file next to it, handlers\.py",
+        ),
+        ("", ".handlers:f", "does not import: AttributeError: "),
+        ("def oops(:\n", ".handlers:f", "does not import: SyntaxError: "),
+        ("raise OSError('no driver')\n", ".handlers:f", "does not import: OSError: no driver"),
+        ("", "no_such_module_of_ours:f", "does not import: ModuleNotFoundError: "),
+        ("f = 3\n", ".handlers:f", r"is no function\Z"),
     ],
 )
-def test_handlers_that_do_not_import(
+def test_a_handler_that_does_not_import_is_refused(
     tmp_path: Path, source: str | None, handler: str, fault: str
 ) -> None:
-    if source is not None:
-        (tmp_path / "handlers.py").write_text(source, encoding="utf-8")
-    file = written(tmp_path, GOOD + f'layout_mapper = "{handler}"\n')
-    assert message(DescriptionError, lambda: register(file)).startswith(
-        f"{file}: library.layout_mapper = '{handler}' does not import: {fault}"
-    )
-    assert "mylib" not in registry().libraries
+    file = written(tmp_path, f'{GOOD}layout_mapper = "{handler}"\n', source)
+    text = refused(file)
+    head = f"{file}: library.layout_mapper = '{handler}' "
+    assert re.match(re.escape(head) + fault, text)
+    assert text.count(str(file)) == 1
 
 
-OUTSIDE = [
-    "./x/evil",
-    "../evil",
-    "..evil",
-    "/tmp/evil",
-    ".//evil",
-    ".x/../evil",
-    "x/evil",
-    "evil.",
-    ".",
-    ".x..evil",
-    "x\\\\evil",
-    "evil\\u0000",
-]
+OUTSIDE = ["./x/evil", "../evil", "..evil", "/tmp/evil", ".//evil", ".x/../evil", "x/evil"]
+OUTSIDE += ["evil.", ".", ".x..evil", "x\\\\evil", "evil\\u0000"]
 
 
 @pytest.mark.parametrize("module", OUTSIDE)
-@pytest.mark.parametrize("key", ["probe", "invokers"])
-def test_a_module_is_a_dotted_name(tmp_path: Path, key: str, module: str) -> None:
+@pytest.mark.parametrize(("key", "form"), [("probe", '"{}:f"'), ("invokers", '["{}"]')])
+def test_a_module_is_a_dotted_name(tmp_path: Path, key: str, form: str, module: str) -> None:
     """A path would leave the description's folder; nothing of it is looked for."""
-    (tmp_path / "evil.py").write_text("raise SystemExit('this ran')\n", encoding="utf-8")
-    text = f'probe = "{module}:f"' if key == "probe" else f'invokers = ["{module}"]'
+    (tmp_path / "evil.py").write_text(EXITS, encoding="utf-8")
     (tmp_path / "inner").mkdir()
-    file = written(tmp_path / "inner", GOOD + f"{text}\n")
-    fault = message(DescriptionError, lambda: register(file))
-    assert fault.startswith(f"{file}: library.{key} = ")
-    assert "a dotted name, or a dot and the name of a file next to the description" in fault
+    file = written(tmp_path / "inner", f"{GOOD}{key} = {form.format(module)}\n")
+    text = refused(file)
+    assert text.startswith(f"{file}: library.{key} = ")
+    assert "a dotted name, or a dot and the name of a file next to the description" in text
 
 
 def test_a_link_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "evil.py").write_text("raise SystemExit('this ran')\n", encoding="utf-8")
+    (tmp_path / "evil.py").write_text(EXITS, encoding="utf-8")
     inner = tmp_path / "inner"
     inner.mkdir()
     (inner / "linked.py").symlink_to(tmp_path / "evil.py")
     (inner / "folder").symlink_to(tmp_path)
     for module in (".linked", ".folder.evil"):
         file = written(inner, GOOD + f'probe = "{module}:f"\n')
-        fault = message(DescriptionError, partial(register, file))
-        assert fault.startswith(f"{file}: library.probe = '{module}:f' does not import: ")
-        assert f"{module} leads out of the description's folder, to {tmp_path / 'evil.py'}" in fault
+        text = refused(file)
+        assert text.startswith(f"{file}: library.probe = '{module}:f' does not import: ")
+        assert f"{module} leads out of the description's folder, to {tmp_path / 'evil.py'}" in text
 
 
 def test_a_link_inside_of_the_folder_is_followed(tmp_path: Path) -> None:
@@ -216,14 +213,6 @@ def test_a_link_inside_of_the_folder_is_followed(tmp_path: Path) -> None:
     for module in (".linked", ".more.real"):
         file = written(tmp_path / "outer", GOOD + f'probe = "{module}:f"\n')
         assert build_library(Description.read(file)).absent == "is elsewhere"
-
-
-def test_a_handler_that_is_no_function(tmp_path: Path) -> None:
-    (tmp_path / "handlers.py").write_text("map_it = 3\n", encoding="utf-8")
-    file = written(tmp_path, GOOD + 'layout_mapper = ".handlers:map_it"\n')
-    assert message(DescriptionError, lambda: register(file)) == (
-        f"{file}: library.layout_mapper = '.handlers:map_it' is no function"
-    )
 
 
 @pytest.mark.parametrize(
@@ -241,40 +230,38 @@ def test_a_handler_that_is_no_function(tmp_path: Path) -> None:
         ("let_go", "(all)", "()"),
     ],
 )
-def test_handlers_of_another_signature(tmp_path: Path, key: str, takes: str, given: str) -> None:
-    (tmp_path / "handlers.py").write_text(f"\ndef f{takes}:\n    return None\n", "utf-8")
-    file = written(tmp_path, GOOD + f'{key} = ".handlers:f"\n')
-    text = message(DescriptionError, lambda: register(file))
-    place = tmp_path / "handlers.py"
-    assert text.startswith(
-        f"{file}: library.{key} = '.handlers:f' ({place}:2) takes {takes}, "
+def test_a_handler_of_another_signature_is_refused(
+    tmp_path: Path, key: str, takes: str, given: str
+) -> None:
+    file = written(tmp_path, f'{GOOD}{key} = ".handlers:f"\n', f"\ndef f{takes}: pass\n")
+    assert refused(file).startswith(
+        f"{file}: library.{key} = '.handlers:f' ({tmp_path / 'handlers.py'}:2) takes {takes}, "
         f"and is called with {given}: "
     )
-    assert "mylib" not in registry().libraries
 
 
-@pytest.mark.parametrize("key", ["version", "limit_isa", "peaks", "let_go"])
-def test_handlers_that_raise_outside_of_a_call(scratch: None, tmp_path: Path, key: str) -> None:
-    (tmp_path / "handlers.py").write_text("def f(*_):\n    return iter({}['it'])\n", "utf-8")
-    library = register(written(tmp_path, GOOD + f'{key} = ".handlers:f"\n')).library
-    ask = {
-        "version": library.version,
-        "limit_isa": lambda: library.limit_isa("avx2"),
-        "peaks": lambda: list(library.peaks(4)),
-        "let_go": library.let_go,
-    }
-    text = message(LibraryError, ask[key])
+@pytest.mark.parametrize(
+    ("key", "arguments"),
+    [("version", ()), ("limit_isa", ("avx2",)), ("peaks", (4,)), ("let_go", ())],
+)
+def test_an_error_of_a_handler_is_the_librarys(
+    scratch: None, tmp_path: Path, key: str, arguments: tuple[object, ...]
+) -> None:
+    handlers = "def f(*_):\n    return iter({}['it'])\n"
+    file = written(tmp_path, f'{GOOD}{key} = ".handlers:f"\n', handlers)
+    ask = getattr(register(file).library, key)
+    text = message(LibraryError, lambda: [*(ask(*arguments) or ())])
     place = tmp_path / "handlers.py"
-    head = f"{tmp_path / 'mylib.toml'}: library.{key} = '.handlers:f' ({place}:1), called with ("
-    assert text.startswith(head)
+    assert text.startswith(f"{file}: library.{key} = '.handlers:f' ({place}:1), called with (")
     assert text.endswith(f"): KeyError: 'it' (at {place}:2)")
 
 
 @pytest.mark.parametrize("answer", [True, False, 1])
-def test_a_probe_that_answers_nonsense(tmp_path: Path, answer: object) -> None:
+def test_a_probe_that_answers_nonsense_makes_its_library_absent(
+    tmp_path: Path, answer: object
+) -> None:
     """True would have been the reason why it is absent, and False would have been no reason."""
-    (tmp_path / "handlers.py").write_text(f"def f():\n    return {answer}\n", "utf-8")
-    file = written(tmp_path, GOOD + 'probe = ".handlers:f"\n')
+    file = written(tmp_path, GOOD + 'probe = ".handlers:f"\n', f"def f(): return {answer}\n")
     assert build_library(Description.read(file)).absent == (
         f"its probe answers {answer}, which is neither None nor the reason why not "
         f"({tmp_path / 'handlers.py'}:1)"
@@ -282,17 +269,14 @@ def test_a_probe_that_answers_nonsense(tmp_path: Path, answer: object) -> None:
 
 
 @pytest.mark.parametrize("key", ["N?C", "NCC", "N16"])
-def test_layout_names_that_are_no_layouts(tmp_path: Path, key: str) -> None:
-    file = written(tmp_path, GOOD, f'[layout_names]\n"{key}" = "word"\n')
+def test_a_layout_name_that_is_no_layout_is_refused(tmp_path: Path, key: str) -> None:
+    file = written(tmp_path, f'{GOOD}[layout_names]\n"{key}" = "word"\n')
     text = message(DescriptionError, lambda: build_library(Description.read(file)))
     assert text.startswith(f"{file}: layout_names.{key}: ")
 
 
-def test_layout_names(bench: Bench, tmp_path: Path) -> None:
-    """The library's word, however the layout is spelled; a typed error for what is absent."""
-    table = '[layout_names]\nNC = "nc"\n"N/1 C/8 C%8" = "nC8c"\n'
-    register(written(tmp_path, GOOD, table))
-
+def test_a_layout_name_is_found_however_the_layout_is_spelled(bench: Bench, tmp_path: Path) -> None:
+    register(written(tmp_path, GOOD + '[layout_names]\nNC = "nc"\n"N/1 C/8 C%8" = "nC8c"\n'))
     words = []
 
     def ask(layout: str) -> None:
@@ -307,19 +291,6 @@ def test_layout_names(bench: Bench, tmp_path: Path) -> None:
     ask("NC")
     ask("NC8c")
     assert words == ["nc", "nC8c"]
-    assert message(LayoutNotSupported, lambda: ask("CN")) == (
+    assert message(LayoutNotSupported, partial(ask, "CN")) == (
         "mylib has no word for layout CN; it knows NC, NC8c"
     )
-
-
-def test_a_message_has_the_files_name_once(tmp_path: Path) -> None:
-    file = tmp_path / "lib.toml"
-    file.write_text("[library]\nname='x'\npriority=1\ndevices=['cpu']\nprobe='.no:f'\n")
-    with pytest.raises(DescriptionError) as caught:
-        register(file)
-    assert str(caught.value).count(str(file)) == 1
-    file.unlink()
-    file.symlink_to(tmp_path)
-    with pytest.raises(DescriptionError) as caught:
-        Description.read(file)
-    assert str(caught.value).count(str(file)) == 1

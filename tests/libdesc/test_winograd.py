@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ TILED = Layout("hwOI32o:f32(tile=4@h,tile=6@w)")
 
 
 @pytest.mark.parametrize(("results", "taps"), FORMS)
-def test_the_products_are_the_sums(results: int, taps: int) -> None:
+def test_products_are_the_sums_of_a_convolution(results: int, taps: int) -> None:
     """Exactly: the coefficient of each pair of a signal's and a filter's element is 1 or 0."""
     made = transforms(results, taps)
     count = range(results + taps - 1)
@@ -34,14 +34,14 @@ def test_the_products_are_the_sums(results: int, taps: int) -> None:
 @pytest.mark.parametrize(("results", "taps"), FORMS)
 def test_the_kernels_numbers_are_exact_and_halves_are_shared(results: int, taps: int) -> None:
     made = transforms(results, taps)
-    for number in (number for matrix in (made.source, made.result) for r in matrix for number in r):
+    for number in chain.from_iterable([*made.source, *made.result]):
         assert Fraction(float(np.float32(float(number)))) == number
     for row in range(1, results + taps - 2, 2):
         pairs = zip(made.source[row], made.source[row + 1], strict=True)
         assert all(one == (-other if j % 2 else other) for j, (one, other) in enumerate(pairs))
 
 
-def test_there_and_back() -> None:
+def test_weights_are_stored_in_tiles_and_come_back() -> None:
     values = np.random.default_rng(0).normal(size=(40, 5, 3, 3)).astype(np.float32)
     stored = transform(values, DECLARED, TILED, SIZES)
     assert stored.shape == TILED.physical_shape(SIZES) == (6, 8, 2, 5, 32)
@@ -89,21 +89,12 @@ def test_a_tile_has_a_text() -> None:
     assert not TILED.same(Layout("hwOI32o"), SIZES, "f32")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "f32(tile=0@h)",
-        "bf16(tile=4@h)",
-        "f32(tile=4)",
-        "f32(tile=4@h,tile=2@h)",
-        "f32(scale=4@h)",
-        "f32(step=2)",
-        "f32(tile=4@h,step=0)",
-        "f32(tile=4@h,step=2@h)",
-        "f32(tile=4@h,step=[2]@h)",
-    ],
-)
-def test_what_is_no_tile(text: str) -> None:
+NO_TILES = ["f32(tile=0@h)", "bf16(tile=4@h)", "f32(tile=4)", "f32(tile=4@h,tile=2@h)"]
+NO_STEPS = ["f32(step=2)", *(f"f32(tile=4@h,step={step})" for step in ("0", "2@h", "[2]@h"))]
+
+
+@pytest.mark.parametrize("text", [*NO_TILES, *NO_STEPS, "f32(scale=4@h)"])
+def test_an_encoding_that_is_no_tile_is_refused(text: str) -> None:
     with pytest.raises(LayoutError, match="encoding"):
         Encoding.parse(text)
 

@@ -55,7 +55,9 @@ def test_every_transpose_of_a_keras_export_moves_nothing() -> None:
         reasons = {row.node: row.reasons[0] for row in session.conversions}
         for name in nodes:
             assert by_node[name]["kernels"] == []
-            assert all(reasons[forced].requirement is not None for forced in by_node[name]["forces"])
+            assert all(
+                reasons[forced].requirement is not None for forced in by_node[name]["forces"]
+            )
 
 
 def test_the_leading_transpose_costs_what_the_first_convolution_asks_for() -> None:

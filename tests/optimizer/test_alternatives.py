@@ -21,7 +21,7 @@ from optimizer.choice import alternatives as search
 from optimizer.choice import ilp
 from optimizer.choice.alternatives import Alternative, alternatives
 from optimizer.choice.candidates import paper_variants, shared_variants
-from optimizer.choice.problem import Traffic, Edge, Problem
+from optimizer.choice.problem import Edge, Problem, Traffic
 from optimizer.choice.solver import SolverError
 from optimizer.pipeline import optimise, simplify
 from optimizer.settings import Settings
@@ -200,7 +200,9 @@ def test_another_library_at_a_fixed_end_removes_it(two: Bench) -> None:
     assert alternative.change is not None
     preferences = Preferences(nodes={alternative.change.moved: "other"})
     pinned = optimise(extend(resolve(source, preferences=preferences)), "all")
-    assert moved(pinned) == Traffic(*map(sum, zip(moved(graph), alternative.change.cost, strict=True)))
+    assert moved(pinned) == Traffic(
+        *map(sum, zip(moved(graph), alternative.change.cost, strict=True))
+    )
     edges = [edge_of(pinned, transform) for transform in pinned.transforms()]
     assert edge_of(graph, alternative.transform) not in edges
     for preferences in (Preferences(order=("toy",)), Preferences(operators={"Mix": "toy"})):

@@ -55,7 +55,9 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return seen
 
 
-def settle(session: Session, feeds: dict[str, Any], names: list[str] | None = None) -> DirectRequest:
+def settle(
+    session: Session, feeds: dict[str, Any], names: list[str] | None = None
+) -> DirectRequest:
     """Run until runs are one native call each."""
     for _ in range(4):
         session.run(names, feeds)

@@ -46,7 +46,8 @@ PROCESSES, EVENTS = 4, 12
 
 #: The code that is interrupted.
 INTERRUPTED = tuple(
-    str(ROOT / part) for part in ("vtensor/runtime/", "vtensor/language/process/forks", "ptensor/stopping")
+    str(ROOT / part)
+    for part in ("vtensor/runtime/", "vtensor/language/process/forks", "ptensor/stopping")
 )
 
 #: Seconds after which a run, or the whole program between two events, hangs.

@@ -17,9 +17,9 @@ from vtensor.errors import NativeError, PeerError
 
 
 class Agrees(Peer):
-    """Is right, and writes down when it ran, in a file beside the model."""
+    """Is right, and writes when it ran to a file next to the model."""
 
-    distribution = "numpy"
+    distribution: ClassVar[str] = "numpy"
     runs = 0
 
     def load(self, task: Task) -> None:
@@ -35,7 +35,7 @@ class Agrees(Peer):
         return [y]
 
     def answer(self) -> Array:
-        """The output of this run."""
+        """Return the output of this run."""
         return np.maximum(self.x, 0)
 
     def conversions(self) -> int | None:
@@ -46,17 +46,11 @@ class Agrees(Peer):
 
 
 class Disagrees(Agrees):
-    """Is wrong in one element."""
-
     def answer(self) -> Array:
-        y = super().answer()
-        y.flat[0] += 0.01
-        return y
+        return super().answer() + np.eye(3, 4, dtype=np.float32) * np.float32(0.01)
 
 
 class IsNaN(Agrees):
-    """Has no number in one place."""
-
     def answer(self) -> Array:
         y = super().answer()
         y.flat[0] = np.nan
@@ -64,49 +58,37 @@ class IsNaN(Agrees):
 
 
 class OtherSizes(Agrees):
-    """Has one row less."""
-
     def answer(self) -> Array:
         return super().answer()[1:]
 
 
 class Absent(Agrees):
-    """Is not installed."""
-
-    distribution: ClassVar[str] = "no-such-distribution"
+    distribution = "no-such-distribution"
 
 
 class Refuses(Agrees):
-    """Gives a reason for not taking the model."""
-
     def load(self, task: Task) -> None:
         raise PeerError(f"it has no {task.precision}")
 
 
 class Raises(Agrees):
-    """Fails while it loads."""
-
     def load(self, task: Task) -> None:
         raise ZeroDivisionError("one over nothing")
 
 
 class ClosesItsPipe(Agrees):
-    """Closes whatever files it has, and lives on."""
-
     def load(self, task: Task) -> None:
         os.closerange(3, 1 << 10)
         time.sleep(3600)
 
 
 class HasNoLimits(Agrees):
-    """Cannot measure them."""
-
     def limits(self) -> dict[str, float]:
         raise NativeError("out of luck")
 
 
 class Dies(Agrees):
-    """Its process ends with its last word in the second round."""
+    """Ends its process in the second round."""
 
     def answer(self) -> Array:
         if self.runs > 3:
@@ -116,14 +98,12 @@ class Dies(Agrees):
 
 
 class SaysNothing(Agrees):
-    """Fails when it is asked about itself."""
-
     def conversions(self) -> int | None:
         raise NotImplementedError("it does not tell")
 
 
 class Hangs(Agrees):
-    """Answers once and no more."""
+    """Answers once."""
 
     def answer(self) -> Array:
         if self.runs > 1:
@@ -132,7 +112,7 @@ class Hangs(Agrees):
 
 
 class Spins(Agrees):
-    """A thread of its goes on for a while after each run."""
+    """Keeps a thread running for some seconds after each run."""
 
     seconds = 0.3
 
@@ -148,8 +128,6 @@ class Spins(Agrees):
 
 
 class SpinsOn(Spins):
-    """It goes on for ever."""
-
     seconds = 3600.0
 
 
@@ -162,7 +140,7 @@ class Hungry(Agrees):
 
 
 class StartsAnother(Agrees):
-    """Leaves the number of a process that it has started beside the model."""
+    """Starts a process, and writes its number to a file next to the model."""
 
     def answer(self) -> Array:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])

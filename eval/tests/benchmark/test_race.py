@@ -21,7 +21,7 @@ from vtensor.benchmark.process import Gone, Worker
 from vtensor.benchmark.race import OURS, Contender, race
 from vtensor.benchmark.worker import finished, side_by_side
 
-#: Who is not timed, what became of it, and why.
+#: Peers that are not timed: status and reason.
 LEFT = {
     "Disagrees": ("disagrees", "1.0e-02 of the largest apart from ours, and 0.0001 are allowed"),
     "IsNaN": ("disagrees", "nan of the largest apart"),
@@ -31,104 +31,91 @@ LEFT = {
     "Raises": ("failed", "ZeroDivisionError: one over nothing"),
     "Dies": ("failed", "its process died, exit code 3: my last word"),
 }
+Ran = tuple[Path, dict[str, Contender]]
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Contender]]:
-    """The model's file, and what became of all of them in one race."""
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Race all of them; return the model's file and the contenders."""
     file = relu(tmp_path_factory.mktemp("model"))
-    found = race(task_of(file), fakes("Agrees", *LEFT, "Hungry"), SETTINGS, lambda _: None)
-    return file, {one.peer: one for one in found}
+    contenders = race(task_of(file), fakes("Agrees", *LEFT, "Hungry"), SETTINGS, lambda _: None)
+    return file, {contender.peer: contender for contender in contenders}
 
 
 @pytest.mark.parametrize("peer", LEFT)
-def test_who_leaves_says_why(ran: tuple[Path, dict[str, Contender]], peer: str) -> None:
-    one, (status, reason) = ran[1][peer], LEFT[peer]
-    assert one.status == status
-    assert reason in one.reason
-    assert one.worker is None
+def test_a_peer_that_leaves_says_why(ran: Ran, peer: str) -> None:
+    contender, (status, reason) = ran[1][peer], LEFT[peer]
+    assert contender.status == status
+    assert reason in contender.reason
+    assert contender.worker is None
 
 
 @pytest.mark.parametrize("peer", ["vtensor", "Agrees", "Hungry"])
-def test_the_others_go_on(ran: tuple[Path, dict[str, Contender]], peer: str) -> None:
-    one = ran[1][peer]
-    assert (one.status, one.reason) == ("timed", "")
-    assert len(one.rounds) == SETTINGS.rounds
-    assert all(time > 0 for seconds in one.rounds for time in seconds)
-    assert one.difference == 0
-    assert one.loaded
-    assert 0 < one.loaded.load_s < one.loaded.first_s
+def test_the_others_go_on(ran: Ran, peer: str) -> None:
+    contender = ran[1][peer]
+    assert (contender.status, contender.reason) == ("timed", "")
+    assert len(contender.rounds) == SETTINGS.rounds
+    assert all(time > 0 for seconds in contender.rounds for time in seconds)
+    assert contender.difference == 0
+    assert contender.loaded
+    assert 0 < contender.loaded.load_s < contender.loaded.first_s
 
 
-def test_who_disagrees_is_never_timed(ran: tuple[Path, dict[str, Contender]]) -> None:
+def test_a_peer_that_disagrees_is_never_timed(ran: Ran) -> None:
     assert ran[1]["Disagrees"].rounds == []
     assert ran[1]["Disagrees"].difference == pytest.approx(0.01)
 
 
-def test_what_a_peer_says_of_itself_is_asked_at_the_end(
-    ran: tuple[Path, dict[str, Contender]],
-) -> None:
-    found = ran[1]["Agrees"].finished
-    assert found
-    assert (found.conversions, found.limits) == (7, {"warm": 0.25})
-
-
-def test_memory_is_that_of_the_process_itself(ran: tuple[Path, dict[str, Contender]]) -> None:
+def test_a_peers_own_numbers_and_memory_are_asked_at_the_end(ran: Ran) -> None:
     small, large = (ran[1][name].finished for name in ("Agrees", "Hungry"))
     assert small
     assert large
+    assert (small.conversions, small.limits) == (7, {"warm": 0.25})
     assert small.peak_bytes
     assert large.peak_bytes
     assert large.peak_bytes - small.peak_bytes > 0.9 * (1 << 28)
 
 
-def test_memory_of_who_starts_a_process_is_not_its_own(tmp_path: Path) -> None:
+def test_memory_of_the_parent_process_is_not_the_workers(tmp_path: Path) -> None:
     mine = np.ones(1 << 29, np.uint8)
-    with worker("Agrees") as one:
-        one.ask(task_of(relu(tmp_path)), Loaded, 60)
-        peak = one.ask(None, Finished, 60).peak_bytes
+    with worker("Agrees") as peer:
+        peer.ask(task_of(relu(tmp_path)), Loaded, 60)
+        peak = peer.ask(None, Finished, 60).peak_bytes
     assert peak
     assert peak < mine.nbytes
 
 
-def intervals(log: Path) -> list[tuple[str, float, float]]:
-    """Who ran when, by their begin."""
-    rows = (line.split() for line in log.read_text().splitlines())
-    return sorted(((who, float(a), float(b)) for who, a, b in rows), key=lambda row: row[1])
-
-
 def overlaps(log: Path) -> list[tuple[str, str]]:
-    """Who ran while another did."""
-    return [(a, b) for (a, _, end), (b, begin, _) in pairwise(intervals(log)) if begin < end]
+    """Return the peers that ran while another did."""
+    rows = (line.split() for line in log.read_text().splitlines())
+    runs = sorted((float(begin), float(end), peer) for peer, begin, end in rows)
+    return [(a, b) for (_, end, a), (begin, _, b) in pairwise(runs) if begin < end]
 
 
-def test_never_two_run_at_once(ran: tuple[Path, dict[str, Contender]]) -> None:
+def test_never_two_run_at_once(ran: Ran, tmp_path: Path) -> None:
     log = ran[0].with_suffix(".log")
-    assert {"Agrees", "Hungry"} < {who for who, _, _ in intervals(log)}
+    assert {"Agrees", "Hungry"} < {line.split()[0] for line in log.read_text().splitlines()}
     assert overlaps(log) == []
-
-
-def test_two_at_once_would_be_seen(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("A 0.0 2.0\nB 1.0 3.0\nA 3.5 4.0\n")
-    assert overlaps(log) == [("A", "B")]
+    twin = tmp_path / "log"
+    twin.write_text("A 0.0 2.0\nB 1.0 3.0\nA 3.5 4.0\n")
+    assert overlaps(twin) == [("A", "B")]
 
 
 def test_turns_are_alternating_in_a_seeded_order(tmp_path: Path) -> None:
     def turns(seed: int) -> list[str]:
-        said = list[str]()
+        notes = list[str]()
         settings = replace(SETTINGS, rounds=6, seed=seed)
-        race(task_of(relu(tmp_path)), fakes("Agrees", "Hungry"), settings, said.append)
-        return [what.rpartition(" ")[2] for what in said if what.startswith("round")]
+        race(task_of(relu(tmp_path)), fakes("Agrees", "Hungry"), settings, notes.append)
+        return [note.rpartition(" ")[2] for note in notes if note.startswith("round")]
 
     first, other = turns(0), turns(1)
     rounds = [tuple(first[i : i + 3]) for i in range(0, 18, 3)]
-    assert all(sorted(one) == sorted(["vtensor", "Agrees", "Hungry"]) for one in rounds)
+    assert all(sorted(turn) == sorted(["vtensor", "Agrees", "Hungry"]) for turn in rounds)
     assert len(set(rounds)) > 1
     assert first != other
 
 
-def test_without_our_answer_nobody_is_timed(
+def test_without_our_answer_no_peer_is_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(OURS, "vtensor", fakes("Raises")["Raises"])
@@ -139,10 +126,10 @@ def test_without_our_answer_nobody_is_timed(
 
 
 def test_a_worker_that_hangs_is_given_up(tmp_path: Path) -> None:
-    with worker("Hangs") as one:
-        one.ask(task_of(relu(tmp_path)), Loaded, 60)
+    with worker("Hangs") as peer:
+        peer.ask(task_of(relu(tmp_path)), Loaded, 60)
         with pytest.raises(Gone, match=r"no answer within 0\.2 s"):
-            one.ask(0.0, Timed, 0.2)
+            peer.ask(0.0, Timed, 0.2)
 
 
 def test_a_worker_that_is_never_imported_is_given_up(
@@ -152,54 +139,44 @@ def test_a_worker_that_is_never_imported_is_given_up(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     task = Task(Path("large"), {"x": np.zeros(1 << 20)}, 1, "f32")  # more than a pipe holds
     begin = time.monotonic()
-    with (
-        Worker("hangs:Peer", 1) as one,
-        pytest.raises(Gone, match=r"no answer within 0\.2 s"),
-    ):
-        one.ask(task, Loaded, 0.2)
+    with Worker("hangs:Peer", 1) as peer, pytest.raises(Gone, match=r"no answer within 0\.2 s"):
+        peer.ask(task, Loaded, 0.2)
     assert time.monotonic() - begin < 60
 
 
-def test_a_worker_that_closes_its_pipe_and_lives_on_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("ClosesItsPipe", "its process closed the pipe, and lives on"),
+        ("SpinsOn", r"its threads still run 0\.1 s after"),
+    ],
+)
+def test_a_worker_that_does_not_rest_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:
     monkeypatch.setattr(process, "REST_S", 0.1)
-    with (
-        worker("ClosesItsPipe") as one,
-        pytest.raises(Gone, match="its process closed the pipe, and lives on"),
-    ):
-        one.ask(task_of(relu(tmp_path)), Loaded, 60)
+    with worker(name) as peer, pytest.raises(Gone, match=reason):
+        peer.ask(task_of(relu(tmp_path)), Loaded, 60)
+    assert not process.runs(peer.process_id)
 
 
 def test_limits_that_cannot_be_measured_take_nothing_else_with_them() -> None:
-    found = finished(HasNoLimits())
-    assert (found.conversions, found.limits, found.no_limits) == (7, {}, "out of luck")
+    numbers = finished(HasNoLimits())
+    assert (numbers.conversions, numbers.limits, numbers.no_limits) == (7, {}, "out of luck")
 
 
 def test_a_worker_sleeps_when_it_has_answered(tmp_path: Path) -> None:
-    with worker("Spins") as one:
-        one.ask(task_of(relu(tmp_path)), Loaded, 60)
-        assert not process.runs(one.process_id)
-        one.ask(0.0, Timed, 60)
-        assert not process.runs(one.process_id)
+    with worker("Spins") as peer:
+        peer.ask(task_of(relu(tmp_path)), Loaded, 60)
+        assert not process.runs(peer.process_id)
+        peer.ask(0.0, Timed, 60)
+        assert not process.runs(peer.process_id)
 
 
-def test_a_worker_that_never_sleeps_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "REST_S", 0.1)
-    with (
-        worker("SpinsOn") as one,
-        pytest.raises(Gone, match=r"its threads still run 0\.1 s after"),
-    ):
-        one.ask(task_of(relu(tmp_path)), Loaded, 60)
-    assert not process.runs(one.process_id)
-
-
-def test_what_a_worker_has_started_ends_with_it(tmp_path: Path) -> None:
+def test_a_process_that_a_worker_has_started_ends_with_it(tmp_path: Path) -> None:
     file = relu(tmp_path)
-    with worker("StartsAnother") as one:
-        one.ask(task_of(file), Loaded, 60)
+    with worker("StartsAnother") as peer:
+        peer.ask(task_of(file), Loaded, 60)
         child = int(file.with_suffix(".pid").read_text())
         assert lives(child)
     until = time.monotonic() + 10
@@ -208,7 +185,7 @@ def test_what_a_worker_has_started_ends_with_it(tmp_path: Path) -> None:
 
 
 def lives(process: int) -> bool:
-    """True for a process that has not ended; one that nobody has waited for has, too."""
+    """Return whether a process has not ended; one that was not waited for has ended, too."""
     try:
         return ") Z " not in Path(f"/proc/{process}/stat").read_text()
     except OSError:
@@ -216,15 +193,10 @@ def lives(process: int) -> bool:
 
 
 def test_callers_run_side_by_side() -> None:
-    """Each waits for the other in every run, so that one alone would never end."""
+    """Each waits for the other in every run: a caller alone would never end."""
     meet = threading.Barrier(2)
-
-    def both() -> None:
-        meet.wait(60)
-
-    found = side_by_side([both, both], 0)
-    assert len(found) == 1
-    assert found[0] > 0
+    [seconds] = side_by_side([lambda: meet.wait(60)] * 2, 0)
+    assert seconds > 0
 
 
 def test_as_many_runs_as_there_are_callers_are_one_number(monkeypatch: pytest.MonkeyPatch) -> None:

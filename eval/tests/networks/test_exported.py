@@ -53,7 +53,7 @@ def test_an_invalid_file_is_seen(tmp_path: Path) -> None:
         exported.same(graph, file)
 
 
-def test_what_is_wrong_with_a_row() -> None:
+def test_a_wrong_row_is_seen() -> None:
     row: dict[str, Any] = {"same": True, "differences": {"onednn": 1e-6, "tensorflow": 2e-6}}
     assert exported.wrong(row) == []
     assert exported.wrong(row | {"same": False}) == ["read again"]
@@ -64,8 +64,8 @@ def test_what_is_wrong_with_a_row() -> None:
 def test_a_failure_is_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    planted = dict.fromkeys(exported.MIXES, 1e-3)
-    row = {"network": "vgg19", "batch": 1, "bytes": 2e6, "same": True, "differences": planted}
+    errors = dict.fromkeys(exported.MIXES, 1e-3)
+    row = {"network": "vgg19", "batch": 1, "bytes": 2e6, "same": True, "differences": errors}
     monkeypatch.setattr(exported, "compared", lambda *_: row)
     with pytest.raises(SystemExit, match="FAILED: vgg19: onednn, elementwise, tensorflow; vgg19"):
         exported.main("vgg19")

@@ -30,19 +30,19 @@ DECLINED = {("built/nasnet_large", "Pad")}
 
 
 def wrong(row: dict[str, Any]) -> list[str]:
-    """What is wrong with a row: a large error, and each operator that another library runs."""
+    """Return what is wrong with a row: a large error, and each operator on a foreign library."""
     mix = mixes()[row["mix"]]
-    found = [] if row["difference"] <= TOLERANCE else [f"difference {row['difference']}"]
+    faults = [] if row["difference"] <= TOLERANCE else [f"difference {row['difference']}"]
     for op, libraries in row["libraries"].items():
-        wanted = [mix.pin[op]] if op in mix.pin else mix.libraries
-        left = ["numpy"] if (row["network"], op) in DECLINED and op not in mix.pin else []
-        taken = [*(wanted or []), *left]
-        found += [f"{op} on {library}" for library in libraries if library not in taken]
-    return found
+        allowed = [mix.pin[op]] if op in mix.pin else [*(mix.libraries or [])]
+        if (row["network"], op) in DECLINED and op not in mix.pin:
+            allowed.append("numpy")
+        faults += [f"{op} on {library}" for library in libraries if library not in allowed]
+    return faults
 
 
 def check(cap: str, name: str, sharing: Sequence[str]) -> None:
-    """Every mix is right, and is the mix that it says."""
+    """Check that every mix is right, and is the mix that it says."""
     rows: list[dict[str, Any]] = []
     measure("eval.figures.capped", [cap, name, ",".join(sharing), "1"], rows.append)
     assert [row["mix"] for row in rows] == list(sharing)
@@ -76,7 +76,7 @@ ROW = {
 }
 
 
-def test_what_is_wrong_is_seen() -> None:
+def test_a_wrong_row_is_seen() -> None:
     assert wrong(ROW) == []
     assert wrong(ROW | {"difference": 2e-4}) == ["difference 0.0002"]
     assert wrong(ROW | {"difference": float("nan")}) == ["difference nan"]
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_seen() -> None:
     assert wrong(ROW | shift | {"mix": "onednn"}) == []
 
 
-def test_element_wise_is_what_operators_say_of_themselves() -> None:
+def test_element_wise_operators_are_those_with_the_trait() -> None:
     pinned = elementwise("eigen")
     assert {"Add", "BatchNorm", "Relu"} <= set(pinned)
     assert {"Conv2D", "Softmax", "Pad", "BitCast"}.isdisjoint(pinned)  # Eigen has no BitCast
@@ -95,22 +95,19 @@ def test_element_wise_is_what_operators_say_of_themselves() -> None:
 
 
 def test_the_table() -> None:
-    rows = [
-        ROW | {"cap": cap, "difference": error}
-        for cap, error in {"avx2": 1e-6, "max": 3e-7}.items()
-    ]
-    shown = table(rows, ["tensorflow"])
-    cells = [list(column.cells) for column in shown.columns]
+    errors = {"avx2": 1e-6, "max": 3e-7}
+    rows = [ROW | {"cap": cap, "difference": error} for cap, error in errors.items()]
+    cells = [list(column.cells) for column in table(rows, ["tensorflow"]).columns]
     assert cells == [["keras", "keras"], ["avx2", "max"], ["1.0e-06", "3.0e-07"]]
 
 
-def test_wrong_names() -> None:
+def test_names_are_checked_and_unique() -> None:
     assert chosen("max,avx2,max", CAPS) == ["max", "avx2"]
     with pytest.raises(typer.BadParameter, match="no mmx; there are sse41, avx2, avx512, max"):
         chosen("mmx,max", CAPS)
 
 
-def test_a_large_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_error_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(module: str, arguments: list[str], done: Any) -> None:
         cap, _, sharing, _ = arguments
         for mix in sharing.split(","):
@@ -122,6 +119,6 @@ def test_a_large_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_that_fails_is_seen(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match=r"eval\.capped sse41 nothing onednn 1 failed"):
+    with pytest.raises(SystemExit, match=r"eval\.figures\.capped sse41 nothing onednn 1 failed"):
         measure("eval.figures.capped", ["sse41", "nothing", "onednn", "1"], lambda row: None)
     assert "KeyError: 'nothing'" in capfd.readouterr().err

@@ -42,28 +42,30 @@ WIDTH = {"mobilenet_v2": {"alpha": 1.4}}
 
 
 def walked(edges: Iterable[tuple[str, str]], end: str) -> Iterator[str]:
-    """What ``end`` is computed from, producers first; edges lead from consumer to producer."""
-    graph: nx.DiGraph[str] = nx.DiGraph(edges)
-    return iter(nx.dfs_postorder_nodes(graph, end))
+    """Yield what ``end`` depends on, producers first; edges lead from consumer to producer."""
+    yield from nx.dfs_postorder_nodes(nx.DiGraph(edges), end)
 
 
 def nodes(graph: Graph) -> list[Node]:
-    """Our nodes in the order of a walk."""
-    made = {value: node.name for node in graph.nodes.values() for value in node.outputs}
+    """Return our nodes in the order of a walk."""
+    makers = {value: node.name for node in graph.nodes.values() for value in node.outputs}
     edges = [
-        (node.name, made[value])
+        (node.name, makers[value])
         for node in graph.nodes.values()
         for value in node.inputs
-        if value in made
+        if value in makers
     ]
     [end] = graph.outputs.values()
-    return [graph.nodes[name] for name in walked(edges, made[end])]
+    return [graph.nodes[name] for name in walked(edges, makers[end])]
 
 
 def kernels(graph: Graph) -> list[tuple[int, ...]]:
-    """Shapes of kernels in the order of a walk."""
-    convolutions = [node for node in nodes(graph) if node.op_name.endswith("Conv2D")]
-    return [graph.constants[node.inputs[1]].shape for node in convolutions]
+    """Return the shapes of kernels in the order of a walk."""
+    return [
+        graph.constants[node.inputs[1]].shape
+        for node in nodes(graph)
+        if node.op_name.endswith("Conv2D")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ class Peer:
         self.model = make(weights=None, input_shape=shape, **WIDTH.get(name, {}))
 
     def layers(self) -> list[Any]:
-        """Those with weights, in the order of a walk."""
+        """Return the layers with weights, in the order of a walk."""
         by_name = {layer.name: layer for layer in self.model.operations}
         edges = [
             (layer.name, tensor._keras_history.operation.name)
@@ -119,32 +121,28 @@ class Peer:
         return [layer for layer in map(by_name.__getitem__, order) if layer.weights]
 
     def take(self, graph: Graph) -> None:
-        """Our weights, in the order of a walk; nothing may be left over on either side."""
-        given = iter([in_keras(graph, node) for node in nodes(graph) if in_keras(graph, node)])
+        """Set our weights, in the order of a walk; none may be left over on either side."""
+        weights = iter([in_keras(graph, node) for node in nodes(graph) if in_keras(graph, node)])
         for layer in self.layers():
             arrays: list[Array] = []
             while len(arrays) < len(layer.weights):
-                arrays += next(given)
+                arrays += next(weights)
             if getattr(layer, "scale", True) is False:
                 arrays = without_scale(layer.epsilon, *arrays)
-            assert [squeezed(w.shape) for w in layer.weights] == [squeezed(a.shape) for a in arrays]
-            layer.set_weights(
-                [a.reshape(w.shape) for a, w in zip(arrays, layer.weights, strict=True)]
-            )
-        assert list(given) == []
+            shapes = [w.shape for w in layer.weights]
+            assert [*map(squeezed, shapes)] == [squeezed(array.shape) for array in arrays]
+            layer.set_weights([a.reshape(s) for a, s in zip(arrays, shapes, strict=True)])
+        assert list(weights) == []
 
     def run(self, image: Array) -> Array:
-        """Its answer to an image whose channels are last."""
+        """Return its answer to an image whose channels are last."""
         answer = self.model(image, training=False)
-        return np.asarray(
-            getattr(answer, "detach", lambda: answer)().numpy()
-        )  # torch has gradients
+        return np.asarray(getattr(answer, "detach", lambda: answer)().numpy())  # torch's gradients
 
     def unscaled(self) -> int:
-        """Channels of the batch norms that have no scale."""
-        return sum(
-            layer.beta.shape[0] for layer in self.layers() if getattr(layer, "scale", True) is False
-        )
+        """Return the number of channels of the batch norms without a scale."""
+        layers = [layer for layer in self.layers() if getattr(layer, "scale", True) is False]
+        return sum(layer.beta.shape[0] for layer in layers)
 
 
 def without_scale(
@@ -169,7 +167,7 @@ def test_same_layers_and_answer_as_in_keras(name: str) -> None:
 
 
 def disagreement(peer: Peer, graph: Graph) -> float:
-    """Difference of the answers to one image."""
+    """Return the difference of the answers to one image."""
     image = photograph((1, 3, peer.size, peer.size))
     with Session(graph) as session:
         [ours] = session.run(None, {"image": image})

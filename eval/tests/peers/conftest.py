@@ -1,4 +1,4 @@
-"""The frameworks, those that are installed."""
+"""The frameworks that are installed, and a small network."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from numpy.typing import NDArray
 
+from eval.networks.layers import Net
 from eval.peers.walk import Framework
 from vtensor import Graph
 
@@ -26,14 +27,24 @@ class Emitting:
 
     @property
     def framework(self) -> Framework:
-        """What the walk is told of it."""
-        made: Framework = self.module.FRAMEWORK
-        return made
+        """What the walk is told of the framework."""
+        framework: Framework = self.module.FRAMEWORK
+        return framework
 
     def run(self, graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
-        """Its outputs, axes as presented."""
+        """Return a graph's outputs, axes as presented."""
         function = self.module.emit(graph)
         return self.framework.arrays(graph, function(self.framework.feeds(graph, feeds)))
+
+
+def block() -> Graph:
+    """Build two convolutions, each with a bias, a batch norm and a rectifier."""
+    net = Net("block", 2, 16, 0)
+    x = net.image
+    for name in ("first", "second"):
+        x = net.relu(net.batch_norm(net.conv(x, name, 32, 3, bias=True), f"{name}/bn"))
+    net.graph.output(x)
+    return net.graph.seal()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,8 +8,7 @@ import pytest
 from eval.compare import TOLERANCE, difference, photograph
 from eval.networks import NAMES, SMALL, build
 from eval.tests.networks.test_built import QUICK
-from eval.tests.peers.blocks import block
-from eval.tests.peers.conftest import Emitting
+from eval.tests.peers.conftest import Emitting, block
 from tests.libraries.slow import slow, slow_but
 from vtensor import Session
 
