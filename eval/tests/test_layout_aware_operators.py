@@ -119,9 +119,8 @@ def values(y: Tensor) -> Array:
     back, clean = empty(plain(y.dims)), empty(y.desc)
     transfer(y, back)
     transfer(back, clean)
-    np.testing.assert_array_equal(
-        *(tensor.memory.buffer.memory.view(np.float32) for tensor in (y, clean))
-    )
+    own, expected = (tensor.memory.buffer.memory.view(np.float32) for tensor in (y, clean))
+    np.testing.assert_array_equal(own, expected)
     return np.asarray(back.array())
 
 

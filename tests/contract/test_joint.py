@@ -150,7 +150,7 @@ def test_the_guideline_sees_the_whole_call(bench: Bench) -> None:
     assert len(handlers.asked) == 1
 
 
-NONSENSE = [
+NONSENSE: list[Any] = [
     *({2: Layout("NC")}, {-1: Layout("NC")}, {0: []}, {0: "NC"}, {0: None}, {0: Layout("NHWC")}),
     *({0: [Layout("NC"), Layout("N")]}, None, [Layout("NC")]),
 ]

@@ -37,7 +37,7 @@ def biased(batch: int | None = 2) -> Graph:
 
     def bias(value: VTensor, dim: str) -> VTensor:
         b = graph.constant(f32(value.size(dim)), dim)
-        return graph.add(ops.BiasAdd(), value, b)  # type: ignore[no-any-return]
+        return graph.add(ops.BiasAdd(), value, b)
 
     w = graph.constant(f32(4, 3, 3, 3), "O I h w", "w")
     y = bias(graph.add(ops.Conv2D(pads=(1, 1, 1, 1)), x, w, name="conv"), "C")

@@ -16,7 +16,7 @@ from vtensor import Session
 Array = NDArray[Any]
 
 
-def model(text: str, opset: int = 17, **weights: Array) -> ModelProto:
+def model(text: str, opset: int | Array = 17, **weights: Array) -> ModelProto:
     """Build a model from ONNX's text form, which may begin with a header of its own, and
     initializers.
     """

@@ -268,8 +268,8 @@ def one_node(op_type: str, *inputs: Array, folded: bool = False, **attributes: A
     infos = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors]
     node = helper.make_node(op_type, [*feeds], ["y"], "node", **attributes)
     output = helper.make_tensor_value_info("y", tensors[0].data_type, None)
-    ends = ([], [output], tensors) if folded else (infos, [output])
-    graph = helper.make_graph([node], "flags", *ends)
+    constants = tensors if folded else []
+    graph = helper.make_graph([node], "flags", [] if folded else infos, [output], constants)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     [y] = run_once(proto, {} if folded else feeds, threads=1, cache_dir=None)
     return y

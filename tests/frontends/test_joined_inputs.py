@@ -57,19 +57,21 @@ MODELS = {
 
 def feeds_of(name: str, wide: int = 0) -> list[dict[str, Array]]:
     """Return feeds that take each body of a model, the sizes that are free larger by ``wide``."""
-    shapes = {
+    known: dict[str, dict[str, tuple[int, ...]]] = {
         "scan": {"x": (2 + wide, 4), "p": (2 + wide, 4), "w": (1 + wide, 4)},
         **{square: dict.fromkeys("xp", (3 + wide, 3 + wide)) for square in ("matmul", "itself")},
         "convolved": dict.fromkeys("xp", (2, 3, 5 + wide, 5 + wide)),
-    }.get(name, {"x": (2 + wide, 4), "p": (3 + wide, 4)})
+    }
+    shapes = known.get(name, {"x": (2 + wide, 4), "p": (3 + wide, 4)})
     arrays: dict[str, Array] = {
         key: f32(*shape, seed=seed) for seed, (key, shape) in enumerate(shapes.items())
     }
-    decided: list[dict[str, Any]] = {
+    ways: dict[str, list[dict[str, Any]]] = {
         "size": [{}, {"p": f32(1, 4, seed=2)}],
         "loop": [{"c": turns} for turns in (2, 0, 1)],
         "nested": [{"c": c, "d": d} for c, d in ((False, True), (True, True), (True, False))],
-    }.get(name, [{"c": False}, {"c": True}])
+    }
+    decided = ways.get(name, [{"c": False}, {"c": True}])
     return [{**arrays, **{key: np.asarray(one) for key, one in row.items()}} for row in decided]
 
 

@@ -49,7 +49,8 @@ def convolutions(size: int, *weights: Array) -> Graph:
 
 
 def tensor_of(proto: ModelProto, name: str) -> TensorProto:
-    return next(tensor for tensor in proto.graph.initializer if tensor.name == name)
+    tensors: list[TensorProto] = [t for t in proto.graph.initializer if t.name == name]
+    return tensors[0]
 
 
 def written(how: str, folder: Path, large: float = 0.5) -> Path | bytes:
@@ -74,7 +75,8 @@ def written(how: str, folder: Path, large: float = 0.5) -> Path | bytes:
         weight.external_data.add(key="location", value="data")
         path.write_bytes(proto.SerializeToString())
         return path
-    return proto.SerializeToString()
+    data: bytes = proto.SerializeToString()
+    return data
 
 
 @pytest.fixture(params=["inside", "external"])

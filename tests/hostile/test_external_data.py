@@ -62,7 +62,7 @@ PLACES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "a link within the root": (replace_by(lambda file: file.symlink_to("../secret.bin")), "..", ""),
     "a link within the folder": (
-        lambda file: file.rename(file.with_name("real")) and file.symlink_to("real"),
+        lambda file: file.rename(file.with_name("real")).with_name(file.name).symlink_to("real"),
         *("", ""),
     ),
     "a pipe": (replace_by(os.mkfifo), "", "is no plain file"),  # a reader would wait for ever

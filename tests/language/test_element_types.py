@@ -272,7 +272,7 @@ def test_scaled_convolutions_take_a_bias_and_groups() -> None:
     image = {"x": x, "xs": np.array(0.5, np.float32), "xz": np.array(128, np.uint8)}
     weights = {"w": w, "ws": w_scale, "wz": np.zeros(6, np.int8)}
     output = {"ys": np.array(0.25, np.float32), "yz": np.array(100, np.uint8)}
-    feeds = {**image, **weights, **output, "b": bias}
+    feeds: dict[str, Any] = {**image, **weights, **output, "b": bias}
     [result] = run("QLinearConv", feeds, pads=[1, 1, 1, 1], group=2)
     padded = np.pad(x.astype(np.int64) - 128, ((0, 0), (0, 0), (1, 1), (1, 1)))
     view = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[0]

@@ -83,7 +83,9 @@ ROWS: list[tuple[Any, str, Callable[[Any, Array, Index], float]]] = [
 ]
 
 
-@pytest.mark.parametrize(("op", "image", "formula"), ROWS, ids=str)
+@pytest.mark.parametrize(
+    ("op", "image", "formula"), ROWS, ids=lambda value: getattr(value, "__name__", str(value))
+)
 def test_the_definition_is_the_formula(
     op: Any, image: str, formula: Callable[[Any, Array, Index], float]
 ) -> None:

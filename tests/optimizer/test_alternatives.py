@@ -292,7 +292,7 @@ def test_what_the_library_declines_is_no_row(bench: Bench) -> None:
 @pytest.mark.parametrize(("channels", "blocked"), [(6, False), (8, True)])
 def test_the_papers_candidates_of_a_broadcast(bench: Bench, channels: int, blocked: bool) -> None:
     """A row of 6 channels has no form in blocks of 4; 8 channels have."""
-    sizes = {"x": {"N": 2, "C": channels, "H": 3, "W": 3}, "row": {"C": channels}}
+    sizes: dict[str, Any] = {"x": {"N": 2, "C": channels, "H": 3, "W": 3}, "row": {"C": channels}}
     nodes = ("plain: x NCHW NCHW", "blocks: x NCHW NCHW4c", "sum: plain blocks row ANY ANY ANY ANY")
     rows = texts(paper_variants(resolve(mixes(*nodes, **sizes))))
     assert ("NCHW4c NCHW4c C4c NCHW4c" in rows["sum"]) is blocked

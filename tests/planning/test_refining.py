@@ -129,7 +129,7 @@ X = {"x": f32(2, 3)}
 
 def ways(session: Session, *feeds: Mapping[str, Array]) -> list[str]:
     """Run on feeds in turn; return how each run's plan came, none of them out of a cache."""
-    result = []
+    result: list[str] = []
     for arrays in feeds:
         session.run(None, arrays)
         assert session.plan.origin == Origin(session.plan.origin.way)

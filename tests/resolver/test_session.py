@@ -88,7 +88,7 @@ def record_inputs(plan: Any, seen: list[Any]) -> None:
 def unaligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy that begins between two elements."""
     bytes_of = np.frombuffer(bytearray(array.nbytes + 1), np.uint8)[1:]
-    copy = bytes_of.view(array.dtype).reshape(array.shape)
+    copy: np.ndarray[Any, Any] = bytes_of.view(array.dtype).reshape(array.shape)
     copy[...] = array
     assert not copy.flags.aligned
     return copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -77,7 +78,8 @@ def test_operands_may_be_given_by_name() -> None:
     np.testing.assert_array_equal(call(Conv2D(), x, w=w), expected)
     np.testing.assert_array_equal(call(Conv2D(), w=w, x=x), expected)
     np.testing.assert_array_equal(call(Concat("D1"), x0=x, x1=x), np.hstack([x, x]))
-    for named in ({"x": x}, {"z": w}, {"w": w, "z": x}):
+    mistakes: list[dict[str, Any]] = [{"x": x}, {"z": w}, {"w": w, "z": x}]
+    for named in mistakes:
         with pytest.raises(InputError, match=r"Conv2D takes x, w.*given by position, and by name"):
             call(Conv2D(), x, **named)
     with pytest.raises(InputError, match="and by name w"):
@@ -111,11 +113,12 @@ def test_call_is_resolved_once_a_shape_and_parameter(resolutions: list[str]) -> 
     x = values(1, 3, 5, 7)
     nan = Times(float("nan"))
     calls().clear()
-    for first, again in (
+    pairs: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
         (lambda: call(Relu(), x), lambda: call(Relu(), x + 1)),
         (lambda: call(Relu(), values(1, 3, 5, 8)), lambda: call(Relu(), values(1, 3, 5, 8))),
         (lambda: call(nan, x), lambda: call(Times(float("nan")), x)),
-    ):
+    ]
+    for first, again in pairs:
         before = len(resolutions)
         first()
         assert len(resolutions) == before + 1

@@ -89,7 +89,7 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the paths of all values in parsed TOML."""
     if path:
         yield path
-    items = enumerate(data) if isinstance(data, list) else getattr(data, "items", tuple)()
+    items: Any = enumerate(data) if isinstance(data, list) else getattr(data, "items", tuple)()
     for key, value in items:
         yield from places(value, (*path, key))
 

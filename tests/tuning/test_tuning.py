@@ -304,7 +304,7 @@ def test_transform_that_fails_is_tried_once_and_not_taken(
 
     def fail(value: VTensor, change: LayoutChange, *_: object) -> int:
         tried[f"{value.summary()} {change}"] += 1
-        return out_of_luck()
+        return int(out_of_luck())
 
     monkeypatch.setattr(tuning, "transform_ns", fail)
     caplog.set_level("INFO", logger=tuning.__name__)

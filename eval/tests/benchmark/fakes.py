@@ -47,7 +47,7 @@ class Agrees(Peer):
 
 class Disagrees(Agrees):
     def answer(self) -> Array:
-        return super().answer() + np.eye(3, 4, dtype=np.float32) * np.float32(0.01)
+        return np.asarray(super().answer() + np.eye(3, 4, dtype=np.float32) * np.float32(0.01))
 
 
 class IsNaN(Agrees):
