@@ -62,7 +62,7 @@ def test_readme_is_short_and_every_number_has_a_source() -> None:
 
 def test_table_of_speed_is_that_of_the_results() -> None:
     """The table has rows on which VTensor is slower, and each row has a peer's ratio."""
-    table = speed_table.write_table()
+    table = list(speed_table.write_table())
     assert speed_table.update(TEXT, table) == TEXT, (
         "python -m eval.documents.speed_table rewrites the table"
     )

@@ -155,8 +155,8 @@ def test_an_operator_without_cases_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_wrong_operator_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin of check_all: cases of another operator than the one that is compared."""
     monkeypatch.setattr(
-        "tests.operators.test_libraries.definition",
-        lambda op, given: [given[0].array.astype(np.float64)],
+        "tests.operators.test_libraries.expected",
+        lambda case, dtype: [case.given("", dtype)[0].array.astype(np.float64)],
     )
     with pytest.raises(AssertionError, match="off by"):
         check_all("Relu", "onednn", "f32", 1e-6)
