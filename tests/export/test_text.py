@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from ops import Clip, Pad, Relu, Softmax
 from tests.export.graphs import graphs
@@ -25,6 +25,7 @@ output "a b\""""
 W = np.array([1, 2, np.nan], np.float32)
 
 
+@settings(deadline=None)
 @given(graphs())
 def test_random_graphs_read_back(graph: Graph) -> None:
     assert Graph.parse(str(graph), graph.constants) == graph
