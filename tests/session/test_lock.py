@@ -187,7 +187,7 @@ def test_wrong_errors_of_a_file_are_refused(inexact: Path) -> None:
     data = tomllib.loads(inexact.read_text())
     first, *others = data["errors"]["nodes"]
     edits: list[tuple[tuple[Any, ...], object, str]] = [
-        (("nodes",), others, "charged"),
+        (("nodes",), others, "inexact nodes and error shares differ"),
         (("nodes", 0, "gain"), first["gain"] / 2, "its gain is said to be"),
         (("nodes", 0, "trials"), [], "its error was not measured"),
         (("nodes", 0, "kernel"), "other", "another variant was charged"),
