@@ -47,7 +47,9 @@ class Agrees(Peer):
 
 class Disagrees(Agrees):
     def answer(self) -> Array:
-        return np.asarray(super().answer() + np.eye(3, 4, dtype=np.float32) * np.float32(0.01))
+        y = super().answer()
+        y.flat[0] += 0.01
+        return y
 
 
 class IsNaN(Agrees):
