@@ -27,18 +27,22 @@ def main(
 ) -> None:
     """Load, plan and run changed models; 1 when one crashes, hangs or fails without a type."""
     campaign = Campaign([] if replay else corpus(), seed, folder, attempt, processes)
+    seconds = minutes * 60
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("fuzz", total=minutes * 60)
-        for gone in campaign.run(minutes * 60, map(Case.read, replay) if replay else None):
-            text = f"{campaign.counts.total()} cases, {len(campaign.findings)} findings"
+        task = bar.add_task("fuzz", total=seconds)
+        cases = iter([Case.read(file) for file in replay]) if replay else None
+        for gone in campaign.over(cases, seconds) if cases else campaign.run(seconds):
+            count = sum(campaign.counts.values())
+            text = f"{count} cases, {len(campaign.findings)} findings"
             bar.update(task, completed=gone, description=text)
     if as_json:
-        findings = [
+        found = [
             {"kind": f.kind, "detail": f.detail, "command": f.command} for f in campaign.findings
         ]
-        result = {"seed": seed, "counts": dict(campaign.counts), "findings": findings}
-        print(json.dumps(result, indent=2))
+        print(
+            json.dumps({"seed": seed, "counts": dict(campaign.counts), "findings": found}, indent=2)
+        )
     else:
         for finding in campaign.findings:
             print(f"{finding.kind}: {finding.detail}\n  {finding.command}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -17,32 +17,15 @@ from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.storage.inputs import Port
 
-Array = np.ndarray[Any, Any]
-
-#: A session's budget in bytes: little, so that an attempt is short.
+#: What a session may take: little, so that an attempt is short.
 MAX_BYTES = 64 << 20
 
 #: Inputs of the second run in a hundred that are not what the model asks for.
 WRONG_PERCENT = 20
 
-#: An array in another form, element type or shape.
-WRONG: Sequence[Callable[[Array], Any]] = (
-    np.asfortranarray,
-    lambda array: array[..., ::-1] if array.ndim else array,
-    lambda array: array.astype(array.dtype.newbyteorder(">")),
-    lambda array: np.ma.masked_invalid(array) if array.dtype.kind == "f" else array,
-    lambda array: np.ascontiguousarray(array).data if array.dtype.isbuiltin == 1 else array,
-    lambda array: array.astype(object),
-    lambda array: array.astype(np.float64),
-    lambda array: array[None],
-    lambda array: array[:0] if array.ndim else array,
-    lambda array: array.tolist(),
-    lambda array: None,
-)
-
 
 def attempt(model: bytes, seed: int) -> tuple[str, str]:
-    """Return ``ran``, ``refused`` (a typed error) or ``untyped``, and where."""
+    """``ran``, ``refused`` (a typed error) or ``untyped``, and where."""
     rng = np.random.default_rng(seed)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -60,19 +43,18 @@ def attempt(model: bytes, seed: int) -> tuple[str, str]:
 
 
 def feeds(rng: Generator, ports: Sequence[Port], wrong_percent: int) -> Mapping[str, Any]:
-    """Return something for each input; at times not the right thing."""
+    """Something for each input; at times not the right thing."""
     size = int(rng.integers(1, 4))
-    arrays: dict[str, Any] = {}
+    given = {}
     for port in ports:
-        array = _array(rng, port, [size if n is None else n for n in port.shape])
-        wrong = rng.integers(100) < wrong_percent
-        arrays[port.name] = pick(rng, WRONG)(array) if wrong else array
+        array = _array(rng, port, [size if one is None else one for one in port.shape])
+        given[port.name] = _wrong(rng, array) if rng.integers(100) < wrong_percent else array
     if rng.integers(100) * 10 < wrong_percent:
-        arrays["no such input"] = np.zeros(1)
-    return arrays
+        given["no such input"] = np.zeros(1)
+    return given
 
 
-def _array(rng: Generator, port: Port, shape: Sequence[int]) -> Array:
+def _array(rng: Generator, port: Port, shape: Sequence[int]) -> np.ndarray[Any, Any]:
     if prod(max(size, 1) for size in shape) > 1 << 24:
         shape = (1,)
     dtype = numpy_dtype(port.dtype)
@@ -82,3 +64,23 @@ def _array(rng: Generator, port: Port, shape: Sequence[int]) -> Array:
     if rng.integers(8) == 0 and array.size and dtype.kind == "f":
         array.flat[0] = pick(rng, [np.nan, np.inf, -np.inf])
     return array
+
+
+def _wrong(rng: Generator, array: np.ndarray[Any, Any]) -> Any:
+    """The array in another form, element type or shape."""
+    return pick(
+        rng,
+        [
+            np.asfortranarray(array),
+            array[..., ::-1] if array.ndim else array,
+            array.astype(array.dtype.newbyteorder(">")),
+            np.ma.masked_invalid(array) if array.dtype.kind == "f" else array,
+            np.ascontiguousarray(array).data if array.dtype.isbuiltin == 1 else array,
+            array.astype(object),
+            array.astype(np.float64),
+            array[None],
+            array[:0] if array.ndim else array,
+            array.tolist(),
+            None,
+        ],
+    )

@@ -23,19 +23,19 @@ from tests.fuzz.mutate import mutated, pick
 
 Attempt = Callable[[bytes, int], tuple[str, str]]
 
-#: Seconds and bytes that an attempt may take.
+#: What an attempt may take.
 LIMIT_S = 10.0
 LIMIT_BYTES = 6 << 30
 
 #: Times the limit that a case may wait for a processor.
 BUSY_MACHINE = 6
 
-#: A process is replaced after this many attempts: what they leave in it is no finding.
+#: A process is replaced after this many attempts: what they leave behind is no finding.
 ATTEMPTS_KEPT = 1000
 
 #: Lines of a process's log that a finding shows, and what is in those that it does not.
 LOG_LINES = 16
-NO_INTEREST = (
+_NO_INTEREST = (
     "/threading.py",
     "/multiprocessing/",
     "/concurrent/",
@@ -56,13 +56,13 @@ class Case:
 
     @classmethod
     def make(cls, models: list[bytes], seed: int, index: int) -> Case:
-        """Return case ``index`` of a campaign: the same for the same arguments."""
+        """Case ``index`` of a campaign: the same for the same arguments."""
         rng = np.random.default_rng([seed, index])
         return cls(mutated(rng, pick(rng, models)), seed, index)
 
     @classmethod
     def read(cls, file: Path) -> Case:
-        """Read a case that was saved."""
+        """A case that was saved."""
         _, seed, index = file.stem.rsplit("-", 2)
         return cls(file.read_bytes(), int(seed), int(index))
 
@@ -82,7 +82,7 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """The command that repeats it."""
+        """What repeats it."""
         return f"python -m tests.fuzz --replay {self.file}"
 
 
@@ -93,18 +93,19 @@ class Worker:
         self._log = tempfile.NamedTemporaryFile("w+", prefix="fuzz-", suffix=".log")  # noqa: SIM115
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        arguments = theirs, attempt, limit_s, self._log.name, warm
-        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(theirs, attempt, limit_s, self._log.name, warm), daemon=True
+        )
         self._process.start()
         theirs.close()
         self.case: Case | None = None
-        self._limit_s, self._begin, self._begin_cpu = limit_s, 0.0, 0.0
+        self._limit_s = self._begin = self._begin_cpu = 0.0
         self.left = ATTEMPTS_KEPT
 
-    def begin(self, case: Case) -> None:
+    def begin(self, case: Case, limit_s: float) -> None:
         """Hand over a case."""
         self.case, self.left = case, self.left - 1
-        self._begin, self._begin_cpu = time.monotonic(), self._cpu_s()
+        self._limit_s, self._begin, self._begin_cpu = limit_s, time.monotonic(), self._cpu_s()
         self.pipe.send((case.model, case.feeds_seed))
 
     @property
@@ -117,12 +118,12 @@ class Worker:
         return busy or gone > BUSY_MACHINE * self._limit_s
 
     def _cpu_s(self) -> float:
-        """Return the processor time of the process."""
+        """Processor time of the process."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def answer(self) -> tuple[str, str]:
-        """Return what became of the case, or of the process."""
+        """What became of the case, or of the process."""
         try:
             answer: tuple[str, str] = self.pipe.recv()
         except (EOFError, ConnectionError):
@@ -133,10 +134,10 @@ class Worker:
         return answer
 
     def log(self) -> str:
-        """Return what the process and its crash handler have written, but for dull frames."""
+        """What the process and its crash handler have written, but for frames of no interest."""
         lines = Path(self._log.name).read_text(errors="replace").splitlines()
-        telling = [line for line in lines if not any(word in line for word in NO_INTEREST)]
-        return "\n".join(telling[:LOG_LINES])
+        kept = [line for line in lines if not any(word in line for word in _NO_INTEREST)]
+        return "\n".join(kept[:LOG_LINES])
 
     def end(self) -> None:
         """Kill the process."""
@@ -147,7 +148,7 @@ class Worker:
 
 
 def _serve(pipe: Connection, attempt: Attempt, limit_s: float, log: str, warm: bytes) -> None:
-    """Make attempts until the pipe ends; the log tells where the process was when it died."""
+    """The process: attempts until the pipe ends. Its log tells where it was when it did not."""
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with Path(log).open("w") as file:
@@ -185,10 +186,13 @@ class Campaign:
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
 
-    def run(self, seconds: float, cases: Iterator[Case] | None = None) -> Iterator[float]:
-        """Make attempts, at these cases or at ever new ones; yield the seconds gone, often."""
-        if cases is None:
-            cases = (Case.make(self.models, self.seed, index) for index in count())
+    def run(self, seconds: float) -> Iterator[float]:
+        """Make attempts; yields the seconds gone, often."""
+        cases = (Case.make(self.models, self.seed, index) for index in count())
+        yield from self.over(cases, seconds)
+
+    def over(self, cases: Iterator[Case], seconds: float) -> Iterator[float]:
+        """The same over these cases."""
         begin = time.monotonic()
         workers = [self._worker() for _ in range(self.processes)]
         try:
@@ -206,7 +210,7 @@ class Campaign:
         return Worker(self.attempt, self.limit_s, self.models[-1] if self.models else b"")
 
     def _next(self, worker: Worker, cases: Iterator[Case]) -> Worker | None:
-        """Return the worker with its next case, or another one; None when there is no case."""
+        """The worker with its next case, or another in its place; None when there is no case."""
         if not worker.late and not worker.pipe.poll():
             return worker
         kind, detail = worker.answer() if worker.pipe.poll() else ("hang", worker.log())
@@ -222,7 +226,7 @@ class Campaign:
         if case is None:
             worker.end()
             return None
-        worker.begin(case)
+        worker.begin(case, self.limit_s)
         return worker
 
     def _note(self, case: Case, kind: str, detail: str) -> None:

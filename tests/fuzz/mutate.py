@@ -15,8 +15,19 @@ T = TypeVar("T")
 
 INTEGERS = (-(2**63), -(2**31), -64, -2, -1, 0, 1, 2, 3, 7, 10, 64, 10**4, 2**31, 2**40, 2**63 - 1)
 FLOATS = (float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 1e-45, 0.5, 3.0, 1e38)
-OPERATORS = ("Relu", "Conv", "Reshape", "Resize", "Expand")
-TEXTS = ("", "x", "SAME_UPPER", *OPERATORS, "..", "\x00", "é" * 9)
+TEXTS = (
+    "",
+    "x",
+    "SAME_UPPER",
+    "Relu",
+    "Conv",
+    "Reshape",
+    "Resize",
+    "Expand",
+    "..",
+    "\x00",
+    "é" * 9,
+)
 
 #: Parts of a model in a hundred that are changed as bytes, which mostly ends in the parser.
 BYTES_PERCENT = 4
@@ -32,7 +43,7 @@ _FLOATING = (_TYPES.CPPTYPE_FLOAT, _TYPES.CPPTYPE_DOUBLE)
 
 
 def mutated(rng: Generator, model: bytes) -> bytes:
-    """Return the model with up to four changes, mostly one: more are mostly refused at once."""
+    """The model with up to four changes, mostly one: more of them are mostly refused at once."""
     if rng.integers(100) < BYTES_PERCENT:
         return _bytes(rng, model)
     proto = ModelProto.FromString(model)
@@ -42,37 +53,37 @@ def mutated(rng: Generator, model: bytes) -> bytes:
         telling = [place for place in places if place[1].name in NUMBERS]
         if places:
             place = pick(rng, telling if telling and rng.integers(4) else places)
-            names = [
-                name
-                for node in proto.graph.node
-                for name in (*node.input, *node.output, node.op_type)
-            ]
-            _change(rng, *place, texts=[*TEXTS, *names])
+            _change(rng, *place, texts=[*TEXTS, *_names(proto)])
     return bytes(proto.SerializeToString())
 
 
 def pick(rng: Generator, among: Sequence[T]) -> T:
-    """Return one of these."""
+    """One of these."""
     return among[int(rng.integers(len(among)))]
 
 
 def _bytes(rng: Generator, data: bytes) -> bytes:
-    """Return data with some bytes changed, left out or doubled."""
+    """Some bytes changed, left out or doubled."""
     changed = bytearray(data)
     for _ in range(int(rng.integers(1, 4))):
         at = int(rng.integers(len(changed) + 1))
         end = at + int(rng.integers(1, 9))
-        changed[at:end] = pick(rng, [rng.bytes(end - at), b"", bytes(changed[at:end]) * 2])
+        new = pick(rng, [rng.bytes(end - at), b"", bytes(changed[at:end]) * 2])
+        changed[at:end] = new
     return bytes(changed)
 
 
 def _places(message: Message) -> Iterator[tuple[Message, FieldDescriptor]]:
-    """Yield every field that is set in a message and in what it holds."""
+    """Every field that is set in a message and in what it holds."""
     for field, value in message.ListFields():
         yield message, field
         if field.message_type is not None:
             for part in value if field.is_repeated else [value]:
                 yield from _places(part)
+
+
+def _names(model: ModelProto) -> list[str]:
+    return [name for node in model.graph.node for name in (*node.input, *node.output, node.op_type)]
 
 
 def _change(rng: Generator, message: Any, field: FieldDescriptor, texts: Sequence[str]) -> None:
@@ -115,7 +126,7 @@ def _value(rng: Generator, field: FieldDescriptor, texts: Sequence[str]) -> Any:
 
 
 def _raw(rng: Generator, tensor: TensorProto) -> bytes:
-    """Replace one number of a tensor (shapes and axes are tensors), or cut its bytes."""
+    """One number of a tensor replaced (shapes and axes are tensors), or its bytes cut."""
     data = bytearray(tensor.raw_data)
     if tensor.data_type == TensorProto.INT64 and len(data) >= 8 and rng.integers(8):
         at = 8 * int(rng.integers(len(data) // 8))
