@@ -93,6 +93,15 @@ go.set()
 thread.join()
 runs(5)
 """,
+    "logging was imported before the package": """
+import logging
+import vtensor
+child(lambda: logging.getLogger("in the child"))
+thread = threading.Thread(target=lambda: logging.getLogger("in a thread"), daemon=True)
+thread.start()
+thread.join(10)
+assert not thread.is_alive()
+""",
     "logging is imported while the fork waits": """
 import importlib
 from vtensor.language.process import forks

@@ -173,6 +173,7 @@ def ahead_of_logging() -> None:
     _make_forks_wait()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold_logging)  # the first to be registered is called last
+if hasattr(os, "register_at_fork") and "logging" not in sys.modules:
+    # The first callback that is registered is called last: after that of ``logging``, if any.
+    os.register_at_fork(before=_hold_logging)
 _make_forks_wait()
