@@ -187,9 +187,15 @@ PRINTED = {
 
 def ended(code: str, before: Callable[[], None] | None = None) -> str:
     """Run a program with warnings as errors, and return what it prints."""
-    options = {"capture_output": True, "text": True, "timeout": 120, "cwd": ROOT}
-    command = [sys.executable, "-W", "error", "-c", SETUP + code]
-    done = subprocess.run(command, check=False, preexec_fn=before, **options)  # type: ignore[call-overload]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SETUP + code],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+        preexec_fn=before,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return " ".join(done.stdout.split())
 
