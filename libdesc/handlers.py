@@ -74,7 +74,7 @@ class Handler:
         call = current_call()
         if call is None:
             return LibraryError(text)
-        return InvokerError(call.failure(text, who=f"a handler of {call.library}"))
+        return InvokerError(call.failure(text, component=f"a handler of {call.library}"))
 
 
 def find_handler(description: Description, key: str) -> Handler | None:

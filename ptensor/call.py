@@ -348,13 +348,13 @@ class Call:
         self.ptensors.clear()
         self.routine = None
 
-    def failure(self, text: str, who: str = "") -> str:
-        """Return an error text: node, the component ``who`` or else the invoker, and one line per
+    def failure(self, text: str, component: str = "") -> str:
+        """Return an error text: node, ``component`` or else the invoker, and one line per
         operand.
         """
         rows = {role: (t.dtype, t.dims) for role, t in zip(self.roles, self.operands, strict=True)}
         place = f" ({self.place})" if self.place else ""
-        where = f"{self.op_name} {self.node!r}, {who or f'{self.library} invoker{place}'}"
+        where = f"{self.op_name} {self.node!r}, {component or f'{self.library} invoker{place}'}"
         return describe(f"{where}: {text}", rows)
 
     def misuse(self, what: str, at: str = "") -> ContractError:

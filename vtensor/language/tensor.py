@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vtensor.errors import ContractError, DimError, DTypeError, LayoutError
 from vtensor.language.dims import dim_names
-from vtensor.language.dtype import ITEMSIZE
+from vtensor.language.dtype import ITEMSIZE, NARROW_FLOATS, bits
 from vtensor.language.records import dataclass
 from vtensor.language.symbolic.sizes import OpenSize
 
@@ -379,8 +379,15 @@ class VTensor:
             kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         except ValueError:
             raise DTypeError(f"the installed onnx has no {self.dtype}; to fix: update it") from None
+        proto = numpy_helper.from_array(array, name or self.name)
         if raw:
-            return numpy_helper.from_array(array, name or self.name)
+            return proto
+        if self.dtype in ("f16", "bf16", *NARROW_FLOATS) and bits(self.dtype) >= 8:
+            # The typed field has codes; as Python's floats some of them would round to others.
+            proto.ClearField("raw_data")
+            codes = array.view(f"u{array.itemsize}")
+            proto.int32_data.extend(codes.ravel().tolist())
+            return proto
         return helper.make_tensor(name or self.name, kind, array.shape, array.ravel().tolist())
 
     def __dlpack__(

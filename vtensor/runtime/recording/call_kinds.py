@@ -39,7 +39,7 @@ MAX_OUTER_VALUES = 8192
 _kinds_lock = process_lock(3)
 
 
-class CallOperand(NamedTuple):
+class RecordedOperand(NamedTuple):
     """A value as a call takes or makes it.
 
     Attributes:
@@ -106,13 +106,13 @@ class Keys:
     def __init__(self, threads: int, inexact: bool) -> None:
         self._plan = threads, inexact, ready().version
 
-    def of(self, node: LoweredNode, operands: Sequence[CallOperand]) -> Key:
+    def of(self, node: LoweredNode, operands: Sequence[RecordedOperand]) -> Key:
         """Return the key of a node's call on operands, its outputs included."""
         names = Names()
         key = self._key(node, operands, names)
         return self._key(node, operands, Names(literal=True)) if names.literal else key
 
-    def _key(self, node: LoweredNode, operands: Sequence[CallOperand], names: Names) -> Key:
+    def _key(self, node: LoweredNode, operands: Sequence[RecordedOperand], names: Names) -> Key:
         symbols = dict[int, SymbolicSize]()
         codes = dict[int, int]()
 
@@ -172,7 +172,7 @@ class CallKind:
         cls,
         key: Key,
         inputs: Sequence[TensorStorage],
-        outputs: Sequence[CallOperand],
+        outputs: Sequence[RecordedOperand],
         recorded: Recorded,
         trace: NativeTrace | None,
     ) -> CallKind | None:
@@ -227,7 +227,7 @@ class CallUse:
         node: str,
         names: tuple[str, ...],
         inputs: Sequence[TensorStorage],
-        outputs: Sequence[CallOperand],
+        outputs: Sequence[RecordedOperand],
     ) -> Recorded:
         """Return the recording of a node's call.
 
@@ -305,7 +305,7 @@ class Symbolic:
         self,
         key: Key,
         node: LoweredNode,
-        operands: Sequence[CallOperand],
+        operands: Sequence[RecordedOperand],
         values: Sequence[int],
         outer: NativeTrace,
         now: bool = False,
@@ -329,14 +329,14 @@ class Symbolic:
         ]
         return replace(node, op=substituted(node.op, self._symbol), followers=tuple(followers))
 
-    def _operand(self, operand: CallOperand) -> CallOperand:
+    def _operand(self, operand: RecordedOperand) -> RecordedOperand:
         value, storage = operand.value, operand.storage
         dims = substituted(dict(value.dims), self._symbol)
         value = Value(value.name, value.dtype, dims, value.layout, value.constant)
         if storage is not None:
             storage = TensorStorage.stand_in(storage)
             storage.extents, storage.nbytes = dict(dims), operand.layout.nbytes(dims, storage.dtype)
-        return CallOperand(value, operand.layout, operand.known, storage)
+        return RecordedOperand(value, operand.layout, operand.known, storage)
 
 
 class CallKinds:

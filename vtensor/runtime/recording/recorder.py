@@ -41,11 +41,11 @@ from vtensor.runtime.execution.steps import RecordedStep, StepRef
 from vtensor.runtime.recording.aliasing import Division, division, uncopied
 from vtensor.runtime.recording.call_kinds import (
     CallKind,
-    CallOperand,
     CallUse,
     Key,
     Keys,
     Recorded,
+    RecordedOperand,
     Symbolic,
 )
 from vtensor.runtime.recording.packer import Packer
@@ -255,14 +255,14 @@ class Recorder:
         self.symbolic[storage] = constant
         return storage
 
-    def _operand(self, value: Value, layout: Layout) -> CallOperand:
+    def _operand(self, value: Value, layout: Layout) -> RecordedOperand:
         """Return a value as an operand: its storage in the layout that is chosen for it."""
         storage = self._storage(value)
         if storage.layout != layout:  # another spelling of an equal layout
             alias = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
             alias.share(storage)
             storage = alias
-        return CallOperand(value, layout, storage.constant, storage)
+        return RecordedOperand(value, layout, storage.constant, storage)
 
     def _operator(self, node: OpNode) -> None:
         values, layouts = self.graph.values, node.variant.layouts
@@ -271,7 +271,7 @@ class Recorder:
             for x, layout in zip(node.inputs, layouts, strict=False)
         ]
         outputs = [
-            CallOperand(values[name], layout)
+            RecordedOperand(values[name], layout)
             for name, layout in zip(node.outputs, layouts[len(inputs) :], strict=True)
         ]
         try:
@@ -290,8 +290,8 @@ class Recorder:
     def _call(
         self,
         node: LoweredNode,
-        inputs: Sequence[CallOperand],
-        outputs: Sequence[CallOperand],
+        inputs: Sequence[RecordedOperand],
+        outputs: Sequence[RecordedOperand],
     ) -> Recorded:
         """Return the recording of a call, from its call kind or by itself.
 
@@ -320,8 +320,8 @@ class Recorder:
         self,
         key: Key,
         node: LoweredNode,
-        inputs: Sequence[CallOperand],
-        outputs: Sequence[CallOperand],
+        inputs: Sequence[RecordedOperand],
+        outputs: Sequence[RecordedOperand],
     ) -> CallUse | None:
         """Return the use of a kind without symbols; None for a call without a kind."""
         known = self._call_kinds.of(key)
@@ -336,8 +336,8 @@ class Recorder:
         self,
         key: Key,
         node: LoweredNode,
-        inputs: Sequence[CallOperand],
-        outputs: Sequence[CallOperand],
+        inputs: Sequence[RecordedOperand],
+        outputs: Sequence[RecordedOperand],
     ) -> CallUse | None:
         """Return the use of a kind with symbols whose guards hold now; None without such a kind."""
         assert self._memory is not None, "symbols are on a trace"
@@ -376,7 +376,7 @@ class Recorder:
         self,
         key: Key,
         node: LoweredNode,
-        operands: Sequence[CallOperand],
+        operands: Sequence[RecordedOperand],
         count: int,
         numbers: Sequence[int],
     ) -> CallKind | None:
@@ -414,8 +414,8 @@ class Recorder:
         self,
         key: Key,
         node: LoweredNode,
-        inputs: Sequence[CallOperand],
-        outputs: Sequence[CallOperand],
+        inputs: Sequence[RecordedOperand],
+        outputs: Sequence[RecordedOperand],
         trace: NativeTrace,
     ) -> CallKind | None:
         """Record a call on stand-ins; return None if it has no kind."""
@@ -450,7 +450,7 @@ class Recorder:
 
     def _transform(self, node: TransformNode) -> None:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
-        x, y = self._operand(source, source.layout), CallOperand(target, target.layout)
+        x, y = self._operand(source, source.layout), RecordedOperand(target, target.layout)
         self._take([node.output], self._call(node, [x], [y]))
 
     def _is_symbolic(self, node: TransformNode) -> bool:
@@ -515,7 +515,7 @@ def packing_step(
         )
     evaluation = RecordEvaluation()
     with nullcontext() if row.is_large else Executor.alone(), installed(evaluation):
-        x = CallOperand(row.step_input, row.step_input.layout).tensor(input_storage)
+        x = RecordedOperand(row.step_input, row.step_input.layout).tensor(input_storage)
         recorded = _transformed(node, row.value, evaluation, [x])
     names = {input_storage: SOURCE, recorded.outputs[0]: TARGET}
     for step in recorded.steps:
@@ -532,7 +532,7 @@ def _packed_here(
     """Transform a constant on the calling thread, by the steps of its library."""
     value, evaluation = row.value, NormalEvaluation()
     storage = TensorStorage(value.dtype, value.dims, value.layout, room)
-    x = CallOperand(row.step_input, row.step_input.layout).tensor(input_storage)
+    x = RecordedOperand(row.step_input, row.step_input.layout).tensor(input_storage)
     with installed(evaluation):
         _change(node, x, value, storage, evaluation)
 
