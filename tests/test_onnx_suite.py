@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
@@ -11,7 +13,9 @@ from unittest.mock import Mock
 import numpy as np
 import onnx
 import pytest
+import typer
 from onnx import helper
+from typer.testing import CliRunner
 
 from tests.libraries.slow import ALL
 from tests.onnx_suite import refused
@@ -139,6 +143,16 @@ def test_a_refusal_is_told_from_a_failure(relu: Case) -> None:
     missing = Case("missing", "node", source, 0, 0)
     assert not missing.supported
     assert judge(missing) == Outcome("unsupported", "no Bernoulli")
+
+
+def test_figures_are_printed_as_json() -> None:
+    app = typer.Typer()
+    app.command()(importlib.import_module("tests.onnx_suite.__main__").main)
+    result = CliRunner().invoke(app, ["--filter", "^test_relu$", "--json"])
+    figures = json.loads(result.stdout)
+    passed = {"passed": 1, "unsupported": 0, "failed": 0}
+    assert figures["engines"]["VTensor"][""] == figures["operators"]["Relu"] == passed
+    assert figures["cases"]["test_relu"]["status"] == "passed"
 
 
 def test_sequences_and_texts_are_compared() -> None:

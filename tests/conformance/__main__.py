@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Sequence
 from typing import Annotated
@@ -26,6 +27,7 @@ def main(
     count: Annotated[int, typer.Option(min=1, help="How many cases for each cell.")] = 100,
     case: Annotated[int | None, typer.Option(min=0, help="One case alone.")] = None,
     isa: Annotated[str, typer.Option(help="Cap on the instruction set.")] = "max",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run every operator on every library against NumPy in f64; 1 when a case fails."""
     if isa != "max":
@@ -42,7 +44,11 @@ def main(
         transient=True,
     )
     deque(bar, maxlen=0)
-    show(Console(), matrix, "" if isa == "max" else f" --isa {isa}")
+    if as_json:
+        rows = [vars(cell) | {"taken": cell.taken} for cell in matrix]
+        print(json.dumps({"seed": seed, "cells": rows}))
+    else:
+        show(Console(), matrix, "" if isa == "max" else f" --isa {isa}")
     raise typer.Exit(1 if any(cell.failed for cell in matrix) else 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -150,11 +151,25 @@ def test_an_invoker_that_always_declines_is_seen(scratch: None) -> None:
         check_taken(cell, 1)
 
 
+def application() -> typer.Typer:
+    """Return the command."""
+    app = typer.Typer()
+    app.command()(command.main)
+    return app
+
+
+def test_figures_are_printed_as_json() -> None:
+    arguments = ["--operator", "Pad", "--library", "onednn", "--count", "9", "--json"]
+    [cell] = json.loads(CliRunner().invoke(application(), arguments).stdout)["cells"]
+    assert (cell["operator"], cell["library"], cell["run"]) == ("Pad", "onednn", 9)
+    assert cell["failed"] == {}
+    assert cell["taken"] + sum(cell["declined"].values()) == 9
+
+
 def test_a_wrong_result_is_seen_and_repeated_by_its_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app, runner = typer.Typer(), CliRunner()
-    app.command()(command.main)
+    app, runner = application(), CliRunner()
     with monkeypatch.context() as patch:
         patch.setattr(libdesc.eigen, "pointwise", lambda op, *rest: pointwise(Clip(0.1), *rest))
         result = runner.invoke(app, ["--operator", "Relu", "--library", "eigen", "--count", "9"])

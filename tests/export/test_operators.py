@@ -9,8 +9,9 @@ import onnx
 import pytest
 
 from libdesc.registry import registry
+from ops import Concat
 from tests.export.support import NEWEST, RUNTIME, bare, checked, graph_of, runtime
-from tests.frontends.support import run_once
+from tests.frontends.support import f32, run_once
 from tests.operators.cases import CASES, Case
 from tests.operators.harness import check_close
 from vtensor import Graph, load_onnx
@@ -82,6 +83,17 @@ def test_what_is_not_written_is_refused_by_name(name: str) -> None:
     graph, _ = graph_of(CASES[name][0])
     with pytest.raises(UnsupportedOperatorError, match=rf"{name} 'op' : .*\n  to fix: "):
         export(graph)
+
+
+@pytest.mark.parametrize("dim", ["A", "B"])
+def test_a_concat_joins_inputs_whose_dims_are_in_other_orders(dim: str) -> None:
+    graph, arrays = Graph("concat"), {"a": f32(2, 2), "b": f32(2, 2, seed=1)}
+    a, b = graph.input("a", {"A": 2, "B": 2}), graph.input("b", {"B": 2, "A": 2})
+    graph.output(graph.add(Concat(dim), a, b), "y")
+    model = checked(graph.seal(), 17)
+    expected = np.concatenate([arrays["a"], arrays["b"].T], axis="AB".index(dim))
+    for outputs in (runtime(model, arrays), run_once(bare(model), arrays)):
+        np.testing.assert_array_equal(outputs[0], expected)
 
 
 def test_a_wrong_attribute_is_seen() -> None:

@@ -20,6 +20,13 @@ def ops(graph: Graph) -> list[str]:
     return [node.op_name for node in graph.nodes.values()]
 
 
+def test_weights_are_not_copied() -> None:
+    loaded = Model(model("g (float[2, 3] x) => (float[2, 3] y) { y = Add(x, w) }", w=f32(2, 3)))
+    first, second = loaded.graph().constants["w"], loaded.graph().constants["w"]
+    assert np.shares_memory(first, second)
+    assert not first.flags.owndata
+
+
 def test_names_of_values_and_nodes() -> None:
     text = """g (float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] out) {
         [conv] a = Conv<pads = [1, 1, 1, 1]>(x, w, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ STATUSES = ("passed", "unsupported", "failed")
 
 def main(
     pattern: Annotated[str, typer.Option("--filter", help="Only cases whose name matches.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     with_peers: Annotated[
         bool, typer.Option("--peers", help="Run the peers that are installed too.")
     ] = False,
@@ -52,6 +54,15 @@ def main(
         name: count(found, ((kind, c) for c in cases for kind in ("all", c.category)))
         for name, found in outcomes.items()
     }
+    if as_json:
+        about = {name: {"status": o.status, "reason": o.reason} for name, o in ours.items()}
+        engine_rows = {  # the total has no category
+            name: {"" if kind == "all" else kind: row for kind, row in counts.items()}
+            for name, counts in engine_counts.items()
+        }
+        figures = {"engines": engine_rows, "absent": absent, "operators": operators}
+        print(json.dumps({**figures, "cases": about, "at load": folded}, indent=2))
+        raise typer.Exit(1 if faults else 0)
     console = Console()
     for title, counts in {"operator": operators, **engine_counts}.items():
         console.print(table(title, counts))
@@ -78,7 +89,7 @@ def count(
     outcomes: Mapping[str, Outcome], rows: Iterable[tuple[str, Case]]
 ) -> dict[str, Counter[str]]:
     """Return how many cases of each label became what."""
-    counts = defaultdict[str, Counter[str]](Counter)
+    counts = defaultdict[str, Counter[str]](lambda: Counter(dict.fromkeys(STATUSES, 0)))
     for label, case in rows:
         counts[label][outcomes[case.name].status] += 1
     return dict(sorted(counts.items()))

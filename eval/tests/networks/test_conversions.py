@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eval.experiment import Store
-from eval.figures.conversions import counts, gained, removed
+from eval.figures.conversions import counts, gained, plot, removed
 from eval.figures.converted import LEVELS, Clock
 from eval.figures.timing import MIXES
 from eval.figures.timing import table as timings
@@ -101,6 +101,12 @@ def test_the_table() -> None:
     assert proof == "optimal, 3 open"
     assert gain == "no improvement: neither branches nor element-wise nodes"
     assert "| other | 9; 10.0 |" in shown[3]
+
+
+def test_the_picture_names_the_network(tmp_path: Path) -> None:
+    plot(made_up("vgg19", None), [("avx2", "onednn")], Store(tmp_path))
+    assert {file.name for file in tmp_path.iterdir()} == {"conversions.png", "conversions.svg"}
+    assert b"vgg19" in (tmp_path / "conversions.svg").read_bytes()
 
 
 def test_what_is_gained_is_a_share_of_the_baselines_time(tmp_path: Path) -> None:
