@@ -9,10 +9,10 @@ by rules, report their conversions; the table has them next to ours.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from statistics import geometric_mean
 
 import typer
 
@@ -104,8 +104,7 @@ def section(store: Store) -> Iterator[str]:
     yield table([*heads, f"nodes that run otherwise than {APART}"], lines)
     for engine, values in ratios.items():
         if values:
-            mean = math.exp(math.fsum(map(math.log, values)) / len(values))
-            count = f"over {len(values)} networks"
+            count, mean = f"over {len(values)} networks", geometric_mean(values)
             yield f"Geometric mean of the times beside *{engine}* {count}: {mean:.3f}."
 
 

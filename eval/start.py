@@ -11,7 +11,6 @@ MODEL...`` begins each start with nothing of ours on disk but compiled code.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
@@ -216,10 +215,8 @@ def _times(row: Row) -> str:
 
 def mean_of(ratios: Iterable[float | None]) -> str:
     """Return the geometric mean of the known ratios and their number, as text."""
-    logs = [math.log(ratio) for ratio in ratios if ratio]
-    if not logs:
-        return "not known"
-    return f"{math.exp(math.fsum(logs) / len(logs)):.2f} over {len(logs)} models"
+    known = [ratio for ratio in ratios if ratio]
+    return f"{geometric_mean(known):.2f} over {len(known)} models" if known else "not known"
 
 
 def main(

@@ -10,9 +10,9 @@ has OpenVINO as it is installed, which computes in bf16 where the processor has 
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import geometric_mean
 
 import typer
 
@@ -91,9 +91,9 @@ def section(store: Store) -> Iterator[str]:
         plot(store)
         yield picture(NAME, "what peers take of VTensor's time on models of today")
         text = f"{len(slower)} are slower: {', '.join(slower)}" if slower else "none is slower"
-        yield f"Geometric mean over {len(ratios)} models {_mean(ratios):.2f}; {text}."
+        yield f"Geometric mean over {len(ratios)} models {geometric_mean(ratios):.2f}; {text}."
     if installed := [row for row in kept.rows(group="default") if row["ratio"]]:
-        mean = _mean([1 / row["ratio"]["value"] for row in installed])
+        mean = geometric_mean([1 / row["ratio"]["value"] for row in installed])
         apart = max(row["difference"] for row in installed)
         yield (
             f"OpenVINO as installed: VTensor's time divided by its time is {mean:.2f}, geometric"
@@ -108,15 +108,11 @@ def plot(store: Store) -> None:
     for row in store.table(NAME, KEY).rows(group="f32"):
         if row["ratio"]:
             shares.setdefault(row["model"], {})[row["peer"]] = row["ratio"]["value"]
-    series = {peer: [shares_of.get(peer) for shares_of in shares.values()] for peer in PEERS}
+    series = {peer: [by_peer.get(peer) for by_peer in shares.values()] for peer in PEERS}
     with drawn(store.folder / NAME, size=(12, 4.4)) as [axes]:
         title, label = "above 1 VTensor is ahead", "time / VTensor's"
         bars(axes, list(shares), series, title=title, ylabel=label)
         axes.axhline(1, color="black", linewidth=0.8)
-
-
-def _mean(ratios: Sequence[float]) -> float:
-    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
 
 def _best(rows: Iterable[Row]) -> Row | None:

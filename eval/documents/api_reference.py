@@ -28,8 +28,7 @@ _HEAD = """\
 
 Made by `python -m eval.documents.api_reference` from signatures and docstrings; a test compares the
 two. [operators.md](operators.md) lists the operators, [routines.md](routines.md) the routines of
-each
-library; [guide.md](guide.md) has an example of each thing."""
+each library; [guide.md](guide.md) has an example of each thing."""
 
 
 def names_of(module: Any) -> list[str]:

@@ -25,8 +25,8 @@ _HEAD = """\
 Made by `python -m eval.documents.routine_table` from the libraries' public names; a test compares
 the two. An invoker returns a routine: `return onednn.MatMul(a, b, y, op.over,
 follow=ctx.followers)`. If no routine fits, write a subclass of `libdesc.Routine`
-(`libdesc/routine.py`) beside the library's
-others, or an invoker in the long form (CONTRIBUTING.md, "The invokers")."""
+(`libdesc/routine.py`) beside the library's others, or an invoker in the long form (CONTRIBUTING.md,
+"The invokers")."""
 
 
 def routines(library: str) -> Iterator[tuple[str, str, str]]:

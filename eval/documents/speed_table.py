@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from eval.figures.latency import like_for_like
@@ -191,8 +192,7 @@ def cell(ratios: Sequence[float]) -> str:
     """
     if not ratios:
         return ""
-    mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
-    return f"{mean:.2f} ({sum(ratio < 1 for ratio in ratios)} of {len(ratios)})"
+    return f"{geometric_mean(ratios):.2f} ({sum(ratio < 1 for ratio in ratios)} of {len(ratios)})"
 
 
 def _dates(runs: Sequence[Mapping[str, Any]]) -> str:

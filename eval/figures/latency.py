@@ -88,12 +88,12 @@ def _like_for_like(rows: Sequence[Row], found: Found) -> Iterator[str]:
     heads = ["cap, mix", "networks", "mean gain, ewo", "least", "most", "mean gain, all"]
     lines: list[list[object]] = []
     for (cap, mix), networks in found.items():
-        known = {name: of_network.get("ewo") for name, of_network in networks.items()}
-        gains = {name: of_network.mean for name, of_network in known.items() if of_network}
+        known = {name: levels.get("ewo") for name, levels in networks.items()}
+        gains = {name: gained.mean for name, gained in known.items() if gained}
         if gains:
             least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
             ends = (f"{percent(gains[end])} ({end})" for end in (least, most))
-            whole = mean_gain(of_network.get("all") for of_network in networks.values())
+            whole = mean_gain(levels.get("all") for levels in networks.values())
             mean = percent(fmean(gains.values()))
             lines.append([f"{cap}, {mix}", len(gains), mean, *ends, percent(whole)])
     paper_line = (f"{said[key]} %" for key in ("mean", "least", "most"))
@@ -164,9 +164,9 @@ def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
     yield table(["network", "VTensor, ms", *shown, *(f"/ {kind}" for kind in limits)], lines)
     yield from _beside(names, by, store)
     behind = [
-        f"{peer} on {sum(_log(mean) < 0 for mean in logs[peer])} of {len(logs[peer])}"
+        f"{peer} on {sum(_log(rounds) < 0 for rounds in logs[peer])} of {len(logs[peer])}"
         for peer in shown
-        if any(_log(mean) < 0 for mean in logs[peer])
+        if any(_log(rounds) < 0 for rounds in logs[peer])
     ]
     yield f"Where we are slower: {', '.join(behind) or 'nowhere'} networks."
 

@@ -257,9 +257,9 @@ def main(
     """Count, show, draw."""
     if tensorflow_src:
         differ = list(theirs.recounted(tensorflow_src))
-        for name, code, layout in differ:
-            where = f"{name.operator} {name.path}:{name.first}-{name.last}"
-            print(f"{where}: {name.code} and {name.layout} kept, {code} and {layout} counted")
+        for lines, code, layout in differ:
+            where = f"{lines.operator} {lines.path}:{lines.first}-{lines.last}"
+            print(f"{where}: {lines.code} and {lines.layout} kept, {code} and {layout} counted")
         print(f"{len(theirs.ranges()) - len(differ)} of {len(theirs.ranges())} ranges agree")
         raise typer.Exit(bool(differ))
     if framework:

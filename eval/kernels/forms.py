@@ -7,7 +7,8 @@ whole plan was compared with the strict one. They run in turns with OpenVINO and
 f32 kernels are direct, and with MNN, whose are Winograd's as well. *apart* is the largest
 difference from NumPy's definitions, relative to the largest output: behind a Softmax, which makes
 all outputs small, differences of 1e-5 at its input are larger than that. By default on five
-networks, with ``--full`` on all."""
+networks, with ``--full`` on all.
+"""
 
 from __future__ import annotations
 

@@ -115,6 +115,6 @@ class AvgPool(Pool):
         pads: Any = declared.pads if self.count_include_pad else (0,) * len(declared.pads)
         around = [(0, 0), (0, 0), *zip(pads[: len(inner)], pads[len(inner) :], strict=True)]
         counted = np.pad(np.ones_like(x[:1, :1]), around, constant_values=1)
-        beyond = tuple(pad - pad_of for pad, pad_of in zip(window.pads, pads, strict=True))
+        beyond = tuple(reached - pad for reached, pad in zip(window.pads, pads, strict=True))
         number = windows(counted, *window._replace(pads=beyond)).sum(inner)
         return np.asarray(windows(x, *window).sum(inner) / number)

@@ -15,9 +15,11 @@ from vtensor.benchmark.peer import Array, Peer, Task
 class Level(VTensor):
     """A session with the task's options.
 
-    Options: cap: the cap on the instruction set. mix: the name of a mix in ``eval/mixes.py``;
-    ``priority`` is a session's own choice. optimize: the session's level. limits: also measure
-    convolutions and products alone. told: further options of the session.
+    - ``cap``: the cap on the instruction set.
+    - ``mix``: the name of a mix in ``eval/mixes.py``; ``priority`` is a session's own choice.
+    - ``optimize``: the session's level.
+    - ``limits``: also measure convolutions and products alone.
+    - ``told``: further options of the session.
     """
 
     def load(self, task: Task) -> None:
