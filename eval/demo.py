@@ -49,7 +49,7 @@ def main() -> int:
     print_lines(summary_lines(session.plan))
     best = ", ".join(str(row["class"]) for row in top_classes(answer, 5, [])[0])
     print(f"top classes (seeded weights: only their agreement means something): {best}")
-    print(f"largest difference to the NumPy library: {error:.2e} of the largest output")
+    print(f"largest difference from the NumPy kernels: {error:.2e} of the largest output")
     spread = f"min {min(times):.2f}, max {max(times):.2f}"
     print(
         f"median latency: {statistics.median(times):.2f} ms over {RUNS} runs ({spread}), "

@@ -59,7 +59,14 @@ def measure(scope: Scope, store: Store) -> None:
         with TemporaryDirectory() as folder:
             model = Path(folder) / "model.onnx"
             feeds = written(name, scope, model)
-            kept.add(started(name, model, feeds, engines, scope.threads, rounds))
+            told = (name, model, feeds, engines, scope.threads, rounds)
+            cold = {row["engine"]: row for row in started(*told, cold=True)}
+            kept.add(row | _cold(cold.get(row["engine"], {})) for row in started(*told))
+
+
+def _cold(row: Row) -> Row:
+    """Return the times and ratios of a cold start, under names of their own."""
+    return {f"cold_{key}": row.get(key) for key in ("cpu_s", "wall_s", "ratio", "wall_ratio")}
 
 
 def here() -> list[str]:
@@ -182,8 +189,12 @@ def shown(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the rows as a table, and the means of their ratios."""
     yield from beside(rows, "CPU s (wall s)", _times)
     for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
-        walls = [row.get("wall_ratio") for row in rows if row["engine"] == peer]
-        yield f"Likewise of the wall clock, all of them, to {peer}: {mean_of(walls)}."
+        theirs = [row for row in rows if row["engine"] == peer]
+        yield f"The same by the wall clock: {mean_of(row['wall_ratio'] for row in theirs)}."
+        cold = (
+            mean_of(row.get(key) for row in theirs) for key in ("cold_ratio", "cold_wall_ratio")
+        )
+        yield "Cold starts: {}; by the wall clock {}.".format(*cold)
 
 
 def beside(rows: Sequence[Row], what: str, cell: Callable[[Row], str | None]) -> Iterator[str]:

@@ -75,11 +75,11 @@ class Reason:
             return f"output {self.consumer} is delivered in a layout that {source} does not have"
         place = f"{self.requirement.file}:{self.requirement.line}"
         demand = (
-            f"requires it of {self.role} at {place}"
+            f"requires this layout of {self.role} ({place})"
             if self.requirement.layouts
-            else f"takes it as {self.role}, for which ANY was asked at {place}"
+            else f"takes {self.role} in this layout, though any is allowed ({place})"
         )
-        return f"{self.op} {self.consumer} ({self.library}) {demand}, {source} has another"
+        return f"{self.op} {self.consumer} ({self.library}) {demand}; {source} has another"
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def test_table_changes_with_the_registered_operators(monkeypatch: pytest.MonkeyP
 
 
 def test_reasons_of_the_readme_are_at_their_lines() -> None:
-    places = re.findall(r"requires it of .* at (ops/\w+\.py):(\d+)", page("README.md"))
+    places = re.findall(r"requires this layout of .* \((ops/\w+\.py):(\d+)\)", page("README.md"))
     assert places
     for file, line in places:
         named = page(file).splitlines()[int(line) - 1]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
@@ -137,6 +138,16 @@ def test_reduction_is_the_definition(alg: str, axes: tuple[int, ...]) -> None:
     expected = REDUCTIONS[alg](x, axes)
     primitive = dnn.reduction(alg, plain(x.shape), plain(expected.shape), p=2.0, eps=0.25)
     close(primitive, expected, src=x)
+
+
+def test_products_in_bf16_add_in_f32_and_round_once() -> None:
+    if not dnn.isa().startswith(("avx512_bf16", "avx512_fp16", "amx")):
+        pytest.skip(f"oneDNN has no bf16 on {dnn.isa()}")
+    rng = np.random.default_rng(3)
+    a, b = random(rng, 8, 64), random(rng, 64, 8)
+    product = dnn.matmul(plain(a.shape, "bf16"), plain(b.shape, "bf16"), None, plain((8, 8)))
+    a, b = (x.astype(ml_dtypes.bfloat16).astype(np.float32) for x in (a, b))
+    close(product, a @ b, rtol=1e-5, atol=1e-4, src=a, weights=b)
 
 
 @every_form

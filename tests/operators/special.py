@@ -133,6 +133,9 @@ def faults_behind(library: str) -> Iterator[str]:
             if dtype not in known.get("x", known.get("", (dtype,))):
                 continue
             values = numbers(dtype)
+            if kind != "times" and dtype == "bf16":  # processors take subnormal factors for zeros
+                tiny = float(finfo(values.dtype).tiny)
+                values = values[(values == 0) | ~(np.abs(values.astype(np.float64)) < tiny)]
             first, inputs = lead(kind, values)
             try:
                 [result] = run(library, first, inputs, [(op, 0)]).values

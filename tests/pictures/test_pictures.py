@@ -67,7 +67,7 @@ def test_every_node_is_in_the_picture_once(bench: Bench) -> None:
     assert {box.get("class") for box in marked} == {"box transform"}
     assert [box.findtext(f"{SVG}text") for box in marked] == ["NCHW → NHWC", "NHWC → NCHW"]
     first, second = hints(svg, "transform")
-    assert first.startswith("Mix b/one (toy) requires it of ")
+    assert first.startswith("Mix b/one (toy) requires this layout of ")
     assert second.startswith("output y is delivered in a layout that Mix ")
     for private in ("/work/", str(Path.home())):
         assert private not in first + second

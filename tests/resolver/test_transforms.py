@@ -137,8 +137,9 @@ def test_a_reason_says_which_node_asked_where_and_what_had_another_layout(bench:
     graph = two_nodes(bench, ("toy", toy), ("numpy", after))
     extended = extend(resolve(graph), {"y": Layout("CN")})
     assert [str(node.reason) for node in extended.transforms()] == [
-        f"Toy toy (toy) requires it of x at {where(toy, 'here')}, x has another",
-        f"After after (numpy) requires it of x at {where(after, 'here')}, Toy toy has another",
+        f"Toy toy (toy) requires this layout of x ({where(toy, 'here')}); x has another",
+        f"After after (numpy) requires this layout of x ({where(after, 'here')}); "
+        "Toy toy has another",
         "output y is delivered in a layout that After after does not have",
     ]
 
@@ -151,8 +152,8 @@ def test_what_nobody_required_is_not_said_to_be_required(bench: Bench) -> None:
     extended = extend(replace(resolution, nodes=[first, moved]))
     _, transform, _ = extended.transforms()
     assert str(transform.reason) == (
-        f"After after (toy) takes it as x, for which ANY was asked at {where(after, 'here')}, "
-        "Toy toy has another"
+        "After after (toy) takes x in this layout, though any is allowed "
+        f"({where(after, 'here')}); Toy toy has another"
     )
     rows = explain_transforms(extended)
     asked = {row["node"]: row["required_by"][0]["asked"] for row in rows}
