@@ -78,10 +78,10 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
         graph: a graph with at least one output.
         opset: version of ONNX's operators, from 17 on.
         path: the file. If all weights together have more than 64 MiB, they go to a data file next
-            to it, whose name is followed by ``.data``, straight from the graph's arrays.
+            to it, whose name is that of the file and ``.data``.
 
     Raises:
-        UnsupportedOperatorError: as ``export``.
+        UnsupportedOperatorError: as for ``export``.
         InputError: there is no such opset, or a file cannot be written.
     """
     file = Path(path)
@@ -121,14 +121,19 @@ def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
 
 
 def skeleton(graph: Graph, exported: OnnxGraph) -> GraphProto:
-    """Return a graph in ONNX's form, without its initializers."""
+    """Return the ``GraphProto`` of a graph without its initializers.
+
+    Args:
+        graph: the graph.
+        exported: its nodes, as ``write`` returns them.
+    """
     inputs = [_declared(name, graph.values[name]) for name in graph.inputs]
     outputs = [_declared(alias, graph.values[name]) for alias, name in graph.outputs.items()]
     return helper.make_graph(exported.nodes, graph.name or "graph", inputs, outputs)
 
 
 def _declared(name: str, value: VTensor) -> ValueInfoProto:
-    """Return a value's name and type, each dim denoted by its name."""
+    """Return ONNX's declaration of a value: its type, with its dim names as denotations of axes."""
     sizes = [str(s) if isinstance(s, OpenSize) else s for s in value.dims.values()]
     kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
     return helper.make_tensor_value_info(name, kind, sizes, shape_denotation=list(value.dims))
@@ -136,7 +141,10 @@ def _declared(name: str, value: VTensor) -> ValueInfoProto:
 
 @contextmanager
 def _replaced(file: Path) -> Iterator[BinaryIO]:
-    """Write a file that replaces another once it is complete: on an error the other stays."""
+    """Yield a stream whose bytes replace ``file`` when the block ends.
+
+    If the block raises, ``file`` stays as it was.
+    """
     part = file.with_name(f"{file.name}.part")
     try:
         with part.open("wb") as stream:
@@ -148,8 +156,16 @@ def _replaced(file: Path) -> Iterator[BinaryIO]:
 
 
 def _placed(name: str, array: Array, data: BinaryIO, location: str) -> TensorProto:
-    """Write a tensor's bytes to the data file and return the tensor; a small one holds its bytes
-    itself.
+    """Append an array to the data file and return a ``TensorProto`` that refers to its bytes.
+
+    An array of fewer than INSIDE_BYTES bytes, or of elements of less than a byte, is put into the
+    ``TensorProto`` itself.
+
+    Args:
+        name: the tensor's name.
+        array: its elements.
+        data: the data file.
+        location: the data file's name.
     """
     if array.nbytes < INSIDE_BYTES or bits(from_numpy(array.dtype)) < 8:
         return numpy_helper.from_array(array, name)

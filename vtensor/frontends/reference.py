@@ -14,9 +14,9 @@ from vtensor.language.tensor import VTensor
 
 
 def reference_spelling(node: NetworkNode, network: Network, facts: Facts) -> Spelling | None:
-    """Return a spelling for a node without a registered one, or None.
+    """Return a spelling by which ONNX's evaluator runs a node whose operator VTensor lacks.
 
-    None if ONNX's evaluator lacks the operator too, and for control flow, whose graphs read values
+    None if the evaluator lacks the operator too, and for control flow, whose graphs read values
     that are not inputs of the node.
     """
     if has_graphs(node):
@@ -38,7 +38,17 @@ def reference_spelling(node: NetworkNode, network: Network, facts: Facts) -> Spe
 def _read(
     reader: NodeReader, node: NetworkNode, model: OneNode, used: list[str], facts: Facts
 ) -> list[VTensor]:
-    """Return the node's outputs up to the last used one; a value read twice is one operand."""
+    """Add the call-back that runs a node, and return its outputs up to the last used one.
+
+    An unused output is the first used one instead.
+
+    Args:
+        reader: the reader of the node; a value that the node reads twice becomes one operand.
+        node: the node.
+        model: the node as a model for ONNX's evaluator.
+        used: names of the outputs that are used.
+        facts: the known types and values.
+    """
     names = list(node.proto.input)
     operands = [reader.input(names.index(name)) for name in dict.fromkeys(node.inputs)]
     places = [list(node.proto.output).index(name) for name in used]
@@ -54,10 +64,11 @@ def _read(
 def _output(
     reader: NodeReader, node: NetworkNode, place: int, facts: Facts
 ) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """Return element type and sizes by dim of an output, as ONNX's shape inference says.
+    """Return the element type of output ``place``, and the names and sizes of its dims.
 
     Raises:
         NodeRefused: the output is no tensor, or its sizes are unknown.
+        ValuesNeededError: its sizes may depend on the values of the model's inputs.
     """
     name = node.proto.output[place]
     kind, sizes = facts.types.get(name), facts.sizes(name)
