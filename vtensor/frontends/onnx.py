@@ -268,8 +268,8 @@ class Model:
     ) -> Graph | None:
         """Return the graph as ``graph`` makes it, for the symbolic sizes of a trace.
 
-        None if the sizes contradict the model, which ``graph`` reports; if the nodes of the graph
-        depend on the sizes, as for an unrolled loop; or if the model carries its graph's text.
+        None if the sizes contradict the model, which ``graph`` reports; if a function or control
+        flow is expanded, which may depend on sizes; or if the model carries its graph's text.
 
         Args:
             shapes: sizes of inputs, symbolic or not.

@@ -2,8 +2,9 @@
 
 ``import onnx`` imports command-line tools, mail and zip archives, which a session does not need.
 Reading a model needs four of its modules and the classes of its protocol buffers. If the package is
-not imported yet, it is put into ``sys.modules`` without running its own lines. The first use of any
-other name of it runs them; from then on the package is as always.
+not imported yet, it is put into ``sys.modules`` without running the code of its ``__init__.py``.
+That code runs at the first use of a name that these modules do not have; from then on the package
+is an ordinary one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _DEFINED_NAMES = ("__all__", "__version__")
 
 
 class Deferred(ModuleType):
-    """A package whose lines run when a name is used that its modules do not have."""
+    """A package whose own code runs when a name is used that its modules do not have."""
 
     #: One thread runs the lines; meanwhile names that are not defined yet are missing only for it.
     _lock = process_lock()
@@ -53,10 +54,11 @@ class Deferred(ModuleType):
         return dir(self)
 
     def _run(self, name: str) -> None:
-        """Run the package's lines, after which it is an ordinary module.
+        """Run the package's own code, after which it is an ordinary module.
 
         Raises:
-            AttributeError: this thread is running them already: ``name`` is not defined yet.
+            AttributeError: this thread is running the code already, and ``name`` is not defined
+                yet.
         """
         with Deferred._lock:
             if type(self) is ModuleType:  # another thread was here meanwhile
@@ -75,7 +77,7 @@ class Deferred(ModuleType):
 
 
 class LazyModule(ModuleType):
-    """A module whose lines run when one of its names is used."""
+    """A module whose code runs when one of its names is used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
@@ -98,7 +100,9 @@ def defer() -> None:
 
 
 def _defer_unused() -> None:
-    """Make the unused module lazy as well."""
+    """Put the module that protocol buffers import without using it into ``sys.modules``, lazy as
+    well.
+    """
     with suppress(ImportError):  # another version of protocol buffers
         if _UNUSED not in sys.modules and (spec := find_spec(_UNUSED)) is not None:
             module = module_from_spec(spec)

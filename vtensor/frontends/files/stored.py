@@ -1,4 +1,4 @@
-"""The graph whose text a model carries, if the model's nodes agree with it."""
+"""The graph whose text a model carries, if the model's nodes are what the graph is written as."""
 
 from __future__ import annotations
 
@@ -41,7 +41,16 @@ class StoredText:
 def stored_text(
     model: ModelProto, opset: int, arrays: Originals, parts: Parts
 ) -> StoredText | None:
-    """Return the text that a model carries, or None. It keeps nothing of the model alive."""
+    """Return the text that a model carries, with the part of the model that it must agree with.
+
+    None if the model carries none. The result keeps nothing of ``model`` alive.
+
+    Args:
+        model: the model.
+        opset: version of ONNX's operators.
+        arrays: the model's arrays by name.
+        parts: data that was separated from the model's bytes.
+    """
     texts = [entry.value for entry in model.metadata_props if entry.key == TEXT]
     if not texts:
         return None
@@ -54,8 +63,14 @@ def stored_text(
 
 
 def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> dict[str, Place]:
-    """Return the places of the bytes of initializers, up to the first one whose bytes are not
-    NumPy's.
+    """Return the places of the bytes of initializers, by name.
+
+    The first one whose bytes are not NumPy's, and those after it, are absent.
+
+    Args:
+        tensors: the initializers.
+        arrays: their arrays by name.
+        parts: the model's bytes, with data that was separated from them.
     """
     places, at = dict[str, Place](), 0
     for number, tensor in enumerate(tensors):
@@ -73,8 +88,7 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
 
 
 def stored_graph(stored: StoredText) -> Graph | None:
-    """Return the graph of a text, sealed, or None if the model is not what this graph is written
-    as.
+    """Return the sealed graph of a text; None if the model is not what this graph is written as.
 
     So the text adds names to what the nodes compute, and can change none of it: a model that was
     edited after it was written is read from its nodes.
@@ -102,17 +116,21 @@ def stored_graph(stored: StoredText) -> Graph | None:
 
 
 def _blank(array: Original) -> Array:
-    """Return a placeholder for an array that was not read yet: memory that nothing touches."""
+    """Return memory of an unread array's type and shape in place of it; nothing is written to
+    it.
+    """
     return lasting(array.nbytes).view(array.dtype).reshape(array.shape)
 
 
 def _agreeing(
     stored: StoredText, arrays: Mapping[str, Array], blank: Mapping[str, Array]
 ) -> Graph | None:
-    """Return the graph of a text with these constants, or None if the model is not what it is
-    written as.
+    """Return the graph of a text; None if the model is not what this graph is written as.
 
-    A blank array is compared by its memory, not by its values.
+    Args:
+        stored: the text, and the part of the model that it must agree with.
+        arrays: the model's arrays, or placeholders, by name.
+        blank: the placeholders among them; they are compared by their memory, not by their values.
     """
     from vtensor.frontends.export import skeleton  # other exporters' models carry no text
 
