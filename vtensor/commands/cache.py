@@ -115,7 +115,7 @@ def _read(cache_dir: Path | None, model: Path | None, deep: bool = False) -> tup
 
     folder = cache_folder() if cache_dir is None else cache_dir
     if cache_dir is None:
-        is_on()  # raises an error of the variable; a cache that is off can be listed all the same
+        is_on()  # raises if the variable is wrong; a cache that is off can be listed, too
     listed = contents(folder.absolute(), deep)
     if model is not None:
         real = os.path.realpath(model)

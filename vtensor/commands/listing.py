@@ -63,7 +63,7 @@ def ops(
     """List the libraries that run each operator, in the order in which they are tried."""
     with errors(debug):
         if name:
-            dispatcher_source(name, device)  # raises the error of an unknown name
+            dispatcher_source(name, device)  # raises if the name is unknown
         rows = operators_list(device)
         rows = [row for row in rows if name in ("", row["operator"])]
         if as_json:
@@ -99,8 +99,7 @@ def dispatcher(
 def libraries_dict() -> dict[str, Any]:
     """Return all libraries, the highest priority first, for ``--json``.
 
-    Problems of their descriptions and libraries of equal priority for an operator are listed as
-    well.
+    The data also has the problems of libraries, and the pairs of libraries of equal priority.
     """
     registered = registry()
     problems, rows = list(registered.problems), []

@@ -118,7 +118,7 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 @cache
-def _parsed(file: Path, state: State) -> ast.Module:  # noqa: ARG001  # a changed file is another key
+def _parsed(file: Path, state: State) -> ast.Module:  # noqa: ARG001  # ``state`` is only a key
     try:
         return ast.parse(read_plain_file(file), str(file))
     except (RecursionError, MemoryError):

@@ -232,11 +232,12 @@ class Builder:
         """
         for name, declared in self._network.inputs.items():
             if name in self._facts.arrays:
-                continue  # its value is given: a constant of this graph
+                continue  # an input whose value is given is a constant of this graph
             names = self._named.names[name]
             dims = self._dims(name, self._named.pinned.get(name, names))
             value = self._graph.input(name, dims, declared.dtype)
-            # Bodies may unify dims that inputs keep apart: nodes read the unified names.
+            # The bodies of functions and loops may make one dim of two dims of an input: nodes
+            # then read the input under the unified names.
             self._data[name] = self._with_names(value, names, name)
         self._nodes()
         if self._needed and not self._problems.remain_with(
@@ -282,7 +283,7 @@ class Builder:
         """
         inputs = deciding_inputs(name, self._network, self._facts)
         if name in self._facts.static:
-            inputs = inputs or [*self._needed]  # it is made of sizes that these inputs decide
+            inputs = inputs or [*self._needed]  # the value depends on sizes that these decide
         if inputs:
             raise self._values_needed(inputs)
 
@@ -301,7 +302,7 @@ class Builder:
         None.
         """
         if self._graph.values.get(value.name) is not value:
-            return None  # not in the graph yet: its name is temporary
+            return None  # not in the graph yet: the name is temporary
         return self._renames.get((value.name, names))
 
     def _dims(self, name: str, names: Names) -> dict[str, int]:
@@ -412,7 +413,7 @@ class Builder:
             read = spelling.read(reader)
         except VTensorError:
             raise
-        except Exception as error:  # unforeseen by the spelling: name the node
+        except Exception as error:  # not an error that the spelling raises: add the node
             pass_signals(error)
             raise _spelling_error(self._network, node, error) from error
         values = [read] if isinstance(read, VTensor) else list(read)
@@ -449,7 +450,7 @@ class Builder:
             if name not in self._network.used or sizes is None or None in sizes or kind is None:
                 continue
             dims = self._dims(name, self._named.names[name])
-            with suppress(ModelError):  # VTensor lacks the element type
+            with suppress(ModelError):  # no stand-in if VTensor lacks the element type
                 dtype = element_type(kind.tensor_type.elem_type, f"value {name!r}")
                 self._data[name] = self._graph.input(name, dims, dtype)
 
@@ -538,7 +539,7 @@ class Builder:
         rank = self.data(name).ndimensions() if origin is None else origin.ndim
         declares = self._network.declared[name].tensor_type.HasField("shape")
         if names is not None and len(names) != rank and not (names and declares):
-            names = None  # ONNX's inference is wrong about the rank, or the declared scalar is none
+            names = None  # ONNX's inference has a wrong rank, or the model declares a false scalar
         if names is not None and len(names) != rank:
             text = f"output {name!r} is declared with {len(names)} dims, and has {rank}"
             raise ModelError(f"{self._network.label}: {text} for these inputs")

@@ -23,7 +23,7 @@ from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.evaluations import NormalEvaluation
 
-#: Element types and dims of operands.
+#: For each operand: the element type; name and size of each dim.
 Kinds = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 
@@ -47,7 +47,7 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
         _tensor(value, array, layout)
         for (value, array), layout in zip(operands, variant.layouts, strict=False)
     ]
-    checkpoint()  # here, not inside: other threads would wait until it has slept
+    checkpoint()  # may sleep; inside ``on_one_thread``, other threads would wait for that
     compute = partial(run_compute, _RunningContext(node, variant=variant), op, tensors)
     with installed(NormalEvaluation()), np.errstate(all="ignore"):
         outputs = on_one_thread(compute)

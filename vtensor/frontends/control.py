@@ -22,7 +22,7 @@ from vtensor.frontends.tensors import Array, sizes_of
 from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
 
-#: Operators of control flow, and the positions of the inputs that decide what runs.
+#: Operators of control flow, and the indices of the inputs that decide what runs.
 DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}
 
 

@@ -27,14 +27,14 @@ from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
-#: Outputs are cached if the inputs together have at most this many elements, and so have the
-#: outputs, as in arithmetic on shapes: layers of a network repeat it, and so do other sizes.
+#: Largest number of elements of all inputs, and of all outputs, of a node whose outputs are cached.
+#: Arithmetic on shapes is so small; layers of a network repeat it, and graphs of other sizes do.
 _MAX_CACHED_ELEMENTS = 64
 
-#: Largest number of cached nodes: each further combination of sizes adds some.
+#: Largest number of nodes whose outputs are cached: each combination of sizes adds some.
 _MAX_CACHED_NODES = 4096
 
-#: Types of attributes whose bytes are their whole value.
+#: Types of attributes whose value is in their own bytes, not in a file.
 _PLAIN_ATTRIBUTES = (
     *(AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS),
     *(AttributeProto.STRING, AttributeProto.STRINGS),
@@ -94,7 +94,7 @@ def _compute_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[
     Raises:
         ModelError: the node is wrong, whatever would compute it.
     """
-    ready()  # the operators' spellings
+    ready()  # fills the registry, through which spellings are found
     spellings = spellings_of(node)
     if not spellings:
         return None

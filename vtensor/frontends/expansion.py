@@ -31,8 +31,8 @@ from vtensor.frontends.values import shape_makers
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import replace
 
-#: Largest number of nodes that unrolled loops may become: each iteration tells only whether there
-#: is another.
+#: Largest number of nodes that unrolled loops may become. The number of iterations is not known
+#: before they are unrolled: each one decides only whether there is another.
 MAX_LOOP_NODES = 1 << 13
 
 
@@ -71,7 +71,7 @@ def infer(
     while waiting:
         node = waiting.popleft()
         if any(name in facts.arrays for name in node.outputs):
-            nodes.append(node)  # folded for earlier sizes, from initializers alone
+            nodes.append(node)  # an earlier graph has folded it, from initializers alone
             continue
         if node.key not in network.functions:
             if by_operators:

@@ -97,7 +97,7 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
             model.graph.initializer.extend(tensors)
         with _replaced(file) as out:
             out.write(model.SerializeToString())
-    except (OSError, ValueError) as error:  # a name that no file can have
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         pass_signals(error)
         raise InputError(f"{file}: the model cannot be written there: {error}") from error
 
@@ -107,7 +107,7 @@ def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
     newest = onnx.defs.onnx_opset_version()
     if opset not in range(OPSET, newest + 1):
         raise InputError(f"opset {opset!r} is not among {OPSET} to {newest}")
-    ready()  # the operators' spellings
+    ready()  # fills the registry, through which spellings are found
     exported = write(graph, opset)
     opsets = [helper.make_opsetid(domain, version) for domain, version in exported.opsets.items()]
     model = helper.make_model(

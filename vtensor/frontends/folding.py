@@ -44,7 +44,7 @@ _SHOWN_ELEMENTS = 4096
 #: Operators whose outputs are the sizes of their input.
 _SIZES = ("Shape", "Size")
 
-#: Operators that are computed here; others are by VTensor's definitions, or by ONNX's evaluator.
+#: Operators that this file computes; VTensor's definitions or ONNX's evaluator compute others.
 OWN = (*_SIZES, "Constant", "ConstantOfShape")
 
 #: Element types, and the largest number of bytes, of constants that are read without ONNX's checks.
@@ -57,7 +57,7 @@ _MAX_SIMPLE_BYTES = 1 << 16
 _ATTRIBUTE_FIELDS = {"name", "type", "doc_string"}
 _TENSOR_FIELDS = {"dims", "data_type", "name", "doc_string"}
 
-#: Positions of the inputs of which operators read only the type, by operator.
+#: By operator, the indices of the inputs of which it reads only the type.
 _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
 
 
@@ -496,7 +496,7 @@ def _keep_values(
 
     If the node reads initializers alone, the network keeps them for later graphs, too.
     """
-    # A value inside a function may have another name next time.
+    # A value inside a function may have another name in the next graph.
     pure = node.origin is None and all(name in network.arrays for name in node.inputs)
     for name, array in zip(node.outputs, results, strict=True):
         facts.compare(node, name, array.shape)

@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, TypeProto, helper
 
 from vtensor.frontends.tensors import MAX_RANK
 
-#: Largest number of integers in a row that may be a shape.
+#: Largest number of elements of a one-dim tensor of integers that may be a shape.
 _MAX_SHAPE_ELEMENTS = 4096
 
 #: Prefix of the name of a size that inference must not know; no model's own name begins with it.

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 from vtensor.language.records import dataclass
 
 Names = tuple[str, ...]
-#: A value as naming sees it: each use of a constant is a value of its own.
+#: Key of a value while names are found: its name, or for a constant, a key for each use.
 Key = Hashable
 K = TypeVar("K", bound=Hashable)
-#: A position of a value.
+#: An axis of a value: the value and the number of the axis.
 Position = tuple[Key, int]
 
 

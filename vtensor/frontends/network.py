@@ -53,7 +53,7 @@ from vtensor.storage.budget import max_bytes_of
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
-#: Placeholders for the name of a nameless size, besides texts without a letter or a digit.
+#: Texts that exporters write for a size without a name; texts without a letter or digit are, too.
 _NAMELESS = ("none", "null", "unk", "unknown", "-1")
 
 
@@ -477,7 +477,7 @@ def _overridable(graph: GraphProto, arrays: Mapping[str, Array | Original]) -> d
         if (default := arrays.get(value.name)) is None:
             continue
         elem_type = helper.np_dtype_to_tensor_dtype(default.dtype)
-        with suppress(ModelError):  # strings: no run takes them
+        with suppress(ModelError):  # no input if its default is an array of strings
             kind = InputType(element_type(elem_type, value.name), elem_type, tuple(default.shape))
             inputs[value.name] = kind
             declared = _inputs(GraphProto(input=[value]), ())[value.name]

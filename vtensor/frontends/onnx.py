@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from vtensor.frontends.files.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
 
-#: Size in place of an open one when operators are asked for sizes; image networks can halve it five
-#: times.
+#: Size in place of an open one when operators compute sizes; image networks halve it five times.
 EXAMPLE_SIZE = 32
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
@@ -122,17 +121,18 @@ class Model:
             model, max_bytes=max_bytes, external_data_root=external_data_root, earlier=earlier
         )
         self._deciding: dict[str, None] = {}
-        #: Whether operators are asked for sizes, since ONNX's inference was wrong before.
+        #: Whether operators compute all sizes, since ONNX's inference was wrong before.
         self._own_sizes = False
-        #: Difference of an operator's sizes from those of ONNX's inference, by node.
+        #: By node, how its operator's sizes differ from those of ONNX's inference.
         self.differences: dict[str, str] = {}
         self._earlier: dict[Hashable, NamedNetwork] = {}  # by ``_kind``
-        ready()  # the operators' spellings
+        ready()  # fills the registry, through which spellings are found
         stored = self._network.stored
-        #: The graph's text that the model carries, and the graph if the model was written from it.
+        #: The text of a graph that the model carries, and this graph; None without a text, and
+        #: no graph if the model's nodes are not what it is written as.
         self.text = stored
         self.stored = stored_graph(stored) if stored else None
-        #: Its arrays that are read later.
+        #: The arrays that are read later.
         self.deferred = self._network.deferred
 
     @property

@@ -254,7 +254,7 @@ class Reader:
         If ``order`` has other dims than the value, the value's own order counts.
         """
         if set(value.dims) != set(order):
-            order = tuple(value.dims)  # the operator's own names: positions decide
+            order = tuple(value.dims)  # the operator has named its output's dims itself
         if tuple(value.dims) == order:
             return self._with_names(value, names)
         return self._rename(value, tuple(zip(order, names, strict=True)), names)

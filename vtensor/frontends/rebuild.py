@@ -72,7 +72,7 @@ class Rebuilder(Builder):
         for node in self._network.nodes:
             checkpoint()
             if any(name in self._facts.arrays for name in node.outputs):
-                continue  # folded for earlier sizes, from initializers alone
+                continue  # an earlier graph has folded it, from initializers alone
             if (naming := self._namings.get(node.name)) is None:
                 self._fold(node)
                 continue

@@ -77,7 +77,7 @@ def _output(
     if kind is None or sizes is None or None in sizes:
         for index, given in enumerate(node.proto.input):
             if given and reader.input(index).dtype in INTEGERS:
-                reader.constant(index)  # it may be a size: ask for its value
+                reader.constant(index)  # may decide the sizes: raises if its value can be given
         raise reader.refuse(
             f"the sizes of output {place} ({name!r}) are decided by data, or ONNX's shape "
             "inference does not know them"

@@ -61,7 +61,7 @@ class Splice:
         for inner, outer in outputs:
             if inner in inner_values and inner not in names:
                 names[inner] = outer
-            else:  # an input that is delivered, or an output that is delivered twice
+            else:  # the value is an input of the nodes, or is delivered twice
                 passed.append((inner, outer))
         for inner in inner_values:
             names.setdefault(inner, self.free(inner))

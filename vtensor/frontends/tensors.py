@@ -28,7 +28,7 @@ Array = NDArray[np.generic]
 Sizes = tuple[int | None, ...]
 
 
-#: Element types whose raw data is NumPy's bytes in memory, by ONNX's number.
+#: Element types whose raw data has the format of NumPy's memory, by ONNX's number.
 _RAW_DTYPES: dict[int, np.dtype[np.generic]] = {
     helper.np_dtype_to_tensor_dtype(np.dtype(kind)): np.dtype(kind) for kind in "?bBhHiIqQefd"
 }

@@ -210,7 +210,7 @@ class _Traced(Rebuilder):
             start, limit, delta = (bound.item() for bound in given)
             return (max(-((start - limit) // delta), 0),)
         [output] = node.outputs
-        self._facts.made[output] = sample.shape  # names depend on its rank
+        self._facts.made[output] = sample.shape  # dim names depend on its rank
         local = local_of(self._network, node, self._facts)
         for spelling in spellings_of(node):
             reader = Reader(
@@ -272,10 +272,10 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
     return facts.arrays[node.outputs[0]]
 
 
-#: The largest difference of two orders of one sum, in roundings of the array's largest element.
+#: Largest difference that the order of a sum makes, in roundings of the array's largest element.
 ROUNDINGS = 4
 
-#: Types of attributes that rows can hold.
+#: Types of attributes that rows of a trace can hold.
 _ROW_TYPES = (str, int, float, bool, type(None))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # ONNX is loaded with the first model
+if TYPE_CHECKING:  # these import ONNX, which is loaded with the first model
     from vtensor.frontends.folding import Facts, Leaves
     from vtensor.frontends.network import Network, NetworkNode
 

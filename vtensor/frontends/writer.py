@@ -103,9 +103,9 @@ class _GraphWriter:
         for node in graph.nodes.values():
             for name in node.inputs:
                 self._readers[name].append(node)
-        #: Constants that are not used yet: the first use decides their sizes.
+        #: Constants that no node reads yet: the first use may reshape them in place.
         self._unused = {self.names[name] for name in graph.constants}
-        #: Values in other orders and sizes, by operator, input and parameter.
+        #: Names of transposed and reshaped values, by operator, input and parameter.
         self._forms: dict[tuple[str, str, tuple[int, ...]], str] = {}
         arrays = {self.names[name]: array for name, array in graph.constants.items()}
         self.exported = OnnxGraph({"": opset}, arrays=arrays)

@@ -27,7 +27,7 @@ RADIUS, HEADROOM, EDGE = 5, 1.12, 120
 #: The height of a line of text, and the most width of a character, in pixels.
 LINE, CHARACTER = 13, 8
 
-#: The powers of ten at the ends of the error axis if no plan has an error.
+#: The exponents of ten at the ends of the error axis if no plan has an error.
 DEFAULT_DECADES = (-7, -3)
 
 
@@ -54,7 +54,7 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
     def x_of(error: float) -> float:
         if not error:
             return LEFT + STRICT / 2
-        part = min(1, (log10(error) - first) / (last - first))  # NaN is at the right end
+        part = min(1, (log10(error) - first) / (last - first))  # min puts NaN at the right end, too
         return LEFT + STRICT + part * (right - LEFT - STRICT)
 
     def y_of(ns: float) -> float:

@@ -91,7 +91,7 @@ def _ranks(count: int, wires: Sequence[Wire]) -> list[int]:
 
     A node that no wire reaches is in the row above its first user instead.
     """
-    import networkx as nx  # imported with the first picture
+    import networkx as nx  # slow to import: not before the first picture
 
     graph = nx.DiGraph((wire.source, target) for wire in wires for target in wire.targets)
     graph.add_nodes_from(range(count))

@@ -164,14 +164,12 @@ def numbers(**values: float) -> dict[str, str]:
 
 
 def _cut(text: str, length: int) -> str:
-    """Return the last ``length`` characters of a text, after an ellipsis: long names differ in
-    these.
-    """
+    """Return a text cut to ``length`` characters: its last ones, by which long names differ."""
     return text if len(text) <= length else "…" + text[1 - length :]
 
 
 def _begin(text: str, length: int) -> str:
-    """Return the first ``length`` characters of a text, with an ellipsis for the rest.
+    """Return a text cut to ``length`` characters: its first ones.
 
     Of the names of fused operators, the first is the main one.
     """

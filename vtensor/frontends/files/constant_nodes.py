@@ -62,7 +62,7 @@ def without_constants(
         [name], tensor = node.output, node.attribute[0].t
         try:
             origin = known_origin(name, tensor, have) or tensor_origin(tensor, files, data)
-        except (BudgetError, ModelError):  # raised again if a node that runs reads it
+        except (BudgetError, ModelError):  # raised again later, if a node that runs reads the array
             if data is not None:
                 tensor.raw_data = data.now().tobytes()
             nodes.append(node)

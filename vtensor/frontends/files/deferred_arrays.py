@@ -12,8 +12,8 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     from vtensor.frontends.files.external import DataFiles
 
-#: Place of an array's bytes: an offset in the model's bytes; "" and the number of the initializer
-#: whose data is separate from them; or location of a file, offset and size.
+#: Place of an array's bytes: an offset in the model's bytes; "" and the key in ``Parts.data`` if
+#: they are separate from the others; or location of a file, offset and size.
 Place = tuple[int] | tuple[str, int] | tuple[str, int, int]
 
 

@@ -31,7 +31,8 @@ from vtensor.storage.open_file import Bytes, Data, OpenFile, State, settled
 #: Largest number of a model's files that stay open: a process may open some hundred.
 MAX_OPEN_FILES = 8
 
-#: Refuse a link in place of the path that was checked; do not wait for the other end of a pipe.
+#: Flags of ``os.open``: fail if a link has replaced the path that was checked; do not wait for the
+#: other end of a pipe.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -53,18 +54,19 @@ class DataFiles:
     real: Path | None = None
     #: Paths without links by location: a model's tensors name few files many times.
     _paths: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
-    #: State of each file when it was first opened, by path without links: all data is of one state.
+    #: State of each file when it was first opened, by path without links: a file that has another
+    #: state later is refused.
     _states: dict[Path, State] = field(default_factory=dict, init=False, repr=False)
-    #: Data by path, offset and length: tensors in one place share their memory.
+    #: Data by path, offset and length: tensors of the same bytes share their memory.
     _parts: WeakValueDictionary[tuple[Path, int, int], Bytes] = field(
         default_factory=WeakValueDictionary, init=False, repr=False
     )
-    #: Deferred arrays by place, type and shape: tensors in one place share them.
+    #: Deferred arrays by place, type and shape: tensors of the same bytes share them.
     shared: dict[Hashable, Original] = field(default_factory=dict, init=False, repr=False)
     #: Files that stay open, by path.
     _files: dict[Path, OpenFile] = field(default_factory=dict, init=False, repr=False)
     _taken: int = field(default=0, init=False)
-    #: Places of the arrays that were read at once.
+    #: Places of the arrays that were read immediately, not deferred.
     at_once: dict[tuple[str, int, int], None] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:

@@ -100,7 +100,7 @@ def read_fingerprint(
         places = {name: _place(place) for name, _, _, *place in data["large"]}
         if _digest(file, DeferredArrays({}, places, files), observed) != data["digest"]:
             return None
-        shared: dict[str, Original] = {}  # tensors in one place share their memory
+        shared: dict[str, Original] = {}  # tensors of the same bytes share their memory
         large: dict[str, Original] = {}
         for array, *row in data["large"]:
             origin = shared.get(repr(row)) or array_at(file, files, *row)

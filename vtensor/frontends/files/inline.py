@@ -19,13 +19,13 @@ from ptensor.pages import lasting
 from vtensor.language.records import dataclass
 from vtensor.storage.open_file import LATER, Bytes, Data, OpenFile, Stretch
 
-#: Fills an array with the bytes from an offset on; returns False if there are fewer.
+#: Fills an array with a model's bytes from an offset on; returns False if there are fewer.
 Fill = Callable[[int, Bytes], bool]
 
 #: Returns a reader, usable at any later time, of a number of bytes from an offset on.
 Reopen = Callable[[int, int], Stretch]
 
-#: Data of fewer bytes is not separated.
+#: Least number of bytes of data that is separated from the model.
 MIN_SEPARATE_BYTES = 1 << 12
 
 #: Number of bytes that are read at once to look at fields.
@@ -37,10 +37,10 @@ _GRAPH, _NODE, _INITIALIZER, _OP_TYPE = 7, 1, 5, 4
 #: Field numbers on the way to raw data, from an initializer, and from a node by its only attribute.
 _RAW_DATA = {_INITIALIZER: (9,), _NODE: (5, 5, 9)}
 
-#: The operator of nodes that may have weights.
+#: The operator of nodes whose only attribute may be a weight.
 _CONSTANT = b"Constant"
 
-#: Wire types of fields; for those of fixed length, the number of bytes.
+#: Wire types of fields; those of fixed length with their number of bytes.
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 
 #: Largest number of fields that are walked: ONNX's parser is faster for many small ones.
@@ -70,7 +70,7 @@ def of_node(number: int) -> int:
     return -1 - number
 
 
-class _Unusual(Exception):  # no error: another parser looks at it
+class _Unusual(Exception):  # not named an error: ONNX's parser reads the model instead
     """Raised if a model's bytes are not such as exporters write them."""
 
 
@@ -158,7 +158,7 @@ class _Model:
         pieces, graphs = list[bytes](), 0
         for entry in self.fields(0, self.size):
             if (entry.number, entry.kind) == (_GRAPH, _LENGTH):
-                graphs += 1  # with several, the numbers of tensors would change
+                graphs += 1  # ONNX merges several, which renumbers their tensors
                 pieces += self.message(entry, self.graph(entry))
             else:
                 pieces.append(self.read(entry.begin, entry.end))

@@ -20,21 +20,21 @@ from vtensor.language.process.forks import process_lock
 
 PACKAGE = "onnx"
 
-#: A module that the C++ implementation of protocol buffers imports and never uses, together with a
+#: A module that the C++ implementation of protocol buffers imports and never uses; it imports a
 #: reader and a writer of text.
 _UNUSED = "google.protobuf.internal.python_message"
 
 #: The module whose classes the package has under the same names.
 _CLASSES = f"{PACKAGE}.onnx_ml_pb2"
 
-#: Dunder names that the package's lines define, unlike those that every module has.
+#: Dunder names that the package's own code defines, unlike those that every module has.
 _DEFINED_NAMES = ("__all__", "__version__")
 
 
 class Deferred(ModuleType):
     """A package whose own code runs when a name is used that its modules do not have."""
 
-    #: One thread runs the lines; meanwhile names that are not defined yet are missing only for it.
+    #: Held by the thread that runs the package's code; other threads wait until all names exist.
     _lock = process_lock()
     _running: bool
 
@@ -42,7 +42,7 @@ class Deferred(ModuleType):
         if name.startswith("__") and name not in _DEFINED_NAMES:
             raise AttributeError(f"module {PACKAGE!r} has no attribute {name!r}")
         if (cls := getattr(importlib.import_module(_CLASSES), name, None)) is not None:
-            vars(self)[name] = cls  # as the package's own lines do
+            vars(self)[name] = cls  # as the package's own code does
             return cls
         if name not in _DEFINED_NAMES and find_spec(f"{PACKAGE}.{name}") is not None:
             return importlib.import_module(f"{PACKAGE}.{name}")
@@ -61,7 +61,7 @@ class Deferred(ModuleType):
                 yet.
         """
         with Deferred._lock:
-            if type(self) is ModuleType:  # another thread was here meanwhile
+            if type(self) is ModuleType:  # another thread has run the code meanwhile
                 return
             if "_running" in vars(self):
                 raise AttributeError(f"module {PACKAGE!r} has no attribute {name!r} yet")
@@ -83,7 +83,7 @@ class LazyModule(ModuleType):
         if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         with Deferred._lock:
-            if type(self) is LazyModule:  # no other thread was here meanwhile
+            if type(self) is LazyModule:  # no other thread has run the code meanwhile
                 self.__spec__.loader.exec_module(self)
                 module: Any = self
                 module.__class__ = ModuleType
@@ -103,7 +103,7 @@ def _defer_unused() -> None:
     """Put the module that protocol buffers import without using it into ``sys.modules``, lazy as
     well.
     """
-    with suppress(ImportError):  # another version of protocol buffers
+    with suppress(ImportError):  # other versions of protocol buffers lack the module
         if _UNUSED not in sys.modules and (spec := find_spec(_UNUSED)) is not None:
             module = module_from_spec(spec)
             module.__class__ = LazyModule

@@ -66,7 +66,7 @@ def read_known(
         files = files or data_files(file.path, external_data_root, max_bytes)
         (begin, end, _), *rows = json.loads(payload)
         text = file.parts.rest[begin:end].decode()
-        ready()  # the operators
+        ready()  # fills the registry, through which operators are found
         arrays = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
         graph = Graph.parse(text, {name: _stand_in(a) for name, a in arrays.items()}).seal()
         constants: dict[str, Array | Original] = dict(graph.constants)
@@ -107,7 +107,7 @@ def save_known(file: ModelFile, stored: StoredText, graph: Graph, entries: Entri
             return
         constant = origins.get(name)
         if len(place) > 1 and (constant is None or not one_memory(constant, array)):
-            return  # its values were compared
+            return  # the values of a large weight were compared
         if constant is not None:
             rows.append((name, array.dtype.str, array.shape, *place))
     entries.write(name_of(file), json.dumps(rows, separators=(",", ":")).encode())

@@ -79,7 +79,7 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
             places[tensor.name] = place
         elif number in parts.data:
             places[tensor.name] = "", number
-        else:  # equal bytes before its own serve as well
+        else:  # equal bytes before the array's own serve as well
             at = parts.rest.find(array_of(origin).tobytes(), at)
             if at < 0:
                 break
@@ -105,11 +105,11 @@ def stored_graph(stored: StoredText) -> Graph | None:
             constants[name] = later[name].reshape(graph.constants[name].shape)
         held = [array for array in deferred if array.held]
         return replace(graph, constants=Originals.of(constants, held))
-    if blank:  # the graph may be written with another array of the same bytes
+    if blank:  # compared by memory; an array of equal bytes elsewhere counts, too
         try:
             for array in deferred:
                 array.hold()
-        except ModelError:  # reading its nodes reports it, too
+        except ModelError:  # the error is raised again when the model's nodes are read
             return None
         graph = _agreeing(stored, {**stored.arrays}, {})
     return graph and replace(graph, constants=Originals.of(graph.constants, deferred))
@@ -132,7 +132,7 @@ def _agreeing(
         arrays: the model's arrays, or placeholders, by name.
         blank: the placeholders among them; they are compared by their memory, not by their values.
     """
-    from vtensor.frontends.export import skeleton  # other exporters' models carry no text
+    from vtensor.frontends.export import skeleton  # needed only for models with a text
 
     try:
         graph = Graph.parse(stored.text, arrays).seal()
