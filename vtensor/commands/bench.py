@@ -119,7 +119,7 @@ def present(
         precisions: the precisions of the peers.
         settings: threads, rounds and times.
         to: the plot's files, without their suffixes; None for no plot.
-        as_json: print JSON.
+        as_json: whether to print JSON instead of tables.
 
     Raises:
         InputError: a plot cannot be drawn; nothing was measured.

@@ -137,7 +137,15 @@ def shapes_at(
 
 
 class SizesArguments(NamedTuple):
-    """The arguments of ``vtensor plan --sizes``."""
+    """The arguments of ``vtensor plan --sizes``.
+
+    Attributes:
+        model: the ONNX file.
+        sizes, shape, value: texts of these options.
+        threads: the number of kernel threads; None for all processors.
+        isa: the limit of the instruction set; ``max`` for none.
+        passes, limits, mix: further options.
+    """
 
     model: Path
     sizes: str

@@ -147,7 +147,7 @@ class Passes(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """The choice of libraries; parameters of ``Session``.
+    """The libraries of a session; parameters of ``Session``.
 
     Attributes:
         libraries: the libraries to try, in order; None for all.
@@ -233,9 +233,9 @@ def opened(
     Args:
         model: the ONNX file.
         shape: texts of ``--shape``.
-        threads: the number of kernel threads.
+        threads: the number of kernel threads; None for all processors.
         passes, limits, mix: further options.
-        isa: the cap on the instruction set.
+        isa: the limit of the instruction set; ``max`` for none.
         files: texts of ``--input``.
         values: texts of ``--value``.
         calibrate: texts of ``--calibrate``.
@@ -273,9 +273,10 @@ def opened(
 
 
 def overriding(model: Model, names: Iterable[str]) -> Model:
-    """Return the model with the initializers that ``names`` contains as inputs.
+    """Return the model with initializers as inputs: those that ``names`` has and that may be
+    inputs.
 
-    Names of no initializer that the model declares as an input, too, are ignored.
+    Other names are ignored.
     """
     overridden = model.overridable.keys() & {*names}
     return model.overriding(overridden) if overridden else model

@@ -100,7 +100,7 @@ def name_values(
         every: whether to name the values of nodes that are computed before a run, too.
 
     Raises:
-        ModelError: a node's spelling fails, although the ranks of all its values are known.
+        ModelError: a node's ``Spelling`` fails, although the ranks of all its values are known.
     """
     ranks: dict[Key, int] = {}
     for name in network.inputs:
@@ -133,7 +133,7 @@ def name_values(
 
 
 def _spelling_error(network: Network, node: NetworkNode, error: Exception) -> ModelError:
-    """Return the error for a node whose spelling has raised ``error``."""
+    """Return the error for a node whose ``Spelling`` has raised ``error``."""
     return ModelError(f"{network.label}: {node.described} cannot be read: {error}")
 
 
@@ -157,7 +157,7 @@ class Problems:
 
     Attributes:
         missing: nodes whose operator VTensor lacks, by operator.
-        refused: nodes that all their spellings have refused, with the reasons.
+        refused: nodes that no ``Spelling`` of their operator can read, with the reasons.
     """
 
     missing: dict[str, list[NetworkNode]] = field(default_factory=dict)
@@ -276,10 +276,9 @@ class Builder:
         return self._data[name]
 
     def need(self, name: str) -> None:
-        """Raise if the values of some inputs would make value ``name`` known before a run.
+        """Raise ValuesNeededError if the values of some inputs would make value ``name`` known.
 
-        Raises:
-            ValuesNeededError: asks for the values of these inputs.
+        The error asks for them. Known means: before a run.
         """
         inputs = deciding_inputs(name, self._network, self._facts)
         if name in self._facts.static:
@@ -320,8 +319,8 @@ class Builder:
         return {dim: size or 0 for dim, size in zip(names, sizes, strict=True)}
 
     def _constant(self, name: str, origin: Array | Original, dims: Names) -> VTensor:
-        """Return the graph's constant of value ``name``; uses with equal ``dims`` and shape share
-        it.
+        """Return the graph's constant of value ``name`` with these dims; it is added by the first
+        call.
         """
         key = (name, dims, origin.shape)
         if key not in self._constants:
@@ -341,10 +340,11 @@ class Builder:
         return value
 
     def _node(self, node: NetworkNode, naming: NodeNaming) -> None:
-        """Add a node's operators by the first of its spellings that reads the node.
+        """Add a node's operators to the graph, as the first ``Spelling`` that can read the node
+        says.
 
-        If none does, the reason is kept in ``_problems`` or ``_needed``, and inputs stand in for
-        the node's outputs.
+        If none can, the reason is kept in ``_problems`` or ``_needed``, and inputs stand in for the
+        node's outputs.
 
         Raises:
             VTensorError: a spelling fails, and no earlier node can be the cause.
@@ -400,7 +400,8 @@ class Builder:
         return shape_makers(node, self._network, self._facts)
 
     def _read(self, spelling: Spelling, reader: Reader) -> dict[str, VTensor]:
-        """Return the outputs that a spelling makes of a node, by value name, without unused ones.
+        """Return the outputs that a ``Spelling`` gives for a node, by value name, without unused
+        ones.
 
         Their axes are in the model's order, and have the names that were assigned.
 
@@ -491,11 +492,10 @@ class Builder:
     def _node_names(
         self, node: NetworkNode, added: Sequence[Added], names: Mapping[int, str]
     ) -> list[str]:
-        """Return the names of the graph nodes that ONNX node ``node`` becomes, one for each of
-        ``added``.
+        """Return the names of the graph nodes that an ONNX node becomes, one for each of ``added``.
 
-        The first operator that is no view gets the ONNX node's name. If an output has that name,
-        too, the operator that makes this output gets it.
+        The first operator that is no view gets the ONNX node's name. If an output of the ONNX node
+        has this name, too, the operator that computes the output gets it instead.
 
         Args:
             node: the ONNX node.

@@ -55,9 +55,9 @@ def check_functions(model: ModelProto) -> None:
 
 
 def _calls(nodes: Iterable[NodeProto]) -> Iterator[FunctionKey]:
-    """Yield the key of each node, nodes in graphs of control flow included.
+    """Yield a key for each node, nodes in graphs of control flow included.
 
-    If the node calls a function, the key is the function's.
+    It is the key of the function that the node calls, if it calls one.
     """
     for node in nodes:
         yield domain_of(node), node.op_type, node.overload

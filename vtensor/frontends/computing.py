@@ -55,7 +55,9 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
 
 
 def _decided(node: str, op: object, operands: Sequence[VTensor]) -> Variant:
-    """Return the variant that an operator's definition has for these operands.
+    """Return the variant by which the library that defines an operator runs it on these operands.
+
+    ``node`` is the node's name in errors.
 
     Raises:
         ModelError: the library decided no layouts.
@@ -112,7 +114,7 @@ def _array(value: VTensor) -> Array:
 
 
 class _RunningContext(DispatchContext):
-    """Context of an operator that runs now: outputs get memory in their decided layouts."""
+    """Context of an operator that runs immediately, with outputs in the layouts of ``variant``."""
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Allocate memory for the outputs, then call the operator's dispatcher."""

@@ -206,17 +206,19 @@ class _Loop:
         return [number, condition, *self.remaining.states]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Return the names of the values that make up collected output ``row``, and their axis.
+        """Return the names of the values that are stacked as collected output ``row``, and the
+        axis.
 
-        They are in the order in which they are stacked along a new axis.
+        The names are in the order of stacking.
         """
         return self.remaining.rows[row], 0
 
     def empty(self, row: int) -> Array:
-        """Return collected output ``row`` of a loop without iterations, which has no elements.
+        """Return collected output ``row`` of a loop that runs no iteration: an array without
+        elements.
 
         Raises:
-            ModelError: the body declares no sizes of it.
+            ModelError: the body declares no sizes of the output's values.
         """
         value = self.body.output[self.heads + len(self.remaining.states) + row]
         sizes = sizes_of(value.type)
@@ -268,7 +270,9 @@ class _Loop:
 
 
 class _Scan(_Loop):
-    """An ONNX Scan: each iteration gets a slice of each of its last inputs."""
+    """An ONNX Scan: each iteration gets one slice of each of the inputs that are scanned, the last
+    ones.
+    """
 
     heads = 0
 
@@ -284,7 +288,7 @@ class _Scan(_Loop):
     def given(self, splice: Splice) -> list[str]:
         """Return the names of the values that are the body's inputs in the next iteration.
 
-        The slices of this iteration are added to ``splice``.
+        Nodes that take slices of the scanned inputs are added to ``splice``.
         """
         slices = []
         for i, name in enumerate(self._scanned()):
@@ -296,9 +300,10 @@ class _Scan(_Loop):
         return [*self.remaining.states, *slices]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Return the names of the values that make up collected output ``row``, and their axis.
+        """Return the names of the values that are stacked as collected output ``row``, and the
+        axis.
 
-        They are in the order in which they are stacked along a new axis.
+        The names are in the order of stacking.
         """
         step = -1 if self._of("scan_output_directions", row) else 1
         return self.remaining.rows[row][::step], self._of("scan_output_axes", row)

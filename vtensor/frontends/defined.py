@@ -60,7 +60,8 @@ def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[A
 def _cache_key(node: NetworkNode, facts: Facts) -> object:
     """Return all that a node's outputs depend on, as a key.
 
-    None if the inputs are large, or an input or an attribute has no bytes that are its whole value.
+    None if the outputs are not cached: the inputs are large or of Python objects, or an attribute
+    is a tensor or a graph.
     """
     inputs = [facts.arrays.get(name) for name in node.proto.input]
     plain = all(attribute.type in _PLAIN_ATTRIBUTES for attribute in node.proto.attribute)
@@ -87,9 +88,10 @@ def _type_text(facts: Facts, name: str) -> bytes | None:
 
 
 def _compute_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
-    """Return the arrays of a node's outputs, computed by the first spelling that reads the node.
+    """Return the arrays of a node's outputs, computed by the operators that the node is read as.
 
-    None if no spelling does.
+    The first ``Spelling`` that reads the node and whose operators can be computed counts. None if
+    there is none.
 
     Raises:
         ModelError: the node is wrong, whatever would compute it.
@@ -141,7 +143,7 @@ def _run_added(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
 
     Args:
         reader: the reader of the node.
-        values: the outputs that the spelling has returned.
+        values: the node's outputs, as its ``Spelling`` has returned them.
     """
     results = {}
     for index, (name, value) in enumerate(zip(reader.node.proto.output, values, strict=False)):
@@ -179,7 +181,7 @@ class _KnownInputs:
         raise ModelError(f"value {name!r} is not known")
 
     def need(self, _name: str) -> None:
-        """Do nothing: the values of inputs cannot be asked for now."""
+        """Do nothing: all values of the node are known."""
 
     def renamed(self, _value: VTensor, _names: Names) -> VTensor | None:
         """Return None: no Rename was added before this node."""

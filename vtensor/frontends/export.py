@@ -49,12 +49,12 @@ def export(graph: Graph, opset: int = OPSET) -> ModelProto:
         opset: version of ONNX's operators, from 17 on.
 
     Returns:
-        The model, with a copy of the constants. Dims are denoted by their names, and the metadata
-        ``vtensor.graph`` has the text of the graph. A reader that finds the nodes that this text is
-        written as gets an equal graph.
+        The model, with a copy of the constants. Axes are denoted by their dim names, and the
+        metadata ``vtensor.graph`` has the text of the graph. As long as the nodes are not edited,
+        ``load_onnx`` returns an equal graph.
 
     Raises:
-        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; lists them all.
+        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; the error lists all.
         InputError: there is no such opset.
 
     >>> from ops import Relu
@@ -78,10 +78,10 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
         graph: a graph with at least one output.
         opset: version of ONNX's operators, from 17 on.
         path: the file. If all weights together have more than 64 MiB, they go to a data file next
-            to it, whose name is that of the file and ``.data``.
+            to it, whose name is that of the file with ``.data`` appended.
 
     Raises:
-        UnsupportedOperatorError: as for ``export``.
+        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; the error lists all.
         InputError: there is no such opset, or a file cannot be written.
     """
     file = Path(path)
@@ -103,7 +103,12 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
 
 
 def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
-    """Return the model without its initializers, and the initializers by name."""
+    """Return a graph as an ONNX model without initializers, and the initializers by name.
+
+    Raises:
+        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; the error lists all.
+        InputError: there is no such opset.
+    """
     newest = onnx.defs.onnx_opset_version()
     if opset not in range(OPSET, newest + 1):
         raise InputError(f"opset {opset!r} is not among {OPSET} to {newest}")

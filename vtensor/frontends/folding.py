@@ -79,7 +79,7 @@ class Facts:
         static: names of the values that are constants, or will be once symbolic sizes are known.
         nbytes: bytes of the arrays that were computed.
         leaves: by value, the inputs that it depends on; filled on demand.
-        made: sizes of values as VTensor's operators have computed them; they overrule ``types``.
+        made: sizes by value, as VTensor's operators have computed them; they overrule ``types``.
         differences: by node, how its operator's sizes differ from those of ONNX's inference.
     """
 

@@ -25,7 +25,10 @@ from vtensor.language.wording import counted
 
 
 def spellings_of(node: NetworkNode) -> list[Spelling]:
-    """Return the spellings of a node's operator in the node's opset; empty if VTensor lacks it."""
+    """Return the ``Spelling`` objects that read a node's operator in the node's opset.
+
+    Empty if VTensor lacks the operator.
+    """
     return OPERATORS.spellings(node.label, node.opsets[node.domain])
 
 

@@ -1,6 +1,6 @@
 """Names for dims: axes of values are unified by union-find, and each class gets one name.
 
-ONNX numbers axes; operators here go by names. Every node says, through its operator's spelling,
+ONNX numbers axes; operators here go by names. Every node says, through its operator's ``Spelling``,
 which axes are one dim, which names some must have and which names others might have. A class takes
 its first fixed name, else a hint, else a fresh one, always so that no value has one name twice. If
 that is impossible (x + x^T), the value gets a second name for its second axis, and each node that
@@ -57,8 +57,7 @@ class UnionFind:
 
 @dataclass(eq=False)
 class NodeNaming:
-    """A node while names are found: the ``Naming`` for its spelling, and what the spelling
-    declares.
+    """A node while names are found: the ``Naming`` that its operator's ``Spelling`` gets and fills.
 
     Args:
         opset: version of ONNX's operators.
@@ -66,8 +65,8 @@ class NodeNaming:
         ranks: number of axes by role.
         read_attribute: returns an attribute's value, or the default.
         pairs: pairs of axes that are one dim; an axis is a role and a number.
-        fixed: names that the axes of a role must have.
-        hints: names that the axes of a role might have.
+        fixed: by role, the names that the axes must have.
+        hints: by role, names for axes that get no other name.
     """
 
     opset: int
@@ -80,7 +79,9 @@ class NodeNaming:
 
     @property
     def roles(self) -> list[str]:
-        """The roles of the inputs that are given, in order: ``x0 x1 ...``."""
+        """The roles of the inputs, without optional ones that are left out, in order: ``x0 x1
+        ...``.
+        """
         return [role for role in self.keys if role.startswith("x")]
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -123,10 +124,10 @@ class _Class:
     """A set of axes that are one dim.
 
     Attributes:
-        fixed: the first name that it must have; empty if there is none.
-        hint: the first name that it might have; empty if there is none.
-        name: the name that it gets.
-        neighbours: representatives of the classes whose names must differ from this one.
+        fixed: the first name that is prescribed for one of the axes; empty if there is none.
+        hint: the first name that is suggested for one of the axes; empty if there is none.
+        name: the name that all the axes get.
+        neighbours: representatives of the classes that must not have the same name.
     """
 
     fixed: str = ""
@@ -142,7 +143,7 @@ def assign_names(
 
     Args:
         ranks: number of axes by value, in the order in which values appear.
-        nodes: the nodes with the results of their spellings, in running order.
+        nodes: the nodes, in running order, with what their spellings have declared.
         pinned: prescribed names of the axes of some values; they come before all fixed names.
 
     Returns:
@@ -175,7 +176,7 @@ def _collect(
     nodes: Sequence[NodeNaming],
     pinned: Mapping[K, Names],
 ) -> None:
-    """Set the first fixed name and the first hint of each class.
+    """Set the first fixed name and the first hint of each class: of ``pinned``, then of the nodes.
 
     Args:
         sets: the unified axes, each a value and a number.
@@ -244,7 +245,7 @@ def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Na
     that are different to the node get different names.
 
     Args:
-        node: the node, with the results of its spelling.
+        node: the node, with what its spelling has declared.
         assigned: names of the axes of each value.
     """
     result = {role: assigned[key] for role, key in node.keys.items()}
@@ -271,8 +272,8 @@ def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Na
 
 
 def _neighbours(sets: UnionFind, node: NodeNaming, root: Hashable) -> Iterable[Hashable]:
-    """Yield the representatives of the classes that share an operand of a node with class
-    ``root``.
+    """Yield the classes that share an operand of the node with class ``root``, by
+    representative.
     """
     for role in node.keys:
         roots = [sets.find((role, position)) for position in range(node.rank(role))]

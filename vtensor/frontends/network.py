@@ -310,7 +310,7 @@ def _network(
 
     Args:
         proto: the model.
-        parts: data that was separated from its bytes before they were parsed.
+        parts: the data that was separated from the model's bytes before they were parsed.
         label: name of the model in errors.
         files: files of external data; None for a model from memory without a root.
         max_bytes: limit of the constants that are computed, in bytes.
@@ -414,10 +414,10 @@ def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
 
 
 def _opsets(proto: ModelProto) -> dict[str, int]:
-    """Return the version of each domain of a model, checked.
+    """Return the version of each domain that a model imports.
 
     Raises:
-        ModelError: a version is unknown, or there are none.
+        ModelError: the installed onnx does not know a version, or the model imports none.
     """
     if not 1 <= proto.ir_version <= onnx.IR_VERSION:
         raise ModelError(
@@ -548,7 +548,8 @@ def running_nodes(
         given: names of the values that no node computes.
         outputs: names of the values that are delivered.
         opsets: version by domain.
-        origin: the node that all of these are a part of; its name begins theirs.
+        origin: the node that these nodes are a part of; its name begins theirs. None for the
+            model's own nodes.
         prefix: the part of their names that follows.
 
     Raises:

@@ -22,10 +22,11 @@ from vtensor.language.tensor import VTensor
 
 
 def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, TypeProto]:
-    """Return the types of a node's outputs by name, from the first spelling that can read the node.
+    """Return the types of a node's outputs by name, as the operators that it is read as compute
+    them.
 
-    The sizes of the node's inputs must be known. Empty if no spelling can read the node alone: the
-    builder reads it again and reports why.
+    The sizes of the node's inputs must be known. The first ``Spelling`` that can read the node
+    counts. Empty if none can: the builder reads the node again and reports why.
     """
     named = name_values(replace(network, nodes=[node], inputs={}), facts)
     for _, naming in named.nodes:
@@ -48,7 +49,7 @@ def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, T
 def _type(value: VTensor, order: Names) -> TypeProto:
     """Return the ONNX type of a value with its dims in this order.
 
-    If ``order`` has other dims, they are in the value's own order.
+    If ``order`` does not have the value's dims, the order of ``value.dims`` counts.
     """
     dims = order if set(order) == set(value.dims) else tuple(value.dims)
     kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
@@ -78,7 +79,7 @@ class _Inputs:
         return VTensor(kind, {d: size or 0 for d, size in zip(names, sizes, strict=True)})
 
     def need(self, _name: str) -> None:
-        """Do nothing: the values of inputs cannot be asked for now."""
+        """Do nothing: while types are inferred, no values of inputs are asked for."""
 
     def renamed(self, _value: VTensor, _names: Names) -> VTensor | None:
         """Return None: no Rename was added before this node."""

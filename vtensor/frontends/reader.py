@@ -1,4 +1,4 @@
-"""Reader of one ONNX node, for an operator's spelling.
+"""Reader of one ONNX node, for an operator's ``Spelling``, which turns the node into operators.
 
 A reader changes nothing. It collects the operators that the spelling adds, each on descriptions of
 its outputs. The builder adds them to the graph only once the spelling has read the whole node, so a
@@ -28,7 +28,9 @@ from vtensor.language.tensor import Option, VTensor
 
 
 class NodeRefused(UnsupportedOperatorError):
-    """Raised if a spelling refuses a node; the builder collects these into one error."""
+    """Raised if an operator's ``Spelling`` refuses to read a node; the builder collects these
+    errors.
+    """
 
 
 class Values(Protocol):
@@ -44,7 +46,7 @@ class Values(Protocol):
         """Return a VTensor of a value that is computed in a run."""
 
     def need(self, name: str) -> None:
-        """Raise if the values of some inputs would make value ``name`` known before a run."""
+        """Raise ValuesNeededError if the values of some inputs would make value ``name`` known."""
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
         """Return the output of the Rename that already renames ``value``'s dims to ``names``, or
@@ -54,11 +56,11 @@ class Values(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A constant that a spelling has asked for.
+    """A constant that an operator's ``Spelling`` has asked for while it reads a node.
 
     Attributes:
         name: its name in the ONNX model, or a description if the node has made it.
-        origin: its array.
+        origin: its array, or an ``Original`` if that can be read later.
         value: a VTensor of its type, with the dim names that the spelling has asked for.
     """
 
@@ -68,13 +70,13 @@ class Constant:
 
     @property
     def array(self) -> Array:
-        """The elements, read from a file if they were not."""
+        """The elements; a deferred array is read now."""
         return array_of(self.origin)
 
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """An operator that a spelling has added.
+    """An operator that a ``Spelling`` has added while it reads a node.
 
     Attributes:
         op, inputs, outputs: the operator and its operands.
@@ -109,7 +111,7 @@ _LISTS = (AttributeProto.INTS, AttributeProto.FLOATS)
 
 @dataclass(eq=False)
 class Reader:
-    """The ``NodeReader`` of one ONNX node, for its operator's spelling.
+    """The ``NodeReader`` of one ONNX node: an operator's ``Spelling`` reads the node through it.
 
     Args:
         node: the ONNX node.
@@ -168,7 +170,7 @@ class Reader:
 
     @property
     def inputs(self) -> list[VTensor]:
-        """All inputs that are given."""
+        """All inputs, without optional ones that are left out."""
         return [self.input(i) for i in range(len(self.node.proto.input)) if self.has(i)]
 
     def constant(self, index: int) -> Any:
@@ -229,7 +231,8 @@ class Reader:
         return self._constant(f"{self.name}: constant {len(self.constants)}", array, tuple(names))
 
     def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
-        """Return the elements of ``x``, in the order of its dims, under other dims.
+        """Return ``x`` reshaped to ``dims``; the elements keep the order that they have by
+        ``x.dims``.
 
         A constant becomes another constant; if only names differ, only the names change.
         """
@@ -245,7 +248,7 @@ class Reader:
         return self.ordered(value, tuple(dims), tuple(dims))
 
     def refuse(self, reason: str) -> NodeRefused:
-        """Return the error that says that this node is not supported, and why."""
+        """Return the error that the operator's ``Spelling`` does not support this node."""
         return NodeRefused(reason)
 
     def ordered(self, value: VTensor, order: Names, names: Names) -> VTensor:

@@ -54,7 +54,7 @@ def rebuilt(
 
 
 class Rebuilder(Builder):
-    """A builder that takes each value's sizes from the operator that makes the value.
+    """A builder that takes each value's sizes from the operator that computes the value.
 
     Args:
         named: the network with its names.
@@ -84,7 +84,7 @@ class Rebuilder(Builder):
                     self._know(name, value)
 
     def _know(self, name: str, value: VTensor) -> None:
-        """Set the sizes of value ``name`` to those of ``value``, which its operator has made.
+        """Set the sizes of value ``name`` to those of ``value``, as its operator has computed it.
 
         Raises:
             ModelError: it is larger than the budget, or ONNX's inference says other sizes.

@@ -14,7 +14,7 @@ from vtensor.language.tensor import VTensor
 
 
 def reference_spelling(node: NetworkNode, network: Network, facts: Facts) -> Spelling | None:
-    """Return a spelling by which ONNX's evaluator runs a node whose operator VTensor lacks.
+    """Return a ``Spelling`` that runs a node on ONNX's evaluator, since VTensor lacks its operator.
 
     None if the evaluator lacks the operator too, and for control flow, whose graphs read values
     that are not inputs of the node.
@@ -64,7 +64,7 @@ def _read(
 def _output(
     reader: NodeReader, node: NetworkNode, place: int, facts: Facts
 ) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """Return the element type of output ``place``, and the names and sizes of its dims.
+    """Return the element type of output number ``place``, and the names and sizes of its dims.
 
     Raises:
         NodeRefused: the output is no tensor, or its sizes are unknown.

@@ -50,8 +50,8 @@ class Splice:
             names: the network's names of the values that the nodes are given, by their names in
                 ``protos``.
             outputs: values that are delivered, each with its name in ``protos`` and in the network.
-            attributes: values for references to attributes, by name; a reference without one is
-                dropped.
+            attributes: attributes of a function's call, by name; they replace references of the
+                nodes to them. A reference to an absent one is dropped.
 
         Returns:
             The network's names of all values, by their names in ``protos``.
@@ -75,10 +75,10 @@ class Splice:
         self.protos.append(NodeProto(op_type=op_type("identity"), input=[value], output=[name]))
 
     def new(self, kind: str, inputs: Sequence[str], axis: int, output: str = "") -> str:
-        """Add a structural operator along an axis, and return the name of its output.
+        """Add a node of a structural operator along an axis, and return the name of its output.
 
         Args:
-            kind: the operator's role in VTensor, such as ``concat``.
+            kind: VTensor's structural operator, such as ``concat``.
             inputs: names of its inputs.
             axis: the axis.
             output: name of its output; a new name if empty.
@@ -108,11 +108,15 @@ class Splice:
         self.new("concat", rows, axis, output)
 
     def free(self, stem: str) -> str:
-        """Return a new name that begins with those of the replaced node and the prefix."""
+        """Return a new name: the replaced node's name, the prefix, ``stem``, and a number if
+        necessary.
+        """
         return self.taken.free(f"{self.node.name}/{self.prefix}{stem}")
 
     def nodes(self, outputs: Sequence[str], opsets: Mapping[str, int]) -> list[NetworkNode]:
         """Return the collected nodes that the values ``outputs`` need, in running order.
+
+        Their opsets are ``opsets``: version by domain.
 
         Raises:
             ModelError: the nodes are inconsistent.
@@ -130,12 +134,15 @@ class Splice:
 
 
 def op_type(kind: str) -> str:
-    """Return ONNX's name of a structural operator; ``kind`` is its role, such as ``concat``."""
+    """Return the ONNX operator of VTensor's structural operator ``kind``, such as ``concat``."""
     return OPERATORS.structural(kind).onnx[0].op_type
 
 
 def defined(protos: Iterable[NodeProto]) -> dict[str, None]:
-    """Return the names of all values that nodes and the graphs inside of them define, as keys."""
+    """Return the names of all values that nodes, and the graphs inside of them, define.
+
+    The names are the keys, in order; the values of the dict are None.
+    """
     names: dict[str, None] = {}
     for proto in protos:
         names.update((name, None) for name in proto.output if name)
@@ -155,8 +162,8 @@ def _renamed(
     Args:
         proto: the node.
         names: new names by old ones; other names stay.
-        attributes: values for references to attributes, by name; a reference without one is
-            dropped.
+        attributes: attributes of a function's call, by name; they replace references of the node to
+            them. A reference to an absent one is dropped.
     """
     copy = NodeProto()
     copy.CopyFrom(proto)

@@ -134,12 +134,12 @@ def sparse_array(sparse: SparseTensorProto, files: DataFiles | None, max_bytes: 
 def _linear(
     sparse: SparseTensorProto, files: DataFiles | None, what: str, count: int
 ) -> NDArray[np.int64]:
-    """Return the indices of a sparse tensor's values in the dense tensor, flattened in C order.
+    """Return the position of each of a sparse tensor's values in the dense tensor, in C order.
 
     Args:
         sparse: the sparse tensor.
         files: files of external data; None for a model from memory without a root.
-        what: the tensor in errors.
+        what: name of the tensor in errors.
         count: number of its values.
 
     Raises:
@@ -268,9 +268,10 @@ def _external_later(
 
 
 def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype[np.generic] | None:
-    """Return the element type of an array that shares the memory of a tensor's raw data.
+    """Return the element type with which a tensor's raw data can be viewed as its array.
 
-    None if ONNX must read the data: packed elements, or another size than ``nbytes``.
+    None if ONNX has to read the data: elements are packed, or ``nbytes``, the size of the data,
+    does not fit the shape.
     """
     dtype = _RAW_DTYPES.get(tensor.data_type)
     plain = sys.byteorder == "little" and not tensor.HasField("segment")
@@ -309,7 +310,7 @@ def _external_data(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles
 
 
 def element_type(elem_type: int, what: str) -> str:
-    """Return VTensor's name of an ONNX element type; ``what`` has it, in errors.
+    """Return VTensor's name of an ONNX element type; ``what`` names the tensor in errors.
 
     Raises:
         ModelError: VTensor has no such type (strings, ...).
@@ -333,7 +334,8 @@ MAX_RANK = 64
 
 
 def check_rank(rank: int, what: str) -> None:
-    """Check that ``what`` has no more dims than a NumPy array can have.
+    """Check that a tensor has no more dims than NumPy can hold; ``what`` names the tensor in
+    errors.
 
     Raises:
         ModelError: it has more.

@@ -149,11 +149,10 @@ class _Traced(Rebuilder):
         return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
 
     def _source(self, name: str, given: Any) -> Any:
-        """Return the source for a row of the trace: input ``given``, or the model's array that it
-        is.
+        """Return what a row of the trace refers to as the node's input ``name``.
 
-        A model's array is a ``StoredArray``, which refers to the model instead of holding the
-        elements.
+        It is ``given``, or if that is an array of the model, a ``StoredArray``, which refers to the
+        model's array instead of holding the elements.
         """
         held = self._facts.arrays.origins().get(name)
         if not isinstance(held, Original):
@@ -196,7 +195,7 @@ class _Traced(Rebuilder):
     def _output_shape(
         self, node: NetworkNode, given: Sequence[Any], sample: Array
     ) -> tuple[int, ...]:
-        """Return the sizes of a node's output, symbolic or not, as its operator makes them.
+        """Return the sizes of a node's output, symbolic or not, as its operator computes them.
 
         Args:
             node: the node.
@@ -204,7 +203,7 @@ class _Traced(Rebuilder):
             sample: its output for the current sizes.
 
         Raises:
-            NotTraced: no spelling reads the node.
+            NotTraced: no ``Spelling`` reads the node.
         """
         if node.label == "Range":
             start, limit, delta = (bound.item() for bound in given)
@@ -235,8 +234,8 @@ class _Traced(Rebuilder):
         self._facts.static.add(name)
 
     def _constant(self, name: str, array: Any, dims: Names) -> VTensor:
-        """Return the graph's constant of value ``name``; uses with equal ``dims`` and shape share
-        it.
+        """Return the graph's constant of value ``name`` with these dims; it is added by the first
+        call.
 
         Args:
             name: the value.

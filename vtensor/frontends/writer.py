@@ -1,4 +1,4 @@
-"""Writer of a graph as ONNX nodes: operators' spellings write them, each with its ``NodeWriter``.
+"""Writer of a graph as ONNX nodes. Each operator's ``Spelling`` writes nodes by a ``NodeWriter``.
 
 ONNX goes by position. The order of a value's dims is that of its axes in ONNX; if ONNX wants
 another for an operator, a node before or after it moves them. Read back, such a node is a rename or
@@ -48,10 +48,10 @@ class OnnxGraph:
 
 
 def write(graph: Graph, opset: int) -> OnnxGraph:
-    """Return a graph in ONNX's form.
+    """Return a graph in ONNX's form, in a version of ONNX's operators.
 
     Raises:
-        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; lists all of them.
+        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; the error lists all.
     """
     writer = _GraphWriter(graph, opset)
     refused = []
@@ -74,7 +74,7 @@ def write(graph: Graph, opset: int) -> OnnxGraph:
 
 
 def _op_type(kind: str) -> str:
-    """Return ONNX's name of a structural operator; ``kind`` is its role, such as ``identity``."""
+    """Return the ONNX operator of VTensor's structural operator ``kind``, such as ``identity``."""
     return OPERATORS.structural(kind).onnx[0].op_type
 
 
@@ -83,9 +83,9 @@ class _GraphWriter:
 
     Attributes:
         opset: version of ONNX's operators.
-        done: names of the nodes that an earlier node's spelling has written.
+        done: names of the nodes that were written together with an earlier node.
         graph: the graph.
-        names: ONNX's names of its values.
+        names: ONNX's names of its values, by their names in the graph.
         exported: what was written so far.
     """
 
@@ -124,7 +124,11 @@ class _GraphWriter:
         return self.free(value) if value in outputs else value
 
     def node(self, node: Node) -> None:
-        """Write a node; raise UnsupportedOperatorError if ONNX cannot express it."""
+        """Write a node by its operator's ``Spelling``.
+
+        Raises:
+            UnsupportedOperatorError: ONNX cannot express the node.
+        """
         info = info_of(node.op)
         if info.write is None:
             raise UnsupportedOperatorError("VTensor does not write this operator")
@@ -145,7 +149,7 @@ class _GraphWriter:
         return readers[0] if first == value.name and self._written.issuperset(others) else None
 
     def plain(self, value: VTensor) -> str:
-        """Return ONNX's name of a value with its axes in the order of its dims."""
+        """Return ONNX's name of a value that has an axis for each of its dims, in their order."""
         sizes = tuple(value.dims.values())
         return self.reshaped(self.names[value.name], sizes, sizes)
 
@@ -179,8 +183,8 @@ class _GraphWriter:
     ) -> str:
         """Return ONNX's name of a value in other sizes.
 
-        A constant that is not used yet is reshaped itself; else a node is added if the sizes
-        differ.
+        A node that reshapes it is added if the sizes differ. A constant that no node reads yet is
+        reshaped in place instead.
 
         Args:
             name: the value's name in ONNX.
@@ -206,14 +210,14 @@ class _GraphWriter:
         shape: Array | None = None,
         **attributes: Any,
     ) -> str:
-        """Add a node that converts a value, and return the name of its output.
+        """Add a node that transposes or reshapes a value, and return the name of its output.
 
         An equal earlier node is used again, unless the result must have the name ``to``.
 
         Args:
-            kind: role of the operator: ``rename`` (a Transpose) or ``reshape``.
+            kind: ``rename`` for a Transpose, or ``reshape``.
             name: the value's name in ONNX.
-            how: what tells the result from other results of ``kind`` of this value.
+            how: the permutation, or the sizes of the result.
             to: name of the result; a new name if empty.
             shape: second input of the node, if it has one.
             attributes: the node's attributes.
@@ -243,8 +247,7 @@ class _GraphWriter:
     ) -> None:
         """Add a node.
 
-        Operators and attributes of foreign domains are not checked: their operators' spellings know
-        them.
+        Only ONNX's own operators and attributes are checked, not those of other domains.
 
         Args:
             name: the node's name.
@@ -293,11 +296,10 @@ class _Writer:
         self.outputs: Sequence[VTensor] = [whole.graph.values[name] for name in node.outputs]
 
     def operand(self, x: VTensor, order: Sequence[str] | None = None) -> str:
-        """Return ONNX's name of ``x`` with the dims ``order`` on its axes; None is the order of its
-        dims.
+        """Return ONNX's name of ``x`` with the dims ``order`` on its axes.
 
-        ``"G*O"`` is an axis of two dims. A dim that ``x`` lacks is an axis of size 1, or none if it
-        comes first.
+        If ``order`` is None, the axes are ``x.dims``. ``"G*O"`` is an axis of two dims. A dim that
+        ``x`` lacks is an axis of size 1, or none if no axis of ``x`` comes before it.
         """
         rows = _dims_by_position(x, order)
         while rows and not any(dim in x.dims for dim in rows[0]):
@@ -305,12 +307,16 @@ class _Writer:
         return self._whole.operand(x, rows)
 
     def constant(self, values: Any, dtype: str = "s64") -> str:
-        """Add a small constant and return its name."""
+        """Add an initializer with a few values and return its name in ONNX; ``dtype`` is its
+        element type.
+        """
         array = np.asarray(values, numpy_dtype(dtype))
         return self._whole.array(f"{self._node.name}:constant", array)
 
     def shape(self, x: VTensor, sizes: Sequence[int]) -> str:
-        """Add the sizes to which ``x`` is reshaped as an initializer, and return its name."""
+        """Add an initializer with the sizes to which ``x`` is reshaped, and return its name in
+        ONNX.
+        """
         target = _shape(tuple(x.dims.values()), sizes)
         return self._whole.array(f"{self._node.name}:constant", target)
 
@@ -387,8 +393,8 @@ class _Writer:
 
         Args:
             name: the ONNX node's output.
-            value: the graph's value that it is.
-            rows: the dims that each axis of it holds.
+            value: the graph's value that the output represents.
+            rows: the dims that each axis of the output holds.
         """
         whole, own_name = self._whole, self._whole.names[value.name]
         order = [dim for row in rows for dim in row if dim in value.dims]
@@ -414,7 +420,9 @@ def domain_and_type(op_type: str) -> tuple[str, str]:
 
 
 def since_of(op_type: str) -> int:
-    """Return the newest version of an operator's domain in which one of its spellings changed."""
+    """Return the newest version of an operator's domain from which on one of its ``Spelling``
+    holds.
+    """
     rows = (spelling for info in OPERATORS.values() for spelling in info.onnx)
     return max((row.since for row in rows if row.op_type == op_type), default=1)
 

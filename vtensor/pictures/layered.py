@@ -61,9 +61,14 @@ class Arrangement:
     x: Mapping[Item, float]
 
     def bends(self, wire: int, source_row: int, target_row: int) -> list[float]:
-        """Return the abscissae of a wire in the rows between its source and one of its targets.
+        """Return the abscissae of wire number ``wire`` in the rows between two nodes, from the top
+        on.
 
         Empty if the wire passes more than ``LONGEST`` rows.
+
+        Args:
+            wire: number of the wire.
+            source_row, target_row: rows of its source and of one of its targets.
         """
         if target_row - source_row > LONGEST:
             return []
@@ -155,8 +160,8 @@ def _ordered(graph: nx.DiGraph[Item], rows: Rows) -> Rows:
 def _sorted_by_neighbours(graph: nx.DiGraph[Item], rows: Rows, *, down: bool) -> Rows:
     """Return the rows, each sorted by the barycentres of its items' neighbours.
 
-    The neighbours are those in the row above, from the top on, if ``down``; else those below, from
-    the bottom on.
+    If ``down``, rows are sorted from the top on, by the neighbours in the row above; else from the
+    bottom on, by those in the row below.
     """
     at = {item: float(index) for row in rows for index, item in enumerate(row)}
     neighbours = graph.predecessors if down else graph.successors
@@ -230,9 +235,9 @@ def _columns(graph: nx.DiGraph[Item], rows: Rows) -> Mapping[Item, Item]:
 
 
 def _only_one(item: Item, neighbours: Iterable[Item]) -> Item | None:
-    """Return the only one of ``neighbours`` that is a node or a bend as ``item`` is.
+    """Return the only one of ``neighbours`` that is of the kind of ``item``: a node or a bend.
 
-    If there is none of that kind, return the only one of all. None if several remain, or none.
+    If none is of that kind, return the only neighbour. None if there are several, or no neighbour.
     """
     near = list(neighbours)
     alike = [other for other in near if type(other) is type(item)] or near

@@ -71,7 +71,7 @@ def of_node(number: int) -> int:
 
 
 class _Unusual(Exception):  # not named an error: ONNX's parser reads the model instead
-    """Raised if a model's bytes are not such as exporters write them."""
+    """Raised if a model's bytes are encoded in a way that exporters do not use."""
 
 
 class _Field(NamedTuple):
@@ -92,13 +92,16 @@ class _Field(NamedTuple):
 
 
 def parts_of_file(file: OpenFile) -> Parts | None:
-    """Return a file in two parts, or None if ONNX's parser has to read the whole file."""
+    """Return a file's bytes with large weights apart; None if ONNX's parser has to read the whole
+    file.
+    """
     return parts(file.fill, file.size, file.stretch)
 
 
 def parts_of_bytes(data: bytes) -> Parts:
-    """Return bytes in two parts; no data is separate if ONNX's parser has to read them as a
-    whole.
+    """Return a model's bytes with large weights apart.
+
+    No data is apart if ONNX's parser has to read the bytes as a whole.
     """
     whole = np.frombuffer(data, np.uint8)
 
@@ -110,9 +113,9 @@ def parts_of_bytes(data: bytes) -> Parts:
 
 
 def parts(fill: Fill, size: int, reopen: Reopen | None = None) -> Parts | None:
-    """Return a model in two parts.
+    """Return a model's bytes with large weights apart.
 
-    None if ONNX's parser has to read it as a whole: its bytes are unusual, or no data is large
+    None if ONNX's parser has to read them as a whole: the bytes are unusual, or no data is large
     enough to be separated.
 
     Args:
@@ -131,11 +134,11 @@ def parts(fill: Fill, size: int, reopen: Reopen | None = None) -> Parts | None:
 
 @dataclass(eq=False)
 class _Model:
-    """A model that is being walked.
+    """A model whose bytes are walked, field by field.
 
     Attributes:
         fill, size, reopen: as for ``parts``.
-        data: the data that was separated so far.
+        data: the data that was separated so far, as in ``Parts.data``.
         chunk: the bytes that were read last.
         at: offset of the chunk.
         seen: number of fields so far.
@@ -186,7 +189,10 @@ class _Model:
         yield self.read(begin, graph.end)
 
     def is_data(self, entry: _Field) -> bool:
-        """Return whether a field of a graph is an initializer or a ``Constant`` node."""
+        """Return whether a field of a graph, an initializer or a node, may hold a weight.
+
+        Every initializer may, and a node whose operator is ``Constant``.
+        """
         if entry.number == _INITIALIZER:
             return True
         return any(
@@ -279,7 +285,7 @@ class _Model:
     def data_at(self, begin: int, end: int) -> Data:
         """Return the data between two offsets.
 
-        If the file can be reopened, large data is not read now, but by its reader, on demand.
+        If the file can be reopened, large data is not read now: the result has a reader for later.
         """
         nbytes = end - begin
         read = None if self.reopen is None else self.reopen(begin, nbytes)

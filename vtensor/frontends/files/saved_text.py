@@ -47,7 +47,8 @@ def read_known(
     external_data_root: str | os.PathLike[str] | None,
     earlier: DeferredArrays | None = None,
 ) -> tuple[Graph, DeferredArrays] | None:
-    """Return the graph of a known model and its deferred arrays, or None if it is not known.
+    """Return the graph of a known model and its deferred arrays; None if the cache does not have
+    it.
 
     Args:
         file: the model.
@@ -86,8 +87,8 @@ def read_known(
 def save_known(file: ModelFile, stored: StoredText, graph: Graph, entries: Entries) -> None:
     """Write to the cache where a model's text and arrays are.
 
-    Nothing is written if the result depends on more than the model's bytes without large weights:
-    if the values of large weights were compared to check the text.
+    Nothing is written if values of large weights were compared to check the text: the entry is
+    found by the other bytes alone.
 
     Args:
         file: the model.

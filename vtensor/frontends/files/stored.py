@@ -1,4 +1,4 @@
-"""The graph whose text a model carries, if the model's nodes are what the graph is written as."""
+"""The graph whose text a model carries, if that graph is written as the model's nodes."""
 
 from __future__ import annotations
 
@@ -65,12 +65,13 @@ def stored_text(
 def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> dict[str, Place]:
     """Return the places of the bytes of initializers, by name.
 
-    The first one whose bytes are not NumPy's, and those after it, are absent.
+    The search ends at the first initializer whose bytes are not found as NumPy has them in memory;
+    this one and later ones are absent.
 
     Args:
         tensors: the initializers.
         arrays: their arrays by name.
-        parts: the model's bytes, with data that was separated from them.
+        parts: the model's bytes.
     """
     places, at = dict[str, Place](), 0
     for number, tensor in enumerate(tensors):
@@ -88,7 +89,7 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
 
 
 def stored_graph(stored: StoredText) -> Graph | None:
-    """Return the sealed graph of a text; None if the model is not what this graph is written as.
+    """Return the sealed graph of a text; None if this graph is not written as the model's nodes.
 
     So the text adds names to what the nodes compute, and can change none of it: a model that was
     edited after it was written is read from its nodes.
@@ -116,8 +117,8 @@ def stored_graph(stored: StoredText) -> Graph | None:
 
 
 def _blank(array: Original) -> Array:
-    """Return memory of an unread array's type and shape in place of it; nothing is written to
-    it.
+    """Return a placeholder of an unread array's type and shape, memory to which nothing is
+    written.
     """
     return lasting(array.nbytes).view(array.dtype).reshape(array.shape)
 
@@ -125,7 +126,7 @@ def _blank(array: Original) -> Array:
 def _agreeing(
     stored: StoredText, arrays: Mapping[str, Array], blank: Mapping[str, Array]
 ) -> Graph | None:
-    """Return the graph of a text; None if the model is not what this graph is written as.
+    """Return the graph of a text; None if this graph is not written as the model's nodes.
 
     Args:
         stored: the text, and the part of the model that it must agree with.
