@@ -18,7 +18,7 @@ def alternative_dict(alternative: Alternative, nodes: Mapping[str, OpNode]) -> d
     ``--json``.
 
     Args:
-        alternative: the Transform's alternative.
+        alternative: the Transform, its ends and the change.
         nodes: the network's nodes by name.
     """
     change = alternative.change

@@ -61,7 +61,8 @@ def validate(source: str | Path, run: bool = False) -> Checked:
 
     Args:
         source: the description's file, or its folder.
-        run: also do what ``libdesc.register`` does: import handlers and invokers, and probe.
+        run: whether to do what ``libdesc.register`` does, too: import handlers and invokers, and
+            probe.
 
     Raises:
         DescriptionError: the file cannot be read, or its content is not allowed.
@@ -133,7 +134,9 @@ def _check_handler(checked: Checked, key: str, label: str, handler: Defined) -> 
 
 
 def _message(error: Exception, description: Description) -> str:
-    """Return the message of a module's error, without the description's name."""
+    """Return the message of a module's error, without the name of the description's file before
+    it.
+    """
     if isinstance(error, VTensorError):
         return str(error).removeprefix(f"{description.file}: ")
     return f"{type(error).__name__}: {error}"

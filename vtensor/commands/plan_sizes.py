@@ -1,4 +1,6 @@
-"""``vtensor plan --sizes``: the intervals of sizes that share a plan, and the changes between."""
+"""``vtensor plan --sizes``: the intervals of sizes that share a plan, and what changes between
+them.
+"""
 
 from __future__ import annotations
 

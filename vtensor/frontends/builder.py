@@ -444,7 +444,7 @@ class Builder:
     def _add_stand_ins(self, node: NetworkNode) -> None:
         """Add graph inputs in place of the outputs of a node that was not added.
 
-        Later nodes are checked with them, too.
+        So the nodes that read these outputs are checked, too.
         """
         for name in node.outputs:
             sizes, kind = self._facts.sizes(name), self._facts.types.get(name)

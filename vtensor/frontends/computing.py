@@ -1,4 +1,4 @@
-"""Operators that run on arrays at once: constants of other constants, while a model is read."""
+"""Runs operators on arrays, to compute constants from other constants while a model is read."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class NetworkNode:
 
     @property
     def opset(self) -> int:
-        """Version of ONNX's own operators."""
+        """Version of ONNX's own operators for this node; 0 if none is imported."""
         return self.opsets.get("", 0)
 
     @cached_property
@@ -242,6 +242,7 @@ def read_network(
 
     Raises:
         ModelError: the model is missing, no ONNX, cut short, or its graph is inconsistent.
+        BudgetError: external data or sparse initializers take more than ``max_bytes``.
     """
     proto, label, path, parts = _proto(model)
     root = None if external_data_root is None else _path(external_data_root)

@@ -185,7 +185,8 @@ class Model:
         """Return the graph for these sizes of inputs, and for the values of some.
 
         Raises:
-            UnsupportedOperatorError: VTensor lacks operators of the model; lists all of them.
+            UnsupportedOperatorError: VTensor lacks operators of the model; the error lists all of
+                them.
             InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
             ModelError: shapes do not fit, or depend on data.
             ValuesNeededError: inputs' values decide shapes; ``deciding`` then names them.

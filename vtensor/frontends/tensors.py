@@ -180,8 +180,9 @@ def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -
 
 
 def known_origin(name: str, tensor: TensorProto, have: Mapping[str, Original]) -> Original | None:
-    """Return the deferred array of a tensor from an earlier read, or None if there is none that
-    fits.
+    """Return the deferred array of a tensor from an earlier read; None if there is none.
+
+    An array of another shape or element type does not count.
 
     Args:
         name: name of the value; the tensor of a ``Constant`` node has none itself.

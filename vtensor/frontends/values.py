@@ -1,4 +1,4 @@
-"""Inputs whose values decide shapes: a network is made for each combination of such values.
+"""Inputs whose values decide shapes: a graph is made for each combination of such values.
 
 Exporters and ONNX's own tests feed shapes, axes and sizes as inputs of a graph. Such an input is
 small and has at most one dim. A value that is computed from data never decides shapes.

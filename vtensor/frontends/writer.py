@@ -113,8 +113,8 @@ class _GraphWriter:
     def _name(self, value: str) -> str:
         """Return ONNX's name of a value.
 
-        It is an output's name if the value is delivered under another name than its own, and is no
-        input or constant.
+        It is the name of the output as which a node's result is delivered, else the value's own
+        name, or a new name if another value is delivered under its own.
         """
         outputs = self.graph.outputs
         if outputs.get(value) == value:
@@ -329,7 +329,8 @@ class _Writer:
         not fit.
 
         It fits if its operator is of class ``cls``, if it alone reads this node's first output, as
-        its first operand, and if ``fits`` accepts its second operand.
+        its first operand, and if ``fits`` accepts its second operand. Its outputs are then
+        ``outputs``.
         """
         node = self._whole.only_reader(self.outputs[0])
         if node is None or type(node.op) is not cls:
@@ -420,8 +421,9 @@ def domain_and_type(op_type: str) -> tuple[str, str]:
 
 
 def since_of(op_type: str) -> int:
-    """Return the newest version of an operator's domain from which on one of its ``Spelling``
-    holds.
+    """Return the largest ``since`` of the ``Spelling`` objects for an ONNX operator; 1 without one.
+
+    It is a version of the operator's domain.
     """
     rows = (spelling for info in OPERATORS.values() for spelling in info.onnx)
     return max((row.since for row in rows if row.op_type == op_type), default=1)

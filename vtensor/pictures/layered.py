@@ -30,14 +30,14 @@ LONGEST = 64
 
 
 class Wire(NamedTuple):
-    """An edge from one node to several: a value with its users. A node is a number."""
+    """An edge from node number ``source`` to several nodes, ``targets``: a value with its users."""
 
     source: int
     targets: tuple[int, ...]
 
 
 class Bend(NamedTuple):
-    """The point at which a wire passes a row; both are numbers, a row's from the top."""
+    """The point at which wire number ``wire`` passes row number ``row``; the top row is 0."""
 
     wire: int
     row: int

@@ -42,7 +42,7 @@ class DataFiles:
 
     Args:
         folder: folder of the model's path; files are named relative to it.
-        root: the folder that files must be in, links followed; None is ``folder`` or ``real``.
+        root: the folder that files must be in, links followed; None allows ``folder`` and ``real``.
         max_bytes: limit of the data of all files, in bytes; None is no limit.
         real: folder of the model's file, links followed, if that is another than ``folder``; a file
             that is not in ``folder`` is looked up in it.

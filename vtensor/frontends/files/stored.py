@@ -1,4 +1,4 @@
-"""The graph whose text a model carries, if that graph is written as the model's nodes."""
+"""The graph whose text a model carries. It counts if writing it as ONNX gives the model's nodes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
 
 
 def stored_graph(stored: StoredText) -> Graph | None:
-    """Return the sealed graph of a text; None if this graph is not written as the model's nodes.
+    """Return the sealed graph of a text; None if writing it as ONNX does not give the model's
+    nodes.
 
     So the text adds names to what the nodes compute, and can change none of it: a model that was
     edited after it was written is read from its nodes.
@@ -126,7 +127,8 @@ def _blank(array: Original) -> Array:
 def _agreeing(
     stored: StoredText, arrays: Mapping[str, Array], blank: Mapping[str, Array]
 ) -> Graph | None:
-    """Return the graph of a text; None if this graph is not written as the model's nodes.
+    """Return the graph of a text; None if writing it as ONNX does not give the model's nodes and
+    arrays.
 
     Args:
         stored: the text, and the part of the model that it must agree with.
