@@ -157,7 +157,8 @@ class Problems:
 
     Attributes:
         missing: nodes whose operator VTensor lacks, by operator.
-        refused: nodes that no ``Spelling`` of their operator can read, with the reasons.
+        refused: nodes that no ``Spelling`` of their operator can read, and undecided control flow,
+            each with the reason.
     """
 
     missing: dict[str, list[NetworkNode]] = field(default_factory=dict)

@@ -81,7 +81,7 @@ def undecided(node: NetworkNode, facts: Facts) -> str:
 def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNode] | None:
     """Return the nodes that replace a node of control flow.
 
-    None if the node is no control flow, or a value that decides is unknown.
+    None if the node is no control flow, or it is not known yet what it runs.
 
     Args:
         node: the node.

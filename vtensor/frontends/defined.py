@@ -61,7 +61,7 @@ def _cache_key(node: NetworkNode, facts: Facts) -> object:
     """Return all that a node's outputs depend on, as a key.
 
     None if the outputs are not cached: the inputs are large or of Python objects, or an attribute
-    is a tensor or a graph.
+    is neither of numbers nor of text.
     """
     inputs = [facts.arrays.get(name) for name in node.proto.input]
     plain = all(attribute.type in _PLAIN_ATTRIBUTES for attribute in node.proto.attribute)
@@ -126,7 +126,7 @@ def _compute_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[
 def local_of(network: Network, node: NetworkNode, facts: Facts) -> dict[str, Names]:
     """Return the dim names under which a node sees its operands, by role (``x0``: input 0).
 
-    They depend on the ranks of the operands alone, and are cached by these.
+    They depend on the ranks of the operands, and on which of them are constants; they are cached.
     """
     ranks = (len(facts.sizes(name) or ()) for name in (*node.inputs, *node.outputs))
     key = (node.name, *ranks, *(name in facts.static for name in node.inputs))

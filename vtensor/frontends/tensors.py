@@ -169,7 +169,7 @@ def _linear(
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
     """Return raw data as an array that shares its memory.
 
-    ONNX makes the array, a copy, if elements are packed or the data has a wrong size.
+    ONNX makes the array, a copy, if NumPy itself lacks the element type or the size is wrong.
     """
     if (dtype := _plain(tensor, shape, data.nbytes)) is not None:
         return data.view(dtype).reshape(shape)
@@ -249,7 +249,8 @@ def _external_later(
 ) -> Original | None:
     """Return an ``Original`` for external data, or None if the data must be read now.
 
-    None for small data, for packed elements, and if too many files are open.
+    None for small data, for element types that NumPy itself lacks, for data of another size than
+    the tensor, and if too many files are open.
     """
     dtype = _RAW_DTYPES.get(tensor.data_type)
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -271,8 +272,8 @@ def _external_later(
 def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype[np.generic] | None:
     """Return the element type with which a tensor's raw data can be viewed as its array.
 
-    None if ONNX has to read the data: elements are packed, or ``nbytes``, the size of the data,
-    does not fit the shape.
+    None if ONNX has to read the data: NumPy itself lacks the element type, the machine's byte order
+    is another, or ``nbytes``, the size of the data, does not fit the shape.
     """
     dtype = _RAW_DTYPES.get(tensor.data_type)
     plain = sys.byteorder == "little" and not tensor.HasField("segment")

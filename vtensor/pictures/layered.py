@@ -245,7 +245,7 @@ def _only_one(item: Item, neighbours: Iterable[Item]) -> Item | None:
 
 
 def _distances(rows: Rows, columns: Mapping[Item, Item], widths: Mapping[Item, float]) -> Distances:
-    """Return, for each column, the least distances to the columns that follow it in a row.
+    """Return, for each column, the least distances to the columns next to it on the right in a row.
 
     The columns are in topological order, those on the left first.
     """
